@@ -1,0 +1,45 @@
+# `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
+
+.PHONY: help run test build format clean
+.DEFAULT_GOAL := help
+
+bun := scripts/bun.sh
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' Makefile
+
+# `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
+run: node_modules/.installed ## serve, and reload when a file changes
+	@exec $(bun) --watch src/main.ts serve
+
+# Cheapest first. The tests of test/http run twice: in process, and against the binary.
+test: node_modules/.installed ## types, lint, dead code, tests with coverage, the binary and its tests
+	@rm -rf dist/test
+	$(bun) run --bun types
+	$(bun) run --bun lint
+	$(bun) run --bun dead
+	@mkdir -p dist/test && : >dist/test/unit.xml
+	$(bun) test --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
+	$(bun) scripts/coverage.ts
+	scripts/build.sh
+	@: >dist/test/binary.xml
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/http --reporter=junit --reporter-outfile=dist/test/binary.xml
+	@$(bun) scripts/tally.ts
+
+build: node_modules/.installed ## make dist/user-api
+	scripts/build.sh
+
+format: node_modules/.installed ## format, sort imports, apply safe fixes
+	$(bun) run --bun format
+
+clean: ## remove all that the other commands have made, but the data
+	rm -rf dist node_modules .bun
+
+# Touched last, so that an install cut short is repeated.
+node_modules/.installed: package.json bun.lock
+	$(bun) install --frozen-lockfile
+	@touch $@
+
+# `bun install --frozen-lockfile` passes without a lockfile.
+bun.lock:
+	@echo 'bun.lock is missing: git checkout bun.lock' >&2; exit 1

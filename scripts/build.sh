@@ -1,0 +1,19 @@
+#!/bin/sh
+# Builds dist/user-api. Arguments go on to `bun build`, e.g. --target=bun-linux-arm64.
+set -eu
+cd "$(dirname "$0")/.."
+
+# --minify-identifiers (so --minify and --production) breaks Elysia's hooks: a 401 became a 500.
+# --no-compile-autoload-*: else the binary obeys a .env or bunfig.toml in the folder it is started in.
+# --bytecode halves the start; it defaults to CommonJS, which has no top-level await, hence --format.
+# --sourcemap makes a crash name our files and lines, not 3 KB of minified code.
+# NODE_ENV=production settles `process.env.NODE_ENV` at build. Elysia asks `Bun.env` at run time, and
+# when that is not production its validation errors echo the input, slowly: so the banner sets it.
+NODE_ENV=production scripts/bun.sh build src/main.ts --compile --outfile=dist/user-api \
+  --minify-whitespace --minify-syntax \
+  --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
+  --bytecode --format=esm --sourcemap \
+  --banner='Bun.env.NODE_ENV = "production";' "$@"
+
+# The binary has its own copy.
+rm -f dist/user-api.map

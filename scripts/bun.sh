@@ -1,0 +1,73 @@
+#!/bin/sh
+# Prints the path of the Bun that package.json pins; with arguments, runs it.
+# It is the one on PATH if that has the right version, else one that npm fetches into .bun, once.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+version=$(sed -n 's/.*"packageManager": *"bun@\([0-9.]*\)".*/\1/p' "$root/package.json")
+
+fail() {
+  echo "Cannot provide Bun $version: $1" >&2
+  exit 1
+}
+
+# The package holds the binary itself and needs no postinstall, unlike npm's `bun`.
+package() {
+  case $(uname -s) in
+    Linux) os=linux ;;
+    Darwin) os=darwin ;;
+    *) fail "no build for $(uname -s)" ;;
+  esac
+  case $(uname -m) in
+    x86_64 | amd64) cpu=x64 ;;
+    aarch64 | arm64) cpu=aarch64 ;;
+    *) fail "no build for $(uname -m)" ;;
+  esac
+  libc='' simd=''
+  if [ $os = linux ]; then
+    for loader in /lib/ld-musl-*; do
+      if [ -e "$loader" ]; then libc=-musl; fi
+    done
+    # Without AVX2 the usual build dies of an illegal instruction.
+    if [ $cpu = x64 ] && ! grep -q avx2 /proc/cpuinfo; then simd=-baseline; fi
+  fi
+  echo "@oven/bun-$os-$cpu$libc$simd"
+}
+
+install() {
+  name=$(package) || exit 1
+  command -v npm >/dev/null || fail "npm is not on PATH"
+  mkdir -p "$root/.bun"
+  tmp=$(mktemp -d "$root/.bun/tmp.XXXXXX")
+  trap 'rm -rf "$tmp"' EXIT
+  trap 'exit 1' HUP INT TERM
+  echo "Installing Bun $version into .bun" >&2
+  npm install --prefix "$tmp" --no-save --no-package-lock --ignore-scripts --no-audit --no-fund \
+    --prefer-offline --fetch-retry-mintimeout=1000 \
+    "$name@$version" >"$tmp/log" 2>&1 ||
+    fail "npm install $name@$version: $(sed -En 's/^npm (error|ERR!) //p' "$tmp/log" | head -n 1)"
+  new=$tmp/node_modules/$name/bin/bun
+  [ "$("$new" --version 2>&1)" = "$version" ] || fail "the binary of $name does not run here"
+  # A rename is atomic, so two of these at once do no harm.
+  mkdir -p "$root/.bun/$version"
+  mv -f "$new" "$bun"
+}
+
+[ -n "$version" ] || fail "package.json has no \"packageManager\": \"bun@<version>\""
+
+bun=$root/.bun/$version/bun
+if [ "$(bun --version 2>/dev/null)" = "$version" ]; then
+  bun=$(command -v bun)
+elif [ ! -x "$bun" ]; then
+  # In a subshell, so that its cleanup runs before the exec below.
+  (install)
+fi
+
+if [ $# -eq 0 ]; then
+  echo "$bun"
+else
+  # The scripts of package.json call `bun`, and `bun run` does not put itself on PATH.
+  PATH=$(dirname "$bun"):$PATH
+  export PATH
+  exec "$bun" "$@"
+fi

@@ -1,0 +1,101 @@
+import { Argument, Command, CommanderError, Option } from "commander";
+import manifest from "../../package.json" with { type: "json" };
+import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
+import { token_scopes } from "../token.ts";
+import { checkHealth } from "./health.ts";
+import type { Io } from "./io.ts";
+import { serve } from "./serve.ts";
+import { createToken, listTokens, revokeToken } from "./token.ts";
+
+/** Exit code of a command line that makes no sense. */
+const USAGE = 2;
+
+function addSettings(command: Command, names: readonly SettingName[]): Command {
+  for (const name of names) {
+    const { variable, meaning, fallback } = settings[name];
+    const otherwise = fallback === null ? "" : `, otherwise ${fallback}`;
+    const flags = `--${flagOf(variable)} <value>`;
+    command.addOption(new Option(flags, `${meaning} (${variable}${otherwise})`));
+  }
+  return command;
+}
+
+/** commander names an option in camel case; a setting has one name everywhere. */
+function flagsOf(command: Command): Flags {
+  const flags: Partial<Record<SettingName, string>> = {};
+  for (const option of command.options) {
+    const name = option.name().replaceAll("-", "_");
+    const value: unknown = command.getOptionValue(option.attributeName());
+    if (Object.hasOwn(settings, name) && typeof value === "string") {
+      flags[name as SettingName] = value;
+    }
+  }
+  return flags;
+}
+
+function createProgram(io: Io): Command {
+  const program = new Command("user-api")
+    .description("Users and orders over HTTP, in one executable and one SQLite file.")
+    .exitOverride()
+    .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
+    .showHelpAfterError("(see user-api help)")
+    .version(manifest.version, "-V, --version", "print the version");
+
+  const serving = program.command("serve").description("serve the API until SIGTERM or SIGINT");
+  addSettings(serving, Object.keys(settings) as SettingName[]).action(() =>
+    serve(flagsOf(serving), io),
+  );
+
+  const token = program.command("token").description("make, list and revoke access tokens");
+  const creating = token
+    .command("create")
+    .description("make a token and print it, once")
+    .addArgument(new Argument("<name>", "what to call it, e.g. the client's name"))
+    .addOption(
+      new Option("--scope <scope>", "what it may do").choices(token_scopes).default("write"),
+    )
+    .option(
+      "--expires <duration>",
+      "valid for so long, e.g. 30m, 12h, 90d, 52w (default: forever)",
+    );
+  addSettings(creating, ["database_url"]).action((name, { scope, expires = null }) =>
+    createToken({ name, scope, expires }, flagsOf(creating), io),
+  );
+  const listing = token.command("list").description("list all tokens, but not the secrets");
+  addSettings(listing, ["database_url"]).action(() => listTokens(flagsOf(listing), io));
+  const revoking = token
+    .command("revoke")
+    .description("make a token invalid at once")
+    .argument("<name>", "its name");
+  addSettings(revoking, ["database_url"]).action((name) =>
+    revokeToken(name, flagsOf(revoking), io),
+  );
+
+  const asking = program
+    .command("health")
+    .description("ask the running server: exit code 0 when it is well, else 1");
+  addSettings(asking, ["host", "port", "tls_cert", "tls_key"]).action(() =>
+    checkHealth(flagsOf(asking), io),
+  );
+
+  program
+    .command("version")
+    .description("print the version")
+    .action(() => io.stdout(`${manifest.version}\n`));
+  return program;
+}
+
+/**
+ * Runs one command line, without the program's name.
+ * @returns the exit code: 0, or 2 when the command line makes no sense
+ * @throws {AppError} operator when the command cannot do its work
+ */
+export async function runCommand(words: readonly string[], io: Io): Promise<number> {
+  try {
+    await createProgram(io).parseAsync(words, { from: "user" });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE;
+    throw error;
+  }
+}

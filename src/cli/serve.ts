@@ -1,0 +1,72 @@
+import { type Flags, readConfig } from "../config.ts";
+import { reason } from "../error.ts";
+import { createApp } from "../http/app.ts";
+import { listen } from "../http/listen.ts";
+import { createLog } from "../log.ts";
+import type { TokenStore } from "../token.ts";
+import { hashToken, newToken } from "../token.ts";
+import type { Io } from "./io.ts";
+
+/** How often expired idempotency keys are forgotten. */
+const SWEEP_INTERVAL_MS = 10 * 60 * 1000;
+
+/** @returns the new token, on a database that has never had one; else `null` */
+async function createFirstToken(tokens: TokenStore): Promise<string | null> {
+  const token = newToken();
+  const fields = {
+    hash: hashToken(token),
+    name: "first",
+    scope: "write",
+    expires_at: null,
+  } as const;
+  return (await tokens.createFirst(fields)) && token;
+}
+
+function welcome(token: string, url: string): string {
+  return `
+The first token, named "first", shown this once:
+
+  ${token}
+
+Try it:
+
+  curl -H 'Authorization: Bearer ${token}' ${url}/api/v1/users
+
+`;
+}
+
+/**
+ * Serves until the process is asked to stop, then finishes what is in flight and closes.
+ * @throws {AppError} operator when a setting, the database or the port does not allow it
+ * @throws the fault that stopped it, once all is closed
+ */
+export async function serve(flags: Flags, io: Io): Promise<void> {
+  const config = readConfig(io.environment, flags);
+  const log = createLog(config.log_level, io.now, io.stdout);
+  await using resources = new AsyncDisposableStack();
+
+  const store = resources.adopt(
+    await io.openStore({ ...config, exclusive: true, now: io.now }),
+    (opened) => opened.close(),
+  );
+  const app = createApp({ store, config, log, now: io.now });
+  const listener = resources.adopt(listen(app, config, log), (listening) =>
+    listening.stop(config.shutdown_seconds * 1000),
+  );
+  log.info("listening", { url: listener.url, database: config.database_url });
+
+  // With API_TOKEN the operator has one already, and a container's output is kept by others.
+  const first = config.api_token === null ? await createFirstToken(store.tokens) : null;
+  if (first !== null) io.stdout(welcome(first, listener.url));
+
+  const sweep = () =>
+    store.sweep().catch((error) => log.warn("sweep failed", { reason: reason(error) }));
+  const sweeping = setInterval(sweep, SWEEP_INTERVAL_MS);
+  resources.defer(() => clearInterval(sweeping));
+
+  const fault = await io.untilStopped();
+  log.info("stopping", { reason: fault === null ? "signal" : reason(fault) });
+  await resources.disposeAsync();
+  log.info("stopped");
+  if (fault !== null) throw fault;
+}

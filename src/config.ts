@@ -1,0 +1,176 @@
+/** The only reader of the environment: variables and flags in, one frozen `Config` out. */
+import { AppError } from "./error.ts";
+import { type LogLevel, log_levels } from "./log.ts";
+import { isTokenShaped } from "./token.ts";
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+interface Setting<Value> {
+  /** The variable; the flag is the same in kebab case. */
+  readonly variable: string;
+  /** As text, as a user would write it; `null` when it may be absent. */
+  readonly fallback: string | null;
+  readonly meaning: string;
+  /** @throws {string} what the value must be */
+  readonly parse: (text: string) => Value;
+}
+
+function integer(low: number, high: number) {
+  return (text: string): number => {
+    const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= low && value <= high) return value;
+    throw `must be an integer from ${low} to ${high}`;
+  };
+}
+
+function oneOf<const Value extends string>(values: readonly Value[]) {
+  return (text: string): Value => {
+    const value = values.find((candidate) => candidate === text);
+    if (value === undefined) throw `must be one of ${values.join(", ")}`;
+    return value;
+  };
+}
+
+function matching(pattern: RegExp, expected: string) {
+  return (text: string): string => {
+    if (pattern.test(text)) return text;
+    throw `must be ${expected}`;
+  };
+}
+
+function parseDatabaseUrl(text: string): string {
+  if (/^postgres(ql)?:/.test(text)) throw "must be a path: this version has no PostgreSQL";
+  if (/^:memory:|^[a-z]{2,}:/i.test(text)) throw "must be a path, e.g. data/user-api.db";
+  return text;
+}
+
+function parseOrigins(text: string): readonly string[] {
+  const origins = text.split(",").map((origin) => origin.trim());
+  for (const origin of origins) {
+    if (origin === "*" || (URL.canParse(origin) && new URL(origin).origin === origin)) continue;
+    throw "must be * or origins such as https://app.example.com, comma-separated";
+  }
+  return origins;
+}
+
+function parseApiToken(text: string): string {
+  if (isTokenShaped(text)) return text;
+  throw "must be a token as made by `user-api token create`";
+}
+
+/** Each is a variable and a flag of `serve`; the README has the same table. */
+export const settings = {
+  database_url: {
+    variable: "DATABASE_URL",
+    fallback: "data/user-api.db",
+    meaning: "path of the SQLite file",
+    parse: parseDatabaseUrl,
+  },
+  host: {
+    variable: "HOST",
+    fallback: "127.0.0.1",
+    meaning: "address to listen on",
+    parse: matching(/^[\w.:%-]+$/, "a host name or an IP address"),
+  },
+  port: {
+    variable: "PORT",
+    fallback: "3000",
+    meaning: "port to listen on; 0 takes a free one",
+    parse: integer(0, 65_535),
+  },
+  max_body_bytes: {
+    variable: "MAX_BODY_BYTES",
+    fallback: "65536",
+    meaning: "largest request body, else 413",
+    parse: integer(1, 67_108_864),
+  },
+  max_pending_writes: {
+    variable: "MAX_PENDING_WRITES",
+    fallback: "4096",
+    meaning: "writes waiting for the disk, else 503",
+    parse: integer(1, 1_000_000),
+  },
+  rate_limit: {
+    variable: "RATE_LIMIT",
+    fallback: "0",
+    meaning: "requests per second per token, else 429; 0 is off",
+    parse: integer(0, 1_000_000),
+  },
+  shutdown_seconds: {
+    variable: "SHUTDOWN_SECONDS",
+    fallback: "10",
+    meaning: "how long SIGTERM waits for work in flight",
+    parse: integer(0, 3600),
+  },
+  log_level: {
+    variable: "LOG_LEVEL",
+    fallback: "info",
+    meaning: `one of ${log_levels.join(", ")}; info has one line a request`,
+    parse: oneOf(log_levels) satisfies (text: string) => LogLevel,
+  },
+  tls_cert: {
+    variable: "TLS_CERT",
+    fallback: null,
+    meaning: "path of the certificate chain (PEM); with TLS_KEY",
+    parse: String,
+  },
+  tls_key: {
+    variable: "TLS_KEY",
+    fallback: null,
+    meaning: "path of its private key (PEM)",
+    parse: String,
+  },
+  cors_origin: {
+    variable: "CORS_ORIGIN",
+    fallback: null,
+    meaning: "origins whose pages may call, comma-separated",
+    parse: parseOrigins,
+  },
+} as const satisfies Record<string, Setting<unknown>>;
+
+export type SettingName = keyof typeof settings;
+export type Flags = Readonly<Partial<Record<SettingName, string>>>;
+
+type Parsed<Name extends SettingName> = ReturnType<(typeof settings)[Name]["parse"]>;
+export type Config = {
+  readonly [Name in SettingName]:
+    | Parsed<Name>
+    | ((typeof settings)[Name]["fallback"] extends null ? null : never);
+} & {
+  /** Accepted beside the stored tokens; `null` for none. No flag: a command line is no place for it. */
+  readonly api_token: string | null;
+};
+
+/** `DATABASE_URL` → `database-url`, as the command line has it. */
+export function flagOf(variable: string): string {
+  return variable.toLowerCase().replaceAll("_", "-");
+}
+
+/** @throws {AppError} operator, when the value is not what it must be */
+function parse<Value>(name: string, text: string, parser: (text: string) => Value): Value {
+  try {
+    return parser(text);
+  } catch (expected) {
+    throw new AppError("operator", `Cannot read ${name}: ${expected}`);
+  }
+}
+
+/**
+ * A flag wins over the environment; an empty variable counts as not set.
+ * @throws {AppError} operator, naming the setting that is wrong
+ */
+export function readConfig(environment: Environment, flags: Flags = {}): Config {
+  const config: Record<string, unknown> = {};
+  for (const [name, setting] of Object.entries(settings)) {
+    const flag = flags[name as SettingName];
+    const text = flag ?? (environment[setting.variable] || setting.fallback);
+    const shown = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
+    config[name] = text === null ? null : parse<unknown>(shown, text, setting.parse);
+  }
+  const token = environment["API_TOKEN"] || null;
+  config["api_token"] = token === null ? null : parse("API_TOKEN", token, parseApiToken);
+  if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
+    throw new AppError("operator", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together");
+  }
+  return Object.freeze(config) as Config;
+}

@@ -1,0 +1,67 @@
+/**
+ * The one class of the house: a refusal with a code. Whatever else is thrown is a bug, and is
+ * answered and logged as one.
+ */
+
+export type ErrorCode =
+  | "invalid"
+  | "invalid_order_id"
+  | "unauthorised"
+  | "invalid_token"
+  | "insufficient_scope"
+  | "not_found"
+  | "order_not_found"
+  | "conflict"
+  | "stale"
+  | "too_large"
+  | "unsupported_type"
+  | "key_reused"
+  | "too_many_requests"
+  | "unavailable"
+  /** A mistake of the operator (setting, port, file): one line on stderr and exit code 1. */
+  | "operator";
+
+/** One thing wrong with the input; `field` is written as in `items[0].quantity`. */
+export interface Problem {
+  readonly field: string;
+  readonly problem: string;
+}
+
+export class AppError extends Error {
+  override readonly name = "AppError";
+  readonly code: ErrorCode;
+  /** All that is wrong, first problem first; empty unless `code` is `invalid`. */
+  readonly problems: readonly Problem[];
+
+  constructor(code: ErrorCode, message: string, problems: readonly Problem[] = []) {
+    super(message);
+    this.code = code;
+    this.problems = problems;
+  }
+}
+
+/** @throws {AppError} always, with this code. */
+export function fail(code: ErrorCode, message: string): never {
+  throw new AppError(code, message);
+}
+
+/**
+ * Refuses input. The message names the first problem.
+ * @param problems at least one
+ * @throws {AppError} invalid
+ */
+export function failInvalid(problems: readonly Problem[]): never {
+  const first = problems[0];
+  const message = first === undefined ? "" : `${first.field} ${first.problem}`;
+  throw new AppError("invalid", `Validation failed: ${message}`, problems);
+}
+
+/** @throws {AppError} invalid, with this one problem. */
+export function failField(field: string, problem: string): never {
+  failInvalid([{ field, problem }]);
+}
+
+/** What went wrong, for the operator's eyes: never sent to a client. */
+export function reason(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

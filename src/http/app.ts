@@ -1,0 +1,41 @@
+/** Composes the routes. What stands before the guard is public; all that follows is not. */
+import { Elysia } from "elysia";
+import type { Config } from "../config.ts";
+import type { Log } from "../log.ts";
+import type { Store } from "../store.ts";
+import { createGate, createGuard } from "./auth.ts";
+import { bodyLimitedTo } from "./body.ts";
+import { createCors } from "./cors.ts";
+import { exchange } from "./exchange.ts";
+import { fallback } from "./fallback.ts";
+import { health } from "./health.ts";
+import { orders } from "./orders.ts";
+import { createRateLimit } from "./rate.ts";
+import { users } from "./users.ts";
+
+export interface AppOptions {
+  readonly store: Store;
+  readonly config: Config;
+  readonly log: Log;
+  readonly now: () => Date;
+}
+
+export function createApp({ store, config, log, now }: AppOptions) {
+  const cors = createCors(config.cors_origin);
+  const guard = createGuard({ tokens: store.tokens, api_token: config.api_token, cors, now });
+  const gate = createGate(guard, createRateLimit(config.rate_limit));
+  const takes = bodyLimitedTo(config.max_body_bytes);
+
+  const open = new Elysia().use(health(store));
+  const closed = new Elysia().use(users(store, gate, takes)).use(orders(store, gate, takes));
+  const routes = [...open.routes, ...closed.routes];
+
+  // Elysia cuts the path behind a host of three characters or more unless told otherwise.
+  return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
+    .use(exchange({ log, cors }))
+    .use(open)
+    .use(closed)
+    .use(fallback(guard, cors, open.routes, routes));
+}
+
+export type App = ReturnType<typeof createApp>;

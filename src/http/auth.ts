@@ -1,0 +1,101 @@
+/** Who may do what: the guard of every route but the public ones. @see RFC 6750 */
+import { bearer } from "@elysiajs/bearer";
+import { Elysia } from "elysia";
+import { fail } from "../error.ts";
+import {
+  hashToken,
+  isActive,
+  isTokenShaped,
+  type Token,
+  type TokenStore,
+  usedAt,
+} from "../token.ts";
+import type { Cors } from "./cors.ts";
+import type { Take } from "./rate.ts";
+
+export interface GuardOptions {
+  readonly tokens: TokenStore;
+  /** Accepted beside the stored ones; `null` for none. */
+  readonly api_token: string | null;
+  readonly cors: Cors | null;
+  readonly now: () => Date;
+}
+
+/** The only place a token may stand in; the scheme's case does not matter (RFC 9110 §11.1). */
+const CREDENTIALS = /^Bearer +([^\s,]+) *$/i;
+
+function environmentToken(api_token: string, now: Date): Token {
+  return {
+    hash: hashToken(api_token),
+    name: "API_TOKEN",
+    scope: "write",
+    created_at: now.toISOString(),
+    expires_at: null,
+    last_used_at: null,
+    revoked_at: null,
+  };
+}
+
+/** @returns the token of these credentials; `null` when it is none that is valid now */
+function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
+  const environment_token = api_token === null ? null : environmentToken(api_token, now());
+  return async (credentials: string): Promise<Token | null> => {
+    if (!isTokenShaped(credentials)) return null;
+    const hash = hashToken(credentials);
+    if (hash === environment_token?.hash) return environment_token;
+    const token = await tokens.find(hash);
+    const time = now();
+    if (token === null || !isActive(token, time)) return null;
+    // Not waited for: a read must not wait for the disk, nor fail with it.
+    const used_at = usedAt(time);
+    if (token.last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => {});
+    return token;
+  };
+}
+
+/**
+ * Lets valid tokens through and gives the routes `token`. The bearer plugin also takes a query
+ * parameter and knows one spelling of the scheme only: so the header is brought into that spelling
+ * first, and the plugin is believed only where the header held a token.
+ * @throws {AppError} unauthorised, invalid_token
+ */
+export function createGuard(options: GuardOptions) {
+  const authenticate = createAuthenticate(options);
+  return new Elysia({ name: "guard" })
+    .onTransform({ as: "scoped" }, ({ headers }) => {
+      const [, credentials] = CREDENTIALS.exec(headers["authorization"] ?? "") ?? [];
+      if (credentials === undefined) delete headers["authorization"];
+      else headers["authorization"] = `Bearer ${credentials}`;
+    })
+    .use(bearer())
+    .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
+      // A browser asks without a token, and is told nothing but what it may ask.
+      if (options.cors?.preflight(request)) return { token: null as Token | null };
+      if (headers["authorization"] === undefined) fail("unauthorised", "unauthorised");
+      const token = credentials === undefined ? null : await authenticate(credentials);
+      return { token: token ?? fail("invalid_token", "unauthorised") };
+    });
+}
+
+export type Guard = ReturnType<typeof createGuard>;
+
+/**
+ * What a known route asks beyond a valid token: the scope of its method, and the rate.
+ * @throws {AppError} insufficient_scope, too_many_requests
+ */
+export function createGate(guard: Guard, take: Take) {
+  return new Elysia({ name: "gate" })
+    .use(guard)
+    .derive(({ token, request }) => {
+      if (!token) fail("unauthorised", "unauthorised");
+      const { method } = request;
+      if (token.scope === "read" && method !== "GET" && method !== "HEAD") {
+        fail("insufficient_scope", "this token may only read");
+      }
+      if (!take(token.hash)) fail("too_many_requests", "too many requests with this token");
+      return { owner: token.hash };
+    })
+    .as("scoped");
+}
+
+export type Gate = ReturnType<typeof createGate>;

@@ -1,0 +1,42 @@
+/** Which pages may call from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
+
+const EXPOSED =
+  "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, WWW-Authenticate";
+const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
+const REQUEST_HEADERS =
+  "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id";
+/** Browsers cap it: Chromium at two hours. */
+const PREFLIGHT_AGE_S = 7200;
+
+export interface Cors {
+  /** The fields to add to the answer to a request of this origin. */
+  headers(origin: string | null): Readonly<Record<string, string>>;
+  /** The fields of the answer to a preflight; `null` when the request is none that is allowed. */
+  preflight(request: Request): Readonly<Record<string, string>> | null;
+}
+
+/** @param origins as configured; `null` for none, `*` for any */
+export function createCors(origins: readonly string[] | null): Cors | null {
+  if (origins === null) return null;
+  const any = origins.includes("*");
+  const allows = (origin: string | null) => origin !== null && (any || origins.includes(origin));
+  return {
+    headers(origin) {
+      if (!allows(origin)) return { vary: "Origin" };
+      return {
+        vary: "Origin",
+        "access-control-allow-origin": origin ?? "",
+        "access-control-expose-headers": EXPOSED,
+      };
+    },
+    preflight({ method, headers }) {
+      if (method !== "OPTIONS" || !allows(headers.get("origin"))) return null;
+      if (!headers.has("access-control-request-method")) return null;
+      return {
+        "access-control-allow-methods": METHODS,
+        "access-control-allow-headers": REQUEST_HEADERS,
+        "access-control-max-age": String(PREFLIGHT_AGE_S),
+      };
+    },
+  };
+}

@@ -1,0 +1,83 @@
+/** The shapes that answers have. */
+import type { Problem } from "../error.ts";
+import type { Created } from "../idempotency.ts";
+import { neighbours, type Page, type PageQuery } from "../page.ts";
+
+export interface Envelope<Data> {
+  readonly data: Data;
+  readonly error: null;
+}
+
+export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
+  readonly meta: { readonly total: number; readonly limit: number; readonly offset: number };
+}
+
+export interface Refusal {
+  readonly data: null;
+  readonly error: string;
+  readonly meta?: { readonly problems: readonly Problem[] };
+}
+
+/** Headers of the answer under way, by lower-case name: Elysia's `set.headers`. */
+export interface Answer {
+  headers: Record<string, string | number>;
+}
+
+export function envelope<Data>(data: Data): Envelope<Data> {
+  return { data, error: null };
+}
+
+export function refusal(error: string, problems: readonly Problem[] = []): Refusal {
+  const base = { data: null, error };
+  return problems.length === 0 ? base : { ...base, meta: { problems } };
+}
+
+/** One record, which a client may keep if it asks each time whether it still holds. */
+export function record<Row extends { readonly version: number }>(
+  set: Answer,
+  row: Row,
+): Envelope<Row> {
+  set.headers["etag"] = `"${row.version}"`;
+  set.headers["cache-control"] = "private, no-cache";
+  return envelope(row);
+}
+
+/**
+ * A new record and where it is; the very same for a request that is repeated with its key.
+ * @param path of the list it is in
+ */
+export function created<Row extends { readonly id: number; readonly version: number }>(
+  set: Answer & { status?: unknown },
+  path: string,
+  { record: row, replayed }: Created<Row>,
+): Envelope<Row> {
+  set.status = 201;
+  set.headers["location"] = `${path}/${row.id}`;
+  if (replayed) set.headers["idempotent-replayed"] = "true";
+  return record(set, row);
+}
+
+/**
+ * One page, with the links to the pages around it.
+ * @param path of the list, without query
+ * @param query what the client asked for, defaults filled in: filters are kept in the links
+ * @see RFC 8288
+ */
+export function page<Row>(
+  set: Answer,
+  path: string,
+  query: PageQuery & Readonly<Record<string, string | number | undefined>>,
+  { rows, total }: Page<Row>,
+): PageEnvelope<Row> {
+  const { limit, offset, ...filters } = query;
+  const links: string[] = [];
+  for (const [rel, target] of Object.entries(neighbours({ limit, offset }, total))) {
+    if (target === null) continue;
+    const parameters = Object.entries({ limit, offset: target, ...filters })
+      .filter(([, value]) => value !== undefined)
+      .map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
+    links.push(`<${path}?${parameters.join("&")}>; rel="${rel}"`);
+  }
+  set.headers["link"] = links.join(", ");
+  return { data: rows, error: null, meta: { total, limit, offset } };
+}

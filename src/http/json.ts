@@ -1,0 +1,88 @@
+/**
+ * Stricter than `JSON.parse`, which silently drops the first of two members of one name, rounds
+ * numbers, and recurses as deep as the text does.
+ * @see RFC 7493 (I-JSON)
+ */
+import { failField } from "../error.ts";
+import { shownField } from "../schema.ts";
+
+const MAX_DEPTH = 16;
+
+/** A number with a fraction or an exponent: the only ones that can round to an integer unseen. */
+const INEXACT = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
+
+/** Whether a JSON number is an integer as written, before any rounding. */
+function isInteger(literal: string): boolean {
+  const [, whole = "", fraction = "", exponent = "0"] = INEXACT.exec(literal) ?? [];
+  const digits = (whole + fraction).replace(/0+$/, "");
+  const trailing_zeros = whole.length + fraction.length - digits.length;
+  return digits === "" || Number(exponent) >= fraction.length - trailing_zeros;
+}
+
+/** An integer that is only one by rounding becomes `NaN`, which no schema takes. */
+function unrounded(_name: string, value: unknown, context: { source?: string }): unknown {
+  if (!Number.isInteger(value) || context.source === undefined) return value;
+  return isInteger(context.source) ? value : Number.NaN;
+}
+
+/** @returns the index behind the string that begins at `start`, or of the text's end */
+function endOfString(text: string, start: number): number {
+  let at = start + 1;
+  while (at < text.length && text[at] !== '"') at += text[at] === "\\" ? 2 : 1;
+  return at + 1;
+}
+
+/**
+ * Walks the text once, character by character, before it is parsed. What is malformed is left for
+ * the parser to refuse.
+ * @returns the first member name that an object has twice; `null` when there is none
+ * @throws {AppError} invalid when it is nested too deep
+ */
+function inspect(text: string): string | null {
+  /** The names seen in each open object; `null` for an open array. */
+  const open: (Set<string> | null)[] = [];
+  let string = "";
+  let repeated: string | null = null;
+  for (let at = 0; at < text.length; at += 1) {
+    const character = text[at];
+    if (character === '"') {
+      const end = endOfString(text, at);
+      string = text.slice(at, end);
+      at = end - 1;
+    } else if (character === "{" || character === "[") {
+      if (open.length === MAX_DEPTH) {
+        failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
+      }
+      open.push(character === "{" ? new Set() : null);
+    } else if (character === "}" || character === "]") {
+      open.pop();
+    } else if (character === ":") {
+      const names = open.at(-1);
+      const name = parse(string) as string;
+      if (names?.has(name)) repeated ??= name;
+      names?.add(name);
+    }
+  }
+  return repeated;
+}
+
+/** @throws {AppError} invalid */
+function parse(text: string, reviver?: typeof unrounded): unknown {
+  try {
+    return JSON.parse(text, reviver as never);
+  } catch {
+    return failField("body", "must be valid JSON");
+  }
+}
+
+/**
+ * @returns the value, in which every integer is exactly the one that was written
+ * @throws {AppError} invalid when the text is not JSON, is nested deeper than 16, names a member
+ * twice
+ */
+export function parseJson(text: string): unknown {
+  const repeated = inspect(text);
+  const value = parse(text, /\d[.eE]/.test(text) ? unrounded : undefined);
+  if (repeated !== null) failField(shownField(repeated), "is given more than once");
+  return value;
+}

@@ -1,0 +1,49 @@
+import { Elysia } from "elysia";
+import { fail } from "../error.ts";
+import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } from "../order.ts";
+import type { Store } from "../store.ts";
+import type { Gate } from "./auth.ts";
+import type { TakesBody } from "./body.ts";
+import { created, page, record } from "./envelope.ts";
+import { keyFor, noQuery, orderPath, query, readIfMatch, readIfNoneMatch } from "./params.ts";
+
+const PATH = "/api/v1/orders";
+
+function found(order: Order | null): Order {
+  return order ?? fail("order_not_found", "order not found");
+}
+
+export function orders(store: Store, gate: Gate, takes: TakesBody) {
+  return new Elysia({ prefix: PATH })
+    .use(gate)
+    .get("", async ({ query, set }) => page(set, PATH, query, await store.orders.list(query)), {
+      query: query(OrderQuery),
+    })
+    .get(
+      "/:id",
+      async ({ params, headers, set }) => {
+        const isKnown = readIfNoneMatch(headers["if-none-match"]);
+        const order = found(await store.orders.get(params.id));
+        if (isKnown(order.version)) set.status = 304;
+        return record(set, order);
+      },
+      { params: orderPath, query: noQuery },
+    )
+    .post(
+      "",
+      async ({ body, headers, owner, set }) => {
+        const key = keyFor(headers["idempotency-key"], owner, PATH, body);
+        return created(set, PATH, await store.orders.place(orderFields(body), key));
+      },
+      { query: noQuery, ...takes(OrderInput, Order) },
+    )
+    .patch(
+      "/:id",
+      async ({ params, body, headers, set }) => {
+        const if_match = readIfMatch(headers["if-match"]);
+        const edit = (order: Order) => patchOrder(order, body);
+        return record(set, found(await store.orders.update(params.id, edit, if_match)));
+      },
+      { params: orderPath, query: noQuery, ...takes(OrderPatch, Order) },
+    );
+}

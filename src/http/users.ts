@@ -1,0 +1,66 @@
+import { Elysia } from "elysia";
+import { fail } from "../error.ts";
+import type { Store } from "../store.ts";
+import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
+import type { Gate } from "./auth.ts";
+import type { TakesBody } from "./body.ts";
+import { created, envelope, page, record } from "./envelope.ts";
+import { keyFor, noQuery, query, readIfMatch, readIfNoneMatch, userPath } from "./params.ts";
+
+const PATH = "/api/v1/users";
+
+function found(user: User | null): User {
+  return user ?? fail("not_found", "user not found");
+}
+
+export function users(store: Store, gate: Gate, takes: TakesBody) {
+  return new Elysia({ prefix: PATH })
+    .use(gate)
+    .get("", async ({ query, set }) => page(set, PATH, query, await store.users.list(query)), {
+      query: query(UserQuery),
+    })
+    .get(
+      "/:id",
+      async ({ params, headers, set }) => {
+        const isKnown = readIfNoneMatch(headers["if-none-match"]);
+        const user = found(await store.users.get(params.id));
+        if (isKnown(user.version)) set.status = 304;
+        return record(set, user);
+      },
+      { params: userPath, query: noQuery },
+    )
+    .post(
+      "",
+      async ({ body, headers, owner, set }) => {
+        const key = keyFor(headers["idempotency-key"], owner, PATH, body);
+        return created(set, PATH, await store.users.create(userFields(body), key));
+      },
+      { query: noQuery, ...takes(UserInput, User) },
+    )
+    .patch(
+      "/:id",
+      async ({ params, body, headers, set }) => {
+        const if_match = readIfMatch(headers["if-match"]);
+        const edit = (user: User) => patchUser(user, body);
+        return record(set, found(await store.users.update(params.id, edit, if_match)));
+      },
+      { params: userPath, query: noQuery, ...takes(UserPatch, User) },
+    )
+    .put(
+      "/:id",
+      async ({ params, body, headers, set }) => {
+        const if_match = readIfMatch(headers["if-match"]);
+        const edit = () => userFields(body);
+        return record(set, found(await store.users.update(params.id, edit, if_match)));
+      },
+      { params: userPath, query: noQuery, ...takes(UserInput, User) },
+    )
+    .delete(
+      "/:id",
+      async ({ params, headers }) => {
+        const if_match = readIfMatch(headers["if-match"]);
+        return envelope(found(await store.users.remove(params.id, if_match)));
+      },
+      { params: userPath, query: noQuery },
+    );
+}

@@ -1,0 +1,37 @@
+/**
+ * A client's promise that two requests are one.
+ * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
+ */
+export interface IdempotencyKey {
+  /** Whose key it is: the SHA-256 of the token, so that two clients never meet. */
+  readonly scope: string;
+  /** 1–255 visible ASCII characters. */
+  readonly key: string;
+  /** What was asked for: two requests with one fingerprint are the same request. */
+  readonly fingerprint: string;
+}
+
+/** A new record, or the one that the first request with this key made, as it was then. */
+export interface Created<Row> {
+  readonly record: Row;
+  readonly replayed: boolean;
+}
+
+/** How long an answer is kept and replayed. */
+export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
+
+/** JSON with the members of every object in one order, so that equal values give equal text. */
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_name, member: unknown) => {
+    if (typeof member !== "object" || member === null || Array.isArray(member)) return member;
+    return Object.fromEntries(
+      Object.entries(member).sort(([left], [right]) => (left < right ? -1 : 1)),
+    );
+  });
+}
+
+/** SHA-256, hexadecimal, of method, path and body as a JSON value. */
+export function fingerprint(method: string, path: string, body: unknown): string {
+  const request = `${method} ${path}\n${canonical(body)}`;
+  return new Bun.CryptoHasher("sha256").update(request).digest("hex");
+}

@@ -1,0 +1,140 @@
+import { type Static, Type } from "@sinclair/typebox";
+import { currencies } from "./currency.ts";
+import { fail, failField } from "./error.ts";
+import type { Created, IdempotencyKey } from "./idempotency.ts";
+import { type Page, page_query } from "./page.ts";
+import { Metadata, MetadataPatch, OneOf, patchMetadata, Text } from "./schema.ts";
+
+const closed = { additionalProperties: false } as const;
+const id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+
+export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
+export type OrderStatus = (typeof order_statuses)[number];
+const status = OneOf(order_statuses);
+
+/** The steps an order may take. */
+const steps: Record<OrderStatus, readonly OrderStatus[]> = {
+  pending: ["paid", "canceled"],
+  paid: ["shipped", "canceled"],
+  shipped: ["delivered"],
+  delivered: [],
+  canceled: [],
+};
+
+/** Money is an integer in the minor unit of the currency (ISO 4217 exponent). */
+const OrderItem = Type.Object(
+  {
+    sku: Text({ minLength: 1, maxLength: 64 }),
+    name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
+    quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
+    unit_price: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+  },
+  closed,
+);
+
+const currency = OneOf(currencies);
+const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
+
+/** An order, as stored and as shown. */
+export const Order = Type.Object(
+  {
+    id,
+    user_id: id,
+    currency,
+    items,
+    total: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+    status,
+    metadata: Metadata,
+    version: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+    created_at: Type.String({ format: "date-time" }),
+    updated_at: Type.String({ format: "date-time" }),
+  },
+  closed,
+);
+export type Order = Static<typeof Order>;
+
+/** Body of POST. */
+export const OrderInput = Type.Object(
+  { user_id: id, currency, items, metadata: Type.Optional(Metadata) },
+  closed,
+);
+export type OrderInput = Static<typeof OrderInput>;
+
+/** Body of PATCH: a JSON Merge Patch (RFC 7396). */
+export const OrderPatch = Type.Object(
+  { status: Type.Optional(status), metadata: Type.Optional(MetadataPatch) },
+  closed,
+);
+export type OrderPatch = Static<typeof OrderPatch>;
+
+export const OrderQuery = Type.Object(
+  { ...page_query, user_id: Type.Optional(id), status: Type.Optional(status) },
+  closed,
+);
+export type OrderQuery = Static<typeof OrderQuery>;
+
+/** What is chosen of an order when it is placed, complete. */
+export type OrderFields = Pick<Order, "user_id" | "currency" | "items" | "total" | "metadata">;
+/** What can change of an order afterwards. */
+export type OrderChange = Pick<Order, "status" | "metadata">;
+
+/** @throws {AppError} invalid when the total is above 2^53 − 1 */
+export function orderFields(input: OrderInput): OrderFields {
+  // Exact, since the sum of 100 × 10^6 × (2^53 − 1) is far beyond a double.
+  let total = 0n;
+  for (const { quantity, unit_price } of input.items) {
+    total += BigInt(quantity) * BigInt(unit_price);
+  }
+  if (total > Number.MAX_SAFE_INTEGER) {
+    failField("items", `must add up to at most ${Number.MAX_SAFE_INTEGER}`);
+  }
+  return {
+    user_id: input.user_id,
+    currency: input.currency,
+    items: input.items,
+    total: Number(total),
+    metadata: input.metadata ?? {},
+  };
+}
+
+/**
+ * @returns what the patched order has; `null` when the patch is empty and nothing is to change
+ * @throws {AppError} conflict when the order cannot take that step
+ * @throws {AppError} invalid when the patched metadata has too many keys
+ */
+export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null {
+  if (Object.keys(patch).length === 0) return null;
+  // First what is wrong with the request itself, then what the order's state forbids.
+  const metadata = patchMetadata(order.metadata, patch.metadata);
+  const allowed = steps[order.status];
+  if (patch.status !== undefined && !allowed.includes(patch.status)) {
+    const next =
+      allowed.length === 0 ? "no further step is allowed" : `allowed next: ${allowed.join(", ")}`;
+    fail("conflict", `order is ${order.status}: ${next}`);
+  }
+  return { status: patch.status ?? order.status, metadata };
+}
+
+/** Where orders are kept. Every method is one transaction; a resolved write is on disk. */
+export interface OrderStore {
+  /** By `id` ascending. */
+  list(query: OrderQuery): Promise<Page<Order>>;
+  /** `null` when there is no such order. */
+  get(id: number): Promise<Order | null>;
+  /**
+   * @throws {AppError} invalid when `user_id` is no user
+   * @throws {AppError} key_reused when the key stands for another request
+   */
+  place(fields: OrderFields, key: IdempotencyKey | null): Promise<Created<Order>>;
+  /**
+   * Applies `edit` to the order as stored; where it returns `null` nothing changes.
+   * @param if_match the versions that the caller accepts; `null` accepts any
+   * @returns the order after the change; `null` when there is no such order
+   * @throws {AppError} stale when the version is none of `if_match`
+   */
+  update(
+    id: number,
+    edit: (order: Order) => OrderChange | null,
+    if_match: readonly number[] | null,
+  ): Promise<Order | null>;
+}

@@ -1,0 +1,219 @@
+/**
+ * What TypeBox lacks for this service: text counted in characters, a check that names every problem
+ * in a person's words, and the kinds several records share.
+ */
+import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
+import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
+import { failField, failInvalid, type Problem } from "./error.ts";
+
+/** How many problems one refusal lists at most. */
+const MAX_PROBLEMS = 20;
+/** A field's name in a message is cut after this many characters: it can be the client's own. */
+const MAX_FIELD_LENGTH = 100;
+
+/** Any schema, and the values it describes: the names by which the layers around know TypeBox. */
+export type Schema = TSchema;
+export type ValueOf<Of extends Schema> = Static<Of>;
+
+interface TextOptions {
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly format?: "email";
+  readonly enum?: readonly string[];
+}
+
+/**
+ * Local part and domain of RFC 5321 without quotes and address literals, with the non-ASCII
+ * characters of RFC 6531, and at least one dot in the domain.
+ */
+const EMAIL =
+  /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@(?:[a-z0-9\u0080-\u{10ffff}](?:[a-z0-9\u0080-\u{10ffff}-]*[a-z0-9\u0080-\u{10ffff}])?\.)+[a-z0-9\u0080-\u{10ffff}](?:[a-z0-9\u0080-\u{10ffff}-]*[a-z0-9\u0080-\u{10ffff}])?$/iu;
+const MISPLACED_DOT = /^\.|\.\.|\.@/;
+/** White space and control characters, which `\u0080-` above would let through. */
+const BLANK = /[\s\p{Cc}\p{Cf}\p{Z}]/u;
+
+export function isEmail(text: string): boolean {
+  return EMAIL.test(text) && !MISPLACED_DOT.test(text) && !BLANK.test(text);
+}
+
+/** Well-formed Unicode without U+0000: what every database here stores and returns unchanged. */
+function isStorable(text: string): boolean {
+  return text.isWellFormed() && !text.includes("\0");
+}
+
+/** Characters as JSON Schema counts them: code points, not UTF-16 units. */
+function lengthOf(text: string): number {
+  let length = 0;
+  for (const _ of text) length += 1;
+  return length;
+}
+
+TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
+  if (typeof value !== "string" || !isStorable(value)) return false;
+  if (schema.enum !== undefined) return schema.enum.includes(value);
+  const length = lengthOf(value);
+  if (length < (schema.minLength ?? 0) || length > (schema.maxLength ?? Infinity)) return false;
+  return schema.format !== "email" || isEmail(value);
+});
+
+/** An object without members. */
+export const Nothing = Type.Object({}, { additionalProperties: false });
+
+/** Text of `minLength` to `maxLength` characters (code points). */
+export function Text(options: TextOptions) {
+  return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
+}
+
+/** One of these strings. */
+export function OneOf<const Value extends string>(values: readonly Value[]) {
+  return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values });
+}
+
+export function Nullable<Inner extends Schema>(schema: Inner) {
+  return Type.Union([schema, Type.Null()]);
+}
+
+const METADATA_KEYS = 50;
+/** 1 to 40 characters, each one UTF-16 unit or a surrogate pair: means the same with and without `u`. */
+const metadata_key = Type.String({
+  pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
+});
+const metadata_value = Text({ maxLength: 500 });
+
+/** Where a user of this service keeps fields of their own. */
+export const Metadata = Type.Record(metadata_key, metadata_value, {
+  maxProperties: METADATA_KEYS,
+  additionalProperties: false,
+});
+export type Metadata = Static<typeof Metadata>;
+
+/** A JSON Merge Patch of metadata: `null` for a key removes it, `null` for all resets to `{}`. */
+export const MetadataPatch = Nullable(
+  Type.Record(metadata_key, Nullable(metadata_value), { additionalProperties: false }),
+);
+export type MetadataPatch = Static<typeof MetadataPatch>;
+
+/**
+ * @see RFC 7396
+ * @throws {AppError} invalid when the result has too many keys
+ */
+export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
+  if (patch === undefined) return current;
+  if (patch === null) return {};
+  // A Map and fromEntries, since `result["__proto__"] = …` would not make a member.
+  const merged = new Map(Object.entries(current));
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) merged.delete(key);
+    else merged.set(key, value);
+  }
+  if (merged.size > METADATA_KEYS) {
+    failField("metadata", expectation(Metadata));
+  }
+  return Object.fromEntries(merged);
+}
+
+/** "1 to 200 characters", "at most 500 characters". */
+function bounds(low: number, high: number, unit: string): string {
+  return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
+}
+
+/** What a value of this schema must be, as the end of a sentence that begins with its name. */
+export function expectation(schema: Schema): string {
+  if (TypeGuard.IsUnion(schema)) {
+    const [inner] = schema.anyOf;
+    return inner === undefined ? "must be null" : `${expectation(inner)} or null`;
+  }
+  if (TypeGuard.IsRecord(schema)) {
+    return schema.maxProperties === undefined
+      ? "must be an object"
+      : `must be an object of at most ${schema.maxProperties} entries`;
+  }
+  if (TypeGuard.IsArray(schema)) {
+    return `must be an array of ${bounds(schema.minItems ?? 0, schema.maxItems ?? 0, "items")}`;
+  }
+  if (TypeGuard.IsInteger(schema)) {
+    return `must be an integer from ${schema.minimum} to ${schema.maximum}`;
+  }
+  if (schema[Kind] === "Text") {
+    if (schema.enum?.length > 10) return "must be one of the codes of its list";
+    if (schema.enum !== undefined) return `must be one of ${schema.enum.join(", ")}`;
+    const what = schema.format === "email" ? "an email address" : "text";
+    return `must be ${what} of ${bounds(schema.minLength ?? 0, schema.maxLength, "characters")}`;
+  }
+  return "must be a JSON object";
+}
+
+/** A field's name as a message shows it: it can be the client's own, however long and odd. */
+export function shownField(name: string): string {
+  if (name === "") return '""';
+  const cut = name.length > MAX_FIELD_LENGTH ? `${name.slice(0, MAX_FIELD_LENGTH)}…` : name;
+  // The cut can go through a surrogate pair.
+  return cut.toWellFormed();
+}
+
+/**
+ * Where in the value a TypeBox path leads, in the words of the API: `/items/0/unit_price` is
+ * `items[0].unit_price`, and the root is the body itself.
+ */
+function fieldOf(path: string, root: unknown): string {
+  if (path === "") return "body";
+  let field = "";
+  let parent = root;
+  for (const part of path.slice(1).split("/")) {
+    const name = part.replaceAll("~1", "/").replaceAll("~0", "~");
+    if (Array.isArray(parent)) field += `[${name}]`;
+    else field += field === "" ? shownField(name) : `.${shownField(name)}`;
+    parent = (parent as Record<string, unknown> | null | undefined)?.[name];
+  }
+  return field;
+}
+
+function problemOf(error: ValueError, record: Schema | undefined): string {
+  switch (error.type) {
+    case ValueErrorType.ObjectRequiredProperty:
+      return "is required";
+    case ValueErrorType.ObjectAdditionalProperties:
+      if (TypeGuard.IsRecord(error.schema)) return "must have a name of 1 to 40 characters";
+      return Object.hasOwn(record?.properties ?? {}, error.path.slice(1))
+        ? "is read-only"
+        : "is not allowed";
+    case ValueErrorType.Kind:
+      if (typeof error.value === "string" && !isStorable(error.value)) {
+        return "must be text without U+0000 and lone surrogates";
+      }
+      return expectation(error.schema);
+    default:
+      return expectation(error.schema);
+  }
+}
+
+/** An error of a union says nothing but "none fits": what the value's own kind objects to says more. */
+function innermost(error: ValueError): ValueError {
+  if (error.type !== ValueErrorType.Union) return error;
+  const [inner] = error.errors;
+  const nested = inner?.First();
+  return nested === undefined || nested.path === error.path ? error : innermost(nested);
+}
+
+export type Check<Value> = (value: unknown) => Value;
+
+/**
+ * Makes the check of a schema: it returns the value unchanged, or refuses it with all its problems
+ * (20 at most, one a field).
+ * @param record the record that this schema writes: its other fields are read-only, not unknown
+ */
+export function checker<Of extends Schema>(schema: Of, record?: Schema): Check<ValueOf<Of>> {
+  const compiled = TypeCompiler.Compile(schema);
+  return function check(value) {
+    if (compiled.Check(value)) return value;
+    const problems = new Map<string, Problem>();
+    for (const found of compiled.Errors(value)) {
+      const error = innermost(found);
+      const field = fieldOf(error.path, value);
+      if (problems.has(field)) continue;
+      problems.set(field, { field, problem: problemOf(error, record) });
+      if (problems.size === MAX_PROBLEMS) break;
+    }
+    failInvalid([...problems.values()]);
+  };
+}

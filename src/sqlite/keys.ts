@@ -1,0 +1,56 @@
+import type { Database } from "bun:sqlite";
+import { fail } from "../error.ts";
+import { type Created, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
+
+interface KeyRow {
+  readonly fingerprint: string;
+  readonly record: string;
+}
+
+export interface Keys {
+  /**
+   * Makes a record once per key, inside the transaction of the caller: what the key stands for and
+   * what it made are stored together or not at all.
+   * @throws {AppError} key_reused when the key stands for another request
+   */
+  once<Row>(key: IdempotencyKey | null, make: () => Row): Created<Row>;
+  /** Forgets the keys that are past their lifetime. */
+  sweep(): void;
+}
+
+export function createKeys(db: Database, now: () => Date): Keys {
+  const find = db.prepare<KeyRow, { scope: string; key: string; expired: string }>(`
+    select fingerprint, record
+    from idempotency_keys
+    where scope = $scope and key = $key and created_at > $expired
+  `);
+  const claim = db.prepare<null, Record<keyof IdempotencyKey | "record" | "now", string>>(`
+    insert or replace into idempotency_keys (scope, key, fingerprint, record, created_at)
+    values ($scope, $key, $fingerprint, $record, $now)
+  `);
+  const forget = db.prepare<null, { expired: string }>(`
+    delete from idempotency_keys
+    where created_at <= $expired
+  `);
+
+  function expired(): string {
+    return new Date(now().getTime() - KEY_LIFETIME_MS).toISOString();
+  }
+
+  return {
+    once(key, make) {
+      if (key === null) return { record: make(), replayed: false };
+      const claimed = find.get({ scope: key.scope, key: key.key, expired: expired() });
+      if (claimed !== null && claimed.fingerprint !== key.fingerprint) {
+        fail("key_reused", "Idempotency-Key was used for another request");
+      }
+      if (claimed !== null) return { record: JSON.parse(claimed.record), replayed: true };
+      const record = make();
+      claim.run({ ...key, record: JSON.stringify(record), now: now().toISOString() });
+      return { record, replayed: false };
+    },
+    sweep() {
+      forget.run({ expired: expired() });
+    },
+  };
+}

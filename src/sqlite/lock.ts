@@ -1,0 +1,25 @@
+import { Database } from "bun:sqlite";
+
+/** Holds the lock until it is disposed of, or the process ends however it ends. */
+export type ServerLock = Disposable;
+
+/**
+ * One process at a time may serve a database file, and say so to the others: it keeps SQLite's own
+ * exclusive lock on an empty file beside it, which the operating system drops with the process.
+ * @param patience_ms how long to wait for the other: a command holds it for some milliseconds, too
+ * @returns `null` when another process holds the lock
+ * @throws {SQLiteError} when the file cannot be made
+ */
+export function takeServerLock(database_path: string, patience_ms: number): ServerLock | null {
+  const lock = new Database(`${database_path}-serving`, { create: true, strict: true });
+  try {
+    lock.run(`pragma busy_timeout = ${patience_ms}`);
+    lock.run("pragma journal_mode = memory");
+    lock.run("begin exclusive");
+  } catch (error) {
+    lock.close();
+    if (error instanceof Error && "code" in error && error.code === "SQLITE_BUSY") return null;
+    throw error;
+  }
+  return { [Symbol.dispose]: () => lock.close() };
+}

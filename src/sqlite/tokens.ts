@@ -1,0 +1,64 @@
+import type { Database } from "bun:sqlite";
+import { fail } from "../error.ts";
+import type { Token, TokenFields, TokenStore } from "../token.ts";
+import type { Writer } from "./commit.ts";
+
+const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
+
+export function createTokenStore(db: Database, writer: Writer, now: () => Date): TokenStore {
+  const all = db.prepare<Token, []>(`
+    select ${columns}
+    from tokens
+    order by id
+  `);
+  const withHash = db.prepare<Token, { hash: string }>(`
+    select ${columns}
+    from tokens
+    where hash = $hash
+  `);
+  const any = db.prepare<unknown, []>("select 1 from tokens limit 1");
+  const insert = db.prepare<Token, TokenFields & { now: string }>(`
+    insert into tokens (hash, name, scope, created_at, expires_at)
+    values ($hash, $name, $scope, $now, $expires_at)
+    on conflict do nothing
+    returning ${columns}
+  `);
+  const revoke = db.prepare<Token, { name: string; now: string }>(`
+    update tokens
+    set revoked_at = $now
+    where name = $name and revoked_at is null
+    returning ${columns}
+  `);
+  const touch = db.prepare<null, { hash: string; used_at: string }>(`
+    update tokens
+    set last_used_at = $used_at
+    where hash = $hash
+  `);
+
+  return {
+    async list() {
+      return all.all();
+    },
+    async find(hash) {
+      return withHash.get({ hash });
+    },
+    create(fields) {
+      return writer.write(() => {
+        const token = insert.get({ ...fields, now: now().toISOString() });
+        return token ?? fail("conflict", `a token named ${fields.name} exists already`);
+      });
+    },
+    createFirst(fields) {
+      return writer.write(() => {
+        if (any.get() !== null) return null;
+        return insert.get({ ...fields, now: now().toISOString() });
+      });
+    },
+    revoke(name) {
+      return writer.write(() => revoke.get({ name, now: now().toISOString() }));
+    },
+    async touch(hash, used_at) {
+      await writer.write(() => touch.run({ hash, used_at }));
+    },
+  };
+}

@@ -1,0 +1,131 @@
+import type { Database } from "bun:sqlite";
+import { fail } from "../error.ts";
+import { emailKey, type User, type UserFields, type UserStore } from "../user.ts";
+import type { Writer } from "./commit.ts";
+import type { Keys } from "./keys.ts";
+import { requireVersion } from "./version.ts";
+
+type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
+
+function fromRow(row: UserRow): User {
+  return { ...row, metadata: JSON.parse(row.metadata) };
+}
+
+function toRow({ email, name, metadata }: UserFields) {
+  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
+}
+
+const columns = "id, email, name, metadata, version, created_at, updated_at";
+
+export function createUserStore(
+  db: Database,
+  writer: Writer,
+  keys: Keys,
+  now: () => Date,
+): UserStore {
+  const count = db.prepare<{ total: number }, []>("select count(*) as total from users");
+  const page = db.prepare<UserRow, { limit: number; offset: number }>(`
+    select ${columns}
+    from users
+    order by id
+    limit $limit offset $offset
+  `);
+  const withEmail = db.prepare<UserRow, { email_key: string }>(`
+    select ${columns}
+    from users
+    where email_key = $email_key
+  `);
+  const withId = db.prepare<UserRow, { id: number }>(`
+    select ${columns}
+    from users
+    where id = $id
+  `);
+  const insert = db.prepare<UserRow, ReturnType<typeof toRow> & { now: string }>(`
+    insert into users (email, email_key, name, metadata, version, created_at, updated_at)
+    values ($email, $email_key, $name, $metadata, 1, $now, $now)
+    on conflict (email_key) do nothing
+    returning ${columns}
+  `);
+  // Compared by hand: an update has no "on conflict do nothing".
+  const takenByAnother = db.prepare<{ id: number }, { email_key: string; id: number }>(`
+    select id
+    from users
+    where email_key = $email_key and id <> $id
+  `);
+  const change = db.prepare<UserRow, ReturnType<typeof toRow> & { id: number; now: string }>(`
+    update users
+    set email = $email,
+      email_key = $email_key,
+      name = $name,
+      metadata = $metadata,
+      version = version + 1,
+      updated_at = $now
+    where id = $id
+    returning ${columns}
+  `);
+  const anOrder = db.prepare<{ id: number }, { id: number }>(`
+    select id
+    from orders
+    where user_id = $id
+    limit 1
+  `);
+  const erase = db.prepare<null, { id: number }>("delete from users where id = $id");
+
+  const readPage = db.transaction((limit: number, offset: number) => ({
+    rows: page.all({ limit, offset }).map(fromRow),
+    total: count.get()?.total ?? 0,
+  }));
+
+  function find(id: number): User | null {
+    const row = withId.get({ id });
+    return row === null ? null : fromRow(row);
+  }
+
+  return {
+    async list({ limit, offset, email }) {
+      if (email === undefined) return readPage(limit, offset);
+      const rows = withEmail.all({ email_key: emailKey(email) });
+      return { rows: rows.slice(offset, offset + limit).map(fromRow), total: rows.length };
+    },
+
+    async get(id) {
+      return find(id);
+    },
+
+    create(fields, key) {
+      return writer.write(() =>
+        keys.once(key, () => {
+          const row = insert.get({ ...toRow(fields), now: now().toISOString() });
+          return row === null ? fail("conflict", "email is already taken") : fromRow(row);
+        }),
+      );
+    },
+
+    update(id, edit, if_match) {
+      return writer.write(() => {
+        const user = find(id);
+        if (user === null) return null;
+        requireVersion(user, if_match);
+        const fields = edit(user);
+        if (fields === null) return user;
+        const row = toRow(fields);
+        if (takenByAnother.get({ email_key: row.email_key, id }) !== null) {
+          fail("conflict", "email is already taken");
+        }
+        const changed = change.get({ ...row, id, now: now().toISOString() });
+        return changed && fromRow(changed);
+      });
+    },
+
+    remove(id, if_match) {
+      return writer.write(() => {
+        const user = find(id);
+        if (user === null) return null;
+        requireVersion(user, if_match);
+        if (anOrder.get({ id }) !== null) fail("conflict", "user has orders");
+        erase.run({ id });
+        return user;
+      });
+    },
+  };
+}

@@ -1,0 +1,103 @@
+import { type Static, Type } from "@sinclair/typebox";
+import type { Created, IdempotencyKey } from "./idempotency.ts";
+import { type Page, page_query } from "./page.ts";
+import { Metadata, MetadataPatch, Nullable, patchMetadata, Text } from "./schema.ts";
+
+const closed = { additionalProperties: false } as const;
+
+const email = Text({ maxLength: 254, format: "email" });
+const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
+
+/** A user, as stored and as shown. */
+export const User = Type.Object(
+  {
+    id: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+    email,
+    name,
+    metadata: Metadata,
+    version: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+    created_at: Type.String({ format: "date-time" }),
+    updated_at: Type.String({ format: "date-time" }),
+  },
+  closed,
+);
+export type User = Static<typeof User>;
+
+/** Body of POST and PUT. */
+export const UserInput = Type.Object(
+  { email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
+  closed,
+);
+export type UserInput = Static<typeof UserInput>;
+
+/** Body of PATCH: a JSON Merge Patch (RFC 7396). */
+export const UserPatch = Type.Object(
+  {
+    email: Type.Optional(email),
+    name: Type.Optional(name),
+    metadata: Type.Optional(MetadataPatch),
+  },
+  closed,
+);
+export type UserPatch = Static<typeof UserPatch>;
+
+export const UserQuery = Type.Object({ ...page_query, email: Type.Optional(email) }, closed);
+export type UserQuery = Static<typeof UserQuery>;
+
+/** What a client may set of a user, complete. */
+export type UserFields = Pick<User, "email" | "name" | "metadata">;
+
+/** What makes two emails one: full Unicode lower-casing, in no locale. */
+export function emailKey(email: string): string {
+  return email.toLowerCase();
+}
+
+export function userFields(input: UserInput): UserFields {
+  return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
+}
+
+/**
+ * @returns the patched fields; `null` when the patch is empty and nothing is to change
+ * @throws {AppError} invalid when the patched metadata has too many keys
+ */
+export function patchUser(user: User, patch: UserPatch): UserFields | null {
+  if (Object.keys(patch).length === 0) return null;
+  return {
+    email: patch.email ?? user.email,
+    name: patch.name === undefined ? user.name : patch.name,
+    metadata: patchMetadata(user.metadata, patch.metadata),
+  };
+}
+
+/**
+ * Where users are kept. Every method is one transaction; a resolved write is on disk.
+ * `if_match` lists the versions that the caller accepts; `null` accepts any.
+ */
+export interface UserStore {
+  /** By `id` ascending; with `email`, the one user who has it in whatever case. */
+  list(query: UserQuery): Promise<Page<User>>;
+  /** `null` when there is no such user. */
+  get(id: number): Promise<User | null>;
+  /**
+   * @throws {AppError} conflict when the email is taken
+   * @throws {AppError} key_reused when the key stands for another request
+   */
+  create(fields: UserFields, key: IdempotencyKey | null): Promise<Created<User>>;
+  /**
+   * Applies `edit` to the user as stored; where it returns `null` nothing changes.
+   * @returns the user after the change; `null` when there is no such user
+   * @throws {AppError} stale when the version is none of `if_match`
+   * @throws {AppError} conflict when the email is taken
+   */
+  update(
+    id: number,
+    edit: (user: User) => UserFields | null,
+    if_match: readonly number[] | null,
+  ): Promise<User | null>;
+  /**
+   * @returns the user as it was; `null` when there is no such user
+   * @throws {AppError} stale when the version is none of `if_match`
+   * @throws {AppError} conflict when the user has orders
+   */
+  remove(id: number, if_match: readonly number[] | null): Promise<User | null>;
+}

@@ -1,0 +1,364 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
+import { newEmail, newOrder, newUser } from "./make.ts";
+import { type Answer, type CallOptions, logs, startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server.stop());
+const valid = server.write_token;
+const user = await newUser(server);
+const order = await newOrder(server, user.id);
+
+const PLAIN = ["Bearer"];
+const PRESENTED = ['Bearer error="invalid_token"'];
+const EITHER = [...PLAIN, ...PRESENTED];
+
+/** Every route that needs a token, with a body it would accept. */
+const ROUTES: [method: string, path: string, body?: Record<string, unknown>][] = [
+  ["GET", "/users"],
+  ["HEAD", "/users"],
+  ["POST", "/users", { email: newEmail() }],
+  ["GET", `/users/${user.id}`],
+  ["HEAD", `/users/${user.id}`],
+  ["PATCH", `/users/${user.id}`, { name: "Stranger" }],
+  ["PUT", `/users/${user.id}`, { email: newEmail() }],
+  ["DELETE", `/users/${user.id}`],
+  ["GET", "/orders"],
+  ["HEAD", "/orders"],
+  ["POST", "/orders", { user_id: user.id, currency: "EUR", items: [] }],
+  ["GET", `/orders/${order.id}`],
+  ["HEAD", `/orders/${order.id}`],
+  ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
+];
+
+/** Everything stored, as text: what no refused request may change. */
+async function stored(): Promise<string> {
+  const lists = [server.call("GET", "/users?limit=1000"), server.call("GET", "/orders?limit=1000")];
+  return (await Promise.all(lists)).map((list) => list.text).join("\n");
+}
+
+/** The whole of a 401: nothing else is told, whatever was asked. */
+function expectStranger(answer: Answer, challenges: string[], method = "GET"): void {
+  expect(answer.status).toBe(401);
+  expect(answer.text).toBe(method === "HEAD" ? "" : "unauthorised");
+  expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(challenges).toContain(answer.headers.get("www-authenticate") ?? "(none)");
+  expect(answer.headers.get("cache-control")).toBe("no-store");
+  const told = [...answer.headers.keys()].sort();
+  const usual = ["cache-control", "content-type", "www-authenticate", "x-request-id"];
+  const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
+  expect(told.filter((name) => !carried.includes(name))).toEqual(usual);
+}
+
+/** An answer read off the wire. */
+function parse(bytes: string): Answer {
+  const [head = "", ...rest] = bytes.split("\r\n\r\n");
+  const [first = "", ...lines] = head.split("\r\n");
+  const headers = new Headers(
+    lines.map((line) => [
+      line.slice(0, line.indexOf(":")),
+      line.slice(line.indexOf(":") + 1).trim(),
+    ]),
+  );
+  const text = rest.join("\r\n\r\n");
+  return { status: Number(first.split(" ")[1]), headers, text, json: undefined };
+}
+
+function rawGet(target: string, host: string, ...lines: string[]): Promise<string> {
+  const head = [`GET ${target} HTTP/1.1`, `Host: ${host}`, ...lines, "Connection: close"];
+  return server.raw(`${head.join("\r\n")}\r\n\r\n`);
+}
+
+const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
+const broken = `${valid.slice(0, -1)}${valid.endsWith("a") ? "b" : "a"}`;
+const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
+
+/** Works on the tokens beside the running server, as the command line does. */
+async function beside<Result>(work: (tokens: TokenStore) => Promise<Result>): Promise<Result> {
+  const options = { max_pending_writes: 16, exclusive: false, now: () => new Date() };
+  const store = await openSqlite({ ...options, database_url: server.database });
+  try {
+    return await work(store.tokens);
+  } finally {
+    await store.close();
+  }
+}
+
+async function issueToken(name: string, expires_at: string | null = null): Promise<string> {
+  const token = newToken();
+  const fields = { hash: hashToken(token), name, scope: "write", expires_at } as const;
+  await beside((tokens) => tokens.create(fields));
+  return token;
+}
+
+const revoked = await issueToken("revoked");
+await beside((tokens) => tokens.revoke("revoked"));
+const expired = await issueToken("expired", "2020-01-01T00:00:00.000Z");
+
+interface Variant {
+  headers?: Record<string, string>;
+  query?: string;
+  cookie?: string;
+  member?: string;
+  challenges?: string[];
+}
+
+const bearer = (value: string, challenges = PRESENTED): Variant => ({
+  headers: { authorization: `Bearer ${value}` },
+  challenges,
+});
+
+const VARIANTS: Record<string, Variant> = {
+  "nothing is sent": {},
+  "the header is empty": { headers: { authorization: "" } },
+  "the token stands without a scheme": { headers: { authorization: valid }, challenges: EITHER },
+  "Basic carries the token as password": { headers: { authorization: basic(`x:${valid}`) } },
+  "Basic carries the token bare": { headers: { authorization: `Basic ${valid}` } },
+  "Basic is joined by ?access_token=": {
+    headers: { authorization: basic("a:b") },
+    query: `access_token=${valid}`,
+  },
+  "the query has access_token": { query: `access_token=${valid}` },
+  "the query has a nameless token": { query: `=${valid}` },
+  "the query has a Bearer header": { query: `authorization=Bearer%20${valid}` },
+  "a cookie has the token": {
+    headers: { cookie: `access_token=${valid}; authorization=Bearer ${valid}` },
+  },
+  "the body has access_token": { member: valid },
+  "a header of another name has it": {
+    headers: { "proxy-authorization": `Bearer ${valid}`, "x-access-token": valid },
+  },
+  "the scheme is glued on": { headers: { authorization: `Bearerx${valid}` }, challenges: EITHER },
+  "the scheme is glued without a space": {
+    headers: { authorization: `Bearer${valid}` },
+    challenges: EITHER,
+  },
+  "the scheme is Token": { headers: { authorization: `Token ${valid}` } },
+  "the scheme stands alone": { headers: { authorization: "Bearer" }, challenges: EITHER },
+  "a tab separates them": {
+    headers: { authorization: `Bearer\t${valid}` },
+    challenges: EITHER,
+  },
+  "the token is garbage": bearer("garbage"),
+  "the token is [object Object]": bearer("[object"),
+  "the token is 4,000 characters": bearer("x".repeat(4000)),
+  "the token was never issued": bearer(newToken()),
+  "the checksum is broken": bearer(broken),
+  "a random character is altered": bearer(altered),
+  "the case is changed": bearer(valid.toUpperCase()),
+  "the last character is missing": bearer(valid.slice(0, -1)),
+  "a character trails": bearer(`${valid}x`),
+  "a NUL-like escape trails": bearer(`${valid}%00`),
+  "a quote surrounds it": bearer(`"${valid}"`),
+  "two tokens stand by a space": bearer(`${valid} ${valid}`, EITHER),
+  "two tokens stand by a comma": bearer(`${valid},${valid}`, EITHER),
+  "two headers were joined": bearer(`${valid}, Bearer ${valid}`, EITHER),
+  "a parameter trails": bearer(`${valid} realm="x"`, EITHER),
+  "the token was revoked": bearer(revoked),
+  "the token has expired": bearer(expired),
+};
+
+function send(variant: Variant, method: string, path: string, body?: object): Promise<Answer> {
+  const target = variant.query ? `${path}?${variant.query}` : path;
+  const full = variant.member ? { ...body, access_token: variant.member } : body;
+  const may_carry = method !== "GET" && method !== "HEAD";
+  return server.call(method, target, {
+    token: null,
+    ...(full && may_carry ? { body: full } : {}),
+    ...(variant.headers ? { headers: variant.headers } : {}),
+  });
+}
+
+test("`routes` of this file exist when asked with a valid token", async () => {
+  for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
+    expect((await server.call(method, path)).status).toBe(200);
+});
+
+test.each(Object.entries(VARIANTS))(
+  "`every route` is a 401 that changes nothing when %s",
+  async (_when, variant) => {
+    const before = await stored();
+    for (const [method, path, body] of ROUTES) {
+      const answer = await send(variant, method, path, body);
+      expectStranger(answer, variant.challenges ?? PLAIN, method);
+    }
+    expect(await stored()).toBe(before);
+  },
+);
+
+const json = { "content-type": "application/json" };
+const HOSTILE: [string, string, string, CallOptions][] = [
+  ["an unknown path", "GET", "/nope", {}],
+  ["an unknown path with a body", "POST", "/nope", { body: { a: 1 } }],
+  ["a trailing slash", "GET", "/users/", {}],
+  ["a path below a record", "GET", `/users/${user.id}/orders`, {}],
+  ["a wrong method", "DELETE", "/users", {}],
+  ["a wrong method on orders", "PUT", `/orders/${order.id}`, { body: {} }],
+  ["OPTIONS", "OPTIONS", "/users", {}],
+  ["a bad user id", "GET", "/users/abc", {}],
+  ["a bad order id", "GET", "/orders/abc", {}],
+  ["an unknown user", "GET", "/users/999999", {}],
+  ["an unknown order", "GET", "/orders/999999", {}],
+  ["a bad query", "GET", "/users?limit=0&nope=1", {}],
+  ["a malformed % in the query", "GET", "/users?email=%zz", {}],
+  ["a malformed % in the path", "GET", "/users/%zz", {}],
+  ["a malformed body", "POST", "/users", { raw: '{"email":', headers: json }],
+  ["an empty body", "POST", "/users", { raw: "", headers: json }],
+  ["a body that is not UTF-8", "POST", "/users", { raw: new Uint8Array([0xff]), headers: json }],
+  ["deep nesting", "POST", "/users", { raw: "[".repeat(30_000), headers: json }],
+  ["a body over the limit", "POST", "/users", { raw: "x".repeat(200_000), headers: json }],
+  ["a body far over the limit", "POST", "/orders", { raw: "x".repeat(3_000_000), headers: json }],
+  ["a form", "POST", "/users", { raw: "a=1", headers: { "content-type": "multipart/form-data" } }],
+  ["text", "PATCH", `/users/${user.id}`, { raw: "a", headers: { "content-type": "text/plain" } }],
+  ["a bad If-Match", "PATCH", `/users/${user.id}`, { body: {}, headers: { "if-match": "x" } }],
+  ["a matching ETag", "GET", `/users/${user.id}`, { headers: { "if-none-match": "*" } }],
+  ["a bad key", "POST", "/users", { body: {}, headers: { "idempotency-key": "a b" } }],
+];
+
+test.each(HOSTILE)(
+  "`a stranger` learns nothing but 401 when sending %s",
+  async (_what, method, path, options) => {
+    expectStranger(await server.call(method, path, { ...options, token: null }), PLAIN, method);
+    const guess = { authorization: "Bearer garbage", ...options?.headers };
+    const guessed = await server.call(method, path, { ...options, headers: guess });
+    expectStranger(guessed, PRESENTED, method);
+  },
+);
+
+describe("the wire", () => {
+  test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
+    "`Host: %s` does not open a guarded path when a stranger sends it",
+    async (host) => {
+      for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/"])
+        expectStranger(parse(await rawGet(path, host)), PLAIN);
+      const known = parse(
+        await rawGet("/api/v1/users?limit=1", host, `Authorization: Bearer ${valid}`),
+      );
+      expect(known.status).toBe(200);
+    },
+  );
+
+  const targets = [
+    "http://x/api/v1/users http://x/api/v1/health/../users http://x?/api/v1/health",
+    "//api/v1/users //api/v1/health //x/api/v1/health /api/v1/health/../users",
+    "/api/v1/health/./../users /api/v1/health%2f..%2fusers /api/v1/health%2F%2E%2E%2Fusers",
+    "/api/v1/health/..%2fusers /api/v1/health/ /api/v1/health/x /api/v1/health;x",
+    "/api/v1/health;/../users /api/v1/health%00 /api/v1/health%20 /api/v1/health.json",
+    "/api/v1/%68ealth /API/V1/health /api/v1/HEALTH /api/v2/health /health / /api/v1 /api/v1/",
+    "/api/v1/users?/api/v1/health /api/v1/users#/api/v1/health /api/v1/healthz",
+  ];
+  test.each(targets.join(" ").split(" "))(
+    "`%s` is a 401 when a stranger asks for it",
+    async (target) => {
+      expectStranger(parse(await rawGet(target, "localhost")), PLAIN);
+    },
+  );
+
+  test("`Authorization` sent twice is no way in when one of them is garbage", async () => {
+    const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];
+    for (const lines of [twice, twice.toReversed()])
+      expectStranger(parse(await rawGet("/api/v1/users", "h", ...lines)), EITHER);
+  });
+});
+
+test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
+  "`%s` is accepted when a valid token follows",
+  async (scheme) => {
+    const headers = { authorization: `${scheme}${valid}` };
+    expect((await server.call("GET", `/users/${user.id}`, { headers })).status).toBe(200);
+  },
+);
+
+test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
+  "`health` answers 200 when the header is %j",
+  async (authorization) => {
+    const options = { token: null, headers: authorization ? { authorization } : {} };
+    const answer = await server.call("GET", "/health", options);
+    expect(answer.status).toBe(200);
+    expect(answer.json).toEqual({ data: { status: "ok" }, error: null });
+    expect((await server.call("HEAD", "/health", options)).status).toBe(200);
+    for (const raw of ["{}", "{", " ".repeat(100_000)]) {
+      const headers = { ...json, ...options.headers };
+      const posted = await server.call("POST", "/health", { token: null, raw, headers });
+      expect([posted.status, posted.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
+    }
+  },
+);
+
+describe("a read token", () => {
+  const token = server.read_token;
+
+  test("`read` is answered like any other when it asks with GET or HEAD", async () => {
+    for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
+      expect((await server.call(method, path, { token })).status).toBe(200);
+  });
+
+  const bodies: [string, CallOptions][] = [
+    ["a body that is too large", { raw: "x".repeat(100_000), headers: json }],
+    ["a body of another type", { raw: "a", headers: { "content-type": "text/plain" } }],
+    ["a malformed body", { raw: "{", headers: json }],
+    ["a stale If-Match", { body: { nope: 1 }, headers: { "if-match": '"99"' } }],
+    ["a bad key", { body: {}, headers: { "idempotency-key": "a b" } }],
+  ];
+  const writing = ROUTES.filter(([method]) => method !== "GET" && method !== "HEAD");
+  const bad_ids = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
+
+  test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
+    "`write` is a 403 that changes nothing when it sends %s",
+    async (_what, options) => {
+      const before = await stored();
+      for (const [method, path, body] of [...writing, ...bad_ids]) {
+        const answer = await server.call(method, path, {
+          ...(body && { body }),
+          ...options,
+          token,
+        });
+        expect(answer.status).toBe(403);
+        expect(answer.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
+        expect(answer.headers.get("content-type")).toBe("application/json");
+        expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
+        expect(answer.json.data).toBeNull();
+        expect(typeof answer.json.error).toBe("string");
+      }
+      expect(await stored()).toBe(before);
+    },
+  );
+
+  test("`write` is 404 or 405 before 403 when there is no such route", async () => {
+    expect((await server.call("POST", "/nope", { body: {}, token })).status).toBe(404);
+    expect((await server.call("DELETE", "/users", { token })).status).toBe(405);
+  });
+});
+
+test("`revoke` holds at once when the token was good a moment ago", async () => {
+  const token = await issueToken("short-lived");
+  expect((await server.call("GET", "/users?limit=1", { token })).status).toBe(200);
+  await beside((tokens) => tokens.revoke("short-lived"));
+  const headers = { authorization: `Bearer ${token}` };
+  expectStranger(await server.call("GET", "/users", { token: null, headers }), PRESENTED);
+});
+
+test("`API_TOKEN` is accepted beside stored tokens when it is set, and only then", async () => {
+  const token = newToken();
+  await using other = await startServer({ API_TOKEN: token });
+  expect((await other.call("POST", "/users", { body: { email: newEmail() }, token })).status).toBe(
+    201,
+  );
+  expect((await other.call("GET", "/users")).status).toBe(200);
+  const headers = { authorization: `Bearer ${token}` };
+  expectStranger(await server.call("GET", "/users", { token: null, headers }), PRESENTED);
+});
+
+test("`logs` never hold a token when it was accepted, refused or sent the wrong way", async () => {
+  const never = newToken();
+  for (const token of [valid, server.read_token, revoked, expired, never])
+    for (const query of ["", `?access_token=${token}`, `/${token}`])
+      await server.call("GET", `/users${query}`, { token });
+  await server.call("GET", "/users", { token: null, headers: { cookie: `t=${valid}` } });
+  await server.call("POST", "/users", { body: { access_token: valid, [valid]: 1 } });
+  const written = JSON.stringify(await logs(server));
+  expect(written).toContain("/api/v1/users");
+  for (const token of [valid, server.read_token, revoked, expired, never])
+    expect(written).not.toContain(token.slice(4, 34));
+});

@@ -1,0 +1,314 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expectRefused, newEmail, newOrder, newUser, send, stored } from "./make.ts";
+import { startServer } from "./server.ts";
+
+const limit = 65_536; // MAX_BODY_BYTES by default.
+const server = await startServer();
+let user_id = 0;
+let order_id = 0;
+beforeAll(async () => {
+  user_id = (await newUser(server)).id;
+  order_id = (await newOrder(server, user_id)).id;
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+/** Every route with a body: `good` gives one it accepts, with an address of its own. */
+const routes = [
+  { route: "POST /users", path: () => "/users", good: () => ({ email: newEmail() }) },
+  { route: "PUT /users/:id", path: () => `/users/${user_id}`, good: () => ({ email: newEmail() }) },
+  { route: "PATCH /users/:id", path: () => `/users/${user_id}`, good: () => ({ name: "Anne" }) },
+  {
+    route: "POST /orders",
+    path: () => "/orders",
+    good: () => ({ user_id, currency: "EUR", items }),
+  },
+  { route: "PATCH /orders/:id", path: () => `/orders/${order_id}`, good: () => ({ metadata: {} }) },
+].map((route) => ({
+  ...route,
+  method: route.route.split(" ")[0] ?? "",
+  json: () => JSON.stringify(route.good()),
+}));
+const state = () =>
+  stored(server, `/users/${user_id}`, `/orders/${order_id}`, "/users?limit=1", "/orders?limit=1");
+const bytes = (...parts: (string | number[])[]) =>
+  Uint8Array.from(
+    parts.flatMap((part) => (typeof part === "string" ? [...Buffer.from(part)] : part)),
+  );
+/** A request by hand: the socket is closed by the server after its answer. */
+const request = (method: string, path: string, headers: string[], body: string) =>
+  [
+    `${method} /api/v1${path} HTTP/1.1`,
+    ...["Host: localhost", "Connection: close", `Authorization: Bearer ${server.write_token}`],
+    ...headers,
+    "",
+    body,
+  ].join("\r\n");
+const chunked = (...chunks: string[]) =>
+  chunks.map((chunk) => `${Buffer.byteLength(chunk).toString(16)}\r\n${chunk}\r\n`).join("");
+
+for (const { route, method, path, json } of routes) {
+  const merge = "application/merge-patch+json";
+  const patch = method === "PATCH";
+  test(`\`${route}\` reads JSON when the content type says so in any way, or nothing`, async () => {
+    for (const type of [
+      ...["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"],
+      ...['Application/Json;charset="UTF-8"; x=y', "application/json ; charset=utf-8"],
+      ...(patch ? [merge, "Application/Merge-Patch+JSON; charset=utf-8"] : []),
+    ]) {
+      const answer = await send(server, method, path(), json(), type);
+      expect([200, 201], `${type}: ${answer.text}`).toContain(answer.status);
+    }
+    const body = json();
+    const text = await server.raw(
+      request(method, path(), [`Content-Length: ${body.length}`], body),
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 20[01] /);
+  });
+
+  test(`\`${route}\` is 415 when the content type is another`, async () => {
+    const before = await state();
+    for (const type of [
+      ...["text/plain", "text/json", "application/x-www-form-urlencoded", "application/jsonp"],
+      ...["application/jsonx; charset=utf-8", "application/", "json", "application/ld+json", "*/*"],
+      ...["multipart/form-data; boundary=x", "xxxxxxxxxxxxjson", "application/json5"],
+      ...(patch ? ["application/json-patch+json"] : [merge]),
+    ]) {
+      expectRefused(await send(server, method, path(), json(), type), 415, /./);
+    }
+    expect(await state()).toEqual(before);
+  });
+
+  test(`\`${route}\` takes a body at the limit and is 413 when one byte more comes`, async () => {
+    const head = "Content-Type: application/json";
+    const exact = await send(server, method, path(), json().padEnd(limit));
+    expect([200, 201], exact.text).toContain(exact.status);
+    const halves = [json().padEnd(limit / 2), " ".repeat(limit / 2)];
+    const parts = request(method, path(), [head, "Transfer-Encoding: chunked"], "");
+    expect(await server.raw(`${parts}${chunked(...halves, "")}`)).toMatch(/^HTTP\/1\.1 20[01] /);
+
+    const before = await state();
+    const more = await send(server, method, path(), json().padEnd(limit + 1));
+    expectRefused(more, 413, /./);
+    const malformed = await send(server, method, path(), "{".repeat(limit + 1)); // 413 before 400.
+    expectRefused(malformed, 413, /./);
+    for (const answer of [
+      await server.raw(`${parts}${chunked(...halves, " ", "")}`),
+      await server.raw(`${parts}${chunked(...halves, " ")}`), // Counted as it is read: it never ends.
+      await server.raw(request(method, path(), [head, "Content-Length: 99999999999"], "{")),
+    ]) {
+      expect(answer).toMatch(/^HTTP\/1\.1 413 /);
+      expect(answer).toContain('{"data":null,"error":"');
+    }
+    expect(await state()).toEqual(before);
+  });
+
+  test(`\`${route}\` tolerates a byte order mark, and brackets that are text`, async () => {
+    const marked = await send(server, method, path(), bytes([0xef, 0xbb, 0xbf], json()));
+    expect([200, 201], marked.text).toContain(marked.status);
+    const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };
+    const body = JSON.stringify({ ...JSON.parse(json()), metadata });
+    const answer = await send(server, method, path(), body.replaceAll("[{[", "\\u005b{["));
+    expect(answer.json.data.metadata).toMatchObject(metadata);
+  });
+
+  for (const { name, error, raw } of refused(json)) {
+    test(`\`${route}\` is 400 and changes nothing when the body ${name}`, async () => {
+      const before = await state();
+      expectRefused(await send(server, method, path(), raw()), 400, error, "hunter2");
+      expect(await state()).toEqual(before);
+    });
+  }
+
+  test(`\`${route}\` lists every problem, at most 20, when there are many`, async () => {
+    for (const [count, listed] of [
+      [3, 3],
+      [20, 20],
+      [21, 20],
+      [2000, 20],
+    ] as const) {
+      const unknown = Array.from({ length: count }, (_, at) => [`zz_${at}`, "hunter2"]);
+      const body = { ...JSON.parse(json()), ...Object.fromEntries(unknown) };
+      const answer = await server.call(method, path(), { body });
+      expectRefused(answer, 400, /^Validation failed: zz_\d+ is not allowed$/, "hunter2");
+      expect(answer.json.meta.problems.length).toBe(listed);
+    }
+  });
+}
+
+/** What every route refuses with a 400; `hunter2` is what an answer must not repeat. */
+function refused(
+  json: () => string,
+): { name: string; error: string | RegExp; raw: () => string | Uint8Array<ArrayBuffer> }[] {
+  const failed = (text: string) => `Validation failed: ${text}`;
+  const inside = (member: string) => () => `${json().slice(0, -1)},${member}}`;
+  const array = (depth: number) => "[".repeat(depth) + "]".repeat(depth);
+  const object = (depth: number) => `${'{"a":'.repeat(depth)}1${"}".repeat(depth)}`;
+  const rows = (error: string | RegExp, texts: string[]) =>
+    texts.map((raw) => ({ name: `is ${JSON.stringify(raw).slice(0, 32)}`, error, raw: () => raw }));
+  const hostile = /^Validation failed: /;
+  return [
+    ...rows(failed("body must be valid JSON"), [
+      ...["", "  \n", '{"a":"\t"}', '{"a":"\n"}', '{"a":1}\0', "\u00a0{}", "\f{}", "\ufeff"],
+      ...["// hunter2\n{}", "\ufeff\ufeff{}"],
+      ...String.raw`{  }  [}  {"a":}  {'a':1}  {"a":1,}  {a:1}  {"a":1}{}  {"a":1} hunter2  {"a" 1}
+        {"a":1,,"b":2}  {"a":hunter2}  {"a":"hunter2  {"a":"\x"}  {"a":"\u12"}  {"a":[1,]}  {"a":[}
+        {"a":NaN}  {"a":Infinity}  {"a":True}  {"a":01}  {"a":.5}  {"a":1.}  {"a":+1}  {"a":-}
+        {"a":1e}  {"a":0x10}  undefined`.split(/\s{2,}/),
+    ]),
+    ...rows(failed("body must be a JSON object"), [
+      ...["[]", '"hunter2"', "null", "1", "true", '[{"email":"hunter2@b.example"}]', array(16)],
+    ]),
+    ...rows(failed("body must not be nested deeper than 16 levels"), [
+      ...[array(17), object(17), `{"a":${array(16)}}`, `{"metadata":${object(16)}}`],
+      ...[array(30_000), object(10_000), `{"items":[${array(15)}]}`],
+    ]),
+    ...rows(failed("a is not allowed"), [`{"a":${array(15)}}`, object(16)]).map((row) => ({
+      ...row,
+      raw: inside((row.raw() as string).slice(1, -1)),
+    })),
+    ...[
+      ["repeats a member", '"zz":1,"zz":"hunter2"', "zz"],
+      ["repeats a member spelled otherwise", '"zz":1,"\\u007az":"hunter2"', "zz"],
+      ["repeats __proto__", '"__proto__":{},"__proto__":{}', "__proto__"],
+    ].map(([name = "", member = "", field]) => ({
+      name,
+      error: failed(`${field} is given more than once`),
+      raw: inside(member),
+    })),
+    {
+      name: "repeats a member of its own, escaped",
+      error: /^Validation failed: \w+ is given more than once$/,
+      raw: () =>
+        json().replace(/^\{"(.)([^"]*)":/, (first, a: string, rest: string) => {
+          const escaped = a.charCodeAt(0).toString(16).padStart(4, "0");
+          return `${first}"hunter2","\\u${escaped}${rest}":`;
+        }),
+    },
+    {
+      name: "repeats a member inside metadata",
+      error: /^Validation failed: \S*k is given more than once$/,
+      raw: () =>
+        `{"metadata":{"k":"1","\\u006b":"hunter2"},${json().slice(1)}`.replace(
+          ',"metadata":{}',
+          "",
+        ),
+    },
+    ...["ff", "c0af", "eda080", "f5808080", "e282"].map((bad) => ({
+      name: `holds the bytes ${bad}`,
+      error: failed("body must be valid UTF-8"),
+      raw: () => bytes(json().slice(0, -1), ',"zz":"hunter2', [...Buffer.from(bad, "hex")], '"}'),
+    })),
+    {
+      name: "is UTF-16",
+      error: failed("body must be valid UTF-8"),
+      raw: () => bytes([0xff, 0xfe], [...Buffer.from(json(), "utf16le")]),
+    },
+    ...["__proto__", "constructor", "toString", "hasOwnProperty", "nmae", "Metadata"].map((it) => ({
+      name: `has the member ${it}`,
+      error: failed(`${it} is not allowed`),
+      raw: inside(`"${it}":{"name":"hunter2","email":"hunter2"}`),
+    })),
+    ...["\\u0000", "\\ud800", "a\\udc00b"].map((field) => ({
+      name: `has a member named ${field}`,
+      error: hostile,
+      raw: inside(`"${field}":"hunter2"`),
+    })),
+    ...rows(hostile, [
+      `{"items":["hunter2",${"[],".repeat(20_000)}[]]}`,
+      `{"items":[${"0,".repeat(30_000)}0]}`,
+      `{"items":[${'{"sku":{}},'.repeat(5_000)}{}]}`,
+      `{"items":[${`${array(12)},`.repeat(2_400)}[]]}`,
+      `{"metadata":{${Array.from({ length: 4000 }, (_, at) => `"k${at}":[]`).join()}}}`,
+      `{"metadata":{${Array.from({ length: 4000 }, (_, at) => `"k${at}":"v"`).join()}}}`,
+      `{"email":"${"\\u0041".repeat(10_000)}"}`,
+      `{"email":"${"a@".repeat(30_000)}","currency":"${" ".repeat(4_000)}"}`,
+      `{"user_id":${"9".repeat(60_000)}}`,
+      `{"version":1e${"9".repeat(60_000)}}`,
+      "[".repeat(60_000),
+      '{"a":'.repeat(12_000),
+      `{"${"a".repeat(60_000)}":1}`,
+    ]),
+  ];
+}
+
+test("`POST /orders` names the nested field when a part of items is wrong", async () => {
+  const before = await state();
+  const good = { sku: "A-1", quantity: 1, unit_price: 100 };
+  for (const [item, error] of [
+    [{ ...good, quantity: 0 }, /^Validation failed: items\[1\]\.quantity must /],
+    [{ ...good, unit_price: "hunter2" }, /^Validation failed: items\[1\]\.unit_price must /],
+    [{ ...good, sku: undefined }, /^Validation failed: items\[1\]\.sku is required$/],
+    [{ ...good, nmae: "hunter2" }, /^Validation failed: items\[1\]\.nmae is not allowed$/],
+    [{ ...good, ["__proto__"]: {} }, /^Validation failed: items\[1\]\.__proto__ is not allowed$/],
+    [["hunter2"], /^Validation failed: items\[1\] must /],
+    [null, /^Validation failed: items\[1\] must /],
+  ] as const) {
+    const body = { user_id, currency: "EUR", items: [good, item] };
+    expectRefused(await server.call("POST", "/orders", { body }), 400, error, "hunter2");
+  }
+  const twice = `{"user_id":${user_id},"currency":"EUR","items":[{"sku":"a","s\\u006bu":"b"}]}`;
+  const answer = await send(server, "POST", "/orders", twice);
+  expectRefused(answer, 400, /^Validation failed: \S*sku is given more than once$/);
+  expect(await state()).toEqual(before);
+});
+
+test("`meta.problems` lists all that is required when the body is {}", async () => {
+  for (const [method, path, fields] of [
+    ["POST", "/users", ["email"]],
+    ["PUT", `/users/${user_id}`, ["email"]],
+    ["POST", "/orders", ["currency", "items", "user_id"]],
+  ] as const) {
+    const answer = await server.call(method, path, { body: {} });
+    expectRefused(answer, 400, /^Validation failed: \w+ is required$/);
+    const { problems } = answer.json.meta as { problems: { field: string; problem: string }[] };
+    expect(problems.map((problem) => problem.field).sort()).toEqual([...fields]);
+    expect(new Set(problems.map(({ problem }) => problem))).toEqual(new Set(["is required"]));
+  }
+});
+
+const too_large = "9007199254740993"; // No record ever has this id.
+const failed = "Validation failed:";
+for (const [method, path, body, error] of [
+  ["GET", `/users/${too_large}?x=1`, undefined, `${failed} x is not allowed`],
+  ["GET", "/users/999999?x=1", undefined, `${failed} x is not allowed`],
+  ["DELETE", `/users/${too_large}?x=1`, undefined, `${failed} x is not allowed`],
+  ["PATCH", `/users/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
+  ["PATCH", "/users/999999", { nmae: 1 }, `${failed} nmae is not allowed`],
+  ["PUT", `/users/${too_large}`, {}, `${failed} email is required`],
+  ["GET", "/orders/-1?x=1", undefined, `${failed} x is not allowed`],
+  ["GET", "/orders/999999?x=1", undefined, `${failed} x is not allowed`],
+  ["PATCH", `/orders/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
+] as const) {
+  test(`\`${method} ${path}\` is 400 before 404 when both are true`, async () => {
+    expectRefused(await server.call(method, path, { body }), 400, error);
+  });
+}
+
+test("`PATCH /orders/:id` is 400 before 409 when metadata overflows and the step is none", async () => {
+  const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
+  const order = await newOrder(server, user_id, { metadata });
+  const body = { status: "delivered", metadata: { extra: "v" } };
+  const answer = await server.call("PATCH", `/orders/${order.id}`, { body });
+  expectRefused(answer, 400, /^Validation failed: metadata must /);
+  expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
+});
+
+test("`error` is well-formed Unicode when it names a long field", async () => {
+  for (const name of ["😀".repeat(120), `x${"😀".repeat(120)}`]) {
+    const answer = await server.call("POST", "/users", { body: { email: newEmail(), [name]: 1 } });
+    expectRefused(answer, 400, /is not allowed$/);
+    expect(answer.json.error.isWellFormed()).toBe(true);
+  }
+});
+
+test("`MAX_BODY_BYTES` is the limit when it is set, before 404, and never before 401", async () => {
+  await using own = await startServer({ MAX_BODY_BYTES: "100" });
+  const body = JSON.stringify({ email: newEmail() });
+  expect((await send(own, "POST", "/users", body.padEnd(100))).status).toBe(201);
+  expectRefused(await send(own, "POST", "/users", body.padEnd(101)), 413, /./);
+  expectRefused(await send(own, "PATCH", "/users/999", "{".padEnd(101)), 413, /./);
+  const stranger = await own.call("POST", "/users", { raw: "{".padEnd(101), token: null });
+  expect([stranger.status, stranger.text]).toEqual([401, "unauthorised"]);
+  expect((await own.call("GET", "/users")).json.meta.total).toBe(1);
+});

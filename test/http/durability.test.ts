@@ -1,0 +1,135 @@
+import { expect, test } from "bun:test";
+import net from "node:net";
+import { newEmail, newOrder, newUser } from "./make.ts";
+import { type Answer, against_binary, startServer, type TestServer } from "./server.ts";
+
+/** Ends the server the hard way where that is possible: in process there is only one process. */
+function kill(server: TestServer): Promise<void> {
+  return against_binary ? server.stop("SIGKILL") : server.stop();
+}
+
+function create(server: TestServer, email: string, key: string): Promise<Answer> {
+  return server.call("POST", "/users", { body: { email }, headers: { "idempotency-key": key } });
+}
+
+test("`records` are what was last answered when the server was killed", async () => {
+  await using server = await startServer();
+  const user = await newUser(server, { name: "Ünïcode 😀", metadata: { a: "1" } });
+  const order = await newOrder(server, user.id);
+  const gone = await newUser(server);
+  const paths = [`/users/${user.id}`, `/orders/${order.id}`];
+  await server.call("PATCH", paths[0] as string, { body: { name: null } });
+  await server.call("PATCH", paths[1] as string, { body: { status: "paid" } });
+  await server.call("DELETE", `/users/${gone.id}`);
+  const all = [...paths, "/users", "/orders", `/orders?user_id=${user.id}&status=paid`];
+  const before = await Promise.all(all.map((path) => server.call("GET", path)));
+  await kill(server);
+  await server.restart();
+  for (const [index, path] of all.entries()) {
+    const after = await server.call("GET", path);
+    expect([path, after.status, after.text]).toEqual([path, 200, before[index]?.text as string]);
+    expect(after.headers.get("etag")).toBe(before[index]?.headers.get("etag") as string | null);
+  }
+  expect((await server.call("GET", `/users/${gone.id}`)).status).toBe(404);
+  expect((await newUser(server)).id).toBeGreaterThan(gone.id);
+});
+
+test("`versions`, tokens and keys hold when the server was killed", async () => {
+  await using server = await startServer();
+  const [email, key] = [newEmail(), crypto.randomUUID()];
+  const first = await create(server, email, key);
+  const path = `/users/${first.json.data.id}`;
+  await server.call("PATCH", path, { body: { name: "Second" } });
+  await kill(server);
+  await server.restart();
+  const edit = (etag: string, token = server.write_token) =>
+    server.call("PATCH", path, { body: { name: "Third" }, headers: { "if-match": etag }, token });
+  expect((await edit('"2"', server.read_token)).status).toBe(403);
+  expect((await edit('"1"')).status).toBe(412);
+  const replay = await create(server, email, key);
+  expect([replay.status, replay.text]).toEqual([201, first.text]);
+  expect(replay.headers.get("idempotent-replayed")).toBe("true");
+  expect((await create(server, newEmail(), key)).status).toBe(422);
+  const edited = await edit('"2"');
+  expect([edited.status, edited.json.data.version]).toEqual([200, 3]);
+  expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
+});
+
+test("`acknowledged` writes are all there, and retries make none twice, when killed under load", async () => {
+  await using server = await startServer();
+  const acknowledged = new Map<string, Answer>();
+  const jobs = Array.from({ length: 400 }, () => ({ email: newEmail(), key: crypto.randomUUID() }));
+  const enough = Promise.withResolvers<void>();
+  const sent = jobs.map(async ({ email, key }) => {
+    const answer = await create(server, email, key).catch(() => null);
+    if (answer?.status === 201) acknowledged.set(email, answer);
+    if (acknowledged.size >= 50) enough.resolve();
+  });
+  await Promise.race([enough.promise, Promise.all(sent)]);
+  await kill(server);
+  await Promise.all(sent);
+  expect(acknowledged.size).toBeGreaterThanOrEqual(50);
+  await server.restart();
+  const reread = [...acknowledged.values()].map(async (answer) => {
+    const read = await server.call("GET", `/users/${answer.json.data.id}`);
+    expect([read.status, read.text]).toEqual([200, answer.text]);
+  });
+  const retried = jobs.map(async ({ email, key }) => {
+    const answer = await create(server, email, key);
+    expect([answer.status, answer.text]).toEqual([
+      201,
+      acknowledged.get(email)?.text ?? answer.text,
+    ]);
+  });
+  await Promise.all([...reread, ...retried]);
+  const users = (await server.call("GET", "/users?limit=1000")).json;
+  expect(users.meta.total).toBe(jobs.length);
+  const emails = users.data.map((user: { email: string }) => user.email);
+  expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
+});
+
+/** A request of which the last byte is still to be sent. */
+function half(server: TestServer, email: string) {
+  const body = JSON.stringify({ email });
+  const head = [
+    "POST /api/v1/users HTTP/1.1",
+    "Host: localhost",
+    `Authorization: Bearer ${server.write_token}`,
+    "Content-Type: application/json",
+    `Content-Length: ${body.length}`,
+    "Connection: close",
+  ];
+  const socket = net.connect(Number(new URL(server.url).port), "127.0.0.1");
+  let bytes = "";
+  socket.on("data", (data) => {
+    bytes += data.toString();
+  });
+  socket.write(`${head.join("\r\n")}\r\n\r\n${body.slice(0, -1)}`);
+  const answer = new Promise<string>((resolve, reject) => {
+    socket.on("close", () => resolve(bytes)).on("error", reject);
+  });
+  return { answer, finish: () => socket.write(body.slice(-1)) };
+}
+
+/** Resolves when the server takes no new connections: it has understood the signal. */
+async function refusing(server: TestServer): Promise<void> {
+  while (true) {
+    const options = { token: null, headers: { connection: "close" } };
+    if ((await server.call("GET", "/health", options).catch(() => null)) === null) return;
+  }
+}
+
+test.if(against_binary)("`SIGTERM` lets a request in flight finish when it comes", async () => {
+  await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
+  const email = newEmail();
+  const request = half(server, email);
+  for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
+  const stopped = server.stop("SIGTERM");
+  await refusing(server);
+  request.finish();
+  expect(await request.answer).toStartWith("HTTP/1.1 201");
+  await stopped;
+  await server.restart();
+  const found = await server.call("GET", `/users?email=${encodeURIComponent(email)}`);
+  expect(found.json.meta.total).toBe(1);
+});

@@ -1,0 +1,264 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { expectRefused, newEmail, newOrder, newUser } from "./make.ts";
+import { type Answer, startServer } from "./server.ts";
+
+const server = await startServer();
+const largest = "9007199254740991"; // 2^53 − 1
+const range = {
+  limit: "Validation failed: limit must be an integer from 1 to 1000",
+  offset: `Validation failed: offset must be an integer from 0 to ${largest}`,
+};
+/** By id ascending, as the lists must show them: 60 users, and of the first two 53 and 2 orders. */
+const users: Answer["json"][] = [];
+const orders: Answer["json"][] = [];
+beforeAll(async () => {
+  for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
+  for (let at = 0; at < 55; at += 1) {
+    let order = await newOrder(server, users[at % 20 === 10 ? 1 : 0].id);
+    const status = ["paid", "canceled", undefined, undefined, undefined][at % 5];
+    if (status !== undefined) {
+      order = (await server.call("PATCH", `/orders/${order.id}`, { body: { status } })).json.data;
+    }
+    orders.push(order);
+  }
+});
+afterAll(() => server[Symbol.asyncDispose]());
+
+const of = (path: string) => (path.startsWith("/users") ? users : orders);
+
+/** The targets of a `Link` header by relation, as paths under `/api/v1`. */
+function links(answer: Answer): Record<string, string> {
+  const header = answer.headers.get("link") ?? "";
+  const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
+  expect(found.map(([whole]) => whole).join("")).toBe(header); // Nothing else stands in it.
+  return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
+}
+/** The offset of each relation; every target keeps the path, the limit and the filters. */
+function offsets(answer: Answer, path: string, kept: Record<string, string>) {
+  const pairs = Object.entries(links(answer)).map(([rel, target]) => {
+    const url = new URL(target, "http://localhost");
+    const { offset, ...rest } = Object.fromEntries(url.searchParams);
+    expect(url.pathname).toBe(path);
+    expect(rest).toEqual(kept);
+    return [rel, Number(offset)];
+  });
+  return Object.fromEntries(pairs);
+}
+
+for (const path of ["/users", "/orders"]) {
+  test(`\`GET ${path}\` gives 50 from 0 with the true total when nothing is asked`, async () => {
+    const answer = await server.call("GET", path);
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get("content-type")).toBe("application/json");
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+    expect(answer.headers.get("etag")).toBeNull();
+    const meta = { total: of(path).length, limit: 50, offset: 0 };
+    expect(answer.json).toEqual({ data: of(path).slice(0, 50), error: null, meta });
+    const empty = await server.call("GET", `${path}?`);
+    expect(empty.text).toBe(answer.text);
+  });
+
+  for (const [query, limit, offset] of [
+    ["limit=1", 1, 0],
+    ["limit=1000", 1000, 0],
+    ["limit=%35", 5, 0],
+    ["offset=49", 50, 49],
+    ["offset=54&limit=1", 1, 54],
+    ["limit=10&offset=50", 10, 50],
+    ["offset=60", 50, 60],
+    ["offset=61&limit=2", 2, 61],
+    [`offset=${largest}&limit=1000`, 1000, Number(largest)],
+  ] as const) {
+    test(`\`GET ${path}\` gives the page asked for when the query is ${query}`, async () => {
+      const answer = await server.call("GET", `${path}?${query}`);
+      expect(answer.status, answer.text).toBe(200);
+      const meta = { total: of(path).length, limit, offset };
+      expect(answer.json).toEqual({
+        data: of(path).slice(offset, offset + limit),
+        error: null,
+        meta,
+      });
+    });
+  }
+
+  for (const [limit, offset, expected] of [
+    [10, 0, { first: 0, next: 10, last: 50 }],
+    [10, 20, { first: 0, prev: 10, next: 30, last: 50 }],
+    [10, 50, { first: 0, prev: 40, last: 50 }],
+    [20, 7, { first: 0, prev: 0, next: 27 }],
+    [10, 70, { first: 0, prev: 50, last: 50 }],
+    [10, Number(largest), { first: 0, prev: 50, last: 50 }],
+    [1000, 0, { first: 0, last: 0 }],
+    [5, 0, { first: 0, next: 5, last: path === "/users" ? 55 : 50 }],
+  ] as const) {
+    test(`\`Link\` of \`${path}\` names the pages there are when at ${offset} by ${limit}`, async () => {
+      const answer = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
+      const found = offsets(answer, path, { limit: `${limit}` });
+      const { last, ...rest } = found;
+      // Where pages don't start at a multiple of the limit, only that there is a last one is sure.
+      expect(last).toBeNumber();
+      expect("last" in expected ? found : rest).toEqual(expected);
+    });
+  }
+
+  for (const [name, bad] of Object.entries({
+    limit: ["0", "1001", "9007199254740992"],
+    offset: ["9007199254740992", "9223372036854775808"],
+  }).flatMap(([name, own]) =>
+    [
+      ...own,
+      ...["-1", "+5", "%2B5", "%205", "5%20", "5.0", "0x10", "1e1", "", "abc", "1_0", "5n", "5;x"],
+      ...["%2535", "%D9%A5", "5%00", "null", "1".repeat(30), "1,000", "5%0A"],
+    ].map((value) => [name as keyof typeof range, value] as const),
+  )) {
+    test(`\`GET ${path}\` is 400 and names the range when ${name} is "${bad}"`, async () => {
+      expectRefused(await server.call("GET", `${path}?${name}=${bad}`), 400, range[name]);
+    });
+  }
+
+  for (const [query, error] of [
+    ["limit", range.limit],
+    ["limit=5&limit=5", "Validation failed: limit is given more than once"],
+    ["limit=5&offset=1&li%6Dit=6", "Validation failed: limit is given more than once"],
+    ["offset=0&offset=", "Validation failed: offset is given more than once"],
+    ["lmit=5", "Validation failed: lmit is not allowed"],
+    ["Limit=5", "Validation failed: Limit is not allowed"],
+    ["limit[]=5", /^Validation failed: limit(\[\]|%5B%5D) is not allowed$/],
+    ["__proto__=1", "Validation failed: __proto__ is not allowed"],
+    ["constructor=1", "Validation failed: constructor is not allowed"],
+    ["access_token=hunter2", "Validation failed: access_token is not allowed"],
+    ["limit=%", /^Validation failed: /],
+    ["limit=5%zz", /^Validation failed: /],
+    ["%zz=5", /^Validation failed: /],
+    ["limit=%C0%B5", /^Validation failed: /],
+    ["limit=%ff", /^Validation failed: /],
+    path === "/users"
+      ? ["user_id=1", "Validation failed: user_id is not allowed"]
+      : ["email=a@b.example", "Validation failed: email is not allowed"],
+  ] as const) {
+    test(`\`GET ${path}\` is 400 when the query is ${query}`, async () => {
+      expectRefused(await server.call("GET", `${path}?${query}`), 400, error, "hunter2");
+    });
+  }
+
+  test(`\`GET ${path}\` never reads its path as a query when one is hidden in it`, async () => {
+    for (const hidden of ["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9", "/"]) {
+      expectRefused(await server.call("GET", `${path}${hidden}`), 404, "not found");
+    }
+    expect((await server.call("GET", `${path}?limit=5`)).json.meta.limit).toBe(5);
+  });
+}
+
+test("`?` is refused on one record too when the parameter is unknown", async () => {
+  for (const [method, path, body] of [
+    ["GET", `/users/${users[0].id}`, undefined],
+    ["GET", `/orders/${orders[0].id}`, undefined],
+    ["POST", "/users", { email: newEmail() }],
+    ["PATCH", `/orders/${orders[0].id}`, {}],
+    ["DELETE", `/users/${users[59].id}`, undefined],
+  ] as const) {
+    const answer = await server.call(method, `${path}?limit=5`, { body });
+    expectRefused(answer, 400, "Validation failed: limit is not allowed");
+  }
+  expect((await server.call("GET", "/users?limit=1")).json.meta.total).toBe(60);
+});
+
+const filters: Record<string, (order: { user_id: number; status: string }) => boolean> = {
+  "user_id=1st": (order) => order.user_id === users[0].id,
+  "user_id=2nd": (order) => order.user_id === users[1].id,
+  "user_id=3rd": () => false,
+  [`user_id=${largest}`]: () => false,
+  "status=paid": (order) => order.status === "paid",
+  "status=canceled": (order) => order.status === "canceled",
+  "status=delivered": () => false,
+  "user_id=1st&status=pending": (order) =>
+    order.user_id === users[0].id && order.status === "pending",
+  "status=paid&user_id=2nd": (order) => order.user_id === users[1].id && order.status === "paid",
+};
+for (const [template, matches] of Object.entries(filters)) {
+  test(`\`GET /orders\` shows each match once, by following next, when ${template}`, async () => {
+    const ids: Record<string, string> = {
+      "1st": users[0].id,
+      "2nd": users[1].id,
+      "3rd": users[2].id,
+    };
+    const query = template.replace(/1st|2nd|3rd/, (word) => `${ids[word]}`);
+    const kept = { ...Object.fromEntries(new URLSearchParams(query)), limit: "7" };
+    const expected = orders.filter(matches);
+    const walked: unknown[] = [];
+    const start = await server.call("GET", `/orders?${query}&limit=7&offset=14`);
+    let next = links(start).first;
+    for (let page = 0; next !== undefined; page += 1) {
+      const answer: Answer = await server.call("GET", next);
+      expect(answer.json.meta).toEqual({ total: expected.length, limit: 7, offset: page * 7 });
+      expect(offsets(answer, "/orders", kept).last).toBe(
+        Math.floor(Math.max(expected.length - 1, 0) / 7) * 7,
+      );
+      walked.push(...answer.json.data);
+      next = links(answer).next;
+    }
+    expect(walked).toEqual(expected);
+  });
+}
+
+test("`Link` keeps the email filter readable when it holds reserved characters", async () => {
+  const email = `a+b&c=d%#-${crypto.randomUUID()}@example.com`;
+  await using own = await startServer();
+  await newUser(own, { email });
+  const answer = await own.call("GET", `/users?limit=1&email=${encodeURIComponent(email)}`);
+  expect(answer.json.meta.total).toBe(1);
+  const again = await own.call("GET", links(answer).first ?? "");
+  expect(again.json).toEqual(answer.json);
+  const everyone = await own.call("GET", "/orders");
+  expect(everyone.json).toEqual({
+    data: [],
+    error: null,
+    meta: { total: 0, limit: 50, offset: 0 },
+  });
+  expect(everyone.headers.get("link")).toBe(
+    '</api/v1/orders?limit=50&offset=0>; rel="first", </api/v1/orders?limit=50&offset=0>; rel="last"',
+  );
+});
+
+for (const query of [
+  ...["", "abc", "1.0", "0x1", "1e0", "%201", "+1", "1.5", "9007199254740992"].map(
+    (id) => `user_id=${id}`,
+  ),
+  ...["", "Paid", "PAID", "unknown", "paid,pending", "paid%00", "__proto__"].map(
+    (status) => `status=${status}`,
+  ),
+]) {
+  test(`\`GET /orders\` is 400 when the filter is ${query}`, async () => {
+    const [name = ""] = query.split("=");
+    const answer = await server.call("GET", `/orders?${query}`);
+    expectRefused(answer, 400, new RegExp(`^Validation failed: ${name} must `));
+    const twice = await server.call("GET", `/orders?${query}&${query}`);
+    expectRefused(twice, 400, `Validation failed: ${name} is given more than once`);
+  });
+}
+
+for (const [name, path, status] of [
+  ["a list", () => "/users?limit=3&offset=4", 200],
+  ["a filtered list", () => "/orders?status=paid&limit=2", 200],
+  ["a user", () => `/users/${users[0].id}`, 200],
+  ["an order", () => `/orders/${orders[0].id}`, 200],
+  ["an unknown user", () => `/users/${largest}`, 404],
+  ["an unknown order", () => `/orders/${largest}`, 404],
+  ["no order id", () => "/orders/abc", 400],
+  ["a bad query", () => "/users?limit=0", 400],
+] as const) {
+  test(`\`HEAD\` answers like GET without a body when it names ${name}`, async () => {
+    const shown = (answer: Answer) =>
+      [...answer.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
+    const get = await server.call("GET", path());
+    const head = await server.call("HEAD", path());
+    expect([head.status, get.status]).toEqual([status, status]);
+    expect(shown(head)).toEqual(shown(get));
+    expect(head.text).toBe("");
+    const wire = await server.raw(
+      `HEAD /api/v1${path()} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n` +
+        `Authorization: Bearer ${server.write_token}\r\n\r\n`,
+    );
+    expect(wire.slice(wire.indexOf("\r\n\r\n"))).toBe("\r\n\r\n");
+  });
+}

@@ -1,0 +1,469 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { newEmail, newOrder, newUser } from "./make.ts";
+import { type Answer, type CallOptions, logs, startServer, type TestServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server.stop());
+const user = await newUser(server);
+const other = await newUser(server);
+const order = await newOrder(server, user.id);
+const spare = await newUser(server);
+
+const JSON_TYPE = "application/json";
+const TEXT_TYPE = "text/plain; charset=utf-8";
+const read = { token: server.read_token };
+const stranger = { token: null };
+const large = { raw: " ".repeat(65_537), headers: { "content-type": JSON_TYPE } };
+const form = { raw: "a=1", headers: { "content-type": "application/x-www-form-urlencoded" } };
+const malformed = { raw: "{", headers: { "content-type": JSON_TYPE } };
+const stale = { body: { name: "x" }, headers: { "if-match": '"99"' } };
+const used = { "idempotency-key": crypto.randomUUID() };
+await server.call("POST", "/users", { body: { email: newEmail() }, headers: used });
+
+/** One request for each kind of answer there is: what it carries, and how it may be cached. */
+const KINDS: [status: number, kind: "one" | "list" | "json" | "text" | "refusal", ...Call][] = [
+  [200, "json", "GET", "/health", {}],
+  [200, "list", "GET", "/users?limit=1", {}],
+  [200, "list", "GET", "/orders?limit=1&offset=1000", {}],
+  [200, "one", "GET", `/users/${user.id}`, {}],
+  [200, "one", "GET", `/orders/${order.id}`, {}],
+  [201, "one", "POST", "/users", { body: { email: newEmail() } }],
+  [201, "one", "POST", "/orders", { body: { ...orderBody(), user_id: user.id } }],
+  [200, "one", "PATCH", `/users/${user.id}`, { body: { name: "A" } }],
+  [200, "one", "PATCH", `/users/${user.id}`, { body: {} }],
+  [200, "one", "PATCH", `/orders/${order.id}`, { body: { metadata: { a: "b" } } }],
+  [200, "one", "PUT", `/users/${other.id}`, { body: { email: newEmail() } }],
+  [200, "json", "DELETE", `/users/${spare.id}`, {}],
+  [400, "refusal", "POST", "/users", { body: { nmae: 1 } }],
+  [400, "refusal", "POST", "/orders", malformed],
+  [400, "refusal", "GET", "/users?limit=0", {}],
+  [400, "refusal", "GET", "/users/abc", {}],
+  [400, "refusal", "GET", "/health?a=1", {}],
+  [400, "text", "GET", "/orders/abc", {}],
+  [401, "text", "GET", "/users", stranger],
+  [401, "text", "GET", "/nope", stranger],
+  [403, "refusal", "POST", "/users", { body: {}, ...read }],
+  [404, "refusal", "GET", "/nope", {}],
+  [404, "refusal", "GET", "/users/", {}],
+  [404, "refusal", "GET", "/users/999999", {}],
+  [404, "text", "GET", "/orders/999999", {}],
+  [404, "text", "PATCH", "/orders/999999", { body: {} }],
+  [405, "refusal", "DELETE", "/users", {}],
+  [409, "refusal", "DELETE", `/users/${user.id}`, {}],
+  [409, "refusal", "POST", "/users", { body: { email: user.email } }],
+  [412, "refusal", "PATCH", `/users/${user.id}`, stale],
+  [413, "refusal", "POST", "/users", large],
+  [415, "refusal", "POST", "/users", form],
+  [422, "refusal", "POST", "/users", { body: { email: newEmail() }, headers: used }],
+  [304, "one", "GET", `/users/${other.id}`, { headers: { "if-none-match": "*" } }],
+];
+type Call = [method: string, path: string, options: CallOptions];
+
+function orderBody() {
+  return { user_id: user.id, currency: "EUR", items: [{ sku: "a", quantity: 1, unit_price: 1 }] };
+}
+
+function withId(options: CallOptions, id: string): CallOptions {
+  return { ...options, headers: { ...options.headers, "x-request-id": id } };
+}
+
+test.each(KINDS)(
+  "`answer` %i carries its type, caching, envelope and request id (%s) when asked %s %s",
+  async (status, kind, method, path, options) => {
+    const id = `r-${crypto.randomUUID()}`;
+    const answer = await server.call(method, path, withId(options, id));
+    expect(answer.status, answer.text).toBe(status);
+    expect(answer.headers.get("x-request-id")).toBe(id);
+    const caching = kind === "one" ? "private, no-cache" : "no-store";
+    expect(answer.headers.get("cache-control")).toBe(caching);
+    expect(answer.headers.has("etag")).toBe(kind === "one");
+    expect(answer.headers.has("idempotent-replayed")).toBe(false);
+    expect(answer.headers.has("server") || answer.headers.has("x-powered-by")).toBe(false);
+    if (status === 304) return expect(answer.text).toBe("");
+    expect(answer.headers.get("content-type")).toBe(kind === "text" ? TEXT_TYPE : JSON_TYPE);
+    if (kind === "text") return expect(answer.text).not.toMatch(/[\n{]/);
+    const { data, error, meta, ...rest } = answer.json;
+    expect(rest).toEqual({});
+    if (kind === "refusal") {
+      expect([data, typeof error, error.length > 3]).toEqual([null, "string", true]);
+      expect(Object.keys(meta ?? {})).toEqual(status === 400 ? ["problems"] : []);
+    } else {
+      expect([error, Array.isArray(data)]).toEqual([null, kind === "list"]);
+      expect(Object.keys(meta ?? {})).toEqual(kind === "list" ? ["total", "limit", "offset"] : []);
+    }
+  },
+);
+
+describe("X-Request-Id", () => {
+  test.each(["a", "!", "~", '0,1;x="y"', "x".repeat(128), "__proto__", "%0a"])(
+    "`X-Request-Id` is echoed when it is %s",
+    async (id) => {
+      const answer = await server.call("GET", "/health", withId({}, id));
+      expect(answer.headers.get("x-request-id")).toBe(id);
+    },
+  );
+
+  test.each(["", "x".repeat(129), "a b", "a\tb", "é", "a\u007fb", "x".repeat(5000)])(
+    "`X-Request-Id` is replaced by one of our own when it is %j",
+    async (id) => {
+      for (const options of [{}, stranger]) {
+        const answer = await server.call("GET", "/users?limit=1", withId(options, id));
+        expect(answer.headers.get("x-request-id")).toMatch(/^[\x21-\x7e]{1,128}$/);
+        expect(answer.headers.get("x-request-id")).not.toBe(id);
+      }
+    },
+  );
+
+  test("`X-Request-Id` differs from request to request when the client sends none", async () => {
+    const asked = Array.from({ length: 20 }, () => server.call("GET", "/health"));
+    const ids = (await Promise.all(asked)).map((answer) => answer.headers.get("x-request-id"));
+    expect(new Set(ids).size).toBe(20);
+  });
+});
+
+/** Status, headers and body of an answer read off the wire. */
+async function wire(method: string, path: string, lines: string[] = []) {
+  const head = [
+    `${method} /api/v1${path} HTTP/1.1`,
+    "Host: localhost",
+    "Connection: close",
+    ...lines,
+  ];
+  const bytes = await server.raw(`${head.join("\r\n")}\r\n\r\n`);
+  const [top = "", text = ""] = bytes.split("\r\n\r\n");
+  const allow = /^allow: *(.*)$/im.exec(top)?.[1]?.trim();
+  return { status: Number(top.split(" ")[1]), allow, text, top };
+}
+
+const METHODS = "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT PROPFIND QUERY PURGE".split(
+  " ",
+);
+test.each([
+  ["/health", "GET, HEAD"],
+  ["/users", "GET, HEAD, POST"],
+  [`/users/${other.id}`, "GET, HEAD, PATCH, PUT, DELETE"],
+  ["/orders", "GET, HEAD, POST"],
+  [`/orders/${order.id}`, "GET, HEAD, PATCH"],
+])("`%s` answers 405 with Allow when the method is none of %s", async (path, allow) => {
+  const before = await server.call("GET", path);
+  for (const method of METHODS.filter((method) => !allow.split(", ").includes(method))) {
+    const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
+    const answer = await wire(method, path, lines);
+    expect([method, answer.status]).toEqual([method, 405]);
+    expect(answer.allow?.split(", ").sort()).toEqual(allow.split(", ").sort());
+    expect(JSON.parse(answer.text)).toMatchObject({
+      data: null,
+      error: expect.stringContaining(`method ${method} is not allowed here`),
+    });
+    if (path === "/health") continue;
+    expect((await wire(method, path, ["Content-Length: 0"])).status).toBe(401);
+  }
+  expect((await server.call("GET", path)).text).toBe(before.text);
+});
+
+const UNKNOWN = [
+  "/ /nope /users/ /orders/ /health/ //users /Users /USERS /user /users.json /getUsers /order",
+  `/users%2f1 /users;a=1 /v1/users /users/${user.id}/ /users//${user.id} /users/${user.id}/orders`,
+];
+test.each(["", ...UNKNOWN.join(" ").split(" ")])(
+  "`%s` is an unknown path when asked with a token",
+  async (path) => {
+    for (const method of ["GET", "POST", "DELETE"]) {
+      const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
+      const answer = await wire(method, path, lines);
+      expect([method, answer.status]).toEqual([method, 404]);
+      expect(JSON.parse(answer.text)).toEqual({ data: null, error: "not found" });
+    }
+  },
+);
+
+test.each(KINDS.filter(([, , method]) => method === "GET"))(
+  "`HEAD` answers like GET without the body when GET is %i (%s): %s %s",
+  async (_status, _kind, _method, path, options) => {
+    const [get, head] = [
+      await server.call("GET", path, withId(options, "same")),
+      await server.call("HEAD", path, withId(options, "same")),
+    ];
+    expect(head.status).toBe(get.status);
+    expect(head.text).toBe("");
+    const shown = (answer: Answer) =>
+      [...answer.headers].filter(([name]) => !/^(date|content-length|connection)$/.test(name));
+    expect(shown(head)).toEqual(shown(get));
+  },
+);
+
+/** Each request has two faults or more: the earlier one in the contract's order is answered. */
+const BAD_KEY = { "idempotency-key": "a b" };
+test.each<[status: number, over: string, ...Call]>([
+  [401, "404", "GET", "/nope", stranger],
+  [401, "405", "DELETE", "/users", stranger],
+  [401, "413", "POST", "/users", { ...large, ...stranger }],
+  [401, "415", "POST", "/users", { ...form, ...stranger }],
+  [401, "400", "POST", "/users", { ...malformed, ...stranger }],
+  [401, "400 of a query", "GET", "/users?a=1", stranger],
+  [401, "404 of a record", "GET", "/orders/999999", stranger],
+  [401, "412", "PATCH", `/users/${user.id}`, { ...stale, ...stranger }],
+  [404, "403", "POST", "/nope", { body: {}, ...read }],
+  [404, "413", "POST", "/nope", large],
+  [404, "415", "POST", "/nope", form],
+  [404, "400", "POST", "/nope?a=1&a=2", malformed],
+  [405, "403", "DELETE", "/users", read],
+  [405, "413", "PUT", "/orders", large],
+  [405, "415", "PUT", "/users", form],
+  [405, "400 of the id", "POST", "/users/abc", malformed],
+  [405, "400 of the order id", "PUT", "/orders/abc", malformed],
+  [405, "404 of a record", "DELETE", "/orders/999999", {}],
+  [403, "413", "POST", "/users", { ...large, ...read }],
+  [403, "415", "POST", "/orders", { ...form, ...read }],
+  [403, "400", "PUT", "/users/abc?a=1", { ...malformed, ...read }],
+  [403, "404 of a record", "DELETE", "/users/999999", read],
+  [403, "412", "PATCH", `/users/${user.id}`, { ...stale, ...read }],
+  [413, "400", "POST", "/users?a=1", large],
+  [413, "400 of the id", "PATCH", "/orders/abc", large],
+  [413, "404 of a record", "PATCH", "/users/999999", large],
+  [415, "400", "POST", "/users", { ...form, raw: "{" }],
+  [415, "400 of the id", "PUT", "/users/abc", form],
+  [415, "404 of a record", "PATCH", "/orders/999999", form],
+  [
+    415,
+    "412",
+    "PATCH",
+    `/users/${user.id}`,
+    { raw: "{}", headers: { ...form.headers, "if-match": '"99"' } },
+  ],
+  [400, "404 of a record, by body", "PATCH", "/users/999999", { body: { nmae: 1 } }],
+  [400, "404 of a record, by query", "GET", "/users/999999?a=1", {}],
+  [
+    400,
+    "404 of a record, by If-Match",
+    "DELETE",
+    "/users/999999",
+    { headers: { "if-match": "1" } },
+  ],
+  [400, "404 of an order, by body", "PATCH", "/orders/999999", { body: { status: "lost" } }],
+  [400, "412", "PATCH", `/users/${user.id}`, { ...stale, body: { version: 1 } }],
+  [400, "409", "POST", "/users", { body: { email: user.email, nmae: 1 } }],
+  [400, "409, by the key", "POST", "/users", { body: { email: user.email }, headers: BAD_KEY }],
+  [400, "422", "POST", "/users", { body: { nmae: 1 }, headers: used }],
+  [404, "412", "PATCH", "/users/999999", stale],
+  [404, "412 of an order", "PATCH", "/orders/999999", { ...stale, body: {} }],
+  [404, "409", "PUT", "/users/999999", { body: { email: user.email } }],
+  [404, "409 of a step", "PATCH", "/orders/999999", { body: { status: "delivered" } }],
+])(
+  "`checks` answer %i before %s when both are due: %s %s",
+  async (status, _over, method, path, options) => {
+    const answer = await server.call(method, path, options);
+    expect(answer.status, answer.text).toBe(status);
+  },
+);
+
+describe("RATE_LIMIT", () => {
+  const burst = (at: TestServer, method: string, path: string, options: CallOptions = {}) =>
+    Promise.all(Array.from({ length: 20 }, () => at.call(method, path, options)));
+  const statuses = (answers: Answer[]) => [...new Set(answers.map(({ status }) => status))].sort();
+
+  test("`RATE_LIMIT` refuses with 429 and Retry-After, token by token, when it is passed", async () => {
+    await using limited = await startServer({ RATE_LIMIT: "2" });
+    const answers = await burst(limited, "GET", "/users");
+    expect(statuses(answers)).toEqual([200, 429]);
+    expect(answers.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2);
+    for (const answer of answers.filter(({ status }) => status === 429)) {
+      expect(answer.headers.get("retry-after")).toBe("1");
+      expect(answer.headers.get("cache-control")).toBe("no-store");
+      expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
+      expect(answer.headers.get("x-request-id")).not.toBeNull();
+      expect(answer.json).toEqual({ data: null, error: expect.any(String) });
+    }
+    expect((await limited.call("GET", "/users", { token: limited.read_token })).status).toBe(200);
+    expect(statuses(await burst(limited, "GET", "/health", stranger))).toEqual([200]);
+    expect(statuses(await burst(limited, "GET", "/users", stranger))).toEqual([401]);
+  });
+
+  test("`429` stands after 404, 405 and 403 and before the rest when a token is over", async () => {
+    await using limited = await startServer({ RATE_LIMIT: "1" });
+    const token = limited.read_token;
+    await burst(limited, "GET", "/users", { token });
+    expect(statuses(await burst(limited, "GET", "/nope", { token }))).toEqual([404]);
+    expect(statuses(await burst(limited, "DELETE", "/users", { token }))).toEqual([405]);
+    expect(statuses(await burst(limited, "POST", "/users", { body: {}, token }))).toEqual([403]);
+    expect(statuses(await burst(limited, "POST", "/users", large))).toContain(429);
+    expect(statuses(await burst(limited, "POST", "/users", form))).toContain(429);
+    expect(statuses(await burst(limited, "POST", "/users", malformed))).toContain(429);
+    expect(statuses(await burst(limited, "GET", "/orders/abc"))).toContain(429);
+    expect(statuses(await burst(limited, "GET", "/orders/9"))).toContain(429);
+  });
+
+  test("`RATE_LIMIT` is off when it is not set", async () => {
+    const answers = (
+      await Promise.all([1, 2, 3, 4, 5].map(() => burst(server, "GET", "/users")))
+    ).flat();
+    expect(statuses(answers)).toEqual([200]);
+  });
+});
+
+describe("MAX_BODY_BYTES", () => {
+  const body = (bytes: number) => JSON.stringify({ email: newEmail() }).padEnd(bytes, " ");
+  const typed = { headers: { "content-type": JSON_TYPE } };
+
+  test.each([
+    ["1000", 1000],
+    ["65536", 65_536],
+  ])("`MAX_BODY_BYTES` is the largest body accepted when it is %s", async (setting, bytes) => {
+    await using limited = await startServer({ MAX_BODY_BYTES: setting });
+    const post = (raw: string) => limited.call("POST", "/users", { raw, ...typed });
+    expect((await post(body(bytes))).status).toBe(201);
+    for (const size of [bytes + 1, bytes * 20, 5_000_000]) {
+      const answer = await post(body(size));
+      expect(answer.status).toBe(413);
+      expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
+      expect(answer.json).toEqual({ data: null, error: expect.any(String) });
+    }
+    const left = await limited.call("GET", "/users");
+    expect(left.json.meta.total).toBe(1);
+  });
+
+  test("`MAX_BODY_BYTES` holds for a chunked body when no length is given", async () => {
+    const head = [
+      "POST /api/v1/users HTTP/1.1",
+      "Host: localhost",
+      `Authorization: Bearer ${server.write_token}`,
+      "Content-Type: application/json",
+      "Transfer-Encoding: chunked",
+      "Connection: close",
+    ];
+    const send = (raw: string) =>
+      server.raw(`${head.join("\r\n")}\r\n\r\n${raw.length.toString(16)}\r\n${raw}\r\n0\r\n\r\n`);
+    expect(await send(body(65_536))).toStartWith("HTTP/1.1 201");
+    const refused = await send(body(65_537));
+    expect(refused).toStartWith("HTTP/1.1 413");
+    expect(refused).toContain('{"data":null,"error":"');
+  });
+});
+
+describe("CORS_ORIGIN", () => {
+  const preflight = { "access-control-request-method": "PATCH" };
+  const ask = (
+    at: TestServer,
+    origin: string,
+    method: string,
+    path: string,
+    options: CallOptions,
+  ) => at.call(method, path, { ...options, headers: { ...options.headers, origin } });
+
+  test("`CORS_ORIGIN` lets exactly its origins read every answer when set", async () => {
+    await using open = await startServer({
+      CORS_ORIGIN: "https://a.example,http://b.example:8080",
+    });
+    const calls: Call[] = [
+      ["GET", "/health", stranger],
+      ["GET", "/users", {}],
+      ["POST", "/users", { body: { email: newEmail() } }],
+      ["GET", "/users", stranger],
+      ["GET", "/nope", {}],
+      ["DELETE", "/users", {}],
+      ["POST", "/users", large],
+      ["GET", "/orders/abc", {}],
+    ];
+    for (const call of calls) {
+      for (const origin of ["https://a.example", "http://b.example:8080"]) {
+        const answer = await ask(open, origin, ...call);
+        expect(answer.headers.get("access-control-allow-origin")).toBe(origin);
+        expect(answer.headers.get("vary")?.toLowerCase()).toContain("origin");
+      }
+      for (const origin of [
+        "https://a.example.evil",
+        "http://a.example",
+        "https://a.example:1",
+        "null",
+        "*",
+      ]) {
+        const answer = await ask(open, origin, ...call);
+        expect(answer.headers.has("access-control-allow-origin")).toBe(false);
+      }
+    }
+  });
+
+  test("`preflight` is answered without a token when the origin is allowed", async () => {
+    await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
+    const options = { ...stranger, headers: preflight };
+    for (const path of ["/users", "/users/1", "/orders", "/orders/1"]) {
+      const answer = await ask(open, "https://a.example", "OPTIONS", path, options);
+      expect([answer.status, answer.text]).toEqual([204, ""]);
+      expect(answer.headers.get("access-control-allow-origin")).toBe("https://a.example");
+      expect(answer.headers.get("access-control-allow-methods")).toContain("PATCH");
+      const allowed = answer.headers.get("access-control-allow-headers")?.toLowerCase();
+      for (const name of ["authorization", "content-type", "if-match", "idempotency-key"])
+        expect(allowed).toContain(name);
+      const refused = await ask(open, "https://evil.example", "OPTIONS", path, options);
+      expect(refused.status).toBe(401);
+      expect(refused.headers.has("access-control-allow-origin")).toBe(false);
+    }
+    const plain = await ask(open, "https://a.example", "OPTIONS", "/users", stranger);
+    expect(plain.status).toBe(401);
+  });
+
+  test("`Origin` changes nothing when CORS_ORIGIN is not set", async () => {
+    const got = await ask(server, "https://a.example", "GET", "/users?limit=1", {});
+    expect([got.status, got.headers.has("access-control-allow-origin")]).toEqual([200, false]);
+    const options = { headers: preflight };
+    const asked = await ask(server, "https://a.example", "OPTIONS", "/users", options);
+    expect([asked.status, asked.headers.has("access-control-allow-origin")]).toEqual([405, false]);
+  });
+});
+
+describe("the log", () => {
+  const linesOf = async (id: string) =>
+    (await logs(server)).filter((line) => line["request_id"] === id);
+
+  test.each<[number, string, ...Call]>([
+    [200, "/api/v1/users/:id", "GET", `/users/${user.id}`, {}],
+    [200, "/api/v1/users", "GET", `/users?email=${encodeURIComponent(user.email)}`, {}],
+    [400, "/api/v1/users", "POST", "/users", { body: { secret_field: "secret-value" } }],
+    [404, "/api/v1/orders/:id", "GET", "/orders/999999", {}],
+    [412, "/api/v1/users/:id", "PATCH", `/users/${user.id}`, stale],
+    [200, "/api/v1/health", "GET", "/health", {}],
+  ])(
+    "`log` has one line without secrets when a request is answered %i on %s",
+    async (status, route, method, path, options) => {
+      const id = crypto.randomUUID();
+      await server.call(method, path, withId(options, id));
+      const [line, ...more] = await linesOf(id);
+      expect(more).toEqual([]);
+      expect(line).toMatchObject({ method, route, status, request_id: id });
+      expect(typeof line?.["duration_ms"]).toBe("number");
+      const text = JSON.stringify(line);
+      for (const secret of [
+        server.write_token,
+        user.email,
+        encodeURIComponent(user.email),
+        "secret",
+      ])
+        expect(text).not.toContain(secret);
+    },
+  );
+
+  test("`log` names the token, and nobody, when there is one and when there is none", async () => {
+    const [ids, names] = [
+      ["w", "r", "none"].map((who) => `${who}-${crypto.randomUUID()}`),
+      [] as unknown[],
+    ];
+    const tokens = [server.write_token, server.read_token, null];
+    for (const [index, token] of tokens.entries()) {
+      const id = ids[index] as string;
+      await server.call("GET", "/users", withId({ token }, id));
+      names.push((await linesOf(id))[0]?.["token"]);
+    }
+    expect(names[0]).toBeString();
+    expect(names[1]).toBeString();
+    expect(names[0]).not.toBe(names[1]);
+    expect(names[2] ?? null).toBeNull();
+  });
+
+  test("`log` holds no path of the client's making when the path is unknown", async () => {
+    const id = crypto.randomUUID();
+    await server.call("GET", "/people/jane.doe@example.com?secret=1", withId({}, id));
+    const [line] = await linesOf(id);
+    expect(line).toMatchObject({ method: "GET", status: 404 });
+    expect(JSON.stringify(line)).not.toMatch(/jane|secret/);
+  });
+});

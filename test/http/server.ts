@@ -1,0 +1,218 @@
+/** One server for a test, in this process or, with TEST_BINARY, as the compiled program. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { main } from "../../src/main.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
+
+const binary = Bun.env["TEST_BINARY"];
+export const against_binary: boolean = binary !== undefined && binary !== "";
+
+export interface Answer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** `undefined` when the body is no JSON. */
+  readonly json: any;
+}
+
+export interface CallOptions {
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** Sent as it is. */
+  readonly raw?: string | Uint8Array<ArrayBuffer>;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** `null` for none; by default the write token. */
+  readonly token?: string | null;
+}
+
+export interface TestServer extends AsyncDisposable {
+  /** `http://127.0.0.1:<port>` */
+  readonly url: string;
+  readonly write_token: string;
+  readonly read_token: string;
+  /** Path of the SQLite file. */
+  readonly database: string;
+  /** All that it has printed so far. */
+  readonly output: string;
+  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
+  /** Leaves the database in place. In this process every signal is a clean stop. */
+  stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Starts again on the same database, at another port. */
+  restart(): Promise<void>;
+  /** Sends bytes, and returns what comes until the server closes or is silent for `idle_ms`. */
+  raw(bytes: string | Uint8Array, idle_ms?: number): Promise<string>;
+}
+
+interface Running {
+  output(): string;
+  stop(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
+}
+
+type Settings = Readonly<Record<string, string>>;
+
+function runHere(environment: Settings): Running {
+  let output = "";
+  const write = (text: string) => {
+    output += text;
+  };
+  const stopping = Promise.withResolvers<unknown>();
+  const ended = main(["serve"], {
+    environment,
+    openStore: openSqlite,
+    now: () => new Date(),
+    stdout: write,
+    stderr: write,
+    untilStopped: () => stopping.promise,
+  });
+  return {
+    output: () => output,
+    async stop() {
+      stopping.resolve(null);
+      await ended;
+    },
+  };
+}
+
+function runBinary(program: string, environment: Settings): Running {
+  const child = Bun.spawn([program, "serve"], {
+    env: { ...environment },
+    cwd: tmpdir(),
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  let output = "";
+  for (const stream of [child.stdout, child.stderr]) {
+    const decoder = new TextDecoder();
+    void (async () => {
+      for await (const chunk of stream) output += decoder.decode(chunk, { stream: true });
+    })();
+  }
+  return {
+    output: () => output,
+    async stop(signal) {
+      child.kill(signal);
+      await child.exited;
+    },
+  };
+}
+
+/** Asks until there is an answer; the test's own time limit ends it. */
+async function until<Result>(ask: () => Result | undefined): Promise<Result> {
+  for (;;) {
+    const result = ask();
+    if (result !== undefined) return result;
+    await Bun.sleep(2);
+  }
+}
+
+async function start(environment: Settings): Promise<{ running: Running; url: string }> {
+  const running = against_binary ? runBinary(binary ?? "", environment) : runHere(environment);
+  const listening = /"event":"listening","url":"([^"]+)"/;
+  const url = await until(() => {
+    if (/^Cannot|^Unexpected/m.test(running.output())) throw new Error(running.output());
+    return listening.exec(running.output())?.[1];
+  });
+  return { running, url };
+}
+
+async function makeTokens(database: string) {
+  const store = await openSqlite({
+    database_url: database,
+    max_pending_writes: 10,
+    exclusive: false,
+    now: () => new Date(),
+  });
+  const make = async (scope: TokenScope) => {
+    const token = newToken();
+    const fields = { hash: hashToken(token), name: `${scope}-test`, scope, expires_at: null };
+    await store.tokens.create(fields);
+    return token;
+  };
+  const tokens = { write_token: await make("write"), read_token: await make("read") };
+  await store.close();
+  return tokens;
+}
+
+async function answerOf(response: Response): Promise<Answer> {
+  const text = await response.text();
+  const json = response.headers.get("content-type") === "application/json" && text !== "";
+  const { status, headers } = response;
+  return { status, headers, text, json: json ? JSON.parse(text) : undefined };
+}
+
+function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    let received = "";
+    const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes));
+    socket.setTimeout(idle_ms, () => socket.destroy());
+    socket.on("data", (data) => {
+      received += data.toString("latin1");
+    });
+    socket.on("error", (error) => (received === "" ? reject(error) : resolve(received)));
+    socket.on("close", () => resolve(received));
+  });
+}
+
+/** @param settings environment variables by name */
+export async function startServer(settings: Settings = {}): Promise<TestServer> {
+  const folder = mkdtempSync(join(tmpdir(), "user-api-"));
+  const database = join(folder, "test.db");
+  const tokens = await makeTokens(database);
+  const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
+  let { running, url } = await start(environment);
+  let stopped = false;
+
+  const server: TestServer = {
+    ...tokens,
+    database,
+    get url() {
+      return url;
+    },
+    get output() {
+      return running.output();
+    },
+    async call(method, path, { body, raw, headers = {}, token = tokens.write_token } = {}) {
+      const all = new Headers(headers);
+      if (token !== null && !all.has("authorization")) all.set("authorization", `Bearer ${token}`);
+      if (body !== undefined && !all.has("content-type")) {
+        all.set("content-type", "application/json");
+      }
+      const text = body === undefined ? raw : JSON.stringify(body);
+      // As bytes, since fetch gives a string a content type of its own.
+      const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
+      const init = { method, headers: all, body: content, redirect: "manual" } as const;
+      return answerOf(await fetch(`${url}/api/v1${path}`, init));
+    },
+    async stop(signal = "SIGTERM") {
+      if (stopped) return;
+      stopped = true;
+      await running.stop(signal);
+    },
+    async restart() {
+      await server.stop();
+      ({ running, url } = await start(environment));
+      stopped = false;
+    },
+    raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+  return server;
+}
+
+/** Every log line up to now, parsed. */
+export async function logs(server: TestServer): Promise<Record<string, unknown>[]> {
+  const marker = crypto.randomUUID();
+  await server.call("GET", "/health", { headers: { "x-request-id": marker }, token: null });
+  await until(() => (server.output.includes(marker) ? true : undefined));
+  return server.output
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line));
+}

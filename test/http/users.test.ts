@@ -1,0 +1,337 @@
+import { afterAll, expect, test } from "bun:test";
+import {
+  expectRefused,
+  newEmail,
+  newOrder,
+  newUser,
+  type Refused,
+  send,
+  stored,
+  time_format,
+  user_keys,
+} from "./make.ts";
+import { startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+
+const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
+const keys = (count: number) =>
+  Object.fromEntries(Array.from({ length: count }, (_, at) => [`key_${at}`, "v"]));
+/** A valid address of `length` code points: labels of at most 60, four of them in the domain. */
+const longEmail = (length: number) =>
+  `${crypto.randomUUID().padEnd(length - 196, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
+
+test("`POST /users` returns the record with its defaults when only email is given", async () => {
+  const email = `As-Typed+${crypto.randomUUID()}@Example.COM`;
+  const answer = await server.call("POST", "/users", { body: { email } });
+  expect(answer.status).toBe(201);
+  expect(answer.headers.get("content-type")).toBe("application/json");
+  expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
+  expect(answer.json.error).toBeNull();
+  const user = answer.json.data;
+  expect(Object.keys(user).sort()).toEqual([...user_keys]);
+  expect(user).toMatchObject({ email, name: null, metadata: {}, version: 1 });
+  expect(Number.isSafeInteger(user.id) && user.id >= 1).toBe(true);
+  expect(user.created_at).toMatch(time_format);
+  expect(user.updated_at).toMatch(time_format);
+  expect(answer.headers.get("location")).toBe(`/api/v1/users/${user.id}`);
+  expect(answer.headers.get("etag")).toBe('"1"');
+  const got = await server.call("GET", `/users/${user.id}`);
+  expect(got.status).toBe(200);
+  expect(got.headers.get("content-type")).toBe("application/json");
+  expect(got.headers.get("etag")).toBe('"1"');
+  expect(got.headers.get("cache-control")).toBe("private, no-cache");
+  expect(got.json).toEqual({ data: user, error: null });
+});
+
+test("`GET /users` lists by id ascending when several exist", async () => {
+  const first = await newUser(server);
+  const second = await newUser(server);
+  expect(second.id).toBeGreaterThan(first.id);
+  const ids = (await server.call("GET", "/users?limit=1000")).json.data.map(
+    (user: { id: number }) => user.id,
+  );
+  expect(ids).toEqual([...ids].sort((a, b) => a - b));
+  expect(ids).toContain(second.id);
+});
+
+// Full Unicode lower-casing, past ASCII and past the first plane.
+for (const [typed, other] of [
+  ["Anne+tag", "aNNE+TAG"],
+  ["ÄNNE", "änne"],
+  ["иван", "ИВАН"],
+  ["ωmega", "ΩMEGA"],
+  ["𐐨deseret", "𐐀DESERET"],
+]) {
+  const host = `${crypto.randomUUID()}.bücher.example`;
+  const email = `${typed}@${host}`;
+  const same = `${other}@${host.toUpperCase()}`;
+
+  test(`\`email\` names one user whatever its case when it is ${typed}`, async () => {
+    const user = await newUser(server, { email });
+    for (const form of [email, same]) {
+      const found = await server.call("GET", `/users?email=${encodeURIComponent(form)}`);
+      expect(found.json.data).toEqual([user]);
+      expect(found.json.meta).toEqual({ total: 1, limit: 50, offset: 0 });
+    }
+    const rival = await newUser(server);
+    const before = await stored(server, "/users?limit=1", `/users/${rival.id}`);
+    for (const [method, path] of [
+      ["POST", "/users"],
+      ["PATCH", `/users/${rival.id}`],
+      ["PUT", `/users/${rival.id}`],
+    ] as const) {
+      const answer = await server.call(method, path, { body: { email: same } });
+      expectRefused(answer, 409, "email is already taken", host);
+    }
+    expect(await stored(server, "/users?limit=1", `/users/${rival.id}`)).toEqual(before);
+    for (const method of ["PATCH", "PUT"]) {
+      const own = await server.call(method, `/users/${user.id}`, { body: { email: same } });
+      expect(own.json.data).toMatchObject({ id: user.id, email: same });
+    }
+  });
+}
+
+test("`GET /users?email` finds nobody when the address is free, and takes + as it is", async () => {
+  const plus = await newUser(server, { email: `a+b-${crypto.randomUUID()}@example.com` });
+  expect((await server.call("GET", `/users?email=${plus.email}`)).json.data).toEqual([plus]);
+  const none = await server.call("GET", `/users?email=${newEmail()}`);
+  expect(none.json).toEqual({ data: [], error: null, meta: { total: 0, limit: 50, offset: 0 } });
+  for (const bad of ["", "nobody-at-all", "a%00b@example.com", "a%20b@example.com"]) {
+    const refused = await server.call("GET", `/users?email=${bad}`);
+    expectRefused(refused, 400, /^Validation failed: email must /, "nobody-at-all");
+  }
+});
+
+const full = { name: "Anne", metadata: { a: "1", b: "2" } };
+for (const { name, body, changed } of [
+  { name: "name is given", body: { name: "New" }, changed: { name: "New" } },
+  { name: "name is null", body: { name: null }, changed: { name: null } },
+  { name: "metadata is null", body: { metadata: null }, changed: { metadata: {} } },
+  { name: "metadata is empty", body: { metadata: {} }, changed: {} },
+  { name: "a value is the same", body: { name: "Anne" }, changed: {} },
+  {
+    name: "metadata sets one key and clears another",
+    body: { metadata: { a: null, c: "3", gone: null } },
+    changed: { metadata: { b: "2", c: "3" } },
+  },
+]) {
+  test(`\`PATCH /users/:id\` changes only what is given when ${name}`, async () => {
+    const user = await newUser(server, full);
+    const answer = await server.call("PATCH", `/users/${user.id}`, { body });
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get("etag")).toBe('"2"');
+    const { updated_at } = answer.json.data;
+    expect(updated_at).toMatch(time_format);
+    expect(updated_at >= user.updated_at).toBe(true);
+    expect(answer.json).toEqual({
+      data: { ...user, ...changed, version: 2, updated_at },
+      error: null,
+    });
+    expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(answer.json);
+  });
+}
+
+test("`PATCH /users/:id` changes nothing, not even version, when the patch is {}", async () => {
+  const user = await newUser(server, full);
+  const type = "application/merge-patch+json";
+  const answer = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get("etag")).toBe('"1"');
+  expect(answer.json).toEqual({ data: user, error: null });
+  expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+});
+
+test("`PATCH /users/:id` counts the keys of the result when metadata is full", async () => {
+  const user = await newUser(server, { metadata: keys(50) });
+  const patch = (metadata: Record<string, string | null>) =>
+    server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
+  expectRefused(await patch({ extra: "v" }), 400, /^Validation failed: metadata must /);
+  expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+  const { key_0, ...rest } = keys(50);
+  const swapped = await patch({ extra: key_0 ?? "", key_0: null });
+  expect(swapped.json.data.metadata).toEqual({ ...rest, extra: "v" });
+});
+
+test("`PUT /users/:id` resets absent optional fields when it replaces", async () => {
+  const user = await newUser(server, full);
+  const body = { email: newEmail() };
+  const answer = await server.call("PUT", `/users/${user.id}`, { body });
+  expect(answer.status).toBe(200);
+  expect(answer.headers.get("etag")).toBe('"2"');
+  const { updated_at } = answer.json.data;
+  const data = { ...user, ...body, name: null, metadata: {}, version: 2, updated_at };
+  expect(answer.json).toEqual({ data, error: null });
+  const again = await server.call("PUT", `/users/${user.id}`, { body: { ...body, ...full } });
+  expect(again.json.data).toMatchObject({
+    ...body,
+    ...full,
+    version: 3,
+    created_at: user.created_at,
+  });
+  expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(again.json);
+});
+
+test("`DELETE /users/:id` returns the user as it was, then 404, and frees only the email", async () => {
+  await using own = await startServer();
+  const user = await newUser(own, full);
+  const answer = await own.call("DELETE", `/users/${user.id}`);
+  expect(answer.status).toBe(200);
+  expect(answer.json).toEqual({ data: user, error: null });
+  for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
+    const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
+    const gone = await own.call(method, `/users/${user.id}`, { body });
+    expectRefused(gone, 404, "user not found");
+  }
+  expect((await own.call("GET", "/users")).json.meta.total).toBe(0);
+  await own.restart();
+  const next = await newUser(own, { email: user.email });
+  expect(next.id).toBeGreaterThan(user.id);
+});
+
+test("`DELETE /users/:id` is 409 and loses nothing when the user has orders", async () => {
+  const user = await newUser(server);
+  const order = await newOrder(server, user.id);
+  const paths = [`/users/${user.id}`, `/orders/${order.id}`];
+  const before = await stored(server, ...paths);
+  expectRefused(await server.call("DELETE", `/users/${user.id}`), 409, "user has orders");
+  expect(await stored(server, ...paths)).toEqual(before);
+});
+
+const bad_id = "Validation failed: id must be a positive integer";
+for (const [id, status, error] of [
+  ...[
+    "0",
+    "-1",
+    "+1",
+    "01",
+    "1.0",
+    "0x1",
+    "1e0",
+    "%201",
+    "1%20",
+    "1%00",
+    "abc",
+    "1,2",
+    "%D9%A1",
+  ].map((id) => [id, 400, bad_id] as const),
+  ...["9007199254740993", "9223372036854775808", "1".repeat(30)].map(
+    (id) => [id, 404, "user not found"] as const,
+  ),
+] as const) {
+  test(`\`/users/:id\` is ${status} on every method when id is ${id}`, async () => {
+    await newUser(server);
+    const before = await stored(server, "/users?limit=1000");
+    for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
+      const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
+      expectRefused(await server.call(method, `/users/${id}`, { body }), status, error);
+    }
+    expect(await stored(server, "/users?limit=1000")).toEqual(before);
+  });
+}
+
+const accepted: Refused["fields"][] = [
+  { email: longEmail(254) },
+  { name: "n" },
+  { name: emoji.repeat(200) },
+  { name: ' \ufeff\u0001\u2028e\u0301\ufffd"\\/\n' }, // Kept as typed: no trimming, no normalising.
+  { metadata: keys(50) },
+  { metadata: { [emoji.repeat(40)]: emoji.repeat(500), empty: "" } },
+  { metadata: { constructor: "c", ["__proto__"]: "p", toString: "t", "a.b[0]": "d" } },
+];
+/** As entries, since `toEqual` has ideas of its own about a key named `__proto__`. */
+const plain = (value: unknown) =>
+  typeof value === "object" && value !== null ? Object.entries(value).sort() : value;
+for (const [at, fields] of accepted.entries()) {
+  test(`\`users\` keep every character when the fields are at a limit (row ${at})`, async () => {
+    const { id } = await newUser(server, fields);
+    const email = newEmail();
+    for (const [method, body] of [
+      ["PATCH", {}],
+      ["PUT", { email, ...fields }],
+      ["PUT", { email }],
+      ["PATCH", fields],
+    ] as const) {
+      const answer = await server.call(method, `/users/${id}`, { body });
+      expect(answer.status, answer.text).toBe(200);
+      const got = (await server.call("GET", `/users/${id}`)).json.data;
+      for (const [field, value] of Object.entries("email" in body ? body : fields)) {
+        expect(plain(got[field])).toEqual(plain(value));
+      }
+    }
+  });
+}
+
+test("`PATCH /users/:id` clears __proto__ like any other key when it is null", async () => {
+  const user = await newUser(server, { metadata: { ["__proto__"]: "p", kept: "k" } });
+  const raw = '{"metadata":{"__proto__":null,"constructor":"c"}}';
+  const answer = await send(server, "PATCH", `/users/${user.id}`, raw);
+  expect(Object.entries(answer.json.data.metadata).sort()).toEqual([
+    ["constructor", "c"],
+    ["kept", "k"],
+  ]);
+});
+
+const secret = "hunter2-secret";
+const row = (field: string, value: unknown, error: string | RegExp, hidden = secret): Refused => {
+  const name = `${field} is ${JSON.stringify(value)?.slice(0, 40)}`;
+  return { name, fields: { [field]: value }, error, hidden };
+};
+const must = (field: string) => new RegExp(`^Validation failed: ${field}\\S* must `);
+const wrong_values: Record<string, unknown[]> = {
+  email: [
+    ...["", secret, `${secret}@`, `@${secret}.example`, `${secret}@host`, `a ${secret}@b.example`],
+    ...[`${secret}@a b.example`, `${secret}@.example`, `${secret}@b.`, `${secret}@a..example`],
+    ...[`a@${secret}@b.example`, ` ${secret}@b.example`, `${secret}@b.example\n`],
+    ...[`\u007f${secret}@b.example`, `\u0085${secret}@b.example`, `${secret}\u0000@b.example`],
+    ...[`${secret}\ud800@b.example`, `${secret}@\udc00b.example`, 12345, true, [], [secret], {}],
+  ],
+  name: [
+    ...["", emoji.repeat(201), `${secret}\u0000`, `${secret}\ud83d`, `\ude00${secret}`],
+    ...[98765, false, [secret], { a: secret }],
+  ],
+  metadata: [
+    ...[secret, 98765, true, [], [secret], keys(51)],
+    ...["", "k".repeat(41), emoji.repeat(41), "k\u0000", "k\ud800"].map((key) => ({
+      [key]: secret,
+    })),
+    ...["s".repeat(501), emoji.repeat(501), `${secret}\u0000`, `${secret}\udfff`].map((k) => ({
+      k,
+    })),
+    ...[98765, 1.5, true, [], [secret], {}, { a: secret }].map((k) => ({ k })),
+    ...[98765, { a: secret }].map((value) => ({ ["__proto__"]: value })),
+  ],
+};
+const refused: Refused[] = [
+  ...["id", "version", "created_at", "updated_at"].map((field) =>
+    row(field, secret, `Validation failed: ${field} is read-only`),
+  ),
+  row("nmae", secret, "Validation failed: nmae is not allowed"),
+  row("Email", null, "Validation failed: Email is not allowed"),
+  row("email", longEmail(255), must("email"), "zzz"),
+  row("email", null, /^Validation failed: email (must |is required$)/),
+  ...Object.entries(wrong_values).flatMap(([field, values]) =>
+    values.map((value) => row(field, value, must(field))),
+  ),
+];
+const refused_whole: Refused[] = [
+  row("email", undefined, "Validation failed: email is required"),
+  row("metadata", null, must("metadata")),
+  row("metadata", { k: null }, must("metadata")),
+];
+for (const method of ["POST", "PUT", "PATCH"]) {
+  for (const { name, fields, error, hidden } of [
+    ...refused,
+    ...(method === "PATCH" ? [] : refused_whole),
+  ]) {
+    test(`\`${method} /users\` is 400 and stores nothing when ${name}`, async () => {
+      const user = await newUser(server, full);
+      const before = await stored(server, "/users?limit=1", `/users/${user.id}`);
+      const path = method === "POST" ? "/users" : `/users/${user.id}`;
+      const body = method === "PATCH" ? fields : { email: newEmail(), ...fields };
+      expectRefused(await server.call(method, path, { body }), 400, error, hidden);
+      expect(await stored(server, "/users?limit=1", `/users/${user.id}`)).toEqual(before);
+    });
+  }
+}

@@ -1,0 +1,143 @@
+/** The rules of the house that a machine can check: who imports whom, and what is not done here. */
+import { describe, expect, test } from "bun:test";
+import { settings } from "../src/config.ts";
+
+const root = `${import.meta.dir}/..`;
+
+interface Source {
+  /** As in `src/http/app.ts`. */
+  readonly path: string;
+  readonly layer: string;
+  readonly text: string;
+  readonly imports: readonly string[];
+}
+
+function layerOf(path: string): string {
+  const [, folder, file] = path.split("/");
+  if (file !== undefined) return `${folder}`;
+  return folder === "main.ts" ? "main" : "domain";
+}
+
+async function readSources(pattern: string): Promise<Source[]> {
+  const paths = [...new Bun.Glob(pattern).scanSync(root)].sort();
+  return Promise.all(
+    paths.map(async (path) => {
+      const text = await Bun.file(`${root}/${path}`).text();
+      const found = text.matchAll(/^(?:import|export)\b[^;]*?\bfrom "([^"]+)"|^import "([^"]+)"/gm);
+      const imports = [...found].map(([, from, bare]) => from ?? bare ?? "");
+      return { path, layer: layerOf(path), text, imports };
+    }),
+  );
+}
+
+/** The layer that a relative import of this file leads to; `null` for a package. */
+function targetLayer({ path }: Source, specifier: string): string | null {
+  if (!specifier.startsWith(".")) return null;
+  const { pathname } = new URL(specifier, `file:///${path}`);
+  return pathname.startsWith("/src/") ? layerOf(pathname.slice(1)) : "outside";
+}
+
+const sources = await readSources("src/**/*.ts");
+
+const may_import: Record<string, readonly string[]> = {
+  domain: ["domain"],
+  http: ["domain", "http"],
+  sqlite: ["domain", "sqlite"],
+  postgres: ["domain", "postgres"],
+  cli: ["domain", "cli"],
+  main: ["domain", "http", "sqlite", "postgres", "cli"],
+};
+
+const packages: Record<string, RegExp> = {
+  domain: /^@sinclair\/typebox(\/|$)/,
+  http: /^(elysia|@elysiajs\/[a-z]+)$/,
+  sqlite: /^(bun:sqlite|node:(fs|path))$/,
+  postgres: /^(bun|node:.+)$/,
+  cli: /^commander$/,
+  main: /^node:fs$/,
+};
+
+describe("layers", () => {
+  test.each(sources.map((source) => [source.path, source] as const))(
+    "`%s` imports inwards only when it imports at all",
+    (path, source) => {
+      for (const specifier of source.imports) {
+        const target = targetLayer(source, specifier);
+        if (target === null) {
+          expect([path, specifier]).toEqual([
+            path,
+            expect.stringMatching(packages[source.layer] ?? /^$/),
+          ]);
+        } else if (target === "outside") {
+          // The version stands in package.json alone.
+          expect([path, specifier]).toEqual(["src/cli/program.ts", "../../package.json"]);
+        } else if (target === "http" && source.layer === "cli") {
+          expect(path).toBe("src/cli/serve.ts");
+        } else {
+          expect([path, specifier, may_import[source.layer]]).toEqual([
+            path,
+            specifier,
+            expect.arrayContaining([target]),
+          ]);
+        }
+      }
+    },
+  );
+});
+
+const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
+  { what: "a default export", pattern: /^export default/m, but: /sql\.d\.ts$/ },
+  { what: "a barrel", pattern: /^export (?:type )?(?:\*|\{[^}]*\}) from/m },
+  { what: "a module-level variable", pattern: /^(?:export )?let /m },
+  {
+    what: "a module-level singleton",
+    pattern: /^(?:export )?const \w+ = new (?:Map|Elysia|Database)\b/m,
+  },
+  { what: "a class but AppError", pattern: /^(?:export )?class (?!AppError)/m },
+  { what: "process.exit", pattern: /process\.exit\(/, but: /^src\/main\.ts$/ },
+  { what: "the environment", pattern: /(?:process|Bun)\.env/, but: /^src\/main\.ts$/ },
+  { what: "an asynchronous transaction", pattern: /transaction\(\s*async/ },
+  {
+    what: "SQL through string concatenation",
+    pattern:
+      /(?:prepare|run)\([^)]*\$\{(?!columns|where|[A-Z_]+|name|patience_ms|migrations\.length)/,
+  },
+  { what: "unfinished work", pattern: /\/[/*].*\b(?:TODO|FIXME|XXX|HACK)\b/ },
+  { what: "console", pattern: /\bconsole\./ },
+];
+
+describe("bans", () => {
+  test.each(bans.map((ban) => [ban.what, ban] as const))(
+    "`%s` stands nowhere in src when read",
+    (_what, ban) => {
+      const offenders = sources.filter(
+        ({ path, text }) => ban.pattern.test(text) && !ban.but?.test(path),
+      );
+      expect(offenders.map(({ path }) => path)).toEqual([]);
+    },
+  );
+
+  test("`tests` are neither skipped nor focused when committed", async () => {
+    const tests = await readSources("test/**/*.ts");
+    const pattern = /\b(?:test|describe|it)\.(?:only|todo|skip)\(/;
+    expect(tests.filter(({ text }) => pattern.test(text)).map(({ path }) => path)).toEqual([]);
+  });
+});
+
+describe("README", () => {
+  test("`settings` are all in the table, with their defaults, when the README is read", async () => {
+    const readme = await Bun.file(`${root}/README.md`).text();
+    for (const { variable, fallback } of Object.values(settings)) {
+      const row = readme.split("\n").find((line) => line.startsWith(`| \`${variable}\``));
+      expect([variable, row]).toEqual([variable, expect.stringContaining(fallback ?? "none")]);
+    }
+  });
+
+  test("`tree` names every file of src when the README is read", async () => {
+    const readme = await Bun.file(`${root}/README.md`).text();
+    const missing = sources
+      .map(({ path }) => path.split("/").at(-1) ?? "")
+      .filter((file) => !file.endsWith(".d.ts") && !readme.includes(file));
+    expect(missing).toEqual([]);
+  });
+});

@@ -38,6 +38,8 @@ function environmentToken(api_token: string, now: Date): Token {
 
 /** @returns the token of these credentials; `null` when it is none that is valid now */
 function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
+  /** The minute that each token's use was last noted in: once is enough. */
+  const touched = new Map<string, string>();
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   return async (credentials: string): Promise<Token | null> => {
     if (!isTokenShaped(credentials)) return null;
@@ -46,9 +48,12 @@ function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
     const token = await tokens.find(hash);
     const time = now();
     if (token === null || !isActive(token, time)) return null;
-    // Not waited for: a read must not wait for the disk, nor fail with it.
     const used_at = usedAt(time);
-    if (token.last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => {});
+    if (token.last_used_at !== used_at && touched.get(hash) !== used_at) {
+      touched.set(hash, used_at);
+      // Not waited for: a read must not wait for the disk, nor fail with it.
+      tokens.touch(hash, used_at).catch(() => touched.delete(hash));
+    }
     return token;
   };
 }

@@ -1,0 +1,29 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { newEmail, newUser } from "./make.ts";
+import { startServer } from "./server.ts";
+
+test("`write` is a 503 with Retry-After when too many wait, and reads are answered all the while", async () => {
+  await using server = await startServer({ MAX_PENDING_WRITES: "4" });
+  const user = await newUser(server);
+  // Another process writes, and so the disk is busy for as long as the test wants.
+  using other = new Database(server.database);
+  other.run("begin immediate");
+
+  const emails = Array.from({ length: 12 }, newEmail);
+  const posts = emails.map((email) => server.call("POST", "/users", { body: { email } }));
+  const refused = await Promise.race(posts);
+  expect(refused.status).toBe(503);
+  expect(refused.headers.get("retry-after")).toBe("1");
+  expect(refused.json).toEqual({ data: null, error: expect.any(String) });
+  expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
+  expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
+
+  other.run("rollback");
+  const statuses = (await Promise.all(posts)).map(({ status }) => status);
+  expect(new Set(statuses)).toEqual(new Set([201, 503]));
+  const made = statuses.filter((status) => status === 201).length;
+  // The note of the token's use may have taken one of the four places.
+  expect(made).toBeWithin(3, 5);
+  expect((await server.call("GET", "/users")).json.meta.total).toBe(1 + made);
+});

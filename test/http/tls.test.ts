@@ -1,0 +1,57 @@
+import { afterAll, expect, test } from "bun:test";
+import { startServer } from "./server.ts";
+
+const folder = `${import.meta.dir}/../fixtures`;
+/** A self-signed certificate of localhost and 127.0.0.1, of no worth anywhere else. */
+const TLS_CERT = `${folder}/localhost.crt`;
+const TLS_KEY = `${folder}/localhost.key`;
+
+const server = await startServer({ TLS_CERT, TLS_KEY });
+afterAll(() => server[Symbol.asyncDispose]());
+
+const tls = { ca: await Bun.file(TLS_CERT).text() };
+
+test("`serve` answers over TLS when it has a certificate and its key", async () => {
+  expect(server.url).toStartWith("https://");
+  const health = await fetch(`${server.url}/api/v1/health`, { tls });
+  expect([health.status, await health.json()]).toEqual([
+    200,
+    { data: { status: "ok" }, error: null },
+  ]);
+
+  const authorization = `Bearer ${server.write_token}`;
+  const options = { method: "POST", headers: { authorization }, tls };
+  const created = await fetch(`${server.url}/api/v1/users`, {
+    ...options,
+    body: new TextEncoder().encode('{"email":"tls@example.com"}'),
+  });
+  expect(created.status).toBe(201);
+});
+
+test.each(["/users", "/nope", "/users/1", "/health/x"])(
+  "`%s` is a 401 over TLS when a stranger asks",
+  async (path) => {
+    for (const host of ["localhost", "a", "a.b.c.d.example"]) {
+      const response = await fetch(`${server.url}/api/v1${path}`, { headers: { host }, tls });
+      expect([response.status, await response.text()]).toEqual([401, "unauthorised"]);
+    }
+  },
+);
+
+test("`path` is told apart over TLS when no route takes it", async () => {
+  const headers = { authorization: `Bearer ${server.write_token}` };
+  const ask = (method: string, path: string) =>
+    fetch(`${server.url}/api/v1${path}`, { method, headers, tls });
+  expect((await ask("GET", "/nope")).status).toBe(404);
+  const other = await ask("DELETE", "/orders");
+  expect([other.status, other.headers.get("allow")]).toEqual([405, "GET, HEAD, POST"]);
+});
+
+test("`http` gets no answer when the server speaks TLS", async () => {
+  const plain = server.url.replace("https:", "http:");
+  const answered = await fetch(`${plain}/api/v1/health`).then(
+    ({ ok }) => ok,
+    () => false,
+  );
+  expect(answered).toBe(false);
+});

@@ -1,5 +1,5 @@
 /** The only reader of the environment: variables and flags in, one frozen `Config` out. */
-import { AppError } from "./error.ts";
+import { AppError, fail } from "./error.ts";
 import { type LogLevel, log_levels } from "./log.ts";
 import { isTokenShaped } from "./token.ts";
 
@@ -11,7 +11,7 @@ interface Setting<Value> {
   /** As text, as a user would write it; `null` when it may be absent. */
   readonly fallback: string | null;
   readonly meaning: string;
-  /** @throws {string} what the value must be */
+  /** @throws {AppError} operator, saying what the value must be */
   readonly parse: (text: string) => Value;
 }
 
@@ -19,14 +19,14 @@ function integer(low: number, high: number) {
   return (text: string): number => {
     const value = /^\d{1,15}$/.test(text) ? Number(text) : Number.NaN;
     if (value >= low && value <= high) return value;
-    throw `must be an integer from ${low} to ${high}`;
+    fail("operator", `must be an integer from ${low} to ${high}`);
   };
 }
 
 function oneOf<const Value extends string>(values: readonly Value[]) {
   return (text: string): Value => {
     const value = values.find((candidate) => candidate === text);
-    if (value === undefined) throw `must be one of ${values.join(", ")}`;
+    if (value === undefined) fail("operator", `must be one of ${values.join(", ")}`);
     return value;
   };
 }
@@ -34,28 +34,35 @@ function oneOf<const Value extends string>(values: readonly Value[]) {
 function matching(pattern: RegExp, expected: string) {
   return (text: string): string => {
     if (pattern.test(text)) return text;
-    throw `must be ${expected}`;
+    fail("operator", `must be ${expected}`);
   };
 }
 
-function parseDatabaseUrl(text: string): string {
-  if (/^postgres(ql)?:/.test(text)) throw "must be a path: this version has no PostgreSQL";
-  if (/^:memory:|^[a-z]{2,}:/i.test(text)) throw "must be a path, e.g. data/user-api.db";
+function parsePath(text: string): string {
+  // SQLite takes an empty path for a temporary database, which is gone at the end.
+  if (text.trim() === "") fail("operator", "must be a path");
   return text;
+}
+
+function parseDatabaseUrl(text: string): string {
+  if (/^postgres(ql)?:/.test(text)) fail("operator", "must be a path: there is no PostgreSQL yet");
+  if (/^:memory:|^[a-z]{2,}:/i.test(text))
+    fail("operator", "must be a path, e.g. data/user-api.db");
+  return parsePath(text);
 }
 
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
     if (origin === "*" || (URL.canParse(origin) && new URL(origin).origin === origin)) continue;
-    throw "must be * or origins such as https://app.example.com, comma-separated";
+    fail("operator", "must be * or origins such as https://app.example.com, comma-separated");
   }
   return origins;
 }
 
 function parseApiToken(text: string): string {
   if (isTokenShaped(text)) return text;
-  throw "must be a token as made by `user-api token create`";
+  fail("operator", "must be a token as made by `user-api token create`");
 }
 
 /** Each is a variable and a flag of `serve`; the README has the same table. */
@@ -112,13 +119,13 @@ export const settings = {
     variable: "TLS_CERT",
     fallback: null,
     meaning: "path of the certificate chain (PEM); with TLS_KEY",
-    parse: String,
+    parse: parsePath,
   },
   tls_key: {
     variable: "TLS_KEY",
     fallback: null,
     meaning: "path of its private key (PEM)",
-    parse: String,
+    parse: parsePath,
   },
   cors_origin: {
     variable: "CORS_ORIGIN",
@@ -150,8 +157,9 @@ export function flagOf(variable: string): string {
 function parse<Value>(name: string, text: string, parser: (text: string) => Value): Value {
   try {
     return parser(text);
-  } catch (expected) {
-    throw new AppError("operator", `Cannot read ${name}: ${expected}`);
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    return fail("operator", `Cannot read ${name}: ${error.message}`);
   }
 }
 
@@ -170,7 +178,7 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   const token = environment["API_TOKEN"] || null;
   config["api_token"] = token === null ? null : parse("API_TOKEN", token, parseApiToken);
   if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
-    throw new AppError("operator", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together");
+    fail("operator", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together");
   }
   return Object.freeze(config) as Config;
 }

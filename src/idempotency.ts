@@ -4,7 +4,7 @@
  */
 export interface IdempotencyKey {
   /** Whose key it is: the SHA-256 of the token, so that two clients never meet. */
-  readonly scope: string;
+  readonly owner: string;
   /** 1–255 visible ASCII characters. */
   readonly key: string;
   /** What was asked for: two requests with one fingerprint are the same request. */

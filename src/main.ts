@@ -1,6 +1,6 @@
 /** Wires the command line to the world: the database, the output, the signals, the exit code. */
 import { writeSync } from "node:fs";
-import type { Io } from "./cli/io.ts";
+import type { Io, Stop } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
 import { AppError, reason } from "./error.ts";
 import { openSqlite } from "./sqlite/open.ts";
@@ -11,23 +11,39 @@ const STDERR = 2;
 /** Lines are written together: one system call for each would cost more than the request. */
 const OUTPUT_DELAY_MS = 10;
 
+/** A full pipe is waited for. @throws when the descriptor takes no more for good */
+function writeAll(descriptor: number, text: string): void {
+  let bytes = Buffer.from(text);
+  while (bytes.length > 0) {
+    try {
+      bytes = bytes.subarray(writeSync(descriptor, bytes));
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
+      Bun.sleepSync(1);
+    }
+  }
+}
+
+/** A descriptor whose failure is noted, not thrown: what goes on here matters more than its log. */
 function createOutput(descriptor: number) {
   let waiting = "";
+  let failed = false;
   function flush(): void {
-    let bytes = Buffer.from(waiting);
+    const text = waiting;
     waiting = "";
-    while (bytes.length > 0) {
-      try {
-        bytes = bytes.subarray(writeSync(descriptor, bytes));
-      } catch (error) {
-        // A full pipe is waited for; a reader that has gone is not.
-        if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) return;
-        Bun.sleepSync(1);
-      }
+    try {
+      writeAll(descriptor, text);
+    } catch (error) {
+      // A reader that has gone has seen what it wanted.
+      failed ||= !(error instanceof Error && "code" in error && error.code === "EPIPE");
     }
   }
   return {
-    flush,
+    /** @returns whether all has been written */
+    finish(): boolean {
+      flush();
+      return !failed;
+    },
     write(text: string): void {
       if (waiting === "") setTimeout(flush, OUTPUT_DELAY_MS);
       waiting += text;
@@ -39,19 +55,20 @@ function createOutput(descriptor: number) {
 const SAME_SIGNAL_MS = 200;
 
 /** A second signal ends the process at once. */
-function untilStopped(): Promise<unknown> {
-  const { promise, resolve } = Promise.withResolvers<unknown>();
+function untilStopped(): Promise<Stop> {
+  const { promise, resolve } = Promise.withResolvers<Stop>();
   let first_ms = Number.POSITIVE_INFINITY;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
       if (performance.now() - first_ms > SAME_SIGNAL_MS) process.exit(1);
       first_ms = Math.min(first_ms, performance.now());
-      resolve(null);
+      resolve({ by: "signal", signal });
     });
   }
   // Bun would print and end: what is in flight must be finished and the database closed first.
-  process.on("uncaughtException", resolve);
-  process.on("unhandledRejection", resolve);
+  const onFault = (error: unknown) => resolve({ by: "fault", error });
+  process.on("uncaughtException", onFault);
+  process.on("unhandledRejection", onFault);
   return promise;
 }
 
@@ -69,14 +86,16 @@ export async function main(words: readonly string[], io: Io): Promise<number> {
 
 if (import.meta.main) {
   const stdout = createOutput(STDOUT);
+  const stderr = createOutput(STDERR);
   const code = await main(Bun.argv.slice(2), {
     environment: Bun.env,
     openStore: openSqlite,
     now: () => new Date(),
     stdout: stdout.write,
-    stderr: (text) => writeSync(STDERR, text),
+    stderr: stderr.write,
     untilStopped,
   });
-  stdout.flush();
-  process.exit(code);
+  const written = stdout.finish();
+  if (!written) stderr.write("Cannot write the output\n");
+  process.exit(stderr.finish() && written ? code : 1);
 }

@@ -2,11 +2,10 @@ import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
+import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { Metadata, MetadataPatch, OneOf, patchMetadata, Text } from "./schema.ts";
-
-const closed = { additionalProperties: false } as const;
-const id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+import { closed, Id, OneOf, Text, Time, Version } from "./schema.ts";
+import type { AcceptedVersions } from "./version.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof order_statuses)[number];
@@ -38,16 +37,16 @@ const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
 /** An order, as stored and as shown. */
 export const Order = Type.Object(
   {
-    id,
-    user_id: id,
+    id: Id,
+    user_id: Id,
     currency,
     items,
     total: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
     status,
     metadata: Metadata,
-    version: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
-    created_at: Type.String({ format: "date-time" }),
-    updated_at: Type.String({ format: "date-time" }),
+    version: Version,
+    created_at: Time,
+    updated_at: Time,
   },
   closed,
 );
@@ -55,7 +54,7 @@ export type Order = Static<typeof Order>;
 
 /** Body of POST. */
 export const OrderInput = Type.Object(
-  { user_id: id, currency, items, metadata: Type.Optional(Metadata) },
+  { user_id: Id, currency, items, metadata: Type.Optional(Metadata) },
   closed,
 );
 export type OrderInput = Static<typeof OrderInput>;
@@ -68,7 +67,7 @@ export const OrderPatch = Type.Object(
 export type OrderPatch = Static<typeof OrderPatch>;
 
 export const OrderQuery = Type.Object(
-  { ...page_query, user_id: Type.Optional(id), status: Type.Optional(status) },
+  { ...page_query, user_id: Type.Optional(Id), status: Type.Optional(status) },
   closed,
 );
 export type OrderQuery = Static<typeof OrderQuery>;
@@ -128,13 +127,12 @@ export interface OrderStore {
   place(fields: OrderFields, key: IdempotencyKey | null): Promise<Created<Order>>;
   /**
    * Applies `edit` to the order as stored; where it returns `null` nothing changes.
-   * @param if_match the versions that the caller accepts; `null` accepts any
    * @returns the order after the change; `null` when there is no such order
-   * @throws {AppError} stale when the version is none of `if_match`
+   * @throws {AppError} stale when the version is none of the accepted ones
    */
   update(
     id: number,
     edit: (order: Order) => OrderChange | null,
-    if_match: readonly number[] | null,
+    accepted: AcceptedVersions,
   ): Promise<Order | null>;
 }

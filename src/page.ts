@@ -1,4 +1,5 @@
 import { type Static, type TInteger, Type } from "@sinclair/typebox";
+import { closed } from "./schema.ts";
 
 /** Rows of one page, and how many rows the filters match in all, from one snapshot. */
 export interface Page<Row> {
@@ -12,7 +13,7 @@ export const page_query = {
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
 } satisfies Record<string, TInteger>;
 
-export const PageQuery = Type.Object(page_query, { additionalProperties: false });
+export const PageQuery = Type.Object(page_query, closed);
 export type PageQuery = Static<typeof PageQuery>;
 
 /** The offsets of the pages around one page; `null` where there is no such page. */

@@ -1,10 +1,10 @@
 /**
- * What TypeBox lacks for this service: text counted in characters, a check that names every problem
- * in a person's words, and the kinds several records share.
+ * What TypeBox lacks for this service: text counted in characters, a check that names the problems in
+ * a person's words, and the kinds that all records share.
  */
 import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
-import { failField, failInvalid, type Problem } from "./error.ts";
+import { failInvalid, type Problem } from "./error.ts";
 
 /** How many problems one refusal lists at most. */
 const MAX_PROBLEMS = 20;
@@ -56,8 +56,20 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   return schema.format !== "email" || isEmail(value);
 });
 
+/** Of an object: no other members than those named. */
+export const closed = { additionalProperties: false } as const;
+
 /** An object without members. */
-export const Nothing = Type.Object({}, { additionalProperties: false });
+export const Nothing = Type.Object({}, closed);
+
+/** 1, 2, 3 …, never given twice. */
+export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+
+/** From 1, up by one on every change. */
+export const Version = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+
+/** RFC 3339 in UTC with milliseconds and `Z`. */
+export const Time = Type.String({ format: "date-time" });
 
 /** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {
@@ -71,45 +83,6 @@ export function OneOf<const Value extends string>(values: readonly Value[]) {
 
 export function Nullable<Inner extends Schema>(schema: Inner) {
   return Type.Union([schema, Type.Null()]);
-}
-
-const METADATA_KEYS = 50;
-/** 1 to 40 characters, each one UTF-16 unit or a surrogate pair: means the same with and without `u`. */
-const metadata_key = Type.String({
-  pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
-});
-const metadata_value = Text({ maxLength: 500 });
-
-/** Where a user of this service keeps fields of their own. */
-export const Metadata = Type.Record(metadata_key, metadata_value, {
-  maxProperties: METADATA_KEYS,
-  additionalProperties: false,
-});
-export type Metadata = Static<typeof Metadata>;
-
-/** A JSON Merge Patch of metadata: `null` for a key removes it, `null` for all resets to `{}`. */
-export const MetadataPatch = Nullable(
-  Type.Record(metadata_key, Nullable(metadata_value), { additionalProperties: false }),
-);
-export type MetadataPatch = Static<typeof MetadataPatch>;
-
-/**
- * @see RFC 7396
- * @throws {AppError} invalid when the result has too many keys
- */
-export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
-  if (patch === undefined) return current;
-  if (patch === null) return {};
-  // A Map and fromEntries, since `result["__proto__"] = …` would not make a member.
-  const merged = new Map(Object.entries(current));
-  for (const [key, value] of Object.entries(patch)) {
-    if (value === null) merged.delete(key);
-    else merged.set(key, value);
-  }
-  if (merged.size > METADATA_KEYS) {
-    failField("metadata", expectation(Metadata));
-  }
-  return Object.fromEntries(merged);
 }
 
 /** "1 to 200 characters", "at most 500 characters". */

@@ -1,5 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
-import { Nullable, OneOf, Text } from "./schema.ts";
+import { Nullable, OneOf, Text, Time } from "./schema.ts";
 
 const PREFIX = "uat_";
 const SECRET_LENGTH = 30;
@@ -10,21 +10,19 @@ const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
 export const token_scopes = ["read", "write"] as const;
 export type TokenScope = (typeof token_scopes)[number];
 
-const time = Type.String({ format: "date-time" });
-
 /** What is kept of a token: all but the token itself. */
 export const Token = Type.Object({
   /** SHA-256 of the token, 64 hexadecimal digits. */
   hash: Type.String(),
   name: Text({ minLength: 1, maxLength: 100 }),
   scope: OneOf(token_scopes),
-  created_at: time,
+  created_at: Time,
   /** From then on refused; `null` for never. */
-  expires_at: Nullable(time),
+  expires_at: Nullable(Time),
   /** To the minute; `null` when never used. */
-  last_used_at: Nullable(time),
+  last_used_at: Nullable(Time),
   /** From then on refused; `null` while valid. */
-  revoked_at: Nullable(time),
+  revoked_at: Nullable(Time),
 });
 export type Token = Static<typeof Token>;
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
@@ -56,6 +54,11 @@ export function newToken(): string {
 export function isTokenShaped(text: string): boolean {
   const [, secret, digits] = SHAPE.exec(text) ?? [];
   return secret !== undefined && checksum(secret) === digits;
+}
+
+/** 1 to 100 characters that can be printed in a table. */
+export function isTokenName(name: string): boolean {
+  return /^[^\p{Cc}\p{Cs}]{1,100}$/u.test(name);
 }
 
 /** What is stored in place of the token. 178 random bits need no salt and no slow hash. */

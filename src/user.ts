@@ -1,9 +1,9 @@
 import { type Static, Type } from "@sinclair/typebox";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
+import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { Metadata, MetadataPatch, Nullable, patchMetadata, Text } from "./schema.ts";
-
-const closed = { additionalProperties: false } as const;
+import { closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
+import type { AcceptedVersions } from "./version.ts";
 
 const email = Text({ maxLength: 254, format: "email" });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
@@ -11,13 +11,13 @@ const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 /** A user, as stored and as shown. */
 export const User = Type.Object(
   {
-    id: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+    id: Id,
     email,
     name,
     metadata: Metadata,
-    version: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
-    created_at: Type.String({ format: "date-time" }),
-    updated_at: Type.String({ format: "date-time" }),
+    version: Version,
+    created_at: Time,
+    updated_at: Time,
   },
   closed,
 );
@@ -71,7 +71,7 @@ export function patchUser(user: User, patch: UserPatch): UserFields | null {
 
 /**
  * Where users are kept. Every method is one transaction; a resolved write is on disk.
- * `if_match` lists the versions that the caller accepts; `null` accepts any.
+ * A write that is given versions asks for one of them.
  */
 export interface UserStore {
   /** By `id` ascending; with `email`, the one user who has it in whatever case. */
@@ -86,18 +86,18 @@ export interface UserStore {
   /**
    * Applies `edit` to the user as stored; where it returns `null` nothing changes.
    * @returns the user after the change; `null` when there is no such user
-   * @throws {AppError} stale when the version is none of `if_match`
+   * @throws {AppError} stale when the version is none of the accepted ones
    * @throws {AppError} conflict when the email is taken
    */
   update(
     id: number,
     edit: (user: User) => UserFields | null,
-    if_match: readonly number[] | null,
+    accepted: AcceptedVersions,
   ): Promise<User | null>;
   /**
    * @returns the user as it was; `null` when there is no such user
-   * @throws {AppError} stale when the version is none of `if_match`
+   * @throws {AppError} stale when the version is none of the accepted ones
    * @throws {AppError} conflict when the user has orders
    */
-  remove(id: number, if_match: readonly number[] | null): Promise<User | null>;
+  remove(id: number, accepted: AcceptedVersions): Promise<User | null>;
 }

@@ -1,6 +1,11 @@
 import type { Environment } from "../config.ts";
 import type { OpenStore } from "../store.ts";
 
+/** Why a server ends: it was asked to, or something went wrong that nothing else caught. */
+export type Stop =
+  | { readonly by: "signal"; readonly signal: string }
+  | { readonly by: "fault"; readonly error: unknown };
+
 /** What a command needs of the world: so that a test can be that world. */
 export interface Io {
   readonly environment: Environment;
@@ -8,6 +13,6 @@ export interface Io {
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
-  /** Resolves when the process is asked to end: with `null` by a signal, else with the fault. */
-  readonly untilStopped: () => Promise<unknown>;
+  /** From the call on, watches for what is to end the process. */
+  readonly untilStopped: () => Promise<Stop>;
 }

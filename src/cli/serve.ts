@@ -1,5 +1,5 @@
-import { type Flags, readConfig } from "../config.ts";
-import { reason } from "../error.ts";
+import { type Config, type Flags, readConfig } from "../config.ts";
+import { fail, reason } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { listen } from "../http/listen.ts";
 import { createLog } from "../log.ts";
@@ -10,8 +10,11 @@ import type { Io } from "./io.ts";
 /** How often expired idempotency keys are forgotten. */
 const SWEEP_INTERVAL_MS = 10 * 60 * 1000;
 
-/** @returns the new token, on a database that has never had one; else `null` */
-async function createFirstToken(tokens: TokenStore): Promise<string | null> {
+/**
+ * @returns the new token, on a database that has never had one; else `null`
+ * @throws {AppError} operator when the database cannot be written
+ */
+async function createFirstToken(tokens: TokenStore, config: Config): Promise<string | null> {
   const token = newToken();
   const fields = {
     hash: hashToken(token),
@@ -19,7 +22,10 @@ async function createFirstToken(tokens: TokenStore): Promise<string | null> {
     scope: "write",
     expires_at: null,
   } as const;
-  return (await tokens.createFirst(fields)) && token;
+  const created = await tokens
+    .createFirst(fields)
+    .catch((error) => fail("operator", `Cannot write ${config.database_url}: ${reason(error)}`));
+  return created && token;
 }
 
 function welcome(token: string, url: string): string {
@@ -43,6 +49,8 @@ Try it:
 export async function serve(flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
   const log = createLog(config.log_level, io.now, io.stdout);
+  // From now on, so that a signal during the start is not missed.
+  const stopped = io.untilStopped();
   await using resources = new AsyncDisposableStack();
 
   const store = resources.adopt(
@@ -56,7 +64,7 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   log.info("listening", { url: listener.url, database: config.database_url });
 
   // With API_TOKEN the operator has one already, and a container's output is kept by others.
-  const first = config.api_token === null ? await createFirstToken(store.tokens) : null;
+  const first = config.api_token === null ? await createFirstToken(store.tokens, config) : null;
   if (first !== null) io.stdout(welcome(first, listener.url));
 
   const sweep = () =>
@@ -64,9 +72,10 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   const sweeping = setInterval(sweep, SWEEP_INTERVAL_MS);
   resources.defer(() => clearInterval(sweeping));
 
-  const fault = await io.untilStopped();
-  log.info("stopping", { reason: fault === null ? "signal" : reason(fault) });
+  const stop = await stopped;
+  if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
+  else log.error("stopping", { reason: reason(stop.error) });
   await resources.disposeAsync();
   log.info("stopped");
-  if (fault !== null) throw fault;
+  if (stop.by === "fault") throw stop.error;
 }

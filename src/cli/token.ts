@@ -1,7 +1,14 @@
 import { type Flags, readConfig } from "../config.ts";
 import { AppError, fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { hashToken, isActive, newToken, type Token, type TokenScope } from "../token.ts";
+import {
+  hashToken,
+  isActive,
+  isTokenName,
+  newToken,
+  type Token,
+  type TokenScope,
+} from "../token.ts";
 import type { Io } from "./io.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
@@ -45,7 +52,7 @@ export interface NewToken {
 /** Prints the token alone on stdout, so that a script can take it. */
 export async function createToken(wanted: NewToken, flags: Flags, io: Io): Promise<void> {
   const { name, scope, expires } = wanted;
-  if (!/^[^\p{Cc}\p{Cs}]{1,100}$/u.test(name)) {
+  if (!isTokenName(name)) {
     fail("operator", "Cannot read NAME: must be 1 to 100 printable characters");
   }
   const expires_at = expires === null ? null : expiryAfter(expires, io.now());

@@ -27,14 +27,14 @@ export function createApp({ store, config, log, now }: AppOptions) {
   const takes = bodyLimitedTo(config.max_body_bytes);
 
   const open = new Elysia().use(health(store));
-  const closed = new Elysia().use(users(store, gate, takes)).use(orders(store, gate, takes));
-  const routes = [...open.routes, ...closed.routes];
+  const guarded = new Elysia().use(users(store, gate, takes)).use(orders(store, gate, takes));
+  const routes = [...open.routes, ...guarded.routes];
 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
     .use(exchange({ log, cors }))
     .use(open)
-    .use(closed)
+    .use(guarded)
     .use(fallback(guard, cors, open.routes, routes));
 }
 

@@ -10,7 +10,8 @@ interface Mapping {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-const internal: Mapping = { status: 500, text: "internal error" };
+/** The answer to a fault of ours: it says nothing of it. */
+export const internal = { status: 500, text: "internal error" };
 
 const mappings = {
   invalid: { status: 400 },
@@ -52,18 +53,15 @@ export interface ErrorAnswer {
 export function answerTo(error: unknown): ErrorAnswer {
   const known = error instanceof AppError;
   const { status, text, headers = {} }: Mapping = known ? mappings[error.code] : internal;
-  if (text !== undefined || !known) return { status, headers, body: text ?? "internal error" };
+  if (text !== undefined || !known) return { status, headers, body: text ?? internal.text };
   return { status, headers, body: refusal(error.message, error.problems) };
 }
 
 /** What the client is not told goes to the log. */
 export function logFault(log: Log, error: unknown, request_id: string | undefined): void {
-  if (error instanceof AppError) {
-    if (error.code !== "unavailable") return;
-    const cause = error.cause === undefined ? error.message : reason(error.cause);
-    log.error("unavailable", { request_id, reason: cause });
-    return;
-  }
-  const stack = error instanceof Error ? error.stack : undefined;
-  log.error("internal error", { request_id, reason: reason(error), stack });
+  if (error instanceof AppError && mappings[error.code].status < 500) return;
+  const cause = error instanceof AppError ? (error.cause ?? error) : error;
+  const stack = cause instanceof Error && !(error instanceof AppError) ? cause.stack : undefined;
+  const event = error instanceof AppError ? error.code : "internal error";
+  log.error(event, { request_id, reason: reason(cause), stack });
 }

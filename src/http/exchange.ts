@@ -1,5 +1,5 @@
 /** What every request meets first and every answer meets last, whatever the route. */
-import { Elysia } from "elysia";
+import { Elysia, NotFoundError } from "elysia";
 import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
@@ -48,7 +48,7 @@ export function exchange({ log, cors }: ExchangeOptions) {
     }))
     .onError({ as: "global" }, ({ error, request_id, set }) => {
       // No route has run, and so no guard: whoever asks is told what a stranger is told.
-      const unrouted = request_id === undefined;
+      const unrouted = request_id === undefined && error instanceof NotFoundError;
       const fault = unrouted ? new AppError("unauthorised", "unauthorised") : error;
       logFault(log, fault, request_id);
       const { status, headers, body } = answerTo(fault);

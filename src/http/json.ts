@@ -8,15 +8,17 @@ import { shownField } from "../schema.ts";
 
 const MAX_DEPTH = 16;
 
-/** A number with a fraction or an exponent: the only ones that can round to an integer unseen. */
-const INEXACT = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
+/** The parts of a JSON number: digits before and behind the point, and the exponent. */
+const NUMBER = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
 
 /** Whether a JSON number is an integer as written, before any rounding. */
 function isInteger(literal: string): boolean {
-  const [, whole = "", fraction = "", exponent = "0"] = INEXACT.exec(literal) ?? [];
-  const digits = (whole + fraction).replace(/0+$/, "");
-  const trailing_zeros = whole.length + fraction.length - digits.length;
-  return digits === "" || Number(exponent) >= fraction.length - trailing_zeros;
+  const [, whole = "", fraction = "", exponent = "0"] = NUMBER.exec(literal) ?? [];
+  const digits = whole + fraction;
+  // A loop: the pattern /0+$/ takes the square of the length where the zeros are not at the end.
+  let significant = digits.length;
+  while (significant > 0 && digits[significant - 1] === "0") significant -= 1;
+  return significant === 0 || significant <= whole.length + Number(exponent);
 }
 
 /** An integer that is only one by rounding becomes `NaN`, which no schema takes. */

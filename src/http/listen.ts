@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import { AppError, reason } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { App } from "./app.ts";
+import { internal, logFault } from "./errors.ts";
 
 /** Bun's own limit, above ours, so that ours answers: Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
@@ -24,12 +25,12 @@ function readTls({ tls_cert, tls_key }: Config) {
     : { tls: { cert: Bun.file(tls_cert), key: Bun.file(tls_key) } };
 }
 
-/** The last resort: what escapes Elysia's own error handling, such as `throw null`. */
+/** The last resort: what escapes Elysia's own error handling, such as `throw null`, is our fault. */
 function lastResort(log: Log) {
   return (error: unknown) => {
-    log.error("internal error", { reason: reason(error) });
+    logFault(log, error, undefined);
     const headers = { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" };
-    return new Response("internal error", { status: 500, headers });
+    return new Response(internal.text, { status: internal.status, headers });
   };
 }
 

@@ -40,9 +40,9 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const if_match = readIfMatch(headers["if-match"]);
+        const accepted = readIfMatch(headers["if-match"]);
         const edit = (order: Order) => patchOrder(order, body);
-        return record(set, found(await store.orders.update(params.id, edit, if_match)));
+        return record(set, found(await store.orders.update(params.id, edit, accepted)));
       },
       { params: orderPath, query: noQuery, ...takes(OrderPatch, Order) },
     );

@@ -2,6 +2,7 @@
 import { fail, failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
 import { checker, Nothing, type Schema, shownField } from "../schema.ts";
+import type { AcceptedVersions } from "../version.ts";
 
 /**
  * A check in the form that Elysia takes for any part of a request. Elysia's own TypeBox validation
@@ -132,7 +133,7 @@ export function keyFor(
   if (!IDEMPOTENCY_KEY.test(key)) {
     failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
   }
-  return { scope: owner, key, fingerprint: fingerprint("POST", path, body) };
+  return { owner, key, fingerprint: fingerprint("POST", path, body) };
 }
 
 /** @see RFC 9110 §8.8.3 */
@@ -160,10 +161,9 @@ function readEntityTags(field: string, value: string): readonly EntityTag[] | "*
 
 /**
  * `If-Match`, in which weak tags never match.
- * @returns the versions that the client accepts; `null` for any
  * @throws {AppError} invalid
  */
-export function readIfMatch(value: string | undefined): readonly number[] | null {
+export function readIfMatch(value: string | undefined): AcceptedVersions {
   if (value === undefined) return null;
   const tags = readEntityTags("If-Match", value);
   return tags === "*" ? null : tags.filter(({ weak }) => !weak).map(({ version }) => version);

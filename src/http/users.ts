@@ -40,26 +40,26 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const if_match = readIfMatch(headers["if-match"]);
+        const accepted = readIfMatch(headers["if-match"]);
         const edit = (user: User) => patchUser(user, body);
-        return record(set, found(await store.users.update(params.id, edit, if_match)));
+        return record(set, found(await store.users.update(params.id, edit, accepted)));
       },
       { params: userPath, query: noQuery, ...takes(UserPatch, User) },
     )
     .put(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const if_match = readIfMatch(headers["if-match"]);
+        const accepted = readIfMatch(headers["if-match"]);
         const edit = () => userFields(body);
-        return record(set, found(await store.users.update(params.id, edit, if_match)));
+        return record(set, found(await store.users.update(params.id, edit, accepted)));
       },
       { params: userPath, query: noQuery, ...takes(UserInput, User) },
     )
     .delete(
       "/:id",
       async ({ params, headers }) => {
-        const if_match = readIfMatch(headers["if-match"]);
-        return envelope(found(await store.users.remove(params.id, if_match)));
+        const accepted = readIfMatch(headers["if-match"]);
+        return envelope(found(await store.users.remove(params.id, accepted)));
       },
       { params: userPath, query: noQuery },
     );

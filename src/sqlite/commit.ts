@@ -10,11 +10,13 @@ const BUSY_PATIENCE_MS = 5_000;
 /** How soon a batch tries again; short, since the event loop serves reads meanwhile. */
 const BUSY_RETRY_MS = 5;
 
-/** The disk or another process is in the way (not the request): refused, to be tried again. */
+/** Another process is writing: it will be done soon. */
+const BUSY = /^SQLITE_(BUSY|LOCKED)/;
+/** What is in the way is not the request: it may be sent again. */
 const PASSING = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM)/;
 
-function isPassing(error: unknown): boolean {
-  return error instanceof SQLiteError && PASSING.test(error.code ?? "");
+function hasCode(error: unknown, pattern: RegExp): boolean {
+  return error instanceof SQLiteError && pattern.test(error.code ?? "");
 }
 
 function unavailable(cause: unknown): AppError {
@@ -29,19 +31,23 @@ interface Write {
   readonly reject: (error: unknown) => void;
 }
 
+/** Work that is done when it returns: a transaction cannot wait for a promise. */
+type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
+
 export interface Writer {
   /**
-   * Runs `work`, which must be synchronous, in a transaction of its own or in a savepoint of a
-   * shared one: where it throws, it alone is undone.
+   * Runs `work` in a savepoint of the transaction that it shares with others: where it throws, it
+   * alone is undone.
    * @returns what `work` returned, once it is on disk
    * @throws whatever `work` throws
    * @throws {AppError} unavailable when the queue is full or the disk refuses
    */
-  write<Result>(work: () => Result): Promise<Result>;
+  write<Result>(work: () => Synchronous<Result>): Promise<Result>;
   /** Resolves when every write so far has been answered. */
   idle(): Promise<void>;
 }
 
+/** @param max_pending writes that wait at once at most */
 export function createWriter(db: Database, max_pending: number): Writer {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
@@ -62,70 +68,72 @@ export function createWriter(db: Database, max_pending: number): Writer {
     else setTimeout(flush, BUSY_RETRY_MS);
   }
 
-  /** @returns how to answer the write once the transaction is on disk, or has failed with `cause` */
-  function perform({ work, resolve, reject }: Write): (cause: unknown) => void {
+  function settle(answers: readonly (() => void)[]): void {
+    queue = [];
+    busy_since_ms = null;
+    for (const answer of answers) answer();
+    for (const wake of waiters.splice(0)) wake();
+  }
+
+  /** Whatever each of them has come to: none of it is on disk. */
+  function refuseAll(cause: unknown): void {
+    settle(
+      queue.map(
+        ({ reject }) =>
+          () =>
+            reject(unavailable(cause)),
+      ),
+    );
+  }
+
+  /** @returns how to answer the write once the transaction is on disk */
+  function perform({ work, resolve, reject }: Write): () => void {
     savepoint.run();
     try {
       const result = work();
       release.run();
-      return (cause) => (cause === null ? resolve(result) : reject(unavailable(cause)));
+      return () => resolve(result);
     } catch (error) {
       // A full disk ends the whole transaction, and the savepoint with it.
       if (!db.inTransaction) throw error;
       undo.run();
       release.run();
-      const refusal = isPassing(error) ? unavailable(error) : error;
-      return () => reject(refusal);
+      return () => reject(hasCode(error, PASSING) ? unavailable(error) : error);
+    }
+  }
+
+  /** @returns false when another process writes and the batch is to try again later */
+  function tryBegin(): boolean {
+    try {
+      begin.run();
+      return true;
+    } catch (error) {
+      busy_since_ms ??= performance.now();
+      const patient = performance.now() - busy_since_ms < BUSY_PATIENCE_MS;
+      if (hasCode(error, BUSY) && patient) schedule();
+      else refuseAll(error);
+      return false;
     }
   }
 
   function flush(): void {
     scheduled = false;
+    if (!tryBegin()) return;
     try {
-      begin.run();
-    } catch (error) {
-      busy_since_ms ??= performance.now();
-      if (isPassing(error) && performance.now() - busy_since_ms < BUSY_PATIENCE_MS) {
-        schedule();
-        return;
-      }
-      settle(
-        queue.map(
-          ({ reject }) =>
-            (cause) =>
-              reject(unavailable(cause)),
-        ),
-        error,
-      );
-      return;
-    }
-    const answers: ((cause: unknown) => void)[] = [];
-    try {
-      for (const write of queue) answers.push(perform(write));
+      const answers = queue.map(perform);
       commit.run();
-      settle(answers, null);
+      settle(answers);
     } catch (error) {
-      if (db.inTransaction) rollback.run();
-      settle(
-        queue.map(
-          ({ reject }) =>
-            (cause) =>
-              reject(unavailable(cause)),
-        ),
-        error,
-      );
+      try {
+        if (db.inTransaction) rollback.run();
+      } finally {
+        refuseAll(error);
+      }
     }
-  }
-
-  function settle(answers: readonly ((cause: unknown) => void)[], cause: unknown): void {
-    queue = [];
-    busy_since_ms = null;
-    for (const answer of answers) answer(cause);
-    for (const wake of waiters.splice(0)) wake();
   }
 
   return {
-    write<Result>(work: () => Result) {
+    write<Result>(work: () => Synchronous<Result>) {
       if (queue.length >= max_pending) {
         return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
       }

@@ -19,14 +19,14 @@ export interface Keys {
 }
 
 export function createKeys(db: Database, now: () => Date): Keys {
-  const find = db.prepare<KeyRow, { scope: string; key: string; expired: string }>(`
+  const find = db.prepare<KeyRow, { owner: string; key: string; expired: string }>(`
     select fingerprint, record
     from idempotency_keys
-    where scope = $scope and key = $key and created_at > $expired
+    where owner = $owner and key = $key and created_at > $expired
   `);
   const claim = db.prepare<null, Record<keyof IdempotencyKey | "record" | "now", string>>(`
-    insert or replace into idempotency_keys (scope, key, fingerprint, record, created_at)
-    values ($scope, $key, $fingerprint, $record, $now)
+    insert or replace into idempotency_keys (owner, key, fingerprint, record, created_at)
+    values ($owner, $key, $fingerprint, $record, $now)
   `);
   const forget = db.prepare<null, { expired: string }>(`
     delete from idempotency_keys
@@ -40,9 +40,9 @@ export function createKeys(db: Database, now: () => Date): Keys {
   return {
     once(key, make) {
       if (key === null) return { record: make(), replayed: false };
-      const claimed = find.get({ scope: key.scope, key: key.key, expired: expired() });
+      const claimed = find.get({ owner: key.owner, key: key.key, expired: expired() });
       if (claimed !== null && claimed.fingerprint !== key.fingerprint) {
-        fail("key_reused", "Idempotency-Key was used for another request");
+        fail("key_reused", "the idempotency key was used for another request");
       }
       if (claimed !== null) return { record: JSON.parse(claimed.record), replayed: true };
       const record = make();

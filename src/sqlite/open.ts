@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, reason } from "../error.ts";
+import { AppError, fail } from "../error.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriter } from "./commit.ts";
 import { createKeys } from "./keys.ts";
@@ -16,28 +16,35 @@ const LOCK_PATIENCE_MS = 500;
 /** How long opening waits for another process, e.g. one that migrates. */
 const OPEN_PATIENCE_MS = 5_000;
 
-function cannotOpen(path: string, error: unknown): AppError {
-  const known: Record<string, string> = {
-    SQLITE_CANTOPEN:
-      "the file cannot be opened or made there; check the folder and its permissions",
-    SQLITE_READONLY: "the file or its folder cannot be written",
-    SQLITE_NOTADB: "the file is not a SQLite database",
-    SQLITE_CORRUPT: "the file is damaged",
-    SQLITE_BUSY: "another process is writing it",
-    EACCES: "no permission to make its folder",
-    EROFS: "its folder cannot be made on a read-only disk",
-    ENOTDIR: "a part of its path is not a folder",
-    EEXIST: "a part of its path is not a folder",
-  };
+/** What an error's code means to an operator; the first that it begins with. */
+const reasons: readonly (readonly [code: string, meaning: string])[] = [
+  ["SQLITE_CANTOPEN", "the file cannot be opened or made; check the folder and its permissions"],
+  ["SQLITE_READONLY", "the file or its folder cannot be written"],
+  ["SQLITE_NOTADB", "the file is not a SQLite database"],
+  ["SQLITE_CORRUPT", "the file is damaged"],
+  ["SQLITE_BUSY", "another process is writing it"],
+  ["SQLITE_FULL", "the disk is full"],
+  ["SQLITE_IOERR", "the disk fails"],
+  ["EACCES", "there is no permission to make its folder"],
+  ["EROFS", "its folder cannot be made on a read-only disk"],
+  ["ENOENT", "its folder cannot be made there"],
+  ["ENOTDIR", "a part of its path is not a folder"],
+  ["EEXIST", "a part of its path is not a folder"],
+];
+
+/** @returns the line for the operator; an error that is none of theirs as it is */
+function cannotOpen(path: string, error: unknown): unknown {
+  if (error instanceof AppError)
+    return new AppError(error.code, `Cannot open ${path}: ${error.message}`);
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  const match = Object.keys(known).find((prefix) => code.startsWith(prefix));
-  const why = match === undefined ? reason(error) : known[match];
-  return new AppError("operator", `Cannot open ${path}: ${why}`);
+  const [, meaning] = reasons.find(([prefix]) => code.startsWith(prefix)) ?? [];
+  return meaning === undefined
+    ? error
+    : new AppError("operator", `Cannot open ${path}: ${meaning}`);
 }
 
-/** Nothing that SQLite leaves off by default may stay off: durability, foreign keys, patience. */
+/** Nothing that SQLite leaves off by default may stay off: durability, foreign keys. */
 function configure(db: Database): void {
-  db.run(`pragma busy_timeout = ${OPEN_PATIENCE_MS}`);
   db.run("pragma journal_mode = wal");
   // One fsync a commit: with less, a power cut takes acknowledged writes with it.
   db.run("pragma synchronous = full");
@@ -47,35 +54,52 @@ function configure(db: Database): void {
   db.run("pragma trusted_schema = off");
 }
 
-/** The store over an open, migrated database; closing it disposes of `resources`, the database one. */
-function createStore(db: Database, options: StoreOptions, resources: Disposable): Store {
+/** The store over an open, migrated database. @param release called when it is closed */
+function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
   const writer = createWriter(db, options.max_pending_writes);
   const keys = createKeys(db, now);
-  const alive = db.prepare("select 1");
+  // Of a table, so that the file itself is asked.
+  const alive = db.prepare("select 1 from tokens limit 1");
   return {
     users: createUserStore(db, writer, keys, now),
     orders: createOrderStore(db, writer, keys, now),
     tokens: createTokenStore(db, writer, now),
     async ping() {
-      alive.get();
+      try {
+        alive.get();
+      } catch (cause) {
+        throw Object.assign(new AppError("unavailable", "the database does not answer"), { cause });
+      }
     },
     async sweep() {
       await writer.write(() => keys.sweep());
     },
     async close() {
       await writer.idle();
-      resources[Symbol.dispose]();
+      release();
     },
   };
 }
 
+function open(path: string): Database {
+  const db = new Database(path, { create: true, readwrite: true, strict: true });
+  db.run(`pragma busy_timeout = ${OPEN_PATIENCE_MS}`);
+  return db;
+}
+
+/** Before a file is changed in any way, nor another put beside it, it must be known to be ours. */
+function refuseForeign(path: string): void {
+  if (!existsSync(path)) return;
+  using db = open(path);
+  missingMigrations(db);
+}
+
 /** A migration is for the process that serves, or for one that can be sure that none does. */
-function bringUpToDate(db: Database, may_migrate: boolean): void {
+function migrateBeside(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
-  if (!may_migrate) {
-    throw new AppError("operator", "its schema is older, and a server of that version is running");
-  }
+  using lock = takeServerLock(path, LOCK_PATIENCE_MS);
+  if (lock === null) fail("operator", "its schema is older, and a server is using it");
   migrate(db);
 }
 
@@ -85,22 +109,25 @@ export const openSqlite: OpenStore = async (options) => {
   using resources = new DisposableStack();
   try {
     mkdirSync(dirname(path), { recursive: true });
-    const patience_ms = options.exclusive ? LOCK_PATIENCE_MS : 0;
-    const lock = takeServerLock(existsSync(path) ? realpathSync(path) : path, patience_ms);
-    if (lock === null && options.exclusive) {
-      throw new AppError("operator", "another server is using it");
+    refuseForeign(path);
+    // A link and its target are one database.
+    const real_path = existsSync(path) ? realpathSync(path) : path;
+    if (options.exclusive) {
+      const lock = takeServerLock(real_path, LOCK_PATIENCE_MS);
+      if (lock === null) fail("operator", "another server is using it");
+      resources.use(lock);
     }
-    if (lock !== null) resources.use(lock);
-    const db = resources.adopt(
-      new Database(path, { create: true, readwrite: true, strict: true }),
-      (opened) => opened.close(),
-    );
+    // With `true` statements that are still prepared do not keep the file open.
+    const db = resources.adopt(open(real_path), (opened) => opened.close(true));
     configure(db);
-    bringUpToDate(db, lock !== null);
+    if (options.exclusive) migrate(db);
+    else migrateBeside(db, real_path);
     // From here on a wait is the writer's, who does not hold up the event loop.
     db.run("pragma busy_timeout = 0");
-    if (!options.exclusive) lock?.[Symbol.dispose]();
-    return createStore(db, options, resources.move());
+    const held = new DisposableStack();
+    const store = createStore(db, options, () => held.dispose());
+    held.use(resources.move());
+    return store;
   } catch (error) {
     throw cannotOpen(path, error);
   }

@@ -1,9 +1,9 @@
 import type { Database } from "bun:sqlite";
 import { failField } from "../error.ts";
 import type { Order, OrderQuery, OrderStore } from "../order.ts";
+import { requireVersion } from "../version.ts";
 import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import { requireVersion } from "./version.ts";
 
 type OrderRow = Omit<Order, "items" | "metadata"> & {
   readonly items: string;
@@ -124,11 +124,11 @@ export function createOrderStore(
       );
     },
 
-    update(id, edit, if_match) {
+    update(id, edit, accepted) {
       return writer.write(() => {
         const order = find(id);
         if (order === null) return null;
-        requireVersion(order, if_match);
+        requireVersion(order, accepted);
         const changed = edit(order);
         if (changed === null) return order;
         const row = change.get({

@@ -1,9 +1,9 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
 import { emailKey, type User, type UserFields, type UserStore } from "../user.ts";
+import { requireVersion } from "../version.ts";
 import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import { requireVersion } from "./version.ts";
 
 type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
 
@@ -101,11 +101,11 @@ export function createUserStore(
       );
     },
 
-    update(id, edit, if_match) {
+    update(id, edit, accepted) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requireVersion(user, if_match);
+        requireVersion(user, accepted);
         const fields = edit(user);
         if (fields === null) return user;
         const row = toRow(fields);
@@ -117,11 +117,11 @@ export function createUserStore(
       });
     },
 
-    remove(id, if_match) {
+    remove(id, accepted) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requireVersion(user, if_match);
+        requireVersion(user, accepted);
         if (anOrder.get({ id }) !== null) fail("conflict", "user has orders");
         erase.run({ id });
         return user;

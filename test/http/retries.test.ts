@@ -47,7 +47,7 @@ function expectReused(answer: Answer): void {
   expect(answer.status).toBe(422);
   expect(answer.json).toEqual({
     data: null,
-    error: "Idempotency-Key was used for another request",
+    error: "the idempotency key was used for another request",
   });
   expect(answer.headers.has("idempotent-replayed")).toBe(false);
 }

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Stop } from "../../src/cli/io.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
@@ -58,7 +59,7 @@ function runHere(environment: Settings): Running {
   const write = (text: string) => {
     output += text;
   };
-  const stopping = Promise.withResolvers<unknown>();
+  const stopping = Promise.withResolvers<Stop>();
   const ended = main(["serve"], {
     environment,
     openStore: openSqlite,
@@ -70,7 +71,7 @@ function runHere(environment: Settings): Running {
   return {
     output: () => output,
     async stop() {
-      stopping.resolve(null);
+      stopping.resolve({ by: "signal", signal: "SIGTERM" });
       await ended;
     },
   };

@@ -27,7 +27,9 @@ create table orders (
   updated_at text not null
 ) strict;
 
-create index orders_by_user on orders (user_id, status);
+-- Each ends in the id, as every index does: so a page comes out of it in order.
+create index orders_by_user on orders (user_id);
+create index orders_by_user_and_status on orders (user_id, status);
 create index orders_by_status on orders (status);
 
 create table tokens (
@@ -46,13 +48,13 @@ create unique index tokens_by_valid_name on tokens (name) where revoked_at is nu
 
 create table idempotency_keys (
   -- Hash of the token that the key belongs to.
-  scope text not null,
+  owner text not null,
   key text not null check (length(key) between 1 and 255),
   fingerprint text not null,
   -- The record of the first answer, as it was then.
   record text not null check (json_type(record) = 'object'),
   created_at text not null,
-  primary key (scope, key)
+  primary key (owner, key)
 ) strict, without rowid;
 
 create index idempotency_keys_by_time on idempotency_keys (created_at);

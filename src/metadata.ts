@@ -1,0 +1,40 @@
+import { type Static, Type } from "@sinclair/typebox";
+import { failField } from "./error.ts";
+import { closed, expectation, Nullable, Text } from "./schema.ts";
+
+const METADATA_KEYS = 50;
+/** 1 to 40 characters, each one UTF-16 unit or a surrogate pair: means the same with and without `u`. */
+const metadata_key = Type.String({
+  pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
+});
+const metadata_value = Text({ maxLength: 500 });
+
+/** Where a user of this service keeps fields of their own. */
+export const Metadata = Type.Record(metadata_key, metadata_value, {
+  ...closed,
+  maxProperties: METADATA_KEYS,
+});
+export type Metadata = Static<typeof Metadata>;
+
+/** A JSON Merge Patch of metadata: `null` for a key removes it, `null` for all resets to `{}`. */
+export const MetadataPatch = Nullable(Type.Record(metadata_key, Nullable(metadata_value), closed));
+export type MetadataPatch = Static<typeof MetadataPatch>;
+
+/**
+ * @see RFC 7396
+ * @throws {AppError} invalid when the result has too many keys
+ */
+export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
+  if (patch === undefined) return current;
+  if (patch === null) return {};
+  // A Map and fromEntries, since `result["__proto__"] = …` would not make a member.
+  const merged = new Map(Object.entries(current));
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) merged.delete(key);
+    else merged.set(key, value);
+  }
+  if (merged.size > METADATA_KEYS) {
+    failField("metadata", expectation(Metadata));
+  }
+  return Object.fromEntries(merged);
+}

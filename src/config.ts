@@ -54,7 +54,8 @@ function parseDatabaseUrl(text: string): string {
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
-    if (origin === "*" || (URL.canParse(origin) && new URL(origin).origin === origin)) continue;
+    const web = /^https?:/.test(origin) && URL.canParse(origin);
+    if (origin === "*" || (web && new URL(origin).origin === origin)) continue;
     fail("operator", "must be * or origins such as https://app.example.com, comma-separated");
   }
   return origins;
@@ -130,7 +131,7 @@ export const settings = {
   cors_origin: {
     variable: "CORS_ORIGIN",
     fallback: null,
-    meaning: "origins whose pages may call, comma-separated",
+    meaning: "origins whose pages may call, comma-separated, or * for any",
     parse: parseOrigins,
   },
 } as const satisfies Record<string, Setting<unknown>>;

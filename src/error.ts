@@ -61,7 +61,8 @@ export function failField(field: string, problem: string): never {
   failInvalid([{ field, problem }]);
 }
 
-/** What went wrong, for the operator's eyes: never sent to a client. */
+/** What went wrong and why, for the operator's eyes: never sent to a client. */
 export function reason(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  if (!(error instanceof Error)) return String(error);
+  return error.cause === undefined ? error.message : `${error.message}: ${reason(error.cause)}`;
 }

@@ -77,9 +77,11 @@ export async function main(words: readonly string[], io: Io): Promise<number> {
   try {
     return await runCommand(words, io);
   } catch (error) {
-    const operator = error instanceof AppError && error.code === "operator";
-    const detail = error instanceof Error ? `\n${error.stack}` : "";
-    io.stderr(operator ? `${error.message}\n` : `Unexpected error: ${reason(error)}${detail}\n`);
+    const expected = error instanceof AppError && error.code === "operator";
+    io.stderr(`${expected ? "" : "Unexpected error: "}${reason(error)}\n`);
+    // One line says it to an operator; who looks for the fault in the program asks for more.
+    const stack = error instanceof Error && !expected ? error.stack : undefined;
+    if (stack !== undefined && io.environment["LOG_LEVEL"] === "debug") io.stderr(`${stack}\n`);
     return 1;
   }
 }

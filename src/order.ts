@@ -31,7 +31,7 @@ const OrderItem = Type.Object(
   closed,
 );
 
-const currency = OneOf(currencies);
+const currency = OneOf(currencies, "an ISO 4217 code in upper case");
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
 
 /** An order, as stored and as shown. */

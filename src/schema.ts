@@ -20,6 +20,8 @@ interface TextOptions {
   readonly maxLength?: number;
   readonly format?: "email";
   readonly enum?: readonly string[];
+  /** Of a long `enum`: what its values are, to name them in a message. */
+  readonly description?: string;
 }
 
 /**
@@ -76,9 +78,10 @@ export function Text(options: TextOptions) {
   return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
 }
 
-/** One of these strings. */
-export function OneOf<const Value extends string>(values: readonly Value[]) {
-  return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values });
+/** One of these strings. @param description what they are, where they are too many to list */
+export function OneOf<const Value extends string>(values: readonly Value[], description?: string) {
+  const described = description === undefined ? {} : { description };
+  return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values, ...described });
 }
 
 export function Nullable<Inner extends Schema>(schema: Inner) {
@@ -108,7 +111,7 @@ export function expectation(schema: Schema): string {
     return `must be an integer from ${schema.minimum} to ${schema.maximum}`;
   }
   if (schema[Kind] === "Text") {
-    if (schema.enum?.length > 10) return "must be one of the codes of its list";
+    if (schema.enum !== undefined && schema.description) return `must be ${schema.description}`;
     if (schema.enum !== undefined) return `must be one of ${schema.enum.join(", ")}`;
     const what = schema.format === "email" ? "an email address" : "text";
     return `must be ${what} of ${bounds(schema.minLength ?? 0, schema.maxLength, "characters")}`;
@@ -150,12 +153,10 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
       return Object.hasOwn(record?.properties ?? {}, error.path.slice(1))
         ? "is read-only"
         : "is not allowed";
-    case ValueErrorType.Kind:
+    default:
       if (typeof error.value === "string" && !isStorable(error.value)) {
         return "must be text without U+0000 and lone surrogates";
       }
-      return expectation(error.schema);
-    default:
       return expectation(error.schema);
   }
 }

@@ -22,6 +22,8 @@ export interface StoreOptions {
   readonly max_pending_writes: number;
   /** Only one process at a time may serve a database; any number may open it beside. */
   readonly exclusive: boolean;
+  /** Whether a database that is not there is made. */
+  readonly create: boolean;
   readonly now: () => Date;
 }
 

@@ -54,11 +54,11 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   await using resources = new AsyncDisposableStack();
 
   const store = resources.adopt(
-    await io.openStore({ ...config, exclusive: true, now: io.now }),
+    await io.openStore({ ...config, exclusive: true, create: true, now: io.now }),
     (opened) => opened.close(),
   );
   const app = createApp({ store, config, log, now: io.now });
-  const listener = resources.adopt(listen(app, config, log), (listening) =>
+  const listener = resources.adopt(await listen(app, config, log), (listening) =>
     listening.stop(config.shutdown_seconds * 1000),
   );
   log.info("listening", { url: listener.url, database: config.database_url });

@@ -1,5 +1,5 @@
 import { type Flags, readConfig } from "../config.ts";
-import { AppError, fail } from "../error.ts";
+import { AppError, fail, reason } from "../error.ts";
 import type { Store } from "../store.ts";
 import {
   hashToken,
@@ -12,7 +12,7 @@ import {
 import type { Io } from "./io.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
-const DURATION = /^([1-9]\d{0,5})([mhdw])$/;
+const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
 /** @throws {AppError} operator */
 function expiryAfter(duration: string, now: Date): string {
@@ -24,19 +24,20 @@ function expiryAfter(duration: string, now: Date): string {
   return new Date(now.getTime() + length_ms).toISOString();
 }
 
-/** Does its work beside a running server, too. */
+/** Does its work beside a running server, too. @param create whether a missing database is made */
 async function withStore<Result>(
   flags: Flags,
   io: Io,
+  create: boolean,
   work: (store: Store) => Promise<Result>,
 ): Promise<Result> {
   const config = readConfig(io.environment, flags);
-  const store = await io.openStore({ ...config, exclusive: false, now: io.now });
+  const store = await io.openStore({ ...config, exclusive: false, create, now: io.now });
   try {
     return await work(store);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    throw new AppError("operator", `Cannot change ${config.database_url}: ${error.message}`);
+    return fail("operator", `Cannot change ${config.database_url}: ${reason(error)}`);
   } finally {
     await store.close();
   }
@@ -57,7 +58,7 @@ export async function createToken(wanted: NewToken, flags: Flags, io: Io): Promi
   }
   const expires_at = expires === null ? null : expiryAfter(expires, io.now());
   const token = newToken();
-  await withStore(flags, io, (store) =>
+  await withStore(flags, io, true, (store) =>
     store.tokens.create({ hash: hashToken(token), name, scope, expires_at }),
   );
   io.stderr(`Token ${name} may ${scope} and is shown this once:\n`);
@@ -65,7 +66,7 @@ export async function createToken(wanted: NewToken, flags: Flags, io: Io): Promi
 }
 
 export async function revokeToken(name: string, flags: Flags, io: Io): Promise<void> {
-  const revoked = await withStore(flags, io, (store) => store.tokens.revoke(name));
+  const revoked = await withStore(flags, io, false, (store) => store.tokens.revoke(name));
   if (revoked === null) fail("operator", `Cannot revoke ${name}: no valid token has this name`);
   io.stderr(`Token ${name} is revoked\n`);
 }
@@ -86,7 +87,7 @@ function table(rows: readonly (readonly string[])[]): string {
 }
 
 export async function listTokens(flags: Flags, io: Io): Promise<void> {
-  const tokens = await withStore(flags, io, (store) => store.tokens.list());
+  const tokens = await withStore(flags, io, false, (store) => store.tokens.list());
   const now = io.now();
   const rows = tokens.map((token) => [
     token.name,

@@ -60,8 +60,8 @@ export function answerTo(error: unknown): ErrorAnswer {
 /** What the client is not told goes to the log. */
 export function logFault(log: Log, error: unknown, request_id: string | undefined): void {
   if (error instanceof AppError && mappings[error.code].status < 500) return;
-  const cause = error instanceof AppError ? (error.cause ?? error) : error;
-  const stack = cause instanceof Error && !(error instanceof AppError) ? cause.stack : undefined;
-  const event = error instanceof AppError ? error.code : "internal error";
-  log.error(event, { request_id, reason: reason(cause), stack });
+  const known = error instanceof AppError;
+  const stack = error instanceof Error && !known ? error.stack : undefined;
+  const event = known ? error.code : "internal error";
+  log.error(event, { request_id, reason: reason(error), stack });
 }

@@ -34,19 +34,35 @@ function endOfString(text: string, start: number): number {
   return at + 1;
 }
 
+/** An object or array that the walk is in. */
+interface Open {
+  /** Its own field, as in `items[0]`; empty for the body itself. */
+  readonly field: string;
+  /** The names seen so far; `null` for an array. */
+  readonly names: Set<string> | null;
+  /** What the next value belongs to: a member's name, or an index. */
+  member: string | number;
+}
+
+function fieldOf({ field, names, member }: Open): string {
+  if (names === null) return `${field}[${member}]`;
+  const name = shownField(String(member));
+  return field === "" ? name : `${field}.${name}`;
+}
+
 /**
  * Walks the text once, character by character, before it is parsed. What is malformed is left for
  * the parser to refuse.
- * @returns the first member name that an object has twice; `null` when there is none
+ * @returns the first member that an object has twice, as in `items[0].sku`; `null` for none
  * @throws {AppError} invalid when it is nested too deep
  */
 function inspect(text: string): string | null {
-  /** The names seen in each open object; `null` for an open array. */
-  const open: (Set<string> | null)[] = [];
+  const open: Open[] = [];
   let string = "";
   let repeated: string | null = null;
   for (let at = 0; at < text.length; at += 1) {
     const character = text[at];
+    const inner = open.at(-1);
     if (character === '"') {
       const end = endOfString(text, at);
       string = text.slice(at, end);
@@ -55,14 +71,18 @@ function inspect(text: string): string | null {
       if (open.length === MAX_DEPTH) {
         failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
       }
-      open.push(character === "{" ? new Set() : null);
+      const names = character === "{" ? new Set<string>() : null;
+      open.push({ field: inner === undefined ? "" : fieldOf(inner), names, member: 0 });
     } else if (character === "}" || character === "]") {
       open.pop();
-    } else if (character === ":") {
-      const names = open.at(-1);
-      const name = parse(string) as string;
-      if (names?.has(name)) repeated ??= name;
-      names?.add(name);
+    } else if (character === "," && typeof inner?.member === "number") {
+      inner.member += 1;
+    } else if (character === ":" && inner?.names) {
+      inner.member = String(parse(string));
+      // It names one member: a colon more is malformed, and must not be parsed as often as it comes.
+      string = "";
+      if (inner.names.has(inner.member)) repeated ??= fieldOf(inner);
+      inner.names.add(inner.member);
     }
   }
   return repeated;
@@ -85,6 +105,6 @@ function parse(text: string, reviver?: typeof unrounded): unknown {
 export function parseJson(text: string): unknown {
   const repeated = inspect(text);
   const value = parse(text, /\d[.eE]/.test(text) ? unrounded : undefined);
-  if (repeated !== null) failField(shownField(repeated), "is given more than once");
+  if (repeated !== null) failField(repeated, "is given more than once");
   return value;
 }

@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { AppError, reason } from "../error.ts";
+import { AppError, fail, reason } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { App } from "./app.ts";
 import { internal, logFault } from "./errors.ts";
@@ -19,10 +19,42 @@ export interface Listener {
   stop(patience_ms: number): Promise<void>;
 }
 
-function readTls({ tls_cert, tls_key }: Config) {
-  return tls_cert === null || tls_key === null
-    ? {}
-    : { tls: { cert: Bun.file(tls_cert), key: Bun.file(tls_key) } };
+/** @throws {AppError} operator */
+async function readSecret(variable: string, path: string): Promise<string> {
+  try {
+    return await Bun.file(path).text();
+  } catch (error) {
+    return fail("operator", `Cannot read ${variable}: ${reason(error)}`);
+  }
+}
+
+async function readTls({ tls_cert, tls_key }: Config) {
+  if (tls_cert === null || tls_key === null) return {};
+  const cert = await readSecret("TLS_CERT", tls_cert);
+  const key = await readSecret("TLS_KEY", tls_key);
+  return { tls: { cert, key } };
+}
+
+/** Why a server cannot listen, by the code of the error. */
+const reasons: Readonly<Record<string, string>> = {
+  EADDRINUSE: "the port is in use",
+  EADDRNOTAVAIL: "this machine does not have the address",
+  ENOENT: "the address is not known",
+  EACCES: "there is no permission to use the port",
+};
+
+/** @returns the line for the operator */
+function cannotListen({ host, port, tls_cert, tls_key }: Config, error: unknown): AppError {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const known = reasons[code];
+  if (known === undefined && tls_cert !== null) {
+    const files = `TLS_CERT ${tls_cert} and TLS_KEY ${tls_key}`;
+    return new AppError(
+      "operator",
+      `Cannot use ${files}: they are not a PEM certificate and its key`,
+    );
+  }
+  return new AppError("operator", `Cannot listen on ${host}:${port}: ${known ?? reason(error)}`);
 }
 
 /** The last resort: what escapes Elysia's own error handling, such as `throw null`, is our fault. */
@@ -35,26 +67,26 @@ function lastResort(log: Log) {
 }
 
 /** @throws {AppError} operator when the port is taken, the address is not ours or TLS is wrong */
-export function listen(app: App, config: Config, log: Log): Listener {
-  const { host, port } = config;
+export async function listen(app: App, config: Config, log: Log): Promise<Listener> {
+  const tls = await readTls(config);
   try {
     app.listen({
-      hostname: host,
-      port,
+      hostname: config.host,
+      port: config.port,
+      // Else a second server would take a share of the port, unnoticed.
       reusePort: false,
+      // Else an error is answered with a page that shows our source.
       development: false,
       idleTimeout: IDLE_TIMEOUT_S,
       maxRequestBodySize: MAX_REQUEST_BYTES,
       error: lastResort(log),
-      ...readTls(config),
+      ...tls,
     });
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? error.code : "";
-    const why = code === "EADDRINUSE" ? "the port is in use" : reason(error);
-    throw new AppError("operator", `Cannot listen on ${host}:${port}: ${why}`);
+    throw cannotListen(config, error);
   }
   const { server } = app;
-  if (server === null) throw new AppError("operator", `Cannot listen on ${host}:${port}`);
+  if (server === null) throw new Error("listening, but without a server");
   return {
     url: server.url.origin,
     async stop(patience_ms) {

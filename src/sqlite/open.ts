@@ -95,6 +95,27 @@ function refuseForeign(path: string): void {
   missingMigrations(db);
 }
 
+/**
+ * SQLite opens a file that it may only read without a word, and `begin immediate` passes on it: so
+ * something is written, and taken back.
+ */
+function requireWritable(db: Database): void {
+  db.run("begin immediate");
+  try {
+    db.run("pragma user_version = 0");
+  } finally {
+    db.run("rollback");
+  }
+}
+
+/** Damage at the root of a table is found now, not by the first request. */
+function touchTables(db: Database): void {
+  for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
+    // All columns, since an index would do for fewer.
+    db.prepare(`select * from ${table} limit 1`).get();
+  }
+}
+
 /** A migration is for the process that serves, or for one that can be sure that none does. */
 function migrateBeside(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
@@ -108,7 +129,8 @@ export const openSqlite: OpenStore = async (options) => {
   const path = options.database_url;
   using resources = new DisposableStack();
   try {
-    mkdirSync(dirname(path), { recursive: true });
+    if (options.create) mkdirSync(dirname(path), { recursive: true });
+    else if (!existsSync(path)) fail("operator", "there is no such file");
     refuseForeign(path);
     // A link and its target are one database.
     const real_path = existsSync(path) ? realpathSync(path) : path;
@@ -119,9 +141,11 @@ export const openSqlite: OpenStore = async (options) => {
     }
     // With `true` statements that are still prepared do not keep the file open.
     const db = resources.adopt(open(real_path), (opened) => opened.close(true));
+    requireWritable(db);
     configure(db);
     if (options.exclusive) migrate(db);
     else migrateBeside(db, real_path);
+    touchTables(db);
     // From here on a wait is the writer's, who does not hold up the event loop.
     db.run("pragma busy_timeout = 0");
     const held = new DisposableStack();

@@ -124,6 +124,7 @@ async function makeTokens(database: string) {
     database_url: database,
     max_pending_writes: 10,
     exclusive: false,
+    create: true,
     now: () => new Date(),
   });
   const make = async (scope: TokenScope) => {

@@ -1,0 +1,207 @@
+import { expect, test } from "bun:test";
+import { newToken } from "../../src/token.ts";
+import { makeWorld, type Serving } from "./world.ts";
+
+const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
+
+/** Does what the printed curl line does. */
+async function curl(serving: Serving): Promise<Response> {
+  const { field = "", value = "", url = "" } = CURL.exec(await serving.printed(CURL))?.groups ?? {};
+  return fetch(url, { headers: { [field]: value } });
+}
+
+function get({ url }: Serving, path: string, token?: string): Promise<Response> {
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+  return fetch(`${url}/api/v1${path}`, { headers });
+}
+
+const secret = /uat_[0-9A-Za-z]{36}/g;
+
+test("`serve` prints the first token once, with a curl line that works, when it starts", async () => {
+  using world = makeWorld();
+  const first = await world.serve();
+  const response = await curl(first);
+  expect(response.status).toBe(200);
+  expect(await response.json()).toEqual({
+    data: [],
+    error: null,
+    meta: { total: 0, limit: 50, offset: 0 },
+  });
+  const { code, stdout, stderr } = await first.stop();
+  expect([code, stderr]).toEqual([0, ""]);
+  // Once by itself and once in the curl line, the same.
+  const shown = stdout.match(secret) ?? [];
+  expect([shown.length, new Set(shown).size]).toEqual([2, 1]);
+
+  const second = await world.serve();
+  expect((await get(second, "/users", shown[0])).status).toBe(200);
+  const again = await second.stop();
+  expect(again.stdout).not.toMatch(secret);
+  expect(again.stdout).not.toContain("curl");
+});
+
+test("`serve` prints no token when one was made before", async () => {
+  using world = makeWorld();
+  const token = (await world.run("token", "create", "mine")).stdout.trim();
+  const serving = await world.serve();
+  expect((await get(serving, "/users", token)).status).toBe(200);
+  expect((await serving.stop()).stdout).not.toMatch(secret);
+  // Nor when all are revoked: whoever did that wants no new one.
+  await world.run("token", "revoke", "mine");
+  const next = await world.serve();
+  expect((await get(next, "/users", token)).status).toBe(401);
+  expect((await next.stop()).stdout).not.toMatch(secret);
+});
+
+test("`serve` accepts API_TOKEN and prints no token when it is set", async () => {
+  const token = newToken();
+  using world = makeWorld({ environment: { API_TOKEN: token } });
+  const serving = await world.serve();
+  expect((await get(serving, "/users", token)).status).toBe(200);
+  const { stdout } = await serving.stop();
+  expect(stdout).not.toMatch(secret);
+  const tokens = await world.run("token", "list");
+  expect(tokens.stdout.trimEnd().split("\n")).toHaveLength(1);
+});
+
+test("`serve` obeys at once when a token is made or revoked beside it", async () => {
+  using world = makeWorld();
+  const serving = await world.serve();
+  const token = (await world.run("token", "create", "ci", "--scope", "read")).stdout.trim();
+  expect((await get(serving, "/users", token)).status).toBe(200);
+  const list = await world.run("token", "list");
+  expect(list.stdout).toMatch(/^first .* valid /m);
+  await world.run("token", "revoke", "ci");
+  expect((await get(serving, "/users", token)).status).toBe(401);
+  const short = (await world.run("token", "create", "short", "--expires", "1m")).stdout.trim();
+  expect((await get(serving, "/users", short)).status).toBe(200);
+  world.clock.time = new Date(world.clock.time.getTime() + 60_000);
+  expect((await get(serving, "/users", short)).status).toBe(401);
+  await serving.stop();
+});
+
+test("`serve` ends with 0, its port closed and its database free, when a signal comes", async () => {
+  using world = makeWorld();
+  const serving = await world.serve();
+  expect(await world.isFree()).toBe(false);
+  const { code, stdout, stderr } = await serving.stop({ by: "signal", signal: "SIGINT" });
+  expect([code, stderr]).toEqual([0, ""]);
+  const events = stdout
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line));
+  expect(events.map(({ event }) => event)).toEqual(["listening", "stopping", "stopped"]);
+  expect(events[0]).toMatchObject({ url: serving.url, database: world.path });
+  expect(events[1]).toMatchObject({ level: "info", signal: "SIGINT" });
+  await expect(get(serving, "/health")).rejects.toThrow();
+  expect(await world.isFree()).toBe(true);
+});
+
+for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
+  test(`\`serve\` closes everything and ends with 1 when the fault is ${error}`, async () => {
+    using world = makeWorld();
+    const serving = await world.serve();
+    const { code, stdout, stderr } = await serving.stop({ by: "fault", error });
+    expect(code).toBe(1);
+    const reason = error instanceof Error ? error.message : String(error);
+    expect(stderr).toStartWith(`Unexpected error: ${reason}\n`);
+    const stopping = stdout.split("\n").find((line) => line.includes('"event":"stopping"'));
+    expect(JSON.parse(stopping ?? "")).toMatchObject({ level: "error", reason });
+    expect(stdout).toContain('"event":"stopped"');
+    await expect(get(serving, "/health")).rejects.toThrow();
+    expect(await world.isFree()).toBe(true);
+  });
+}
+
+test("`serve` says so, and frees the database, when the port is taken", async () => {
+  using world = makeWorld();
+  using other = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("other") });
+  const outcome = await world.run("serve", "--port", String(other.port));
+  expect(outcome).toEqual({
+    code: 1,
+    stdout: "",
+    stderr: `Cannot listen on 127.0.0.1:${other.port}: the port is in use\n`,
+  });
+  expect(await world.isFree()).toBe(true);
+});
+
+test("`serve` takes no port from another of its kind when both would share it", async () => {
+  using world = makeWorld();
+  using other = makeWorld();
+  const serving = await other.serve();
+  const { port } = new URL(serving.url);
+  const { code, stderr } = await world.run("serve", "--port", port);
+  expect([code, stderr]).toEqual([1, `Cannot listen on 127.0.0.1:${port}: the port is in use\n`]);
+  await serving.stop();
+});
+
+test("`serve` says so when another server uses the database", async () => {
+  using world = makeWorld();
+  const serving = await world.serve();
+  const outcome = await world.run("serve");
+  const stderr = `Cannot open ${world.path}: another server is using it\n`;
+  expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  expect((await get(serving, "/health")).status).toBe(200);
+  await serving.stop();
+});
+
+/** Flags with which it cannot listen, and how the line on stderr begins. */
+const nowhere: [string[], string][] = [
+  [
+    ["--host", "203.0.113.1"],
+    "Cannot listen on 203.0.113.1:0: this machine does not have the address",
+  ],
+  [["--tls-cert", "no-such.pem", "--tls-key", "no-such.pem"], "Cannot read TLS_CERT: "],
+  [["--tls-cert", import.meta.path, "--tls-key", "no-such.pem"], "Cannot read TLS_KEY: "],
+  [["--tls-cert", import.meta.path, "--tls-key", import.meta.path], "Cannot use TLS_CERT "],
+];
+
+for (const [words, line] of nowhere) {
+  test(`\`serve\` frees the database when it cannot start: ${line}`, async () => {
+    using world = makeWorld();
+    const { code, stdout, stderr } = await world.run("serve", ...words);
+    expect([code, stdout]).toEqual([1, ""]);
+    expect(stderr).toStartWith(line);
+    expect(stderr.trimEnd().split("\n")).toHaveLength(1);
+    expect(await world.isFree()).toBe(true);
+  });
+}
+
+test("`serve` believes the flag when the variable says something else", async () => {
+  using world = makeWorld({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
+  const serving = await world.serve("--port", "0", "--log-level", "info");
+  expect((await get(serving, "/health")).status).toBe(200);
+  const { stdout } = await serving.stop();
+  expect(stdout).toContain('"event":"request"');
+});
+
+test("`health` says ok when the server is well", async () => {
+  using world = makeWorld();
+  const serving = await world.serve();
+  const { port } = new URL(serving.url);
+  const outcome = await world.run("health", "--port", port);
+  expect(outcome).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
+  const anywhere = await world.run("health", "--port", port, "--host", "0.0.0.0");
+  expect(anywhere.code).toBe(0);
+  await serving.stop();
+  const { code, stdout, stderr } = await world.run("health", "--port", port);
+  expect([code, stdout]).toEqual([1, ""]);
+  expect(stderr).toMatch(/^Cannot reach http:\/\/127\.0\.0\.1:\d+\/api\/v1\/health: .+\n$/);
+});
+
+test("`health` ends with 1 when what answers is not well", async () => {
+  using world = makeWorld();
+  for (const status of [503, 404, 500]) {
+    using other = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      fetch: () => new Response("", { status }),
+    });
+    const url = `http://127.0.0.1:${other.port}/api/v1/health`;
+    expect(await world.run("health", "--port", String(other.port))).toEqual({
+      code: 1,
+      stdout: "",
+      stderr: `Cannot call ${url} healthy: it answers ${status}\n`,
+    });
+  }
+});

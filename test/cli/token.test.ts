@@ -1,0 +1,207 @@
+import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { hashToken, isTokenShaped, newToken } from "../../src/token.ts";
+import { makeWorld, type World } from "./world.ts";
+
+const time = "2026-11-20T18:57:03.120Z";
+const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
+
+/** Makes a token and returns its secret. */
+async function create(world: World, ...words: string[]): Promise<string> {
+  const { code, stdout, stderr } = await world.run("token", "create", ...words);
+  if (code !== 0) throw new Error(`Cannot create: ${stderr}`);
+  return stdout.trim();
+}
+
+/** The table of `token list`, each row with its cells between two spaces. */
+async function list(world: World): Promise<string[]> {
+  const { code, stdout, stderr } = await world.run("token", "list");
+  expect([code, stderr]).toEqual([0, ""]);
+  expect(stdout).toEndWith("\n");
+  return stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => line.split(/ {2,}/).join("  "));
+}
+
+async function stored(world: World) {
+  const options = {
+    database_url: world.path,
+    max_pending_writes: 1,
+    exclusive: false,
+    create: false,
+  };
+  const store = await openSqlite({ ...options, now: () => new Date(0) });
+  const tokens = await store.tokens.list();
+  await store.close();
+  return tokens;
+}
+
+test("`token create` prints the token alone on stdout, and stores its hash, when called", async () => {
+  using world = makeWorld();
+  const { code, stdout, stderr } = await world.run("token", "create", "ci");
+  expect(code).toBe(0);
+  expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
+  expect(isTokenShaped(stdout.trim())).toBe(true);
+  expect(stderr).toBe("Token ci may write and is shown this once:\n");
+  expect(await stored(world)).toEqual([
+    {
+      hash: hashToken(stdout.trim()),
+      name: "ci",
+      scope: "write",
+      created_at: time,
+      expires_at: null,
+      last_used_at: null,
+      revoked_at: null,
+    },
+  ]);
+  const bytes = await Bun.file(world.path).text();
+  expect(bytes).not.toContain(stdout.trim());
+});
+
+test("`token create` keeps the scope when one is given", async () => {
+  using world = makeWorld();
+  await create(world, "r", "--scope", "read");
+  await create(world, "w", "--scope=write");
+  expect((await stored(world)).map(({ scope }) => scope)).toEqual(["read", "write"]);
+});
+
+const durations: [string, string][] = [
+  ["1m", "2026-11-20T18:58:03.120Z"],
+  ["30m", "2026-11-20T19:27:03.120Z"],
+  ["12h", "2026-11-21T06:57:03.120Z"],
+  ["90d", "2027-02-18T18:57:03.120Z"],
+  ["52w", "2027-11-19T18:57:03.120Z"],
+];
+
+for (const [duration, expires_at] of durations) {
+  test(`\`token create\` expires at ${expires_at} when --expires is ${duration}`, async () => {
+    using world = makeWorld();
+    await create(world, "a", "--expires", duration);
+    expect(await stored(world)).toMatchObject([{ expires_at }]);
+  });
+}
+
+test("`token create` refuses a duration when it is none", async () => {
+  using world = makeWorld();
+  for (const text of [
+    "",
+    "0d",
+    "90",
+    "d",
+    "-1d",
+    "1.5h",
+    "1y",
+    "1D",
+    " 1d",
+    "01d",
+    "1d1h",
+    "9999999d",
+  ]) {
+    const outcome = await world.run("token", "create", "a", `--expires=${text}`);
+    const stderr = "Cannot read --expires: must be like 30m, 12h, 90d or 52w\n";
+    expect(outcome, text).toEqual({ code: 1, stdout: "", stderr });
+  }
+});
+
+test("`token create` stores RFC 3339 when the duration is the longest", async () => {
+  using world = makeWorld();
+  await create(world, "short", "--expires", "1m");
+  for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
+    const { code } = await world.run("token", "create", `a${at}`, "--expires", duration);
+    expect([0, 1]).toContain(code);
+  }
+  for (const { expires_at } of await stored(world)) {
+    expect(expires_at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  }
+});
+
+test("`token create` takes a name when it is 1 to 100 printable characters", async () => {
+  using world = makeWorld();
+  const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
+  for (const name of names) await create(world, name);
+  expect((await stored(world)).map(({ name }) => name)).toEqual(names);
+  for (const name of ["", "a".repeat(101), "a\nb", "\u001b[31m", "a\0", "\ud800"]) {
+    const outcome = await world.run("token", "create", "--", name);
+    const stderr = "Cannot read NAME: must be 1 to 100 printable characters\n";
+    expect(outcome, JSON.stringify(name)).toEqual({ code: 1, stdout: "", stderr });
+  }
+});
+
+test("`token create` refuses a name when a valid token has it", async () => {
+  using world = makeWorld();
+  await create(world, "ci");
+  const { code, stdout, stderr } = await world.run("token", "create", "ci");
+  expect([code, stdout]).toEqual([1, ""]);
+  expect(stderr).toBe(`Cannot change ${world.path}: a token named ci exists already\n`);
+  await world.run("token", "revoke", "ci");
+  await create(world, "ci");
+  expect(await stored(world)).toHaveLength(2);
+});
+
+test("`token list` prints the header alone when there are no tokens", async () => {
+  using world = makeWorld({ environment: { API_TOKEN: newToken() } });
+  await (await world.serve()).stop();
+  expect(await list(world)).toEqual([header]);
+});
+
+test("`token list` tells the state of each token, oldest first, and no secrets", async () => {
+  using world = makeWorld();
+  const secret = await create(world, "forever");
+  await create(world, "short", "--scope", "read", "--expires", "1m");
+  await create(world, "gone");
+  await world.run("token", "revoke", "gone");
+  expect(await list(world)).toEqual([
+    header,
+    `forever  write  valid  ${time}  never  never`,
+    `short  read  valid  ${time}  2026-11-20T18:58:03.120Z  never`,
+    `gone  write  revoked  ${time}  never  never`,
+  ]);
+  world.clock.time = new Date("2026-11-20T18:58:03.120Z");
+  const rows = await list(world);
+  expect(rows[2]).toContain("short  read  expired");
+  expect(rows.join()).not.toContain(secret);
+  expect(rows.join()).not.toContain(hashToken(secret));
+});
+
+test("`token list` keeps its columns in line when names are wide", async () => {
+  using world = makeWorld();
+  for (const name of ["a", "a much longer name", "名前"]) await create(world, name);
+  const { stdout } = await world.run("token", "list");
+  const columns = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => Bun.stringWidth(line.slice(0, line.search(/SCOPE|write/))));
+  expect(new Set(columns).size).toBe(1);
+});
+
+test("`token revoke` revokes the token, once, when it is valid", async () => {
+  using world = makeWorld();
+  await create(world, "a");
+  await create(world, "b");
+  const outcome = await world.run("token", "revoke", "a");
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Token a is revoked\n" });
+  const states = (await stored(world)).map(({ revoked_at }) => revoked_at);
+  expect(states).toEqual([time, null]);
+  const again = await world.run("token", "revoke", "a");
+  const stderr = "Cannot revoke a: no valid token has this name\n";
+  expect(again).toEqual({ code: 1, stdout: "", stderr });
+});
+
+test("`token` says so when the database cannot be opened", async () => {
+  using world = makeWorld();
+  const path = `${world.path}-text`;
+  await create(world, "a");
+  writeFileSync(path, "This is a text, and not a database.\n".repeat(100));
+  const commands = [
+    ["create", "b"],
+    ["list", ""],
+    ["revoke", "a"],
+  ];
+  for (const words of commands) {
+    const all = ["token", ...words.filter(Boolean), "--database-url", path];
+    const stderr = `Cannot open ${path}: the file is not a SQLite database\n`;
+    expect(await world.run(...all)).toEqual({ code: 1, stdout: "", stderr });
+  }
+});

@@ -1,0 +1,107 @@
+import type { Io, Stop } from "../../src/cli/io.ts";
+import type { Environment } from "../../src/config.ts";
+import { main } from "../../src/main.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import type { OpenStore } from "../../src/store.ts";
+import { makeFolder } from "../folder.ts";
+
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Serving {
+  readonly url: string;
+  /** What it has printed on stdout, once that matches. */
+  printed(pattern: RegExp): Promise<string>;
+  /** Ends it, by a signal unless told otherwise. */
+  stop(stop?: Stop): Promise<Outcome>;
+}
+
+export interface World extends Disposable {
+  /** Of the database that every command uses. */
+  readonly path: string;
+  readonly clock: { time: Date };
+  run(...words: string[]): Promise<Outcome>;
+  /** Runs `serve` on a free port, and waits until it listens. */
+  serve(...words: string[]): Promise<Serving>;
+  /** Whether no server holds the database. */
+  isFree(): Promise<boolean>;
+}
+
+interface Options {
+  readonly environment?: Environment;
+  readonly openStore?: OpenStore;
+}
+
+/** Commands in this process, with a database in a temporary folder and a clock that stands. */
+export function makeWorld({ environment = {}, openStore = openSqlite }: Options = {}): World {
+  const folder = makeFolder();
+  const path = folder.at("data/test.db");
+  const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
+
+  function start(words: readonly string[]) {
+    let stdout = "";
+    let stderr = "";
+    const stopped = Promise.withResolvers<Stop>();
+    const waiting: { pattern: RegExp; resolve: (stdout: string) => void }[] = [];
+    function wake(): void {
+      for (const { pattern, resolve } of waiting) if (pattern.test(stdout)) resolve(stdout);
+    }
+    const io: Io = {
+      environment: { DATABASE_URL: path, PORT: "0", ...environment },
+      openStore,
+      now: () => clock.time,
+      stdout(text) {
+        stdout += text;
+        wake();
+      },
+      stderr(text) {
+        stderr += text;
+      },
+      untilStopped: () => stopped.promise,
+    };
+    const ended = main(words, io).then((code) => ({ code, stdout, stderr }));
+    const failed = ended.then((outcome) => {
+      throw new Error(`It ended before it printed that: ${outcome.stderr}`);
+    });
+    failed.catch(() => {});
+    function printed(pattern: RegExp): Promise<string> {
+      const { promise, resolve } = Promise.withResolvers<string>();
+      waiting.push({ pattern, resolve });
+      wake();
+      return Promise.race([promise, failed]);
+    }
+    return { ended, stopped, printed };
+  }
+
+  return {
+    path,
+    clock,
+    run: (...words) => start(words).ended,
+    async serve(...words) {
+      const { ended, stopped, printed } = start(["serve", ...words]);
+      const listening = /"event":"listening","url":"([^"]+)"/;
+      const url = listening.exec(await printed(listening))?.[1] ?? "";
+      return {
+        url,
+        printed,
+        stop(stop = { by: "signal", signal: "SIGTERM" }) {
+          stopped.resolve(stop);
+          return ended;
+        },
+      };
+    },
+    async isFree() {
+      const options = { database_url: path, max_pending_writes: 1, exclusive: true, create: true };
+      try {
+        await (await openSqlite({ ...options, now: () => clock.time })).close();
+        return true;
+      } catch {
+        return false;
+      }
+    },
+    [Symbol.dispose]: () => folder[Symbol.dispose](),
+  };
+}

@@ -1,0 +1,180 @@
+import { expect, test } from "bun:test";
+import { type Environment, type Flags, flagOf, readConfig, settings } from "../src/config.ts";
+import { newToken } from "../src/token.ts";
+import { refusalOf } from "./refusal.ts";
+
+const defaults = {
+  database_url: "data/user-api.db",
+  host: "127.0.0.1",
+  port: 3000,
+  max_body_bytes: 65_536,
+  max_pending_writes: 4096,
+  rate_limit: 0,
+  shutdown_seconds: 10,
+  log_level: "info",
+  tls_cert: null,
+  tls_key: null,
+  cors_origin: null,
+  api_token: null,
+};
+
+/** Every variable with a value that is not its default, and what is read from it. */
+const environment = {
+  DATABASE_URL: "/tmp/other.db",
+  HOST: "::1",
+  PORT: "65535",
+  MAX_BODY_BYTES: "1",
+  MAX_PENDING_WRITES: "1000000",
+  RATE_LIMIT: "100",
+  SHUTDOWN_SECONDS: "0",
+  LOG_LEVEL: "silent",
+  TLS_CERT: "cert.pem",
+  TLS_KEY: "key.pem",
+  CORS_ORIGIN: "https://a.example, http://localhost:8080",
+  API_TOKEN: newToken(),
+};
+const read = {
+  database_url: "/tmp/other.db",
+  host: "::1",
+  port: 65_535,
+  max_body_bytes: 1,
+  max_pending_writes: 1_000_000,
+  rate_limit: 100,
+  shutdown_seconds: 0,
+  log_level: "silent",
+  tls_cert: "cert.pem",
+  tls_key: "key.pem",
+  cors_origin: ["https://a.example", "http://localhost:8080"],
+  api_token: environment.API_TOKEN,
+};
+
+test("`readConfig` has the defaults when nothing is set", () => {
+  expect<unknown>(readConfig({})).toEqual(defaults);
+});
+
+test("`readConfig` has the defaults when every variable is empty", () => {
+  const empty = Object.fromEntries(Object.keys(environment).map((name) => [name, ""]));
+  expect<unknown>(readConfig(empty)).toEqual(defaults);
+});
+
+test("`readConfig` has the values when every variable is set", () => {
+  expect<unknown>(readConfig(environment)).toEqual(read);
+});
+
+test("`readConfig` has the values when every flag is given", () => {
+  const { api_token: _, ...rest } = read;
+  const flags = Object.fromEntries(
+    Object.entries(settings).map(([name, { variable }]) => [name, environment[variable]]),
+  );
+  expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, api_token: null });
+});
+
+test("`readConfig` believes the flag when the variable says something else", () => {
+  const config = readConfig({ PORT: "1", HOST: "a" }, { port: "2" });
+  expect([config.port, config.host]).toEqual([2, "a"]);
+  // A bad variable does no harm behind a flag that replaces it.
+  expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
+});
+
+test("`readConfig` returns a frozen object when all is well", () => {
+  const config = readConfig({});
+  expect(Object.isFrozen(config)).toBe(true);
+  expect(() => Object.assign(config, { port: 1 })).toThrow(TypeError);
+});
+
+test("`readConfig` ignores variables when they are none of its own", () => {
+  expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
+});
+
+test("`flagOf` is the variable in kebab case when asked", () => {
+  expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
+});
+
+const path_rule = "must be a path, e.g. data/user-api.db";
+const origin_rule = "must be * or origins such as https://app.example.com, comma-separated";
+const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
+
+/** A variable, the values it does not take, and what it must be. */
+const refused: [keyof typeof environment, string[], string][] = [
+  [
+    "DATABASE_URL",
+    ["postgres://a/b", "postgresql://a/b"],
+    "must be a path: there is no PostgreSQL yet",
+  ],
+  ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
+  ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
+  [
+    "PORT",
+    ["65536", "-1", "+1", "1.0", "0x10", "1e3", " 80", "80 ", "http", "٣"],
+    range(0, 65_535),
+  ],
+  ["MAX_BODY_BYTES", ["0", "67108865", "64k", "9".repeat(20)], range(1, 67_108_864)],
+  ["MAX_PENDING_WRITES", ["0", "1000001", "many"], range(1, 1_000_000)],
+  ["RATE_LIMIT", ["-1", "0.5", "1000001", "off"], range(0, 1_000_000)],
+  ["SHUTDOWN_SECONDS", ["-1", "3601", "10s"], range(0, 3600)],
+  ["LOG_LEVEL", ["INFO", "trace", "info "], "must be one of debug, info, warn, error, silent"],
+  ["CORS_ORIGIN", ["a.example", "https://a.example/", "https://a.example/b", "null"], origin_rule],
+  [
+    "CORS_ORIGIN",
+    ["https://a.example,", "https://A.example", "https://a.example:443"],
+    origin_rule,
+  ],
+  [
+    "API_TOKEN",
+    ["secret", `${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
+    "must be a token as made by `user-api token create`",
+  ],
+];
+
+for (const [variable, values, rule] of refused) {
+  test(`\`readConfig\` refuses ${variable} when it breaks: ${rule}`, () => {
+    for (const value of values) {
+      refusalOf(
+        () => readConfig({ [variable]: value }),
+        "operator",
+        `Cannot read ${variable}: ${rule}`,
+      );
+      if (variable === "API_TOKEN") continue;
+      const flags: Flags = { [variable.toLowerCase()]: value };
+      const flag = `--${flagOf(variable)}`;
+      refusalOf(() => readConfig({}, flags), "operator", `Cannot read ${flag}: ${rule}`);
+    }
+  });
+}
+
+test("`readConfig` says nothing of the token when API_TOKEN is refused", () => {
+  const { message } = refusalOf(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
+  expect(message).not.toContain("hunter2");
+});
+
+test("`readConfig` takes a value when it is at a bound", () => {
+  const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
+    [{ PORT: "0" }, { port: 0 }],
+    [{ MAX_BODY_BYTES: "67108864" }, { max_body_bytes: 67_108_864 }],
+    [{ MAX_PENDING_WRITES: "1" }, { max_pending_writes: 1 }],
+    [{ RATE_LIMIT: "1000000" }, { rate_limit: 1_000_000 }],
+    [{ SHUTDOWN_SECONDS: "3600" }, { shutdown_seconds: 3600 }],
+    [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
+    [{ CORS_ORIGIN: "*" }, { cors_origin: ["*"] }],
+    [{ DATABASE_URL: "C:\\data\\a.db" }, { database_url: "C:\\data\\a.db" }],
+    [{ DATABASE_URL: "./a b.db" }, { database_url: "./a b.db" }],
+  ];
+  for (const [variables, expected] of accepted) {
+    expect(readConfig(variables)).toMatchObject(expected);
+  }
+});
+
+test("`readConfig` refuses a flag when it is empty", () => {
+  for (const name of Object.keys(settings)) {
+    // An empty path would be a database that SQLite forgets when it is closed.
+    refusalOf(() => readConfig({}, { [name]: "" }), "operator", /^Cannot read /);
+  }
+});
+
+test("`readConfig` refuses one of TLS_CERT and TLS_KEY when the other is missing", () => {
+  const message = "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together";
+  refusalOf(() => readConfig({ TLS_CERT: "a" }), "operator", message);
+  refusalOf(() => readConfig({ TLS_KEY: "a" }), "operator", message);
+  refusalOf(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
+  expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
+});

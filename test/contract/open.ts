@@ -1,0 +1,55 @@
+import type { OrderFields } from "../../src/order.ts";
+import type { Store } from "../../src/store.ts";
+import type { User, UserFields } from "../../src/user.ts";
+
+export interface OpenOptions {
+  readonly now?: () => Date;
+  readonly max_pending_writes?: number;
+}
+
+/** Opens a new, empty database. */
+export type Open = (options?: OpenOptions) => Promise<Store>;
+
+/** A store that is closed when the test ends, and its clock, which stands until it is moved. */
+export async function openWithClock(open: Open) {
+  const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
+  const store = await open({ now: () => clock.time });
+  return {
+    store,
+    clock,
+    /** Moves the clock. */
+    pass(milliseconds: number) {
+      clock.time = new Date(clock.time.getTime() + milliseconds);
+    },
+    [Symbol.asyncDispose]: () => store.close(),
+  };
+}
+
+/** A user with an email of their own. */
+export function userFields(fields: Partial<UserFields> = {}): UserFields {
+  return { email: `${crypto.randomUUID()}@example.com`, name: null, metadata: {}, ...fields };
+}
+
+export async function newUser(store: Store, fields: Partial<UserFields> = {}): Promise<User> {
+  return (await store.users.create(userFields(fields), null)).record;
+}
+
+/** An order of one item. */
+export function orderFields(user_id: number, fields: Partial<OrderFields> = {}): OrderFields {
+  const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+  return { user_id, currency: "EUR", items, total: 100, metadata: {}, ...fields };
+}
+
+/** Text that careless code changes: quotes, SQL, JSON, combining and astral characters. */
+export const odd_texts = [
+  "'; drop table users; --",
+  '"\\"\\u0000{}[]',
+  "e\u0301 é ß İ ﬁ",
+  "😀👩‍👩‍👧",
+  "\u0001\u001f\u007f\uffff",
+  " lead and trail ",
+  "line\r\nline",
+  "%_?$1:a@b",
+  "null",
+  "1e3",
+];

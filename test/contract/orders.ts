@@ -1,0 +1,189 @@
+import { expect, test } from "bun:test";
+import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
+import { rejectionOf } from "../refusal.ts";
+import { newUser, type Open, odd_texts, openWithClock, orderFields } from "./open.ts";
+
+const all = { limit: 1000, offset: 0 };
+const time = "2026-11-20T18:57:03.120Z";
+const MAX = Number.MAX_SAFE_INTEGER;
+
+const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
+
+export function ordersContract(open: Open): void {
+  test("`orders.place` returns the whole record when it is new", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    const fields = orderFields(user.id, {
+      items: [
+        { sku: "A-1", name: "Ä", quantity: 2, unit_price: 50 },
+        { sku: "B", quantity: 1, unit_price: 0 },
+      ],
+      metadata: { a: "1" },
+    });
+    const placed = await it.store.orders.place(fields, null);
+    const order: Order = {
+      id: 1,
+      ...fields,
+      status: "pending",
+      version: 1,
+      created_at: time,
+      updated_at: time,
+    };
+    expect(placed).toEqual({ record: order, replayed: false });
+    expect(await it.store.orders.get(1)).toEqual(order);
+    expect((await it.store.orders.place(fields, null)).record.id).toBe(2);
+  });
+
+  for (const number of [1, 2 ** 31, 2 ** 51 - 1, 2 ** 51, 2 ** 51 + 1, 2 ** 53 - 2, MAX]) {
+    test(`\`orders.place\` keeps an integer exact when it is ${number}`, async () => {
+      await using it = await openWithClock(open);
+      const { id } = await newUser(it.store);
+      const items = [{ sku: "A-1", quantity: 1, unit_price: number }];
+      const fields = orderFields(id, { items, total: number });
+      const { record } = await it.store.orders.place(fields, null);
+      expect(record).toMatchObject({ total: number, items });
+      expect(await it.store.orders.get(record.id)).toEqual(record);
+      expect((await it.store.orders.list(all)).rows).toEqual([record]);
+    });
+  }
+
+  test("`orders.place` stores text as it is when it is odd", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    for (const text of odd_texts) {
+      const items = [{ sku: text, name: text, quantity: 1, unit_price: 100 }];
+      const fields = orderFields(id, { items, metadata: { [text]: text } });
+      const { record } = await it.store.orders.place(fields, null);
+      expect(await it.store.orders.get(record.id)).toEqual({ ...record, ...fields });
+    }
+  });
+
+  test("`orders.place` refuses the order when there is no such user", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    await it.store.users.remove(id, null);
+    for (const user_id of [id, id + 1, 2 ** 51 + 1, MAX]) {
+      const error = await rejectionOf(
+        it.store.orders.place(orderFields(user_id), null),
+        "invalid",
+        "Validation failed: user_id must be an existing user",
+      );
+      expect(error.problems).toEqual([{ field: "user_id", problem: "must be an existing user" }]);
+    }
+    expect(await it.store.orders.list(all)).toEqual({ rows: [], total: 0 });
+  });
+
+  test("`orders.place` leaves no order without a user when one is removed at once", async () => {
+    await using it = await openWithClock(open);
+    for (const order_first of [true, false]) {
+      const { id } = await newUser(it.store);
+      const place = () => it.store.orders.place(orderFields(id), null);
+      const remove = () => it.store.users.remove(id, null);
+      const [one, other] = order_first ? [place, remove] : [remove, place];
+      const results = await Promise.allSettled([one(), other()]);
+      expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
+      const { total } = await it.store.orders.list({ ...all, user_id: id });
+      expect(total).toBe((await it.store.users.get(id)) === null ? 0 : 1);
+    }
+  });
+
+  test("`orders.get` is null when there is no such order", async () => {
+    await using it = await openWithClock(open);
+    for (const id of [0, 1, MAX]) expect(await it.store.orders.get(id)).toBeNull();
+  });
+
+  test("`orders.list` has the page and the exact total when filtered", async () => {
+    await using it = await openWithClock(open);
+    const users = [await newUser(it.store), await newUser(it.store)];
+    for (let count = 0; count < 6; count += 1) {
+      it.pass(1000);
+      await it.store.orders.place(orderFields(users[count % 2]?.id ?? 0), null);
+    }
+    for (const id of [2, 1, 3]) {
+      it.pass(1000);
+      await it.store.orders.update(id, to("paid"), null);
+    }
+    const [anne = 0, bea = 0] = users.map(({ id }) => id);
+    const lists: [object, number[], number][] = [
+      [{}, [1, 2, 3, 4, 5, 6], 6],
+      [{ limit: 2, offset: 1 }, [2, 3], 6],
+      [{ user_id: anne }, [1, 3, 5], 3],
+      [{ user_id: bea, limit: 1, offset: 1 }, [4], 3],
+      [{ status: "paid" }, [1, 2, 3], 3],
+      [{ status: "pending", limit: 2 }, [4, 5], 3],
+      [{ user_id: anne, status: "paid" }, [1, 3], 2],
+      [{ user_id: anne, status: "paid", offset: 2 }, [], 2],
+      [{ user_id: bea, status: "shipped" }, [], 0],
+      [{ user_id: bea + 1 }, [], 0],
+      [{ user_id: MAX, offset: MAX }, [], 0],
+    ];
+    for (const [query, ids, total] of lists) {
+      const page = await it.store.orders.list({ ...all, ...query });
+      expect([query, page.rows.map(({ id }) => id), page.total]).toEqual([query, ids, total]);
+      for (const order of page.rows) expect(await it.store.orders.get(order.id)).toEqual(order);
+    }
+  });
+
+  test("`orders.update` stores the change and a new version when edited", async () => {
+    await using it = await openWithClock(open);
+    const { id: user_id } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const { record: other } = await it.store.orders.place(orderFields(user_id), null);
+    it.pass(1000);
+    const change = { status: "paid", metadata: { a: "1" } } as const;
+    const seen: Order[] = [];
+    const changed = await it.store.orders.update(
+      record.id,
+      (order) => {
+        seen.push(order);
+        return change;
+      },
+      null,
+    );
+    expect(seen).toEqual([record]);
+    const updated_at = "2026-11-20T18:57:04.120Z";
+    expect(changed).toEqual({ ...record, ...change, version: 2, updated_at });
+    expect((await it.store.orders.list(all)).rows).toEqual([changed as Order, other]);
+  });
+
+  test("`orders.update` changes nothing when the edit is null, refuses or has no order", async () => {
+    await using it = await openWithClock(open);
+    const { id: user_id } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    it.pass(1000);
+    expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
+    await rejectionOf(it.store.orders.update(record.id, to("delivered"), null), "conflict");
+    for (const if_match of [[], [2], [Number.NaN]]) {
+      await rejectionOf(it.store.orders.update(record.id, to("paid"), if_match), "stale");
+    }
+    expect(await it.store.orders.update(record.id + 1, to("paid"), [2])).toBeNull();
+    expect(await it.store.orders.get(record.id)).toEqual(record);
+    expect(await it.store.orders.update(record.id, to("paid"), [5, 1])).toMatchObject({
+      status: "paid",
+      version: 2,
+    });
+  });
+
+  test("`orders.update` takes a step once when two take it at once", async () => {
+    await using it = await openWithClock(open);
+    const { id: user_id } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const steps = (["paid", "paid", "canceled", "pending"] as const).map((status) =>
+      it.store.orders.update(record.id, to(status), null),
+    );
+    const results = await Promise.allSettled(steps);
+    expect(results.map(({ status }) => status === "fulfilled")).toEqual([true, false, true, false]);
+    const order = await it.store.orders.get(record.id);
+    expect(order).toMatchObject({ status: "canceled", version: 3 });
+  });
+
+  test("`close` waits when writes are under way", async () => {
+    const { store } = await openWithClock(open);
+    const { id } = await newUser(store);
+    const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));
+    await store.ping();
+    await store.close();
+    const ids = (await Promise.all(writes)).map(({ record }) => record.id);
+    expect(ids).toEqual([1, 2, 3]);
+  });
+}

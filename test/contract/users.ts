@@ -1,0 +1,211 @@
+import { expect, test } from "bun:test";
+import type { User } from "../../src/user.ts";
+import { rejectionOf } from "../refusal.ts";
+import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
+
+const all = { limit: 1000, offset: 0 };
+const time = "2026-11-20T18:57:03.120Z";
+
+export function usersContract(open: Open): void {
+  test("`users.create` returns the whole record when it is new", async () => {
+    await using it = await openWithClock(open);
+    const fields = { email: "Anne@Example.COM", name: "Anne", metadata: { a: "1" } };
+    const created = await it.store.users.create(fields, null);
+    const user: User = { id: 1, ...fields, version: 1, created_at: time, updated_at: time };
+    expect(created).toEqual({ record: user, replayed: false });
+    expect(await it.store.users.get(1)).toEqual(user);
+  });
+
+  test("`users.create` stores text as it is when it is odd", async () => {
+    await using it = await openWithClock(open);
+    for (const text of odd_texts) {
+      const metadata = JSON.parse(JSON.stringify({ [text]: text, empty: "" }));
+      const user = await newUser(it.store, { name: text, metadata });
+      expect(await it.store.users.get(user.id)).toEqual({ ...user, name: text, metadata });
+    }
+    const metadata = JSON.parse('{"__proto__": "x", "constructor": "y"}');
+    const { id } = await newUser(it.store, { metadata });
+    expect(JSON.stringify((await it.store.users.get(id))?.metadata)).toBe(JSON.stringify(metadata));
+  });
+
+  const same: [string, string][] = [
+    ["anne@example.com", "anne@example.com"],
+    ["anne@example.com", "ANNE@Example.Com"],
+    ["änne@exämple.de", "ÄNNE@EXÄMPLE.DE"],
+    ["𐐨@example.com", "𐐀@example.com"],
+  ];
+
+  for (const [taken, email] of same) {
+    test(`\`users.create\` refuses ${email} when ${taken} is taken`, async () => {
+      await using it = await openWithClock(open);
+      const first = await newUser(it.store, { email: taken });
+      const second = it.store.users.create(userFields({ email }), null);
+      await rejectionOf(second, "conflict", "email is already taken");
+      expect(await it.store.users.list(all)).toEqual({ rows: [first], total: 1 });
+    });
+  }
+
+  test("`users.create` makes one user when many ask for one email at once", async () => {
+    await using it = await openWithClock(open);
+    const fields = userFields();
+    const tries = Array.from({ length: 20 }, () => it.store.users.create(fields, null));
+    const results = await Promise.allSettled(tries);
+    expect(results.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
+    expect((await it.store.users.list(all)).total).toBe(1);
+  });
+
+  test("`users.create` never gives an id again when a user was removed", async () => {
+    await using it = await openWithClock(open);
+    const ids = [await newUser(it.store), await newUser(it.store)].map(({ id }) => id);
+    expect(ids).toEqual([1, 2]);
+    await it.store.users.remove(2, null);
+    expect((await newUser(it.store)).id).toBe(3);
+    await it.store.users.remove(3, null);
+    await it.store.users.remove(1, null);
+    expect((await newUser(it.store)).id).toBe(4);
+  });
+
+  test("`users.get` is null when there is no such user", async () => {
+    await using it = await openWithClock(open);
+    for (const id of [0, 1, Number.MAX_SAFE_INTEGER]) {
+      expect(await it.store.users.get(id)).toBeNull();
+    }
+  });
+
+  const pages: [number, number, number[]][] = [
+    [50, 0, [1, 2, 3, 4, 5]],
+    [2, 0, [1, 2]],
+    [2, 2, [3, 4]],
+    [2, 4, [5]],
+    [2, 1, [2, 3]],
+    [1000, 5, []],
+    [1, Number.MAX_SAFE_INTEGER, []],
+  ];
+
+  test("`users.list` has the page and the exact total when limit and offset are given", async () => {
+    await using it = await openWithClock(open);
+    expect(await it.store.users.list(all)).toEqual({ rows: [], total: 0 });
+    for (let count = 0; count < 5; count += 1) await newUser(it.store);
+    for (const [limit, offset, ids] of pages) {
+      const { rows, total } = await it.store.users.list({ limit, offset });
+      expect([rows.map(({ id }) => id), total]).toEqual([ids, 5]);
+    }
+  });
+
+  test("`users.list` finds the one user when an email is given in any case", async () => {
+    await using it = await openWithClock(open);
+    await newUser(it.store);
+    const user = await newUser(it.store, { email: "Änne@Example.com" });
+    const found = { rows: [user], total: 1 };
+    for (const email of ["Änne@Example.com", "änne@example.com", "ÄNNE@EXAMPLE.COM"]) {
+      expect(await it.store.users.list({ ...all, email })).toEqual(found);
+    }
+    const past = await it.store.users.list({ limit: 50, offset: 1, email: user.email });
+    expect(past).toEqual({ rows: [], total: 1 });
+    const none = await it.store.users.list({ ...all, email: "anne@example.com" });
+    expect(none).toEqual({ rows: [], total: 0 });
+  });
+
+  test("`users.update` stores the fields and a new version when edited", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store, { name: "Anne", metadata: { a: "1" } });
+    const other = await newUser(it.store);
+    const fields = { email: "new@example.com", name: null, metadata: { b: "2" } };
+    it.pass(1000);
+    const seen: User[] = [];
+    const changed = await it.store.users.update(
+      user.id,
+      (current) => {
+        seen.push(current);
+        return fields;
+      },
+      null,
+    );
+    expect(seen).toEqual([user]);
+    const updated_at = "2026-11-20T18:57:04.120Z";
+    expect(changed).toEqual({ ...user, ...fields, version: 2, updated_at });
+    expect(await it.store.users.list(all)).toEqual({ rows: [changed as User, other], total: 2 });
+    // The email it had is free again.
+    await newUser(it.store, { email: user.email });
+  });
+
+  test("`users.update` changes nothing when the edit is null, throws or has no user", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    it.pass(1000);
+    expect(await it.store.users.update(user.id, () => null, null)).toEqual(user);
+    const thrown = new Error("a refusal");
+    const update = it.store.users.update(
+      user.id,
+      () => {
+        throw thrown;
+      },
+      null,
+    );
+    await expect(update).rejects.toBe(thrown);
+    const edit = () => {
+      throw new Error("there is nothing to edit");
+    };
+    expect(await it.store.users.update(user.id + 1, edit, null)).toBeNull();
+    expect(await it.store.users.update(user.id + 1, edit, [1])).toBeNull();
+    expect(await it.store.users.list(all)).toEqual({ rows: [user], total: 1 });
+  });
+
+  test("`users.update` refuses an email when another has it, not when its own case changes", async () => {
+    await using it = await openWithClock(open);
+    const anne = await newUser(it.store, { email: "änne@example.com" });
+    const bea = await newUser(it.store, { email: "bea@example.com" });
+    const edit = () => userFields({ email: "ÄNNE@example.com" });
+    await rejectionOf(
+      it.store.users.update(bea.id, edit, null),
+      "conflict",
+      "email is already taken",
+    );
+    expect(await it.store.users.get(bea.id)).toEqual(bea);
+    const changed = await it.store.users.update(anne.id, edit, null);
+    expect(changed).toMatchObject({ email: "ÄNNE@example.com", version: 2 });
+  });
+
+  test("`users.update` and `users.remove` are refused when the version is not accepted", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const edit = () => userFields();
+    await it.store.users.update(id, edit, [1]);
+    const user = await it.store.users.update(id, edit, [7, 2, 9]);
+    expect(user?.version).toBe(3);
+    for (const if_match of [[], [1], [2, 4], [Number.NaN]]) {
+      await rejectionOf(it.store.users.update(id, edit, if_match), "stale");
+      await rejectionOf(it.store.users.remove(id, if_match), "stale");
+    }
+    expect(await it.store.users.get(id)).toEqual(user);
+    expect(await it.store.users.remove(id, [3])).toEqual(user);
+  });
+
+  test("`users.update` loses no change when many come at once", async () => {
+    await using it = await openWithClock(open);
+    const { id, email } = await newUser(it.store, { name: "0" });
+    const edit = ({ name }: User) => ({ email, name: String(Number(name) + 1), metadata: {} });
+    await Promise.all(Array.from({ length: 50 }, () => it.store.users.update(id, edit, null)));
+    expect(await it.store.users.get(id)).toMatchObject({ name: "50", version: 51 });
+  });
+
+  test("`users.remove` returns the user as it was when there is one", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    expect(await it.store.users.remove(user.id, null)).toEqual(user);
+    expect(await it.store.users.remove(user.id, null)).toBeNull();
+    expect(await it.store.users.remove(user.id, [1])).toBeNull();
+    expect(await it.store.users.get(user.id)).toBeNull();
+    await newUser(it.store, { email: user.email });
+  });
+
+  test("`users.remove` is refused when the user has orders", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    await it.store.orders.place(orderFields(user.id), null);
+    await rejectionOf(it.store.users.remove(user.id, null), "conflict", "user has orders");
+    expect(await it.store.users.get(user.id)).toEqual(user);
+    // The version is asked about first.
+    await rejectionOf(it.store.users.remove(user.id, [2]), "stale");
+  });
+}

@@ -1,0 +1,45 @@
+import { expect, test } from "bun:test";
+import { createLog, type LogLevel, log_levels } from "../src/log.ts";
+
+const now = () => new Date("2026-11-20T18:57:03.120Z");
+
+function makeLog(level: LogLevel) {
+  const lines: string[] = [];
+  return { log: createLog(level, now, (line) => lines.push(line)), lines };
+}
+
+test("`log` writes one JSON line when an event has fields", () => {
+  const { log, lines } = makeLog("info");
+  log.info("request", { status: 200, path: "/a\nb", ok: true, token: null, absent: undefined });
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request",' +
+      '"status":200,"path":"/a\\nb","ok":true,"token":null}\n',
+  ]);
+});
+
+test("`log` writes the level and the event alone when there are no fields", () => {
+  const { log, lines } = makeLog("debug");
+  log.warn("sweep failed");
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"sweep failed"}\n',
+  ]);
+});
+
+const written: Record<LogLevel, string[]> = {
+  debug: ["debug", "info", "warn", "error"],
+  info: ["info", "warn", "error"],
+  warn: ["warn", "error"],
+  error: ["error"],
+  silent: [],
+};
+
+for (const level of log_levels) {
+  test(`\`log\` writes its level and graver ones when the level is ${level}`, () => {
+    const { log, lines } = makeLog(level);
+    for (const severity of ["debug", "info", "warn", "error"] as const) {
+      log[severity](severity);
+      expect(log.enabled(severity), severity).toBe(written[level].includes(severity));
+    }
+    expect(lines.map((line) => JSON.parse(line).event)).toEqual(written[level]);
+  });
+}

@@ -1,0 +1,214 @@
+import { expect, test } from "bun:test";
+import { Type } from "@sinclair/typebox";
+import { Metadata, MetadataPatch } from "../src/metadata.ts";
+import { checker, isEmail, Nullable, OneOf, shownField, Text } from "../src/schema.ts";
+import { refusalOf } from "./refusal.ts";
+
+const emoji = "😀"; // One code point, two UTF-16 units.
+const lone = "\ud83d"; // Half of it.
+
+const emails = [
+  "a@b.cd",
+  "A.b-c_d+e@Example.COM",
+  "!#$%&'*+/=?^`{|}~@example.com",
+  "1@2.3",
+  "ÄNNE@exämple.de",
+  "用户@例子.广告",
+  `${emoji}@example.com`,
+  `a@${emoji}.example`,
+  "x@xn--bcher-kva.example",
+  "x@a-b.c-d.example",
+];
+
+const no_emails = [
+  "",
+  "a",
+  "a@",
+  "@b.cd",
+  "a@b",
+  "a@b.",
+  "a@.b.cd",
+  "a@b..cd",
+  "a@-b.cd",
+  "a@b-.cd",
+  "a@b.cd-",
+  "a@b_c.de",
+  ".a@b.cd",
+  "a.@b.cd",
+  "a..b@b.cd",
+  "a b@c.de",
+  " a@b.cd",
+  "a@b.cd ",
+  "a@b.cd\n",
+  "a\t@b.cd",
+  "a\u00a0b@c.de",
+  "a@b\u2003.cd",
+  "a\u200bb@c.de",
+  "a\u0085b@c.de",
+  "a@b@c.de",
+  "a@b.cd,e@f.gh",
+  "<a@b.cd>",
+  "Anne <a@b.cd>",
+  '"a b"@c.de',
+  "a@[127.0.0.1]",
+  "a\u0000@b.cd",
+];
+
+test("`isEmail` is true when the text is one address", () => {
+  for (const text of emails) expect(isEmail(text), JSON.stringify(text)).toBe(true);
+});
+
+test("`isEmail` is false when the text is anything else", () => {
+  for (const text of no_emails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
+});
+
+const closed = { additionalProperties: false } as const;
+const fields = {
+  email: Text({ maxLength: 10, format: "email" }),
+  label: Type.Optional(Nullable(Text({ minLength: 1, maxLength: 3 }))),
+  colour: Type.Optional(OneOf(["red", "blue"])),
+  code: Type.Optional(OneOf([..."abcdefghijk"], "a letter up to k")),
+  count: Type.Optional(Type.Integer({ minimum: 1, maximum: 9 })),
+  items: Type.Optional(
+    Type.Array(Type.Object({ price: Type.Integer({ minimum: 0, maximum: 5 }) }, closed), {
+      minItems: 1,
+      maxItems: 2,
+    }),
+  ),
+  metadata: Type.Optional(Metadata),
+  patch: Type.Optional(MetadataPatch),
+};
+const Sample = Type.Object(fields, closed);
+const SampleRecord = Type.Object({ id: Type.Integer(), ...fields }, closed);
+const check = checker(Sample, SampleRecord);
+
+const count_keys = (count: number) =>
+  Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, "v"]));
+const ok = { email: "a@b.cd" };
+
+const accepted: [string, object][] = [
+  ["only what is required", {}],
+  ["null where it may be", { label: null }],
+  ["as many code points as allowed", { label: emoji.repeat(3) }],
+  ["one of the strings", { colour: "blue", code: "k" }],
+  ["the bounds of an integer", { count: 9, items: [{ price: 0 }, { price: 5 }] }],
+  ["50 metadata entries", { metadata: count_keys(50) }],
+  ["empty text as a metadata value", { metadata: { a: "" } }],
+  ["a metadata value of 500 code points", { metadata: { a: emoji.repeat(500) } }],
+  ["a metadata key of 40 code points", { metadata: { [emoji.repeat(40)]: "" } }],
+  ["the metadata key __proto__", { metadata: JSON.parse('{"__proto__": "x"}') }],
+  ["null for a key of a patch", { patch: { a: null, b: "c" } }],
+  ["null for all of a patch", { patch: null }],
+];
+
+for (const [what, extra] of accepted) {
+  test(`\`checker\` returns the value itself when it has ${what}`, () => {
+    const value = { ...ok, ...extra };
+    expect(check(value)).toBe(value);
+  });
+}
+
+const text_rule = "must be text without U+0000 and lone surrogates";
+const refused: [string, unknown, ...string[]][] = [
+  ["is null", null, "body must be a JSON object"],
+  ["is an array", [], "body must be a JSON object"],
+  ["is text", "{}", "body must be a JSON object"],
+  ["is a number", 1, "body must be a JSON object"],
+  ["is empty", {}, "email is required"],
+  [
+    "breaks several rules",
+    { email: 5, nmae: 1, count: 0 },
+    "nmae is not allowed",
+    "email must be an email address of at most 10 characters",
+    "count must be an integer from 1 to 9",
+  ],
+  ["has a read-only field", { ...ok, id: 1 }, "id is read-only"],
+  ["has __proto__", JSON.parse('{"email": "a@b.cd", "__proto__": {}}'), "__proto__ is not allowed"],
+  ["has constructor", { ...ok, constructor: 1 }, "constructor is not allowed"],
+  ["has null for a field", { email: null }, /email must be an email address/.source],
+  ["has too long an email", { email: "abcde@bc.de" }, "email must be an email address"],
+  ["has empty text", { ...ok, label: "" }, "label must be text of 1 to 3 characters or null"],
+  ["has too long text", { ...ok, label: "abcd" }, "label must be text of 1 to 3 characters"],
+  ["has too many emoji", { ...ok, label: emoji.repeat(4) }, "label must be text of 1 to 3"],
+  ["has U+0000", { ...ok, label: "a\0" }, `label ${text_rule}`],
+  ["has a lone surrogate", { ...ok, label: lone }, `label ${text_rule}`],
+  ["has another string", { ...ok, colour: "Red" }, "colour must be one of red, blue"],
+  ["has an unknown code", { ...ok, code: "z" }, "code must be a letter up to k"],
+  ["has text for a number", { ...ok, count: "1" }, "count must be an integer from 1 to 9"],
+  ["has a fraction", { ...ok, count: 1.5 }, "count must be an integer from 1 to 9"],
+  ["has too much", { ...ok, count: 10 }, "count must be an integer from 1 to 9"],
+  ["has NaN", { ...ok, count: Number.NaN }, "count must be an integer from 1 to 9"],
+  ["has no items", { ...ok, items: [] }, "items must be an array of 1 to 2 items"],
+  ["has an object for items", { ...ok, items: {} }, "items must be an array of 1 to 2 items"],
+  [
+    "has bad items",
+    { ...ok, items: [{ price: 6 }, { id: 1 }] },
+    "items[0].price must be an integer from 0 to 5",
+    "items[1].price is required",
+    "items[1].id is not allowed",
+  ],
+  ["has text as item", { ...ok, items: ["a"] }, "items[0] must be a JSON object"],
+  [
+    "has 51 metadata entries",
+    { ...ok, metadata: count_keys(51) },
+    "metadata must be an object of at most 50 entries",
+  ],
+  ["has metadata null", { ...ok, metadata: null }, "metadata must be an object"],
+  ["has an array for metadata", { ...ok, metadata: [] }, "metadata must be an object"],
+  ["has an empty key", { ...ok, metadata: { "": "" } }, `metadata."" must have a name of 1 to 40`],
+  [
+    "has too long a key",
+    { ...ok, metadata: { ["a".repeat(41)]: "" } },
+    `metadata.${"a".repeat(41)} must have a name of 1 to 40 characters`,
+  ],
+  ["has NUL in a key", { ...ok, metadata: { "a\0": "" } }, "metadata.a\0 must have a name"],
+  ["has half a pair as a key", { ...ok, metadata: { [lone]: "" } }, "metadata.\ufffd must have"],
+  ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "metadata.0 must be text"],
+  ["has a field without a name", { ...ok, "": 1 }, '"" is not allowed'],
+  [
+    "has a number for a value",
+    { ...ok, metadata: { a: 1 } },
+    "metadata.a must be text of at most 500 characters",
+  ],
+  ["has an object for a value", { ...ok, metadata: { a: {} } }, "metadata.a must be text"],
+  ["has NUL in a value", { ...ok, metadata: { a: "\0" } }, `metadata.a ${text_rule}`],
+  ["has too long a value", { ...ok, metadata: { a: "a".repeat(501) } }, "metadata.a must be text"],
+  ["has odd keys", { ...ok, metadata: { "a/~1b": 1 } }, "metadata.a/~1b must be text"],
+  ["has text for a patch", { ...ok, patch: "a" }, "patch must be an object or null"],
+  [
+    "has a number in a patch",
+    { ...ok, patch: { a: 1 } },
+    "patch.a must be text of at most 500 characters or null",
+  ],
+];
+
+for (const [what, value, ...expected] of refused) {
+  test(`\`checker\` names the fields and problems when the body ${what}`, () => {
+    const { message, problems } = refusalOf(() => check(value), "invalid");
+    expect(message).toBe(`Validation failed: ${problems[0]?.field} ${problems[0]?.problem}`);
+    const lines = problems.map(({ field, problem }) => `${field} ${problem}`);
+    expect(lines).toHaveLength(expected.length);
+    for (const [at, line] of lines.entries()) expect(line).toStartWith(expected[at] ?? "");
+  });
+}
+
+test("`checker` lists 20 problems at most when there are more", () => {
+  const many = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`x${at}`, at]));
+  const { problems } = refusalOf(() => check({ ...ok, ...many }), "invalid");
+  expect(problems.map(({ field }) => field)).toEqual(
+    Array.from({ length: 20 }, (_, at) => `x${at}`),
+  );
+});
+
+test("`checker` says not allowed, not read-only, when it knows no record", () => {
+  refusalOf(() => checker(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
+});
+
+test("`shownField` cuts a name when it has more than 100 characters", () => {
+  expect(shownField("a".repeat(100))).toBe("a".repeat(100));
+  expect(shownField("a".repeat(101))).toBe(`${"a".repeat(100)}…`);
+  expect(shownField("").length).toBeGreaterThan(0);
+  for (const odd of [`${"a".repeat(99)}${emoji}`, lone, emoji.repeat(60)]) {
+    expect(shownField(odd).isWellFormed()).toBe(true);
+  }
+});

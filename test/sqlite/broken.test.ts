@@ -1,0 +1,109 @@
+// Files that are none of ours, or no longer: each is refused in one line, and left as it is.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { makeFolder } from "../folder.ts";
+import { rejectionOf } from "../refusal.ts";
+
+function open(database_url: string, exclusive: boolean) {
+  const now = () => new Date(0);
+  return openSqlite({ database_url, max_pending_writes: 1, exclusive, create: true, now });
+}
+
+const broken: [string, (path: string) => void, string][] = [
+  [
+    "is a folder",
+    (path) => mkdirSync(path),
+    "the file cannot be opened or made; check the folder and its permissions",
+  ],
+  [
+    "is text",
+    (path) => writeFileSync(path, "This is a text, and not a database.\n".repeat(100)),
+    "the file is not a SQLite database",
+  ],
+  ["is too short", (path) => writeFileSync(path, "abc"), "the file is not a SQLite database"],
+  [
+    "has a damaged header",
+    (path) => {
+      const db = new Database(path, { create: true });
+      db.run("create table t (n)");
+      db.close();
+      const bytes = readFileSync(path);
+      bytes.fill(0, 0, 16);
+      writeFileSync(path, bytes);
+    },
+    "the file is not a SQLite database",
+  ],
+  [
+    "is of another program",
+    (path) => {
+      using db = new Database(path, { create: true });
+      db.run("create table users (id integer primary key, email text)");
+    },
+    "it is the database of another program",
+  ],
+  [
+    "is marked by another program",
+    (path) => {
+      using db = new Database(path, { create: true });
+      db.run("pragma user_version = 1");
+    },
+    "it is the database of another program",
+  ],
+  [
+    "has a newer schema",
+    (path) => {
+      using db = new Database(path, { create: true });
+      db.run(`pragma application_id = ${0x75617069}`);
+      db.run("pragma user_version = 1000");
+    },
+    "its schema has version 1000, this program knows versions up to 1: use a newer one",
+  ],
+];
+
+for (const [what, make, why] of broken) {
+  test(`\`openSqlite\` says why, and changes nothing, when the file ${what}`, async () => {
+    using folder = makeFolder();
+    const path = folder.at("a.db");
+    make(path);
+    const before = existsSync(path) && what !== "is a folder" ? await Bun.file(path).bytes() : null;
+    for (const exclusive of [true, false]) {
+      await rejectionOf(open(path, exclusive), "operator", `Cannot open ${path}: ${why}`);
+    }
+    if (before !== null) expect(await Bun.file(path).bytes()).toEqual(before);
+    if (before !== null) expect(readdirSync(folder.path)).toEqual(["a.db"]);
+  });
+}
+
+test("`openSqlite` says so when a part of the path is a file", async () => {
+  using folder = makeFolder();
+  writeFileSync(folder.at("a"), "");
+  for (const path of [folder.at("a/b.db"), folder.at("a/b/c.db")]) {
+    const message = `Cannot open ${path}: a part of its path is not a folder`;
+    await rejectionOf(open(path, true), "operator", message);
+  }
+});
+
+for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
+  test(`\`openSqlite\` says so when the page of ${table} is damaged`, async () => {
+    using folder = makeFolder();
+    const path = folder.at("a.db");
+    await (await open(path, true)).close();
+    const db = new Database(path);
+    const sql = `
+      select rootpage, page_size
+      from sqlite_schema, pragma_page_size
+      where name = '${table}'
+    `;
+    const [page, size] = db.prepare(sql).values()[0] as [number, number];
+    db.close();
+    const bytes = readFileSync(path);
+    bytes.fill(0xff, (page - 1) * size, page * size);
+    writeFileSync(path, bytes);
+    for (const exclusive of [true, false]) {
+      const message = `Cannot open ${path}: the file is damaged`;
+      await rejectionOf(open(path, exclusive), "operator", message);
+    }
+  });
+}

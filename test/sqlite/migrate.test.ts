@@ -1,0 +1,90 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { migrate, missingMigrations } from "../../src/sqlite/migrate.ts";
+import { makeFolder } from "../folder.ts";
+import { refusalOf } from "../refusal.ts";
+
+const APPLICATION_ID = 0x75617069;
+
+function value(db: Database, sql: string): unknown {
+  return db.prepare(sql).values()[0]?.[0];
+}
+
+function tables(db: Database): unknown[] {
+  const sql = "select name from sqlite_schema where type = 'table' and name not like 'sqlite_%'";
+  return db.prepare(sql).values().flat().sort();
+}
+
+const ours = ["idempotency_keys", "orders", "tokens", "users"];
+
+test("`migrate` makes the tables and marks the file when it is new", () => {
+  using db = new Database(":memory:");
+  expect(missingMigrations(db)).toBe(1);
+  migrate(db);
+  expect(tables(db)).toEqual(ours);
+  expect(value(db, "pragma application_id")).toBe(APPLICATION_ID);
+  expect(value(db, "pragma user_version")).toBe(1);
+  expect(missingMigrations(db)).toBe(0);
+});
+
+test("`migrate` makes strict tables only when it makes them", () => {
+  using db = new Database(":memory:");
+  migrate(db);
+  const sql = "select name from pragma_table_list where schema = 'main' and strict";
+  expect(db.prepare(sql).values().flat().sort()).toEqual(ours);
+});
+
+test("`migrate` changes nothing when all migrations have run", () => {
+  using db = new Database(":memory:");
+  migrate(db);
+  const before = value(db, "pragma schema_version");
+  db.run("insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, 't', 't')");
+  migrate(db);
+  expect(value(db, "pragma schema_version")).toBe(before as number);
+  expect(value(db, "select count(*) from users")).toBe(1);
+});
+
+test("`migrate` runs once when two connections try", () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  using left = new Database(path, { create: true });
+  using right = new Database(path);
+  expect([missingMigrations(left), missingMigrations(right)]).toEqual([1, 1]);
+  migrate(left);
+  // It asked before the other was done, and must ask again inside its transaction.
+  migrate(right);
+  expect(tables(right)).toEqual(ours);
+});
+
+test("`migrate` leaves nothing behind when a statement fails", () => {
+  using db = new Database(":memory:");
+  db.run(`pragma application_id = ${APPLICATION_ID}`);
+  db.run("create table tokens (n)");
+  expect(() => migrate(db)).toThrow(/tokens already exists/);
+  expect(tables(db)).toEqual(["tokens"]);
+  expect(value(db, "pragma user_version")).toBe(0);
+  expect(db.inTransaction).toBe(false);
+});
+
+test("`missingMigrations` refuses the database when it is of another program", () => {
+  for (const sql of [
+    "create table users (id integer)",
+    "create view v as select 1",
+    "pragma user_version = 1",
+  ]) {
+    using db = new Database(":memory:");
+    db.run(sql);
+    refusalOf(() => missingMigrations(db), "operator", "it is the database of another program");
+    refusalOf(() => migrate(db), "operator");
+    expect(value(db, "pragma application_id")).toBe(0);
+  }
+});
+
+test("`missingMigrations` refuses the schema when it is newer than this program", () => {
+  using db = new Database(":memory:");
+  migrate(db);
+  db.run("pragma user_version = 2");
+  const message = "its schema has version 2, this program knows versions up to 1: use a newer one";
+  refusalOf(() => missingMigrations(db), "operator", message);
+  refusalOf(() => migrate(db), "operator", message);
+});

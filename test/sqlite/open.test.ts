@@ -1,0 +1,174 @@
+import { Database } from "bun:sqlite";
+import { expect, spyOn, test } from "bun:test";
+import { copyFileSync, existsSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { makeFolder } from "../folder.ts";
+import { rejectionOf } from "../refusal.ts";
+
+const now = () => new Date("2026-11-20T18:57:03.120Z");
+const all = { limit: 1000, offset: 0 };
+
+function open(database_url: string, exclusive = true, create = true): Promise<Store> {
+  return openSqlite({ database_url, max_pending_writes: 100, exclusive, create, now });
+}
+
+/** Looks into a database from outside. */
+function ask(path: string, sql: string): unknown[] {
+  using db = new Database(path, { readwrite: true, create: false });
+  return db.prepare(sql).values().flat();
+}
+
+test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const run = Database.prototype.run;
+  const connections = new Set<Database>();
+  const spy = spyOn(Database.prototype, "run").mockImplementation(function (
+    this: Database,
+    ...given: Parameters<typeof run>
+  ) {
+    connections.add(this);
+    return run.apply(this, given);
+  } as typeof run);
+  const store = await open(path);
+  spy.mockRestore();
+  // Of what was opened, the connection that the store keeps for itself.
+  const kept = [...connections].filter((db) => {
+    try {
+      return db.filename === path && db.prepare("select 1").get() !== null;
+    } catch {
+      return false;
+    }
+  });
+  expect(kept).toHaveLength(1);
+  const pragma = (name: string) => {
+    using statement = (kept[0] as Database).prepare(`pragma ${name}`);
+    return statement.values().flat()[0];
+  };
+  expect(pragma("journal_mode")).toBe("wal");
+  expect(pragma("synchronous")).toBe(2);
+  expect(pragma("fullfsync")).toBe(1);
+  expect(pragma("foreign_keys")).toBe(1);
+  expect(pragma("trusted_schema")).toBe(0);
+  // The writer waits, not SQLite: that would hold up the event loop.
+  expect(pragma("busy_timeout")).toBe(0);
+  await store.close();
+});
+
+test("`openSqlite` makes the folders and the file when they are missing", async () => {
+  using folder = makeFolder();
+  const path = folder.at("x/y/z/a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  expect(existsSync(path)).toBe(true);
+  writeFileSync(folder.at("empty.db"), "");
+  await (await open(folder.at("empty.db"))).close();
+});
+
+test("`openSqlite` makes nothing when it is not to create", async () => {
+  using folder = makeFolder();
+  for (const path of [folder.at("a.db"), folder.at("x/a.db")]) {
+    const message = `Cannot open ${path}: there is no such file`;
+    for (const exclusive of [true, false]) {
+      await rejectionOf(open(path, exclusive, false), "operator", message);
+    }
+  }
+  expect(readdirSync(folder.path)).toEqual([]);
+  await (await open(folder.at("a.db"))).close();
+  await (await open(folder.at("a.db"), false, false)).close();
+});
+
+test("`openSqlite` finds everything as it was when it opens again", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const key = { owner: "a".repeat(64), key: "key", fingerprint: "f".repeat(64) };
+  const before = await open(path);
+  const fields = userFields({ name: "Änne", metadata: { a: "1" } });
+  const { record: user } = await before.users.create(fields, key);
+  const { record: order } = await before.orders.place(orderFields(user.id), null);
+  const removed = await newUser(before);
+  await before.users.remove(removed.id, null);
+  await before.close();
+
+  const after = await open(path);
+  expect(await after.users.list(all)).toEqual({ rows: [user], total: 1 });
+  expect(await after.orders.list(all)).toEqual({ rows: [order], total: 1 });
+  expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
+  expect((await newUser(after)).id).toBe(removed.id + 1);
+  await after.close();
+});
+
+test("`close` leaves everything in the one file when it is done", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  copyFileSync(path, folder.at("copy.db"));
+  expect(ask(folder.at("copy.db"), "select count(*) from users")).toEqual([1]);
+  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+});
+
+test("`close` ends the store when called: nothing is written afterwards", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  await rejectionOf(newUser(store), "unavailable");
+  await rejectionOf(store.ping(), "unavailable");
+  await store.close();
+  expect(ask(path, "select count(*) from users")).toEqual([1]);
+});
+
+test("`openSqlite` refuses a second server when one is serving, also through a link", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const link = folder.at("link.db");
+  const store = await open(path);
+  symlinkSync(path, link);
+  for (const other of [path, link, `${folder.path}/./a.db`]) {
+    const message = `Cannot open ${other}: another server is using it`;
+    await rejectionOf(open(other), "operator", message);
+  }
+  // It has taken nothing from the first, and frees the file when it is closed.
+  await newUser(store);
+  await store.close();
+  const next = await open(link);
+  await rejectionOf(open(path), "operator");
+  expect((await next.users.list(all)).total).toBe(1);
+  await next.close();
+});
+
+test("`openSqlite` opens beside a server when it is not to serve", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const server = await open(path);
+  const [left, right] = [await open(path, false), await open(path, false)];
+  const user = await newUser(left);
+  expect(await server.users.get(user.id)).toEqual(user);
+  await left.close();
+  const other = await newUser(server);
+  expect(await right.users.get(other.id)).toEqual(other);
+  await server.close();
+  await newUser(right);
+  // Only a server keeps a server out.
+  const next = await open(path);
+  expect((await right.users.list(all)).total).toBe(3);
+  await next.close();
+  await right.close();
+});
+
+test("`openSqlite` frees the lock when it fails", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  await (await open(path)).close();
+  const version = ask(path, "pragma user_version")[0];
+  ask(path, "pragma user_version = 99");
+  await rejectionOf(open(path), "operator");
+  ask(path, `pragma user_version = ${version}`);
+  await (await open(path)).close();
+});

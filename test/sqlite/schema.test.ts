@@ -1,0 +1,136 @@
+// What the tables themselves refuse, whoever writes: the last line behind the checks of the input.
+import { Database } from "bun:sqlite";
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { newUser, orderFields } from "../contract/open.ts";
+import { makeFolder } from "../folder.ts";
+
+const folder = makeFolder();
+const path = folder.at("a.db");
+let db: Database;
+
+beforeAll(async () => {
+  const store = await openSqlite({
+    database_url: path,
+    max_pending_writes: 10,
+    exclusive: false,
+    create: true,
+    now: () => new Date(0),
+  });
+  const { id } = await newUser(store, { email: "taken@example.com" });
+  await store.orders.place(orderFields(id), null);
+  await store.tokens.create({
+    hash: "0".repeat(64),
+    name: "taken",
+    scope: "write",
+    expires_at: null,
+  });
+  await store.close();
+  db = new Database(path);
+  db.run("pragma foreign_keys = on");
+});
+afterAll(() => {
+  db.close();
+  folder[Symbol.dispose]();
+});
+
+/** A row that each table takes, as SQL. */
+const rows: Record<string, Record<string, string>> = {
+  users: {
+    email: "'a@b.cd'",
+    email_key: "'a@b.cd'",
+    name: "null",
+    metadata: "'{}'",
+    version: "1",
+    created_at: "'t'",
+    updated_at: "'t'",
+  },
+  orders: {
+    user_id: "1",
+    currency: "'EUR'",
+    items: "'[]'",
+    total: "9007199254740991",
+    status: "'pending'",
+    metadata: "'{}'",
+    version: "1",
+    created_at: "'t'",
+    updated_at: "'t'",
+  },
+  tokens: {
+    hash: `'${"1".repeat(64)}'`,
+    name: "'a'",
+    scope: "'read'",
+    created_at: "'t'",
+    expires_at: "null",
+    last_used_at: "null",
+    revoked_at: "null",
+  },
+  idempotency_keys: {
+    owner: "'a'",
+    key: "'a'",
+    fingerprint: "'a'",
+    record: "'{}'",
+    created_at: "'t'",
+  },
+};
+
+function insert(table: string, row: Record<string, string>): void {
+  const columns = Object.keys(row).join(", ");
+  db.run(`insert into ${table} (${columns}) values (${Object.values(row).join(", ")})`);
+}
+
+for (const [table, row] of Object.entries(rows)) {
+  test(`\`${table}\` takes a row when it is well formed`, () => {
+    db.run("begin");
+    insert(table, row);
+    db.run("rollback");
+  });
+}
+
+const refused: [string, string, string[]][] = [
+  ["users", "email", ["null", "''", "'ab'", `'${"a".repeat(255)}'`, "x'00'"]],
+  ["users", "email_key", ["null", "'taken@example.com'"]],
+  ["users", "name", ["''", `'${"a".repeat(201)}'`]],
+  ["users", "metadata", ["null", "'[]'", "'null'", "'{'", "''"]],
+  ["users", "version", ["null", "0", "'a'", "1.5"]],
+  ["users", "created_at", ["null"]],
+  ["users", "updated_at", ["null"]],
+  ["orders", "user_id", ["null", "2", "'a'", "1.5"]],
+  ["orders", "currency", ["null", "'EU'", "'EURO'"]],
+  ["orders", "items", ["null", "'{}'", "'['", "'null'"]],
+  ["orders", "total", ["null", "-1", "9007199254740992", "0.5", "'a'"]],
+  ["orders", "status", ["null", "'open'", "'Pending'", "''"]],
+  ["orders", "metadata", ["null", "'[]'"]],
+  ["orders", "version", ["null", "0"]],
+  ["tokens", "hash", ["null", "'abc'", `'${"0".repeat(64)}'`]],
+  ["tokens", "name", ["null", "''", "'taken'", `'${"a".repeat(101)}'`]],
+  ["tokens", "scope", ["null", "'admin'", "''"]],
+  ["idempotency_keys", "owner", ["null"]],
+  ["idempotency_keys", "key", ["null", "''", `'${"a".repeat(256)}'`]],
+  ["idempotency_keys", "fingerprint", ["null"]],
+  ["idempotency_keys", "record", ["null", "'[]'", "'{'"]],
+];
+
+for (const [table, column, values] of refused) {
+  test(`\`${table}\` refuses a row when its ${column} is out of bounds`, () => {
+    for (const value of values) {
+      const write = () => insert(table, { ...rows[table], [column]: value });
+      expect(write, value.slice(0, 40)).toThrow(/constraint|cannot store|malformed/i);
+    }
+  });
+}
+
+test("`users` keeps a row when it has orders, whoever deletes it", () => {
+  expect(() => db.run("delete from users where id = 1")).toThrow(/FOREIGN KEY/);
+  expect(() => db.run("update users set id = 5 where id = 1")).toThrow(/FOREIGN KEY/);
+});
+
+test("`tokens` takes a name again when it was revoked", () => {
+  db.run("begin");
+  db.run("update tokens set revoked_at = 't' where name = 'taken'");
+  insert("tokens", { ...rows["tokens"], name: "'taken'" });
+  expect(() =>
+    insert("tokens", { ...rows["tokens"], name: "'taken'", hash: `'${"2".repeat(64)}'` }),
+  ).toThrow(/UNIQUE/);
+  db.run("rollback");
+});

@@ -1,0 +1,18 @@
+// The promises of the ports in src, which any database must keep. Each file of test/contract has
+// those of one port; a database's own test calls `storeContract` with a way to open it.
+import { describe } from "bun:test";
+import { keysContract } from "./contract/keys.ts";
+import type { Open } from "./contract/open.ts";
+import { ordersContract } from "./contract/orders.ts";
+import { tokensContract } from "./contract/tokens.ts";
+import { usersContract } from "./contract/users.ts";
+
+/** @param open opens a new, empty database with every call */
+export function storeContract(name: string, open: Open): void {
+  describe(name, () => {
+    usersContract(open);
+    ordersContract(open);
+    keysContract(open);
+    tokensContract(open);
+  });
+}

@@ -1,0 +1,108 @@
+import { expect, test } from "bun:test";
+import { hashToken, isActive, isTokenShaped, newToken, type Token, usedAt } from "../src/token.ts";
+
+const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+// The checksums come from Python: zlib.crc32 of the 30 characters, in base62.
+const known = [
+  "uat_0000000000000000000000000000002C8GjS",
+  "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
+];
+
+test("`newToken` makes a token of the format when called 1,000 times", () => {
+  const made = Array.from({ length: 1000 }, () => newToken());
+  expect(new Set(made).size).toBe(1000);
+  for (const token of made) {
+    expect(token).toMatch(/^uat_[0-9A-Za-z]{36}$/);
+    expect(isTokenShaped(token)).toBe(true);
+  }
+});
+
+test("`newToken` favours no character when it draws 240,000", () => {
+  const drawn = new Map([...ALPHABET].map((character) => [character, 0]));
+  for (let count = 0; count < 8000; count += 1) {
+    for (const character of newToken().slice(4, 34)) {
+      drawn.set(character, (drawn.get(character) ?? 0) + 1);
+    }
+  }
+  expect([...drawn.keys()].join("")).toBe(ALPHABET);
+  // 3,871 each are expected, with a standard deviation of 62: seven of them away are no chance.
+  for (const [character, count] of drawn) {
+    expect(count, character).toBeGreaterThan(3871 - 7 * 62);
+    expect(count, character).toBeLessThan(3871 + 7 * 62);
+  }
+});
+
+test("`isTokenShaped` is true when the checksum is that of another implementation", () => {
+  for (const token of known) expect(isTokenShaped(token), token).toBe(true);
+});
+
+test("`isTokenShaped` is false when any one character is another", () => {
+  for (const token of [known[1] ?? "", newToken()]) {
+    for (let at = 0; at < token.length; at += 1) {
+      for (const character of `${ALPHABET}_- \0é`) {
+        if (character === token[at]) continue;
+        const changed = token.slice(0, at) + character + token.slice(at + 1);
+        expect(isTokenShaped(changed), changed).toBe(false);
+      }
+    }
+  }
+});
+
+test("`isTokenShaped` is false when something is missing, swapped or added", () => {
+  const token = known[1] ?? "";
+  for (let at = 0; at < token.length; at += 1) {
+    expect(isTokenShaped(token.slice(0, at) + token.slice(at + 1))).toBe(false);
+    expect(isTokenShaped(`${token.slice(0, at)}0${token.slice(at)}`)).toBe(false);
+  }
+  for (let at = 4; at < token.length - 1; at += 1) {
+    const swapped = `${token.slice(0, at)}${token[at + 1]}${token[at]}${token.slice(at + 2)}`;
+    expect(isTokenShaped(swapped), swapped).toBe(false);
+  }
+  const others = ["", "uat_", token.toUpperCase(), ` ${token}`, `${token}\n`, token + token];
+  for (const text of others) expect(isTokenShaped(text), text).toBe(false);
+});
+
+test("`hashToken` is SHA-256 in hexadecimal when given text", () => {
+  const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+  expect(hashToken("abc")).toBe(abc);
+  expect(hashToken("abd")).not.toBe(abc);
+});
+
+const now = new Date("2026-11-20T18:57:03.120Z");
+
+const states: [string, Partial<Token>, boolean][] = [
+  ["never expires", {}, true],
+  ["expires in a millisecond", { expires_at: "2026-11-20T18:57:03.121Z" }, true],
+  ["expires now", { expires_at: "2026-11-20T18:57:03.120Z" }, false],
+  ["expired long ago", { expires_at: "2020-01-01T00:00:00.000Z" }, false],
+  ["is revoked", { revoked_at: "2026-11-20T18:57:03.120Z" }, false],
+  ["was revoked before it expires", { revoked_at: "2026-01-01T00:00:00.000Z" }, false],
+];
+
+for (const [what, fields, expected] of states) {
+  test(`\`isActive\` is ${expected} when the token ${what}`, () => {
+    const token: Token = {
+      hash: hashToken("abc"),
+      name: "a",
+      scope: "write",
+      created_at: "2026-01-01T00:00:00.000Z",
+      expires_at: null,
+      last_used_at: null,
+      revoked_at: null,
+      ...fields,
+    };
+    expect(isActive(token, now)).toBe(expected);
+  });
+}
+
+test("`usedAt` is the start of the minute when it is used within", () => {
+  const rows: [string, string][] = [
+    ["2026-11-20T18:57:00.000Z", "2026-11-20T18:57:00.000Z"],
+    ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:00.000Z"],
+    ["2026-11-20T18:57:59.999Z", "2026-11-20T18:57:00.000Z"],
+    ["2026-11-20T18:58:00.000Z", "2026-11-20T18:58:00.000Z"],
+    ["2026-12-31T23:59:59.999Z", "2026-12-31T23:59:00.000Z"],
+  ];
+  for (const [time, minute] of rows) expect(usedAt(new Date(time))).toBe(minute);
+});

@@ -1,0 +1,52 @@
+// The group commit while another process writes to the same file.
+import { expect, spyOn, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { rejectionOf } from "../refusal.ts";
+import { makeWriter } from "./writer.ts";
+
+test("`write` waits and lets reads pass when another process is writing", async () => {
+  using it = makeWriter();
+  await it.writer.write(() => it.insert(1));
+  it.other.run("begin immediate");
+  it.other.run("insert into t (n) values (2)");
+  let answered = false;
+  const write = it.writer.write(() => it.insert(3));
+  const both = Promise.all([write, it.writer.write(() => it.insert(4))]).then(() => {
+    answered = true;
+  });
+  // Turns of the event loop in which the writer has tried, and the reads are served.
+  for (let turn = 0; turn < 5; turn += 1) {
+    await nextTurn();
+    expect(it.db.prepare("select n from t").all()).toEqual([{ n: 1 }]);
+    expect(answered).toBe(false);
+  }
+  it.other.run("commit");
+  await both;
+  expect(it.visible()).toEqual([1, 2, 3, 4]);
+});
+
+test("`write` is refused as unavailable when another process writes for 5 seconds", async () => {
+  using it = makeWriter();
+  const real = performance.now.bind(performance);
+  let passed_ms = 0;
+  const clock = spyOn(performance, "now").mockImplementation(() => real() + passed_ms);
+  try {
+    it.other.run("begin immediate");
+    const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+    await nextTurn();
+    await nextTurn();
+    passed_ms = 5000;
+    for (const write of writes) await rejectionOf(write, "unavailable");
+    it.other.run("rollback");
+    // Its patience begins anew with each batch.
+    it.other.run("begin immediate");
+    const later = it.writer.write(() => it.insert(3));
+    const asked = clock.mock.calls.length;
+    while (clock.mock.calls.length === asked) await nextTurn();
+    it.other.run("commit");
+    await later;
+    expect(it.visible()).toEqual([3]);
+  } finally {
+    clock.mockRestore();
+  }
+});

@@ -1,0 +1,163 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { AppError, type ErrorCode, failField, failInvalid } from "../../src/error.ts";
+import { answerTo, logFault } from "../../src/http/errors.ts";
+import { createLog } from "../../src/log.ts";
+import { refusalOf } from "../refusal.ts";
+
+const refusal = { data: null, error: "a message" };
+const internal = { status: 500, headers: {}, body: "internal error" };
+
+const answers: Record<ErrorCode, ReturnType<typeof answerTo>> = {
+  invalid: { status: 400, headers: {}, body: refusal },
+  invalid_order_id: { status: 400, headers: {}, body: "invalid order id" },
+  unauthorised: {
+    status: 401,
+    headers: { "www-authenticate": "Bearer" },
+    body: "unauthorised",
+  },
+  invalid_token: {
+    status: 401,
+    headers: { "www-authenticate": 'Bearer error="invalid_token"' },
+    body: "unauthorised",
+  },
+  insufficient_scope: {
+    status: 403,
+    headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
+    body: refusal,
+  },
+  not_found: { status: 404, headers: {}, body: refusal },
+  order_not_found: { status: 404, headers: {}, body: "order not found" },
+  conflict: { status: 409, headers: {}, body: refusal },
+  stale: { status: 412, headers: {}, body: refusal },
+  too_large: { status: 413, headers: {}, body: refusal },
+  unsupported_type: { status: 415, headers: {}, body: refusal },
+  key_reused: { status: 422, headers: {}, body: refusal },
+  too_many_requests: { status: 429, headers: { "retry-after": "1" }, body: refusal },
+  unavailable: { status: 503, headers: { "retry-after": "1" }, body: refusal },
+  operator: internal,
+};
+
+for (const [code, expected] of Object.entries(answers)) {
+  test(`\`answerTo\` answers ${expected.status} when the code is ${code}`, () => {
+    const error = new AppError(code as ErrorCode, "a message");
+    expect(answerTo(error)).toEqual(expected);
+  });
+}
+
+test("`answerTo` lists all problems when the input is invalid", () => {
+  const problems = [
+    { field: "email", problem: "is required" },
+    { field: "items[0].sku", problem: "is required" },
+  ];
+  const error = refusalOf(() => failInvalid(problems), "invalid");
+  expect(answerTo(error).body).toEqual({
+    data: null,
+    error: "Validation failed: email is required",
+    meta: { problems },
+  });
+  const one = refusalOf(() => failField("limit", "must be 1"), "invalid");
+  expect(answerTo(one).body).toEqual({
+    data: null,
+    error: "Validation failed: limit must be 1",
+    meta: { problems: [{ field: "limit", problem: "must be 1" }] },
+  });
+});
+
+function databaseError(): unknown {
+  using db = new Database(":memory:");
+  db.run("create table t (secret text unique)");
+  db.run("insert into t values ('hunter2')");
+  try {
+    db.run("insert into t values ('hunter2')");
+  } catch (error) {
+    return error;
+  }
+  throw new Error("the constraint has not held");
+}
+
+const foreign: [string, unknown][] = [
+  ["an Error", new Error("hunter2")],
+  ["an Error with a code of Elysia", Object.assign(new Error("hunter2"), { code: "NOT_FOUND" })],
+  [
+    "an Error with a status",
+    Object.assign(new Error("hunter2"), { status: 404, code: "VALIDATION" }),
+  ],
+  [
+    "an Error with a code of ours",
+    Object.assign(new Error("hunter2"), { code: "invalid", problems: [] }),
+  ],
+  [
+    "an Error that is named as ours",
+    Object.assign(new Error("hunter2"), { name: "AppError", code: "conflict" }),
+  ],
+  ["an object like ours", { name: "AppError", code: "conflict", message: "hunter2", problems: [] }],
+  ["an error of the database", databaseError()],
+  ["a Response", new Response("hunter2", { status: 404 })],
+  ["an object with toResponse", { toResponse: () => new Response("hunter2") }],
+  ["null", null],
+  ["undefined", undefined],
+  ["a string", "hunter2"],
+  ["a number", 404],
+  ["a symbol", Symbol("hunter2")],
+];
+
+for (const [what, error] of foreign) {
+  test(`\`answerTo\` says nothing but internal error when given ${what}`, () => {
+    expect(answerTo(error)).toEqual(internal);
+  });
+}
+
+function logged(error: unknown): Record<string, unknown>[] {
+  const lines: string[] = [];
+  const log = createLog(
+    "debug",
+    () => new Date(0),
+    (line) => lines.push(line),
+  );
+  logFault(log, error, "request-1");
+  return lines.map((line) => JSON.parse(line));
+}
+
+test("`logFault` writes the reason and the stack when the fault is ours", () => {
+  const [line, ...rest] = logged(new Error("a bug"));
+  expect(rest).toEqual([]);
+  expect(line).toMatchObject({
+    level: "error",
+    event: "internal error",
+    request_id: "request-1",
+    reason: "a bug",
+    stack: expect.stringContaining("errors.test.ts"),
+  });
+});
+
+test("`logFault` writes the cause when the database is unavailable", () => {
+  const error = new AppError("unavailable", "a message");
+  expect(logged(error)).toMatchObject([{ event: "unavailable", reason: "a message" }]);
+  error.cause = new Error("disk full");
+  expect(logged(error)).toMatchObject([
+    {
+      level: "error",
+      event: "unavailable",
+      request_id: "request-1",
+      reason: "a message: disk full",
+    },
+  ]);
+});
+
+test("`logFault` writes a line all the same when what was thrown is no Error", () => {
+  for (const [thrown, reason] of [
+    [null, "null"],
+    [undefined, "undefined"],
+    ["text", "text"],
+  ]) {
+    expect(logged(thrown)).toMatchObject([{ event: "internal error", reason }]);
+  }
+});
+
+test("`logFault` writes nothing when a client was refused", () => {
+  for (const [code, { status }] of Object.entries(answers)) {
+    const lines = logged(new AppError(code as ErrorCode, "a message"));
+    expect(lines, code).toHaveLength(status < 500 ? 0 : 1);
+  }
+});

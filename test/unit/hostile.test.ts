@@ -1,0 +1,81 @@
+// Texts of 64 KB that make a careless parser slow: what takes quadratic time takes a second each,
+// and the time limit of the test ends it. Nothing here measures.
+import { expect, test } from "bun:test";
+import { parseJson } from "../../src/http/json.ts";
+import { isEmail } from "../../src/schema.ts";
+
+const SIZE = 65_536;
+const ROUNDS = 20;
+const fill = (text: string) => text.repeat(Math.floor(SIZE / text.length));
+
+const names = Array.from({ length: 8000 }, (_, at) => `"${at}":1`).join(",");
+
+const texts: [string, string][] = [
+  ["one long string", `"${fill("a")}"`],
+  ["an open string", `"${fill("a")}`],
+  ["quotes", fill('"')],
+  ["backslashes", `"${fill("\\")}`],
+  ["escapes", `"${fill("\\u0061")}"`],
+  ["brackets", fill("[")],
+  ["braces", fill("{")],
+  ["closing brackets", fill("]")],
+  ["brackets side by side", `[${fill("[],")}[]]`],
+  ["colons", fill(":")],
+  ["colons behind a long string", `["${"a".repeat(SIZE / 2)}"${":".repeat(SIZE / 2)}`],
+  ["colons behind many escapes", `["${"\\u0061".repeat(5400)}"${":".repeat(SIZE / 2)}`],
+  [
+    "colons behind many escapes, in an object",
+    `{"${"\\u0061".repeat(5400)}"${":".repeat(SIZE / 2)}`,
+  ],
+  ["commas", fill(",")],
+  ["many names", `{${names}}`],
+  ["many names, one twice", `{${names},"0":1}`],
+  ["one name again and again", `{${fill('"a":1,')}"a":1}`],
+  ["a long integer", fill("9")],
+  ["a long fraction", `1.${fill("9")}`],
+  ["zeros before a last digit", `[1.${fill("0")}1]`],
+  ["zeros before an exponent", `[1${"0".repeat(SIZE / 2)}1e-${SIZE / 2}]`],
+  ["a long exponent", `1e${fill("9")}`],
+  ["many fractions", `[${fill("1.0,")}1.0]`],
+  ["white space", fill(" ")],
+];
+
+for (const [what, text] of texts) {
+  test(`\`parseJson\` reads or refuses a text in time when it is ${what}`, () => {
+    let expected: "a value" | "none" = "none";
+    try {
+      JSON.parse(text);
+      expected = "a value";
+    } catch {}
+    for (let round = 0; round < ROUNDS; round += 1) {
+      let found: "a value" | "none" = "none";
+      try {
+        parseJson(text);
+        found = "a value";
+      } catch {}
+      // Stricter it may be, never more lenient.
+      if (expected === "none") expect(found).toBe("none");
+    }
+  });
+}
+
+test("`isEmail` answers in time when the text is long and almost an email", () => {
+  const almost = [
+    fill("a"),
+    `${fill("a")}@`,
+    `${fill("a.")}@b`,
+    `a@${fill("b")}`,
+    `a@${fill("b-")}`,
+    `a@${fill("b.")}`,
+    `a@${fill("b.")}-`,
+    `a@${"b".repeat(SIZE / 2)}.${"-".repeat(SIZE / 2)}`,
+    fill("@"),
+    fill("."),
+    fill("é"),
+  ];
+  for (const text of almost) {
+    for (let round = 0; round < ROUNDS; round += 1) {
+      expect(isEmail(text), text.slice(0, 20)).toBe(false);
+    }
+  }
+});

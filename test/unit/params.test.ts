@@ -1,0 +1,178 @@
+import { expect, test } from "bun:test";
+import { Type } from "@sinclair/typebox";
+import {
+  type Input,
+  noQuery,
+  orderPath,
+  pathOf,
+  query,
+  readQuery,
+  userPath,
+} from "../../src/http/params.ts";
+import { page_query } from "../../src/page.ts";
+import { refusalOf } from "../refusal.ts";
+
+const MAX = Number.MAX_SAFE_INTEGER;
+const read = <Value>(input: Input<Value>, value: unknown) =>
+  input["~standard"].validate(value).value;
+
+const paths: [string, string][] = [
+  ["http://localhost:3000/api/v1/users", "/api/v1/users"],
+  ["http://localhost/api/v1/users?limit=5", "/api/v1/users"],
+  ["http://a/api/v1/health", "/api/v1/health"],
+  ["https://[::1]:3000/a/b?c=/d?e", "/a/b"],
+  ["http://user@h/api", "/api"],
+  ["http://localhost/", "/"],
+  ["http://localhost//a", "//a"],
+  ["http://localhost/a%2Fb", "/a%2Fb"],
+];
+
+for (const [url, path] of paths) {
+  test(`\`pathOf\` is ${path} when the URL is ${url}`, () => {
+    expect(pathOf(url)).toBe(path);
+  });
+}
+
+test("`userPath` is the id when it is canonical", () => {
+  for (const id of [1, 10, 123, MAX]) expect(read(userPath, { id: String(id) })).toEqual({ id });
+});
+
+test("`userPath` refuses an id when it is not canonical", () => {
+  const message = "Validation failed: id must be a positive integer";
+  const others = [
+    "0",
+    "-1",
+    "+1",
+    "01",
+    "1.0",
+    "1e0",
+    "0x1",
+    " 1",
+    "1 ",
+    "1_0",
+    "a",
+    "",
+    "٣",
+    "NaN",
+  ];
+  for (const id of others) refusalOf(() => read(userPath, { id }), "invalid", message);
+});
+
+test("`userPath` is 0, which no user has, when the id is larger than any", () => {
+  for (const id of [String(2n ** 53n), String(2n ** 64n), "9".repeat(400)]) {
+    expect(read(userPath, { id })).toEqual({ id: 0 });
+  }
+});
+
+test("`orderPath` is the id when it is one as Go's ParseInt reads it", () => {
+  const ids: [string, number][] = [
+    ["1", 1],
+    ["+1", 1],
+    ["007", 7],
+    ["+0000000000000000000000000000001", 1],
+    [String(MAX), MAX],
+  ];
+  for (const [id, expected] of ids) expect(read(orderPath, { id })).toEqual({ id: expected });
+});
+
+test("`orderPath` is 0, which no order has, when the id is a 64-bit integer of none", () => {
+  const ids = ["0", "-0", "-1", String(2n ** 53n), String(2n ** 63n - 1n), String(-(2n ** 63n))];
+  for (const id of ids) expect(read(orderPath, { id })).toEqual({ id: 0 });
+});
+
+test("`orderPath` refuses an id when it is no 64-bit integer", () => {
+  const ids = [
+    String(2n ** 63n),
+    String(-(2n ** 63n) - 1n),
+    "9".repeat(400),
+    ..."abc|1.5|1.0|0x1|1e0| 1|1 |1_0|++1|+-1|+|-||1n|٣|∞".split("|"),
+  ];
+  for (const id of ids) {
+    refusalOf(() => read(orderPath, { id }), "invalid_order_id", "invalid order id");
+  }
+});
+
+const url = "http://localhost/api/v1/users";
+
+const queries: [string, Record<string, string>][] = [
+  ["", {}],
+  ["?", {}],
+  ["?&&", {}],
+  ["?a=1", { a: "1" }],
+  ["?a=1&b=2", { a: "1", b: "2" }],
+  ["?&a=1&", { a: "1" }],
+  ["?a", { a: "" }],
+  ["?a=", { a: "" }],
+  ["?=1", { "": "1" }],
+  ["?a=b=c", { a: "b=c" }],
+  ["?a=b?c", { a: "b?c" }],
+  ["?a=b+c@d.ef", { a: "b+c@d.ef" }],
+  ["?a=b%2Bc%20d%26", { a: "b+c d&" }],
+  ["?%61=%C3%A9", { a: "é" }],
+  ["?a=%2561", { a: "%61" }],
+];
+
+for (const [text, expected] of queries) {
+  test(`\`readQuery\` has ${JSON.stringify(expected)} when the query is "${text}"`, () => {
+    expect(readQuery(url + text)).toEqual(expected);
+  });
+}
+
+test("`readQuery` looks in the query alone when the path has an ampersand", () => {
+  expect(readQuery("http://localhost/s/a&limit=9?limit=5")).toEqual({ limit: "5" });
+});
+
+const no_queries: [string, RegExp][] = [
+  ["?a=1&a=2", /: a is given more than once$/],
+  ["?a=1&a=1", /: a is given more than once$/],
+  ["?a&b=1&%61=2", /: a is given more than once$/],
+  ["?__proto__=1&__proto__=2", /: __proto__ is given more than once$/],
+  ["?a=%", /: a must be percent-encoded UTF-8$/],
+  ["?a=%zz", /: a must be percent-encoded UTF-8$/],
+  ["?a=%ff", /: a must be percent-encoded UTF-8$/],
+  ["?a=%ed%a0%80", /: a must be percent-encoded UTF-8$/],
+  ["?%ff=a", /: query must be percent-encoded UTF-8$/],
+];
+
+for (const [text, message] of no_queries) {
+  test(`\`readQuery\` refuses the query when it is "${text}"`, () => {
+    refusalOf(() => readQuery(url + text), "invalid", message);
+  });
+}
+
+const listing = query(
+  Type.Object(
+    { ...page_query, text: Type.Optional(Type.String()) },
+    { additionalProperties: false },
+  ),
+);
+
+test("`query` fills in the defaults and reads integers when they are canonical", () => {
+  expect(read(listing, url)).toEqual({ limit: 50, offset: 0 });
+  expect(read(listing, `${url}?limit=1&offset=${MAX}`)).toEqual({ limit: 1, offset: MAX });
+  expect(read(listing, `${url}?limit=1000&text=007`)).toEqual({
+    limit: 1000,
+    offset: 0,
+    text: "007",
+  });
+});
+
+test("`query` names the range when an integer is outside or not canonical", () => {
+  const limits = ["0", "1001", "-1", "+5", "05", "5.0", "0x10", "1e1", "%205", "5%20", "", "five"];
+  const message = "Validation failed: limit must be an integer from 1 to 1000";
+  for (const text of limits) {
+    refusalOf(() => read(listing, `${url}?limit=${text}`), "invalid", message);
+  }
+  for (const text of ["-1", "9007199254740992", "9".repeat(400), "1.5"]) {
+    const offset = () => read(listing, `${url}?offset=${text}`);
+    refusalOf(offset, "invalid", `Validation failed: offset must be an integer from 0 to ${MAX}`);
+  }
+});
+
+test("`query` refuses a parameter when it is unknown", () => {
+  for (const name of ["lmit", "Limit", "limit%00", "__proto__", "constructor"]) {
+    refusalOf(() => read(listing, `${url}?${name}=1`), "invalid", / is not allowed$/);
+    refusalOf(() => read(noQuery, `${url}?${name}=1`), "invalid", / is not allowed$/);
+  }
+  expect(read(noQuery, `${url}?`)).toEqual({});
+});

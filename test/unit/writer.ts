@@ -1,0 +1,43 @@
+import { Database } from "bun:sqlite";
+import { readFileSync } from "node:fs";
+import { createWriter } from "../../src/sqlite/commit.ts";
+import { makeFolder } from "../folder.ts";
+
+/** A writer on a database of its own, and another connection to the same file. */
+export function makeWriter(max_pending = 1000) {
+  const folder = makeFolder();
+  const path = folder.at("a.db");
+  const db = new Database(path, { create: true, strict: true });
+  db.run("pragma journal_mode = wal");
+  db.run("pragma foreign_keys = on");
+  db.run("create table t (n integer primary key check (n < 1000), content blob)");
+  // Checked at the commit only: so a test can make a commit fail.
+  db.run("create table late (n integer references t (n) deferrable initially deferred)");
+  const other = new Database(path, { strict: true });
+  const writer = createWriter(db, max_pending);
+  const all = other.prepare<{ n: number }, []>("select n from t order by n");
+  return {
+    db,
+    other,
+    writer,
+    insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
+    /** What another connection sees: what is committed. */
+    visible: () => all.all().map(({ n }) => n),
+    /** How many commits the write-ahead log holds. @see https://sqlite.org/fileformat2.html#walformat */
+    commits() {
+      const wal = readFileSync(`${path}-wal`);
+      const frame_size = 24 + wal.readUInt32BE(8);
+      let commits = 0;
+      for (let at = 32; at < wal.length; at += frame_size) {
+        // The size of the database after a commit; 0 in any other frame.
+        if (wal.readUInt32BE(at + 4) > 0) commits += 1;
+      }
+      return commits;
+    },
+    [Symbol.dispose]() {
+      other.close();
+      db.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}

@@ -33,5 +33,5 @@ function canonical(value: unknown): string {
 /** SHA-256, hexadecimal, of method, path and body as a JSON value. */
 export function fingerprint(method: string, path: string, body: unknown): string {
   const request = `${method} ${path}\n${canonical(body)}`;
-  return new Bun.CryptoHasher("sha256").update(request).digest("hex");
+  return Bun.CryptoHasher.hash("sha256", request, "hex");
 }

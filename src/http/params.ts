@@ -1,7 +1,7 @@
 /** What stands in the URL and in the header fields, checked and typed. */
 import { fail, failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
-import { checker, Nothing, type Schema, shownField } from "../schema.ts";
+import { checker, Nothing, type Schema, shownField, type ValueOf } from "../schema.ts";
 import type { AcceptedVersions } from "../version.ts";
 
 /**
@@ -108,8 +108,13 @@ function typed(schema: Schema, query: Record<string, string>): Record<string, un
 /** The query parameters of this schema and no others. */
 export function query<Of extends Schema>(schema: Of) {
   const check = checker(schema);
+  // Most requests have no query at all: what that means is settled once.
+  const without = typed(schema, {}) as ValueOf<Of>;
   // What arrives is the URL: `exchange` puts it in the place of Elysia's parsed query.
-  return input((url) => check(typed(schema, readQuery(String(url)))));
+  return input((value) => {
+    const url = String(value);
+    return url.includes("?") ? check(typed(schema, readQuery(url))) : without;
+  });
 }
 
 /** For a route that takes no query parameters at all. */

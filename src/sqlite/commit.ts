@@ -4,6 +4,7 @@
  */
 import { type Database, SQLiteError } from "bun:sqlite";
 import { AppError } from "../error.ts";
+import type { Reader } from "./read.ts";
 
 /** How long a batch waits for another process to finish its write before it is refused. */
 const BUSY_PATIENCE_MS = 5_000;
@@ -48,7 +49,7 @@ export interface Writer {
 }
 
 /** @param max_pending writes that wait at once at most */
-export function createWriter(db: Database, max_pending: number): Writer {
+export function createWriter(db: Database, reader: Reader, max_pending: number): Writer {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
@@ -118,6 +119,7 @@ export function createWriter(db: Database, max_pending: number): Writer {
 
   function flush(): void {
     scheduled = false;
+    reader.end();
     if (!tryBegin()) return;
     try {
       const answers = queue.map(perform);

@@ -8,6 +8,7 @@ import { createKeys } from "./keys.ts";
 import { takeServerLock } from "./lock.ts";
 import { migrate, missingMigrations } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
+import { createReader } from "./read.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 
@@ -57,14 +58,15 @@ function configure(db: Database): void {
 /** The store over an open, migrated database. @param release called when it is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
-  const writer = createWriter(db, options.max_pending_writes);
+  const reader = createReader(db);
+  const writer = createWriter(db, reader, options.max_pending_writes);
   const keys = createKeys(db, now);
   // Of a table, so that the file itself is asked.
   const alive = db.prepare("select 1 from tokens limit 1");
   return {
-    users: createUserStore(db, writer, keys, now),
-    orders: createOrderStore(db, writer, keys, now),
-    tokens: createTokenStore(db, writer, now),
+    users: createUserStore(db, reader, writer, keys, now),
+    orders: createOrderStore(db, reader, writer, keys, now),
+    tokens: createTokenStore(db, reader, writer, now),
     async ping() {
       try {
         alive.get();
@@ -77,6 +79,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     },
     async close() {
       await writer.idle();
+      reader.end();
       release();
     },
   };

@@ -1,16 +1,23 @@
 import type { Database } from "bun:sqlite";
 import { failField } from "../error.ts";
-import type { Order, OrderQuery, OrderStore } from "../order.ts";
+import {
+  type Order,
+  type OrderQuery,
+  type OrderStatus,
+  type OrderStore,
+  order_statuses,
+} from "../order.ts";
+import type { Page } from "../page.ts";
 import { requireVersion } from "../version.ts";
+import { createBuckets, type List, type Place } from "./buckets.ts";
 import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
+import type { Reader } from "./read.ts";
 
 type OrderRow = Omit<Order, "items" | "metadata"> & {
   readonly items: string;
   readonly metadata: string;
 };
-type Filters = Pick<OrderQuery, "user_id" | "status">;
-
 function fromRow(row: OrderRow): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
 }
@@ -18,35 +25,82 @@ function fromRow(row: OrderRow): Order {
 const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
-/** The count and the page under one combination of filters. */
-function prepareList(db: Database, where: string) {
-  return {
-    count: db.prepare<{ total: number }, Filters>(`
-      select count(*) as total
-      from orders
-      ${where}
-    `),
-    page: db.prepare<OrderRow, Filters & { limit: number; offset: number }>(`
-      select ${columns}
-      from orders
-      ${where}
-      order by id
-      limit $limit offset $offset
-    `),
+/** The lists of orders, each with its own way to a page at any offset. */
+function prepareLists(db: Database) {
+  const buckets = createBuckets(db);
+  const all = buckets.full("orders");
+  const inStatus = Object.fromEntries(
+    order_statuses.map((status) => [status, buckets.counted(status)]),
+  ) as Record<OrderStatus, List>;
+  const pageOfAll = db.prepare<OrderRow, Place & { limit: number }>(`
+    select ${columns}
+    from orders
+    where id > $after
+    order by id
+    limit $limit offset $skip
+  `);
+  const pageInStatus = db.prepare<OrderRow, Place & { status: OrderStatus; limit: number }>(`
+    select ${columns}
+    from orders
+    where status = $status and id > $after
+    order by id
+    limit $limit offset $skip
+  `);
+  const totalOfUser = db.prepare<{ total: number }, { user_id: number }>(`
+    select coalesce(max(user_position), 0) as total
+    from orders
+    where user_id = $user_id
+  `);
+  const pageOfUser = db.prepare<OrderRow, { user_id: number; limit: number; offset: number }>(`
+    select ${columns}
+    from orders
+    where user_id = $user_id and user_position > $offset
+    order by user_position
+    limit $limit
+  `);
+  // Both filters at once are walked: the orders that one user has in one status are few.
+  const totalOfBoth = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
+    select count(*) as total
+    from orders
+    where user_id = $user_id and status = $status
+  `);
+  const pageOfBoth = db.prepare<OrderRow, Required<OrderQuery>>(`
+    select ${columns}
+    from orders
+    where user_id = $user_id and status = $status
+    order by id
+    limit $limit offset $offset
+  `);
+
+  return ({ limit, offset, user_id, status }: OrderQuery): Page<OrderRow> => {
+    if (user_id !== undefined && status !== undefined) {
+      const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
+      return { rows: pageOfBoth.all({ user_id, status, limit, offset }), total };
+    }
+    if (user_id !== undefined) {
+      const total = totalOfUser.get({ user_id })?.total ?? 0;
+      return { rows: pageOfUser.all({ user_id, limit, offset }), total };
+    }
+    const list = status === undefined ? all : inStatus[status];
+    const total = list.total();
+    if (offset >= total) return { rows: [], total };
+    const place = list.find(offset);
+    const rows =
+      status === undefined
+        ? pageOfAll.all({ ...place, limit })
+        : pageInStatus.all({ ...place, status, limit });
+    return { rows, total };
   };
 }
 
 export function createOrderStore(
   db: Database,
+  reader: Reader,
   writer: Writer,
   keys: Keys,
   now: () => Date,
 ): OrderStore {
-  const all = prepareList(db, "");
-  const ofUser = prepareList(db, "where user_id = $user_id");
-  const inStatus = prepareList(db, "where status = $status");
-  const ofUserInStatus = prepareList(db, "where user_id = $user_id and status = $status");
-
+  const readPage = prepareLists(db);
   const withId = db.prepare<OrderRow, { id: number }>(`
     select ${columns}
     from orders
@@ -61,9 +115,15 @@ export function createOrderStore(
     OrderRow,
     Pick<OrderRow, "user_id" | "currency" | "items" | "total" | "metadata"> & { now: string }
   >(`
-    insert into orders
-      (user_id, currency, items, total, status, metadata, version, created_at, updated_at)
-    values ($user_id, $currency, $items, $total, 'pending', $metadata, 1, $now, $now)
+    insert into orders (
+      user_id, user_position, currency, items, total, status, metadata, version, created_at,
+      updated_at
+    )
+    values (
+      $user_id,
+      (select coalesce(max(user_position), 0) + 1 from orders where user_id = $user_id),
+      $currency, $items, $total, 'pending', $metadata, 1, $now, $now
+    )
     returning ${columns}
   `);
   const change = db.prepare<
@@ -79,19 +139,6 @@ export function createOrderStore(
     returning ${columns}
   `);
 
-  function statementsFor({ user_id, status }: Filters) {
-    if (user_id === undefined) return status === undefined ? all : inStatus;
-    return status === undefined ? ofUser : ofUserInStatus;
-  }
-
-  const readPage = db.transaction(({ limit, offset, ...filters }: OrderQuery) => {
-    const { count, page } = statementsFor(filters);
-    return {
-      rows: page.all({ ...filters, limit, offset }).map(fromRow),
-      total: count.get(filters)?.total ?? 0,
-    };
-  });
-
   function find(id: number): Order | null {
     const row = withId.get({ id });
     return row === null ? null : fromRow(row);
@@ -99,11 +146,12 @@ export function createOrderStore(
 
   return {
     async list(query) {
-      return readPage(query);
+      const { rows, total } = reader.read(() => readPage(query));
+      return { rows: rows.map(fromRow), total };
     },
 
     async get(id) {
-      return find(id);
+      return reader.read(() => find(id));
     },
 
     place(fields, key) {

@@ -2,10 +2,16 @@ import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Writer } from "./commit.ts";
+import type { Reader } from "./read.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-export function createTokenStore(db: Database, writer: Writer, now: () => Date): TokenStore {
+export function createTokenStore(
+  db: Database,
+  reader: Reader,
+  writer: Writer,
+  now: () => Date,
+): TokenStore {
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens
@@ -37,10 +43,10 @@ export function createTokenStore(db: Database, writer: Writer, now: () => Date):
 
   return {
     async list() {
-      return all.all();
+      return reader.read(() => all.all());
     },
     async find(hash) {
-      return withHash.get({ hash });
+      return reader.read(() => withHash.get({ hash }));
     },
     create(fields) {
       return writer.write(() => {

@@ -1,9 +1,12 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
-import { emailKey, type User, type UserFields, type UserStore } from "../user.ts";
+import type { Page } from "../page.ts";
+import { emailKey, type User, type UserFields, type UserQuery, type UserStore } from "../user.ts";
 import { requireVersion } from "../version.ts";
+import { createBuckets, type Place } from "./buckets.ts";
 import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
+import type { Reader } from "./read.ts";
 
 type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
 
@@ -19,16 +22,18 @@ const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 export function createUserStore(
   db: Database,
+  reader: Reader,
   writer: Writer,
   keys: Keys,
   now: () => Date,
 ): UserStore {
-  const count = db.prepare<{ total: number }, []>("select count(*) as total from users");
-  const page = db.prepare<UserRow, { limit: number; offset: number }>(`
+  const all = createBuckets(db).full("users");
+  const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}
     from users
+    where id > $after
     order by id
-    limit $limit offset $offset
+    limit $limit offset $skip
   `);
   const withEmail = db.prepare<UserRow, { email_key: string }>(`
     select ${columns}
@@ -71,10 +76,14 @@ export function createUserStore(
   `);
   const erase = db.prepare<null, { id: number }>("delete from users where id = $id");
 
-  const readPage = db.transaction((limit: number, offset: number) => ({
-    rows: page.all({ limit, offset }).map(fromRow),
-    total: count.get()?.total ?? 0,
-  }));
+  function readPage({ limit, offset, email }: UserQuery): Page<UserRow> {
+    if (email !== undefined) {
+      const rows = withEmail.all({ email_key: emailKey(email) });
+      return { rows: rows.slice(offset, offset + limit), total: rows.length };
+    }
+    const total = all.total();
+    return { rows: offset < total ? page.all({ ...all.find(offset), limit }) : [], total };
+  }
 
   function find(id: number): User | null {
     const row = withId.get({ id });
@@ -82,14 +91,13 @@ export function createUserStore(
   }
 
   return {
-    async list({ limit, offset, email }) {
-      if (email === undefined) return readPage(limit, offset);
-      const rows = withEmail.all({ email_key: emailKey(email) });
-      return { rows: rows.slice(offset, offset + limit).map(fromRow), total: rows.length };
+    async list(query) {
+      const { rows, total } = reader.read(() => readPage(query));
+      return { rows: rows.map(fromRow), total };
     },
 
     async get(id) {
-      return find(id);
+      return reader.read(() => find(id));
     },
 
     create(fields, key) {

@@ -15,7 +15,7 @@ function tables(db: Database): unknown[] {
   return db.prepare(sql).values().flat().sort();
 }
 
-const ours = ["idempotency_keys", "orders", "tokens", "users"];
+const ours = ["buckets", "idempotency_keys", "orders", "tokens", "users"];
 
 test("`migrate` makes the tables and marks the file when it is new", () => {
   using db = new Database(":memory:");

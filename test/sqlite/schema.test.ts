@@ -46,6 +46,7 @@ const rows: Record<string, Record<string, string>> = {
     updated_at: "'t'",
   },
   orders: {
+    user_position: "1000",
     user_id: "1",
     currency: "'EUR'",
     items: "'[]'",

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
 import { createWriter } from "../../src/sqlite/commit.ts";
+import { createReader } from "../../src/sqlite/read.ts";
 import { makeFolder } from "../folder.ts";
 
 /** A writer on a database of its own, and another connection to the same file. */
@@ -14,7 +15,7 @@ export function makeWriter(max_pending = 1000) {
   // Checked at the commit only: so a test can make a commit fail.
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
-  const writer = createWriter(db, max_pending);
+  const writer = createWriter(db, createReader(db), max_pending);
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,

@@ -16,6 +16,8 @@ create table users (
 create table orders (
   id integer primary key autoincrement,
   user_id integer not null references users (id) on delete restrict,
+  -- 1, 2, 3 … among the orders of the user. An order never leaves that list, so its place is for ever.
+  user_position integer not null,
   currency text not null check (length(currency) = 3),
   -- Never changed, and always read whole: so a JSON array, not a table of its own.
   items text not null check (json_type(items) = 'array'),
@@ -24,13 +26,56 @@ create table orders (
   metadata text not null check (json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
   created_at text not null,
-  updated_at text not null
+  updated_at text not null,
+  unique (user_id, user_position)
 ) strict;
 
 -- Each ends in the id, as every index does: so a page comes out of it in order.
-create index orders_by_user on orders (user_id);
 create index orders_by_user_and_status on orders (user_id, status);
 create index orders_by_status on orders (status);
+
+-- How many ids of a list lie in each bucket of consecutive ids: what finds a page at any offset, and
+-- the exact total, without walking the rows. Buckets begin at id 1 and hold 64 ids on level 0, 4,096
+-- on level 1, 262,144 on level 2 and all on level 3.
+-- 'users' and 'orders' count the ids that are missing: rows come in order and seldom go, so that an
+-- insert costs nothing. A status counts the orders that are in it: they come and go all the time.
+create table buckets (
+  list text not null,
+  level integer not null check (level between 0 and 3),
+  bucket integer not null check (bucket >= 0),
+  ids integer not null check (ids >= 0),
+  primary key (list, level, bucket)
+) strict, without rowid;
+
+create trigger users_deleted after delete on users begin
+  insert into buckets (list, level, bucket, ids)
+  values ('users', 0, (old.id - 1) >> 6, 1), ('users', 1, (old.id - 1) >> 12, 1),
+    ('users', 2, (old.id - 1) >> 18, 1), ('users', 3, 0, 1)
+  on conflict do update set ids = ids + 1;
+end;
+
+create trigger orders_deleted before delete on orders begin
+  select raise(abort, 'orders are never deleted');
+end;
+
+create trigger orders_inserted after insert on orders begin
+  insert into buckets (list, level, bucket, ids)
+  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
+    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  on conflict do update set ids = ids + 1;
+end;
+
+create trigger orders_changed_status after update of status on orders
+when new.status <> old.status begin
+  update buckets set ids = ids - 1
+  where list = old.status
+    and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
+      (2, (old.id - 1) >> 18), (3, 0));
+  insert into buckets (list, level, bucket, ids)
+  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
+    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  on conflict do update set ids = ids + 1;
+end;
 
 create table tokens (
   id integer primary key autoincrement,

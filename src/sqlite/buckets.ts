@@ -1,0 +1,112 @@
+/**
+ * Exact totals in constant time, and pages at any offset at the price of the first: a list is walked
+ * in buckets of consecutive ids, whose counts triggers keep in the transaction of the rows (see the
+ * table `buckets`).
+ */
+import type { Database } from "bun:sqlite";
+
+/** Each level's buckets hold 64 of the level below; a bucket of level 0 holds 64 ids. */
+const FANOUT_BITS = 6;
+const FANOUT = 1 << FANOUT_BITS;
+const TOP = 2;
+const TOTAL = 3;
+
+interface Bucket {
+  readonly bucket: number;
+  readonly ids: number;
+}
+
+/** Where a page begins: behind this id, and then so many rows of the list further (fewer than 64). */
+export type Place = { readonly after: number; readonly skip: number };
+
+export interface List {
+  total(): number;
+  /** @param offset how many rows of the list stand before the page, less than the total */
+  find(offset: number): Place;
+}
+
+export interface Buckets {
+  /** A list whose ids are counted: the orders in a status. */
+  counted(list: string): List;
+  /** A list of all ids ever given, but for those counted as missing: a whole table. */
+  full(table: "users" | "orders"): List;
+}
+
+function widthOf(level: number): number {
+  return FANOUT ** (level + 1);
+}
+
+export function createBuckets(db: Database): Buckets {
+  const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
+    select bucket, ids
+    from buckets
+    where list = $list and level = $level and bucket between $low and $high
+    order by bucket
+  `);
+  const inAll = db.prepare<{ ids: number }, { list: string }>(`
+    select ids
+    from buckets
+    where list = $list and level = ${TOTAL} and bucket = 0
+  `);
+  const lastId = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+
+  const totalOf = (list: string) => inAll.get({ list })?.ids ?? 0;
+
+  /** The buckets of a level that are counted within one bucket of the level above. */
+  function within(list: string, level: number, parent: number): Bucket[] {
+    const low = parent * FANOUT;
+    const high = level === TOP ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
+    return inRange.all({ list, level, low, high });
+  }
+
+  /** The bucket of a full list that the row stands in, and how many rows of it stand before. */
+  function step(list: string, level: number, parent: number, offset: number): [number, number] {
+    const width = widthOf(level);
+    let next = parent * FANOUT;
+    let rest = offset;
+    for (const { bucket, ids: missing } of within(list, level, parent)) {
+      const whole = (bucket - next) * width;
+      if (rest < whole) break;
+      rest -= whole;
+      if (rest < width - missing) return [bucket, rest];
+      rest -= width - missing;
+      next = bucket + 1;
+    }
+    return [next + Math.floor(rest / width), rest % width];
+  }
+
+  return {
+    counted: (list) => ({
+      total: () => totalOf(list),
+      find(offset) {
+        let parent = 0;
+        let rest = offset;
+        for (let level = TOP; level >= 0; level -= 1) {
+          for (const { bucket, ids } of within(list, level, parent)) {
+            parent = bucket;
+            if (rest < ids) break;
+            rest -= ids;
+          }
+        }
+        return { after: parent * FANOUT, skip: rest };
+      },
+    }),
+
+    full: (table) => ({
+      total: () => (lastId.get({ table })?.seq ?? 0) - totalOf(table),
+      find(offset) {
+        if (totalOf(table) === 0) return { after: offset, skip: 0 };
+        let parent = 0;
+        let rest = offset;
+        for (let level = TOP; level >= 0; level -= 1) {
+          [parent, rest] = step(table, level, parent, rest);
+        }
+        return { after: parent * FANOUT, skip: rest };
+      },
+    }),
+  };
+}

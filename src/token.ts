@@ -71,9 +71,14 @@ export function isActive(token: Token, now: Date): boolean {
   return token.expires_at === null || now.getTime() < Date.parse(token.expires_at);
 }
 
-/** The minute that `now` is in: a use is kept no finer. */
+/** The minute that `now` is in, as a number: a use is kept no finer. */
+export function minuteOf(now: Date): number {
+  return Math.floor(now.getTime() / 60_000);
+}
+
+/** The minute that `now` is in, as it is kept. */
 export function usedAt(now: Date): string {
-  return new Date(Math.floor(now.getTime() / 60_000) * 60_000).toISOString();
+  return new Date(minuteOf(now) * 60_000).toISOString();
 }
 
 /** Where tokens are kept. Every method is one transaction; a resolved write is on disk. */

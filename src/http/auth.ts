@@ -6,6 +6,7 @@ import {
   hashToken,
   isActive,
   isTokenShaped,
+  minuteOf,
   type Token,
   type TokenStore,
   usedAt,
@@ -36,24 +37,37 @@ function environmentToken(api_token: string, now: Date): Token {
   };
 }
 
+/** How many tokens' hashes are kept at hand. */
+const MAX_HASHES = 1000;
+
 /** @returns the token of these credentials; `null` when it is none that is valid now */
 function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
-  /** The minute that each token's use was last noted in: once is enough. */
-  const touched = new Map<string, string>();
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
-  return async (credentials: string): Promise<Token | null> => {
-    if (!isTokenShaped(credentials)) return null;
-    const hash = hashToken(credentials);
-    if (hash === environment_token?.hash) return environment_token;
-    const token = await tokens.find(hash);
-    const time = now();
-    if (token === null || !isActive(token, time)) return null;
+  /** The hash of each token that was valid when last seen: it need not be computed each time. */
+  const hashes = new Map<string, string>();
+  /** The minute that each token's use was last noted in, by hash: once is enough. */
+  const touched = new Map<string, number>();
+
+  function note({ hash, last_used_at }: Token, time: Date): void {
+    const minute = minuteOf(time);
+    if (touched.get(hash) === minute) return;
+    touched.set(hash, minute);
     const used_at = usedAt(time);
-    if (token.last_used_at !== used_at && touched.get(hash) !== used_at) {
-      touched.set(hash, used_at);
-      // Not waited for: a read must not wait for the disk, nor fail with it.
-      tokens.touch(hash, used_at).catch(() => touched.delete(hash));
+    // Not waited for: a read must not wait for the disk, nor fail with it.
+    if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
+  }
+
+  return async (credentials: string): Promise<Token | null> => {
+    let hash = hashes.get(credentials);
+    if (hash === undefined) {
+      if (!isTokenShaped(credentials)) return null;
+      hash = hashToken(credentials);
     }
+    const time = now();
+    const token = hash === environment_token?.hash ? environment_token : await tokens.find(hash);
+    if (token === null || !isActive(token, time)) return null;
+    if (hashes.size < MAX_HASHES) hashes.set(credentials, hash);
+    if (token !== environment_token) note(token, time);
     return token;
   };
 }

@@ -11,6 +11,9 @@ const BUSY_PATIENCE_MS = 5_000;
 /** How soon a batch tries again; short, since the event loop serves reads meanwhile. */
 const BUSY_RETRY_MS = 5;
 
+/** How many writes share a transaction at most: a bound on how long reads wait for it. */
+const MAX_BATCH = 256;
+
 /** Another process is writing: it will be done soon. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 /** What is in the way is not the request: it may be sent again. */
@@ -57,7 +60,7 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
   const release = db.prepare("release one");
   const undo = db.prepare("rollback to one");
 
-  let queue: Write[] = [];
+  const queue: Write[] = [];
   let scheduled = false;
   let busy_since_ms: number | null = null;
   const waiters: (() => void)[] = [];
@@ -70,21 +73,16 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
   }
 
   function settle(answers: readonly (() => void)[]): void {
-    queue = [];
     busy_since_ms = null;
     for (const answer of answers) answer();
-    for (const wake of waiters.splice(0)) wake();
+    if (queue.length > 0) schedule();
+    else for (const wake of waiters.splice(0)) wake();
   }
 
   /** Whatever each of them has come to: none of it is on disk. */
-  function refuseAll(cause: unknown): void {
-    settle(
-      queue.map(
-        ({ reject }) =>
-          () =>
-            reject(unavailable(cause)),
-      ),
-    );
+  function refuse(writes: readonly Write[], cause: unknown): void {
+    const refusal = unavailable(cause);
+    settle(writes.map((write) => () => write.reject(refusal)));
   }
 
   /** @returns how to answer the write once the transaction is on disk */
@@ -112,7 +110,7 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
       busy_since_ms ??= performance.now();
       const patient = performance.now() - busy_since_ms < BUSY_PATIENCE_MS;
       if (hasCode(error, BUSY) && patient) schedule();
-      else refuseAll(error);
+      else refuse(queue.splice(0), error);
       return false;
     }
   }
@@ -121,15 +119,16 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
     scheduled = false;
     reader.end();
     if (!tryBegin()) return;
+    const batch = queue.splice(0, MAX_BATCH);
     try {
-      const answers = queue.map(perform);
+      const answers = batch.map(perform);
       commit.run();
       settle(answers);
     } catch (error) {
       try {
         if (db.inTransaction) rollback.run();
       } finally {
-        refuseAll(error);
+        refuse(batch, error);
       }
     }
   }

@@ -46,7 +46,7 @@ export function createTokenStore(
       return reader.read(() => all.all());
     },
     async find(hash) {
-      return reader.read(() => withHash.get({ hash }));
+      return reader.readOnce(hash, () => withHash.get({ hash }));
     },
     create(fields) {
       return writer.write(() => {

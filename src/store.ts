@@ -9,6 +9,11 @@ export interface Store {
   readonly tokens: TokenStore;
   /** @throws when the database does not answer */
   ping(): Promise<void>;
+  /**
+   * Walks all there is, from one snapshot.
+   * @returns what is wrong, a sentence each; empty for a sound database
+   */
+  check(): Promise<readonly string[]>;
   /** Forgets idempotency keys that are past their lifetime. */
   sweep(): Promise<void>;
   /** Waits for writes under way, then closes. The store is of no use afterwards. */

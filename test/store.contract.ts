@@ -2,6 +2,7 @@
 // those of one port; a database's own test calls `storeContract` with a way to open it.
 import { describe } from "bun:test";
 import { keysContract } from "./contract/keys.ts";
+import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
 import { ordersContract } from "./contract/orders.ts";
 import { tokensContract } from "./contract/tokens.ts";
@@ -12,6 +13,7 @@ export function storeContract(name: string, open: Open): void {
   describe(name, () => {
     usersContract(open);
     ordersContract(open);
+    listsContract(open);
     keysContract(open);
     tokensContract(open);
   });

@@ -2,6 +2,7 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { token_scopes } from "../token.ts";
+import { checkStore } from "./check.ts";
 import { checkHealth } from "./health.ts";
 import type { Io } from "./io.ts";
 import { serve } from "./serve.ts";
@@ -77,6 +78,13 @@ function createProgram(io: Io): Command {
   addSettings(asking, ["host", "port", "tls_cert", "tls_key"]).action(() =>
     checkHealth(flagsOf(asking), io),
   );
+
+  const checking = program
+    .command("check")
+    .description(
+      "walk a database and say what is wrong with it: exit code 0 when nothing is, else 1",
+    );
+  addSettings(checking, ["database_url"]).action(() => checkStore(flagsOf(checking), io));
 
   program
     .command("version")

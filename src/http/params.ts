@@ -28,8 +28,8 @@ export function input<Value>(read: (value: unknown) => Value): Input<Value> {
 
 /** The part of a URL after its authority, up to the query. A strange Host can make it all path. */
 export function pathOf(url: string): string {
-  const authority = url.indexOf("://");
-  const start = authority === -1 ? 0 : url.indexOf("/", authority + 3);
+  const authority = /^https?:\/\//.exec(url)?.[0].length;
+  const start = authority === undefined ? 0 : url.indexOf("/", authority);
   const end = url.indexOf("?", start);
   return url.slice(start, end === -1 ? undefined : end);
 }

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, realpathSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fail } from "../error.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import { checkDatabase } from "./check.ts";
 import { createWriter } from "./commit.ts";
 import { createKeys } from "./keys.ts";
 import { takeServerLock } from "./lock.ts";
@@ -73,6 +74,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       } catch (cause) {
         throw Object.assign(new AppError("unavailable", "the database does not answer"), { cause });
       }
+    },
+    async check() {
+      return reader.read(() => checkDatabase(db));
     },
     async sweep() {
       await writer.write(() => keys.sweep());

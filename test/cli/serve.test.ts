@@ -84,8 +84,10 @@ test("`serve` ends with 0, its port closed and its database free, when a signal 
   using world = makeWorld();
   const serving = await world.serve();
   expect(await world.isFree()).toBe(false);
+  // All is closed by the time it says so.
+  const free = serving.printed(/"event":"stopped"/).then(() => world.isFree());
   const { code, stdout, stderr } = await serving.stop({ by: "signal", signal: "SIGINT" });
-  expect([code, stderr]).toEqual([0, ""]);
+  expect([code, stderr, await free]).toEqual([0, "", true]);
   const events = stdout
     .split("\n")
     .filter((line) => line.startsWith("{"))

@@ -46,8 +46,8 @@ const rows: Record<string, Record<string, string>> = {
     updated_at: "'t'",
   },
   orders: {
-    user_position: "1000",
     user_id: "1",
+    user_position: "2",
     currency: "'EUR'",
     items: "'[]'",
     total: "9007199254740991",
@@ -73,7 +73,18 @@ const rows: Record<string, Record<string, string>> = {
     record: "'{}'",
     created_at: "'t'",
   },
+  buckets: { list: "'a'", level: "0", bucket: "0", ids: "0" },
 };
+
+/** Runs `work` in a transaction that is undone. */
+function attempt(work: () => void): void {
+  db.run("begin");
+  try {
+    work();
+  } finally {
+    if (db.inTransaction) db.run("rollback");
+  }
+}
 
 function insert(table: string, row: Record<string, string>): void {
   const columns = Object.keys(row).join(", ");
@@ -82,9 +93,7 @@ function insert(table: string, row: Record<string, string>): void {
 
 for (const [table, row] of Object.entries(rows)) {
   test(`\`${table}\` takes a row when it is well formed`, () => {
-    db.run("begin");
-    insert(table, row);
-    db.run("rollback");
+    attempt(() => insert(table, row));
   });
 }
 
@@ -97,6 +106,7 @@ const refused: [string, string, string[]][] = [
   ["users", "created_at", ["null"]],
   ["users", "updated_at", ["null"]],
   ["orders", "user_id", ["null", "2", "'a'", "1.5"]],
+  ["orders", "user_position", ["null", "1", "'a'"]],
   ["orders", "currency", ["null", "'EU'", "'EURO'"]],
   ["orders", "items", ["null", "'{}'", "'['", "'null'"]],
   ["orders", "total", ["null", "-1", "9007199254740992", "0.5", "'a'"]],
@@ -110,6 +120,9 @@ const refused: [string, string, string[]][] = [
   ["idempotency_keys", "key", ["null", "''", `'${"a".repeat(256)}'`]],
   ["idempotency_keys", "fingerprint", ["null"]],
   ["idempotency_keys", "record", ["null", "'[]'", "'{'"]],
+  ["buckets", "level", ["null", "-1", "4", "'a'"]],
+  ["buckets", "bucket", ["null", "-1"]],
+  ["buckets", "ids", ["null", "-1"]],
 ];
 
 for (const [table, column, values] of refused) {
@@ -126,12 +139,15 @@ test("`users` keeps a row when it has orders, whoever deletes it", () => {
   expect(() => db.run("update users set id = 5 where id = 1")).toThrow(/FOREIGN KEY/);
 });
 
+test("`orders` keeps a row when someone deletes it", () => {
+  expect(() => attempt(() => db.run("delete from orders"))).toThrow(/orders are never deleted/);
+});
+
 test("`tokens` takes a name again when it was revoked", () => {
-  db.run("begin");
-  db.run("update tokens set revoked_at = 't' where name = 'taken'");
-  insert("tokens", { ...rows["tokens"], name: "'taken'" });
-  expect(() =>
-    insert("tokens", { ...rows["tokens"], name: "'taken'", hash: `'${"2".repeat(64)}'` }),
-  ).toThrow(/UNIQUE/);
-  db.run("rollback");
+  attempt(() => {
+    db.run("update tokens set revoked_at = 't' where name = 'taken'");
+    insert("tokens", { ...rows["tokens"], name: "'taken'" });
+    const third = { ...rows["tokens"], name: "'taken'", hash: `'${"2".repeat(64)}'` };
+    expect(() => insert("tokens", third)).toThrow(/UNIQUE/);
+  });
 });

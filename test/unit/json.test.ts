@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { parseJson } from "../../src/http/json.ts";
+import { makeRandom } from "../random.ts";
 import { refusalOf } from "../refusal.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
@@ -35,17 +36,6 @@ for (const text of values) {
   test(`\`parseJson\` agrees with JSON.parse when the text is ${text.trim()}`, () => {
     expect(parseJson(text)).toEqual(JSON.parse(text));
   });
-}
-
-/** Small, seeded and therefore the same in every run. @see https://en.wikipedia.org/wiki/Xorshift */
-function makeRandom(seed: number) {
-  let state = seed;
-  return (below: number): number => {
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    return (state >>> 0) % below;
-  };
 }
 
 function randomValue(random: (below: number) => number, depth: number): unknown {

@@ -1,0 +1,151 @@
+// Lists against a model of them: an array that is filtered and sliced, while rows come and go.
+import { expect, test } from "bun:test";
+import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
+import type { Store } from "../../src/store.ts";
+import { makeRandom } from "../random.ts";
+import { type Open, openWithClock, orderFields, userFields } from "./open.ts";
+
+const all = { limit: 1000, offset: 0 };
+
+interface Row {
+  readonly id: number;
+  readonly user_id: number;
+  status: OrderStatus;
+}
+
+async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
+  const page = await store.users.list({ limit, offset });
+  const found = { ids: page.rows.map(({ id }) => id), total: page.total };
+  expect({ limit, offset, ...found }).toEqual({
+    limit,
+    offset,
+    ids: ids.slice(offset, offset + limit),
+    total: ids.length,
+  });
+}
+
+export function listsContract(open: Open): void {
+  test("`users.list` agrees with a model when users come and go", async () => {
+    await using it = await openWithClock(open);
+    const random = makeRandom(1);
+    const { users } = it.store;
+    const ids: number[] = [];
+    for (let round = 0; round < 60; round += 1) {
+      const created = Array.from({ length: random(12) }, () => users.create(userFields(), null));
+      const gone = [
+        ...new Set(Array.from({ length: random(9) }, () => ids[random(ids.length + 1)])),
+      ];
+      const removed = gone.map((id) => users.remove(id ?? 0, null));
+      for (const { record } of await Promise.all(created)) ids.push(record.id);
+      for (const user of await Promise.all(removed)) {
+        if (user !== null) ids.splice(ids.indexOf(user.id), 1);
+      }
+      await expectUsers(it.store, ids, 1000, 0);
+      await expectUsers(it.store, ids, 1 + random(10), random(ids.length + 3));
+    }
+    for (let offset = 0; offset <= ids.length; offset += 1) {
+      await expectUsers(it.store, ids, 3, offset);
+    }
+  });
+
+  test("`users.list` counts no user who was refused or undone", async () => {
+    await using it = await openWithClock(open);
+    const { users } = it.store;
+    const { record } = await users.create(userFields(), null);
+    const ids = [record.id];
+    for (let round = 0; round < 5; round += 1) {
+      const taken = userFields({ email: record.email });
+      const results = await Promise.allSettled([
+        users.create(taken, null),
+        users.create(userFields(), null),
+        users.create(taken, null),
+        users.remove(record.id, [99]),
+      ]);
+      for (const result of results) {
+        if (result.status === "fulfilled" && result.value && "replayed" in result.value) {
+          ids.push(result.value.record.id);
+        }
+      }
+      await expectUsers(it.store, ids, 1000, 0);
+      await expectUsers(it.store, ids, 1, ids.length - 1);
+    }
+    expect(ids).toHaveLength(6);
+  });
+
+  test("`users.list` is empty, with a total of 0, when all are gone", async () => {
+    await using it = await openWithClock(open);
+    for (let id = 1; id <= 70; id += 1) await it.store.users.create(userFields(), null);
+    const removed = Array.from({ length: 70 }, (_, at) => it.store.users.remove(at + 1, null));
+    await Promise.all(removed);
+    await expectUsers(it.store, [], 50, 0);
+    await it.store.users.create(userFields(), null);
+    await expectUsers(it.store, [71], 50, 0);
+  });
+
+  test("`orders.list` agrees with a model when orders come and change", async () => {
+    await using it = await openWithClock(open);
+    const random = makeRandom(2);
+    const { users, orders } = it.store;
+    const owners = [1, 2, 3];
+    for (const _ of owners) await users.create(userFields(), null);
+    const rows: Row[] = [];
+
+    async function expectOrders(user_id: number | undefined, status: OrderStatus | undefined) {
+      const matching = rows.filter(
+        (row) =>
+          (user_id === undefined || row.user_id === user_id) &&
+          (status === undefined || row.status === status),
+      );
+      const limit = 1 + random(20);
+      const offset = random(matching.length + 3);
+      const filters = { ...(user_id && { user_id }), ...(status && { status }) };
+      const page = await orders.list({ limit, offset, ...filters });
+      const ids = matching.slice(offset, offset + limit).map(({ id }) => id);
+      const found = { ids: page.rows.map(({ id }) => id), total: page.total };
+      expect({ limit, offset, ...filters, ...found }).toEqual({
+        limit,
+        offset,
+        ...filters,
+        ids,
+        total: matching.length,
+      });
+    }
+
+    for (let round = 0; round < 60; round += 1) {
+      const placed = Array.from({ length: random(8) }, () =>
+        orders.place(orderFields(owners[random(3)] ?? 1, { total: random(1000) }), null),
+      );
+      for (const { record } of await Promise.all(placed)) rows.push(record);
+      const changed = Array.from({ length: random(8) }, () => {
+        const row = rows[random(rows.length || 1)];
+        const status = order_statuses[random(5)] ?? "paid";
+        if (row !== undefined) row.status = status;
+        const edit = ({ metadata }: Order) => ({ status, metadata });
+        return orders.update(row?.id ?? 0, edit, null);
+      });
+      await Promise.all(changed);
+      for (const user_id of [undefined, ...owners, 4]) {
+        for (const status of [undefined, ...order_statuses]) await expectOrders(user_id, status);
+      }
+    }
+    expect((await orders.list(all)).rows.map(({ id }) => id)).toEqual(rows.map(({ id }) => id));
+  });
+
+  for (const first of ["read", "write"]) {
+    test(`\`list\` and a write in one turn do not meet when the ${first} comes first`, async () => {
+      await using it = await openWithClock(open);
+      const list = () => it.store.users.list(all);
+      for (let total = 1; total <= 20; total += 1) {
+        const before = first === "read" ? list() : null;
+        const write = it.store.users.create(userFields(), null);
+        const meanwhile = list();
+        const { record } = await write;
+        const after = await list();
+        expect(after.total).toBe(total);
+        expect((await before)?.total ?? total - 1).toBe(total - 1);
+        expect([total - 1, total]).toContain((await meanwhile).total);
+        expect(await it.store.users.get(record.id)).toEqual(record);
+      }
+    });
+  }
+}

@@ -1,0 +1,90 @@
+import { Database } from "bun:sqlite";
+import { afterAll, expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { makeFolder } from "../folder.ts";
+
+const folder = makeFolder();
+const path = folder.at("a.db");
+const options = { database_url: path, max_pending_writes: 10, create: true, now: () => new Date() };
+const store = await openSqlite({ ...options, exclusive: true });
+const db = new Database(path, { strict: true });
+afterAll(async () => {
+  await store.close();
+  db.close();
+  folder[Symbol.dispose]();
+});
+
+/** More than a bucket of the middle level, and some of them gone. */
+db.run(`
+  insert into users (email, email_key, metadata, version, created_at, updated_at)
+  with recursive n (id) as (select 1 union all select id + 1 from n where id < 9000)
+  select id || '@b.cd', id || '@b.cd', '{}', 1, 't', 't' from n
+`);
+db.run(`
+  insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
+    created_at, updated_at)
+  select 1 + id % 2, (id + 1) / 2, 'EUR', '[]', 0, 'pending', '{}', 1, 't', 't' from users
+`);
+db.run("delete from users where id between 100 and 300 or id > 8990");
+db.run("update orders set status = 'paid' where id between 50 and 5000");
+
+/** What `check` finds after this change, which is taken back. */
+async function findingsAfter(sql: string): Promise<readonly string[]> {
+  const copy = folder.at(`${crypto.randomUUID()}.db`);
+  db.run("vacuum into $copy", [copy]);
+  {
+    using other = new Database(copy);
+    other.run(sql);
+  }
+  const opened = await openSqlite({ ...options, database_url: copy, exclusive: true });
+  const findings = await opened.check();
+  await opened.close();
+  return findings;
+}
+
+test("`check` finds nothing when all is as it was made", async () => {
+  await nextTurn();
+  expect(await store.check()).toEqual([]);
+});
+
+test("`check` finds nothing when the database is new", async () => {
+  const fresh = await openSqlite({ ...options, database_url: folder.at("b.db"), exclusive: true });
+  expect(await fresh.check()).toEqual([]);
+  await fresh.close();
+});
+
+test.each([
+  [
+    "a count is too high",
+    "update buckets set ids = ids + 1 where list = 'paid' and level = 1 and bucket = 1",
+    ["the total of paid is wrong in bucket 1 of level 1"],
+  ],
+  [
+    "a count is missing",
+    "delete from buckets where list = 'users' and level = 0 and bucket = 2",
+    ["the total of users is wrong in bucket 2 of level 0"],
+  ],
+  [
+    "a total is wrong",
+    "update buckets set ids = 0 where list = 'users' and level = 3",
+    ["the total of users is wrong in bucket 0 of level 3"],
+  ],
+  [
+    "a count is of a list that has none",
+    "insert into buckets values ('orders', 0, 7, 1)",
+    ["the total of orders is wrong in bucket 7 of level 0"],
+  ],
+  [
+    "an order is out of place",
+    "update orders set user_position = 100000 where id = 8",
+    ["the orders of user 2 are not numbered 1, 2, 3 …"],
+  ],
+  [
+    "an order is of nobody",
+    "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
+    ["row 9000 of orders names a row that is not there"],
+  ],
+])("`check` says so when %s", async (_what, sql, findings) => {
+  expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
+});

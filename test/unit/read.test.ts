@@ -1,0 +1,82 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { createReader } from "../../src/sqlite/read.ts";
+import { makeFolder } from "../folder.ts";
+
+/** A reader on a database of its own, and another connection that adds rows to it. */
+function makeReader() {
+  const folder = makeFolder();
+  const path = folder.at("a.db");
+  const db = new Database(path, { create: true, strict: true });
+  db.run("pragma journal_mode = wal");
+  db.run("create table t (n integer)");
+  const other = new Database(path);
+  const reader = createReader(db);
+  const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
+  return {
+    db,
+    reader,
+    add: () => other.run("insert into t values (1)"),
+    count: () => reader.read(() => count.get()?.rows),
+    [Symbol.dispose]() {
+      other.close();
+      db.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+test("`read` sees one snapshot when it is called several times in a turn", async () => {
+  using it = makeReader();
+  it.add();
+  expect(it.count()).toBe(1);
+  it.add();
+  expect(it.count()).toBe(1);
+  await Promise.resolve();
+  expect(it.count()).toBe(1);
+});
+
+test("`read` sees all that is committed when a new turn begins", async () => {
+  using it = makeReader();
+  for (let rows = 1; rows <= 5; rows += 1) {
+    it.add();
+    expect(it.count()).toBe(rows);
+    await nextTurn();
+  }
+});
+
+test("`read` keeps no snapshot when its turn is over", async () => {
+  using it = makeReader();
+  it.count();
+  expect(it.db.inTransaction).toBe(true);
+  await nextTurn();
+  expect(it.db.inTransaction).toBe(false);
+});
+
+test("`end` lets the snapshot go when there is one", async () => {
+  using it = makeReader();
+  it.reader.end();
+  expect(it.count()).toBe(0);
+  it.add();
+  it.reader.end();
+  it.reader.end();
+  expect(it.db.inTransaction).toBe(false);
+  expect(it.count()).toBe(1);
+  await nextTurn();
+  expect(it.db.inTransaction).toBe(false);
+});
+
+test("`read` passes on what was thrown, and goes on, when its work fails", async () => {
+  using it = makeReader();
+  const thrown = new Error("a fault");
+  const fail = () =>
+    it.reader.read(() => {
+      throw thrown;
+    });
+  expect(fail).toThrow(thrown);
+  expect(it.count()).toBe(0);
+  await nextTurn();
+  it.add();
+  expect(it.count()).toBe(1);
+});

@@ -12,7 +12,8 @@ help: ## list the commands
 run: node_modules/.installed ## serve, and reload when a file changes
 	@exec $(bun) --watch src/main.ts serve
 
-# Cheapest first. The tests of test/http run twice: in process, and against the binary.
+# Cheapest first. The tests of test/http run twice: in process, and against the binary. Those of
+# test/binary need it, and skip themselves the first time.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, the binary and its tests
 	@rm -rf dist/test
 	$(bun) run --bun types
@@ -23,7 +24,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 	$(bun) scripts/coverage.ts
 	scripts/build.sh
 	@: >dist/test/binary.xml
-	TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/http --reporter=junit --reporter-outfile=dist/test/binary.xml
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
 	@$(bun) scripts/tally.ts
 
 build: node_modules/.installed ## make dist/user-api

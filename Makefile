@@ -1,12 +1,12 @@
 # `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
 
-.PHONY: help run test build format clean
+.PHONY: help run test build bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
 
 help: ## list the commands
-	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
 
 # `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
 run: node_modules/.installed ## serve, and reload when a file changes
@@ -30,6 +30,12 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 build: node_modules/.installed ## make dist/user-api
 	scripts/build.sh
 
+bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (half an hour)
+	$(bun) bench/run.ts
+
+bench-quick: build bench/node_modules/.installed ## the same in two minutes, too short to rely on
+	$(bun) bench/run.ts --quick
+
 format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
@@ -39,6 +45,11 @@ clean: ## remove all that the other commands have made, but the data
 # Touched last, so that an install cut short is repeated.
 node_modules/.installed: package.json bun.lock
 	$(bun) install --frozen-lockfile
+	@touch $@
+
+# The peers and what they need never enter our own dependencies.
+bench/node_modules/.installed: bench/package.json bench/package-lock.json
+	cd bench && npm ci --no-audit --no-fund
 	@touch $@
 
 # `bun install --frozen-lockfile` passes without a lockfile.

@@ -40,8 +40,8 @@ type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
 export interface Writer {
   /**
-   * Runs `work` in a savepoint of the transaction that it shares with others: where it throws, it
-   * alone is undone.
+   * Runs `work` in a transaction that it shares with others: where it throws, it alone is undone.
+   * It may run twice, the first time in vain, and so must change nothing but the database.
    * @returns what `work` returned, once it is on disk
    * @throws whatever `work` throws
    * @throws {AppError} unavailable when the queue is full or the disk refuses
@@ -85,6 +85,26 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
     settle(writes.map((write) => () => write.reject(refusal)));
   }
 
+  /**
+   * Runs a batch without savepoints, which cost as much as a write does, since most never fail.
+   * @returns how to answer each; `null` when one has failed, and all of them are undone
+   */
+  function performAll(batch: readonly Write[]): (() => void)[] | null {
+    try {
+      const results = batch.map(({ work }) => work());
+      return batch.map(
+        ({ resolve }, at) =>
+          () =>
+            resolve(results[at]),
+      );
+    } catch {
+      // The second attempt tells which of them it was, and why.
+      if (db.inTransaction) rollback.run();
+      begin.run();
+      return null;
+    }
+  }
+
   /** @returns how to answer the write once the transaction is on disk */
   function perform({ work, resolve, reject }: Write): () => void {
     savepoint.run();
@@ -121,7 +141,7 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
     if (!tryBegin()) return;
     const batch = queue.splice(0, MAX_BATCH);
     try {
-      const answers = batch.map(perform);
+      const answers = performAll(batch) ?? batch.map(perform);
       commit.run();
       settle(answers);
     } catch (error) {

@@ -1,0 +1,35 @@
+/** GET one user, against everyone. */
+import { type Running, type Variant, withServers } from "./contenders.ts";
+import { type Candidate, type Group, interleave, type Plan } from "./rounds.ts";
+import { createTokens, type Seed } from "./seed.ts";
+
+export const reads_title = "GET /users/:id, 64 connections";
+
+export const ours = "user-api";
+export const many_tokens = "user-api, 64 tokens";
+
+const read_variants: Record<string, Variant> = {
+  [ours]: { contender: "user-api" },
+  "user-api, no log lines": { contender: "user-api", log: false },
+  "raw Bun.serve": { contender: "raw" },
+  "Hono on Bun": { contender: "Hono" },
+  Fastify: { contender: "Fastify" },
+  Express: { contender: "Express" },
+  "Fastify, newer Node": { contender: "Fastify, newer Node" },
+  "Express, newer Node": { contender: "Express, newer Node" },
+};
+
+/** As many as there are connections: this service looks each up once a turn of its event loop. */
+const TOKENS = 64;
+
+export function measureReads(seed: Seed, plan: Plan): Promise<Group> {
+  const tokens = createTokens(seed, TOKENS);
+  return withServers(seed, read_variants, (servers) => {
+    const load = { mode: "user", connections: 64 } as const;
+    const candidates: Candidate[] = [...servers].map(([name, server]) => ({ name, server, load }));
+    const server = servers.get(ours) as Running;
+    const shared = { ...server, token: tokens.join(",") };
+    candidates.push({ name: many_tokens, server: shared, load });
+    return interleave(reads_title, candidates, plan);
+  });
+}

@@ -1,0 +1,84 @@
+/** Express on Node with better-sqlite3 and zod. */
+import { hash, randomUUID } from "node:crypto";
+import express from "express";
+import { createOutput, createRequestLog } from "./output.js";
+import { OrderInput, UserId, UserInput } from "./schemas.js";
+import { configure, createStore } from "./store.js";
+
+// One version is made for the machine's own Node, the other for the current one.
+const { default: Database } = await import(process.env.SQLITE);
+const db = new Database(process.env.DATABASE, { fileMustExist: true });
+configure(db, process.env.DURABILITY);
+const store = createStore(db, (text) => hash("sha256", text, "hex"));
+const logRequest = createRequestLog(createOutput(process.env.LOG === "on"));
+
+function refuse(res, status, error) {
+  res.status(status).json({ data: null, error });
+}
+
+function sendRecord(req, res, row, status = 200) {
+  const etag = `"${row.version}"`;
+  res.set("ETag", etag);
+  res.set("Cache-Control", "private, no-cache");
+  if (req.headers["if-none-match"] === etag) return res.status(304).end();
+  return res.status(status).json({ data: row, error: null });
+}
+
+/** The checked value; `undefined` when the request was refused. */
+function check(schema, value, res) {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  refuse(res, 400, `Validation failed: ${result.error.message}`);
+}
+
+const app = express();
+app.disable("x-powered-by");
+app.disable("etag");
+
+app.use((req, res, next) => {
+  const started_ms = performance.now();
+  const request_id = req.headers["x-request-id"] ?? randomUUID();
+  res.set("X-Request-Id", request_id);
+  res.on("finish", () => {
+    const { method, route, token } = req;
+    logRequest(method, route?.path, res.statusCode, started_ms, request_id, token?.name);
+  });
+  next();
+});
+app.use((req, res, next) => {
+  const [, credentials] = /^Bearer +(\S+) *$/i.exec(req.headers.authorization ?? "") ?? [];
+  req.token = credentials === undefined ? null : store.authenticate(credentials);
+  if (req.token === null) refuse(res, 401, "unauthorised");
+  else next();
+});
+app.use(express.json({ limit: 65_536 }));
+
+app.get("/api/v1/users/:id", (req, res) => {
+  const params = check(UserId, req.params, res);
+  if (params === undefined) return;
+  const user = store.getUser(params.id);
+  if (user === null) refuse(res, 404, "user not found");
+  else sendRecord(req, res, user);
+});
+
+app.post("/api/v1/users", (req, res) => {
+  const input = check(UserInput, req.body, res);
+  if (input === undefined) return;
+  const user = store.createUser(input);
+  if (user === null) return refuse(res, 409, "email is already taken");
+  res.set("Location", `/api/v1/users/${user.id}`);
+  sendRecord(req, res, user, 201);
+});
+
+app.post("/api/v1/orders", (req, res) => {
+  const input = check(OrderInput, req.body, res);
+  if (input === undefined) return;
+  const key = req.headers["idempotency-key"];
+  const { record, replayed } = store.placeOrder(input, req.token.hash, key);
+  if (record === null) return refuse(res, 422, "order refused");
+  if (replayed) res.set("Idempotent-Replayed", "true");
+  res.set("Location", `/api/v1/orders/${record.id}`);
+  sendRecord(req, res, record, 201);
+});
+
+app.listen(Number(process.env.PORT), "127.0.0.1");

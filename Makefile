@@ -40,7 +40,7 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
 clean: ## remove all that the other commands have made, but the data
-	rm -rf dist node_modules .bun
+	rm -rf dist node_modules .bun bench/node_modules bench/data
 
 # Touched last, so that an install cut short is repeated.
 node_modules/.installed: package.json bun.lock

@@ -3,8 +3,7 @@ import { fail, reason } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { listen } from "../http/listen.ts";
 import { createLog } from "../log.ts";
-import type { TokenStore } from "../token.ts";
-import { hashToken, newToken } from "../token.ts";
+import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Io } from "./io.ts";
 
 /** How often expired idempotency keys are forgotten. */

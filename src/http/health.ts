@@ -3,7 +3,7 @@ import type { Store } from "../store.ts";
 import { envelope } from "./envelope.ts";
 import { noQuery } from "./params.ts";
 
-/** Whether the service can do its work. Public, so it tells nothing else. */
+/** Whether the service can read its database. Public, so it tells nothing else. */
 export function health(store: Store) {
   return new Elysia().get(
     "/api/v1/health",

@@ -6,10 +6,11 @@
 import type { Database } from "bun:sqlite";
 
 /** Each level's buckets hold 64 of the level below; a bucket of level 0 holds 64 ids. */
-const FANOUT_BITS = 6;
+export const FANOUT_BITS = 6;
 const FANOUT = 1 << FANOUT_BITS;
-const TOP = 2;
-const TOTAL = 3;
+export const TOP = 2;
+/** The level whose one bucket holds all ids. */
+export const TOTAL = 3;
 
 interface Bucket {
   readonly bucket: number;

@@ -1,15 +1,16 @@
 /** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
 import type { Database } from "bun:sqlite";
 import { order_statuses } from "../order.ts";
+import { FANOUT_BITS, TOP, TOTAL } from "./buckets.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
-/** Level of a bucket and the bits of an id that it leaves out; the last level is one bucket. */
+/** Leaves no bit of any id. */
+const ALL_BITS = 62;
+/** Level of a bucket, and how many bits of an id it leaves out. */
 const levels = [
-  { level: 0, shift: 6 },
-  { level: 1, shift: 12 },
-  { level: 2, shift: 18 },
-  { level: 3, shift: 62 },
+  ...Array.from({ length: TOP + 1 }, (_, level) => ({ level, shift: FANOUT_BITS * (level + 1) })),
+  { level: TOTAL, shift: ALL_BITS },
 ];
 
 interface Bucket {

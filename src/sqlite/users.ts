@@ -51,7 +51,7 @@ export function createUserStore(
     on conflict (email_key) do nothing
     returning ${columns}
   `);
-  // Compared by hand: an update has no "on conflict do nothing".
+  // Asked for, since "update or ignore" would also hide a broken CHECK.
   const takenByAnother = db.prepare<{ id: number }, { email_key: string; id: number }>(`
     select id
     from users

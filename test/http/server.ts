@@ -1,12 +1,11 @@
 /** One server for a test, in this process or, with TEST_BINARY, as the compiled program. */
-import { mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
 import type { Stop } from "../../src/cli/io.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
+import { makeFolder } from "../folder.ts";
 
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
@@ -161,8 +160,8 @@ function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number)
 
 /** @param settings environment variables by name */
 export async function startServer(settings: Settings = {}): Promise<TestServer> {
-  const folder = mkdtempSync(join(tmpdir(), "user-api-"));
-  const database = join(folder, "test.db");
+  const folder = makeFolder();
+  const database = folder.at("test.db");
   const tokens = await makeTokens(database);
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let { running, url } = await start(environment);
@@ -202,7 +201,7 @@ export async function startServer(settings: Settings = {}): Promise<TestServer> 
     raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
     async [Symbol.asyncDispose]() {
       await server.stop();
-      rmSync(folder, { recursive: true, force: true });
+      folder[Symbol.dispose]();
     },
   };
   return server;

@@ -30,7 +30,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 build: node_modules/.installed ## make dist/user-api
 	scripts/build.sh
 
-bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (half an hour)
+bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (twenty minutes)
 	$(bun) bench/run.ts
 
 bench-quick: build bench/node_modules/.installed ## the same in two minutes, too short to rely on

@@ -1,13 +1,14 @@
 /** What was to be reached, and what was. */
 import { cold, type Footprint, type Growth } from "./footprint.ts";
 import { depthName, depths_title, sizeName, sizes_title } from "./lists.ts";
-import { many_tokens, ours, reads_title } from "./reads.ts";
+import { framework, many_tokens, ours, reads_title } from "./reads.ts";
 import { compare, type Group, median } from "./rounds.ts";
 import { type Beside, titleOf } from "./writes.ts";
 
 export interface Results {
   readonly quick: boolean;
   readonly date: string;
+  readonly starts: number;
   readonly rounds: number;
   readonly duration_s: number;
   readonly machine: Readonly<Record<string, string>>;
@@ -73,6 +74,7 @@ function readVerdicts(results: Results): Verdict[] {
   const against: readonly [string, string, number | null][] = [
     [ours, "raw Bun.serve", 0.7],
     [`${ours}, no log lines`, "raw Bun.serve", 0.8],
+    [framework, "raw Bun.serve", null],
     [many_tokens, "raw Bun.serve", null],
     [ours, "Hono on Bun", 1.1],
     [ours, "Fastify", 3],
@@ -132,6 +134,13 @@ function footprintVerdicts({ beside, footprints, growth }: Results): Verdict[] {
   const requests = full.requests.toLocaleString("en");
   return [
     limitVerdict("GET p99 while 64 write / p99 of one sync", median(ratios), 3, ""),
+    {
+      figure: "The same of raw Bun.serve while 64 read, so without any write",
+      goal: "",
+      measured: median(beside.map((round) => round.floor_p99_ms / round.fsync_p99_ms)).toFixed(2),
+      by_cpu: "",
+      reached: null,
+    },
     limitVerdict("Cold start in an empty folder to the first 200", start.start_ms, 100, " ms"),
     limitVerdict("Idle memory", start.idle_mb, 80, " MB"),
     limitVerdict(`Memory after ${requests} requests`, full.memory_mb, 150, " MB"),

@@ -6,12 +6,14 @@ import { createTokens, type Seed } from "./seed.ts";
 export const reads_title = "GET /users/:id, 64 connections";
 
 export const ours = "user-api";
+export const framework = "Elysia and its bearer plugin alone";
 export const many_tokens = "user-api, 64 tokens";
 
 const read_variants: Record<string, Variant> = {
   [ours]: { contender: "user-api" },
   "user-api, no log lines": { contender: "user-api", log: false },
   "raw Bun.serve": { contender: "raw" },
+  [framework]: { contender: "Elysia" },
   "Hono on Bun": { contender: "Hono" },
   Fastify: { contender: "Fastify" },
   Express: { contender: "Express" },

@@ -4,6 +4,9 @@ import { apply, type Load, type Sample } from "./load.ts";
 import { busyTime_us, LOAD_CORE, SERVER_CORE } from "./process.ts";
 
 export interface Plan {
+  /** How often all servers are started anew: two starts of one program differ by up to a tenth. */
+  readonly starts: number;
+  /** Of each start. */
   readonly rounds: number;
   readonly duration_s: number;
   readonly warmup_s: number;
@@ -77,6 +80,25 @@ export async function interleave(
     }
   }
   return { title, rows };
+}
+
+/** Measures as often as the plan says, each time with servers started anew, and brings it together. */
+export async function restarted(
+  { starts }: Plan,
+  measure: () => Promise<readonly Group[]>,
+): Promise<readonly Group[]> {
+  let groups = await measure();
+  for (let start = 1; start < starts; start += 1) {
+    const more = await measure();
+    groups = groups.map(({ title, rows }, group) => ({
+      title,
+      rows: rows.map(({ name, samples }, row) => ({
+        name,
+        samples: [...samples, ...(more[group]?.rows[row]?.samples ?? [])],
+      })),
+    }));
+  }
+  return groups;
 }
 
 function describe({ requests_per_s, p99_ms, cpu_us, disturbance, fault }: Sample): string {

@@ -12,6 +12,7 @@ import { plot } from "./plot.ts";
 import { LOAD_CORE } from "./process.ts";
 import { measureReads } from "./reads.ts";
 import { report } from "./report.ts";
+import { restarted } from "./rounds.ts";
 import { data_folder, type Seed, seed } from "./seed.ts";
 import { measureBeside, measureWrites } from "./writes.ts";
 
@@ -20,24 +21,24 @@ const again = Bun.argv.includes("--report");
 
 const settings = quick
   ? {
-      plan: { rounds: 2, duration_s: 1, warmup_s: 1, repeats: 0, patience_s: 0 },
+      plan: { starts: 1, rounds: 2, duration_s: 1, warmup_s: 1, repeats: 0, patience_s: 0 },
       connections: [64],
       seeds: [
         [10_000, 10_000],
         [100_000, 200_000],
       ],
-      starts: 1,
+      footprints: 1,
       requests: 200_000,
     }
   : {
-      plan: { rounds: 5, duration_s: 4, warmup_s: 5, repeats: 3, patience_s: 30 },
+      plan: { starts: 3, rounds: 1, duration_s: 4, warmup_s: 3, repeats: 2, patience_s: 20 },
       connections: [1, 8, 64, 256],
       seeds: [
         [10_000, 10_000],
         [1_000_000, 2_000_000],
         [10_000_000, 0],
       ],
-      starts: 5,
+      footprints: 5,
       requests: 1_000_000,
     };
 
@@ -60,17 +61,20 @@ async function measure(): Promise<Results> {
   const seeds = settings.seeds.map(([users = 0, orders = 0]) => seed(users, orders));
   const [small, medium] = seeds as [Seed, Seed];
   const { plan } = settings;
-  const footprints = await measureFootprints(small, settings.starts);
-  const groups = [await measureReads(small, plan)];
-  groups.push(await measureDepths(medium, plan));
-  groups.push(await measureSizes(seeds, plan));
-  groups.push(...(await measureWrites(small, settings.connections, plan)));
+  const footprints = await measureFootprints(small, settings.footprints);
+  const groups = [
+    ...(await restarted(plan, async () => [await measureReads(small, plan)])),
+    ...(await restarted(plan, async () => [await measureDepths(medium, plan)])),
+    ...(await restarted(plan, async () => [await measureSizes(seeds, plan)])),
+    ...(await restarted(plan, () => measureWrites(small, settings.connections, plan))),
+  ];
   const beside = await measureBeside(small, plan);
   const growth = await measureGrowth(small, settings.requests);
   tidy();
   return {
     quick,
     date: new Date().toISOString().slice(0, 10),
+    starts: plan.starts,
     rounds: plan.rounds,
     duration_s: plan.duration_s,
     machine: describeMachine(),

@@ -71,6 +71,8 @@ export function measureWrites(
 
 export interface Beside {
   readonly read_p99_ms: number;
+  /** Of raw Bun.serve, while 64 others read: what one thread can do where nothing is written. */
+  readonly floor_p99_ms: number;
   readonly fsync_p50_ms: number;
   readonly fsync_p99_ms: number;
   readonly writes_per_s: number;
@@ -86,19 +88,27 @@ async function measureSync(count: number): Promise<{ p50_ms: number; p99_ms: num
 
 /** How long a read takes while 64 clients write, and how long one sync of this disk does. */
 export function measureBeside(seed: Seed, plan: Plan): Promise<Beside[]> {
-  return withServers(seed, { [ours]: { contender: "user-api" } }, async (servers) => {
+  const variants = { [ours]: { contender: "user-api" }, raw: { contender: "raw" } } as const;
+  return withServers(seed, variants, async (servers) => {
     const server = servers.get(ours) as Running;
-    const { rounds, duration_s, patience_s } = plan;
+    const raw = servers.get("raw") as Running;
+    const { starts, rounds, duration_s, patience_s } = plan;
     const found: Beside[] = [];
-    for (let round = 0; round < rounds; round += 1) {
+    for (let round = 0; round < starts * rounds; round += 1) {
       await untilQuiet(patience_s);
       const sync = await measureSync(500 * duration_s);
       const [writes, reads] = await Promise.all([
         apply(server, { mode: "post-user", connections: 64, duration_s }),
         apply(server, { mode: "user", connections: READERS, duration_s }),
       ]);
+      await untilQuiet(patience_s);
+      const [, floor] = await Promise.all([
+        apply(raw, { mode: "user", connections: 64, duration_s }),
+        apply(raw, { mode: "user", connections: READERS, duration_s }),
+      ]);
       found.push({
         read_p99_ms: reads.p99_ms,
+        floor_p99_ms: floor.p99_ms,
         fsync_p50_ms: sync.p50_ms,
         fsync_p99_ms: sync.p99_ms,
         writes_per_s: writes.requests_per_s,

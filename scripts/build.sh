@@ -9,11 +9,12 @@ cd "$(dirname "$0")/.."
 # --sourcemap makes a crash name our files and lines, not 3 KB of minified code.
 # NODE_ENV=production settles `process.env.NODE_ENV` at build. Elysia asks `Bun.env` at run time, and
 # when that is not production its validation errors echo the input, slowly: so the banner sets it.
-NODE_ENV=production scripts/bun.sh build src/main.ts --compile --outfile=dist/user-api \
-  --minify-whitespace --minify-syntax \
+# --entry-naming puts both entry points into one folder, where `new Worker("./…")` looks for them.
+NODE_ENV=production scripts/bun.sh build src/main.ts src/sqlite/checkpoint.worker.ts --compile --outfile=dist/user-api \
+  --entry-naming='[name].[ext]' --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
   --bytecode --format=esm --sourcemap \
   --banner='Bun.env.NODE_ENV = "production";' "$@"
 
 # The binary has its own copy.
-rm -f dist/user-api.map
+rm -f dist/*.map

@@ -4,6 +4,7 @@
  */
 import { type Database, SQLiteError } from "bun:sqlite";
 import { AppError } from "../error.ts";
+import type { Checkpoints } from "./checkpoint.ts";
 import type { Reader } from "./read.ts";
 
 /** How long a batch waits for another process to finish its write before it is refused. */
@@ -52,7 +53,12 @@ export interface Writer {
 }
 
 /** @param max_pending writes that wait at once at most */
-export function createWriter(db: Database, reader: Reader, max_pending: number): Writer {
+export function createWriter(
+  db: Database,
+  reader: Reader,
+  checkpoints: Checkpoints,
+  max_pending: number,
+): Writer {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
@@ -75,6 +81,18 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
   function settle(answers: readonly (() => void)[]): void {
     busy_since_ms = null;
     for (const answer of answers) answer();
+    const checkpoint = checkpoints.start();
+    if (checkpoint === null) {
+      proceed();
+    } else {
+      // Nobody may begin meanwhile.
+      scheduled = true;
+      checkpoint.then(proceed, proceed);
+    }
+  }
+
+  function proceed(): void {
+    scheduled = false;
     if (queue.length > 0) schedule();
     else for (const wake of waiters.splice(0)) wake();
   }
@@ -164,7 +182,7 @@ export function createWriter(db: Database, reader: Reader, max_pending: number):
       });
     },
     idle() {
-      if (queue.length === 0) return Promise.resolve();
+      if (queue.length === 0 && !scheduled) return Promise.resolve();
       return new Promise((wake) => waiters.push(wake));
     },
   };

@@ -1,10 +1,12 @@
-import { Database } from "bun:sqlite";
+import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fail } from "../error.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { checkDatabase } from "./check.ts";
+import { createCheckpoints } from "./checkpoint.ts";
 import { createWriter } from "./commit.ts";
+import { configure, connect } from "./connection.ts";
 import { createKeys } from "./keys.ts";
 import { takeServerLock } from "./lock.ts";
 import { migrate, missingMigrations } from "./migrate.ts";
@@ -15,8 +17,6 @@ import { createUserStore } from "./users.ts";
 
 /** How long a server waits for the lock: a command beside it holds it for some milliseconds. */
 const LOCK_PATIENCE_MS = 500;
-/** How long opening waits for another process, e.g. one that migrates. */
-const OPEN_PATIENCE_MS = 5_000;
 
 /** What an error's code means to an operator; the first that it begins with. */
 const reasons: readonly (readonly [code: string, meaning: string])[] = [
@@ -45,22 +45,12 @@ function cannotOpen(path: string, error: unknown): unknown {
     : new AppError("operator", `Cannot open ${path}: ${meaning}`);
 }
 
-/** Nothing that SQLite leaves off by default may stay off: durability, foreign keys. */
-function configure(db: Database): void {
-  db.run("pragma journal_mode = wal");
-  // One fsync a commit: with less, a power cut takes acknowledged writes with it.
-  db.run("pragma synchronous = full");
-  // On macOS fsync alone does not reach the disk.
-  db.run("pragma fullfsync = on");
-  db.run("pragma foreign_keys = on");
-  db.run("pragma trusted_schema = off");
-}
-
 /** The store over an open, migrated database. @param release called when it is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
   const reader = createReader(db);
-  const writer = createWriter(db, reader, options.max_pending_writes);
+  const checkpoints = createCheckpoints(db);
+  const writer = createWriter(db, reader, checkpoints, options.max_pending_writes);
   const keys = createKeys(db, now);
   // Of a table, so that the file itself is asked.
   const alive = db.prepare("select 1 from tokens limit 1");
@@ -84,21 +74,16 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     async close() {
       await writer.idle();
       reader.end();
+      checkpoints.close();
       release();
     },
   };
 }
 
-function open(path: string): Database {
-  const db = new Database(path, { create: true, readwrite: true, strict: true });
-  db.run(`pragma busy_timeout = ${OPEN_PATIENCE_MS}`);
-  return db;
-}
-
 /** Before a file is changed in any way, nor another put beside it, it must be known to be ours. */
 function refuseForeign(path: string): void {
   if (!existsSync(path)) return;
-  using db = open(path);
+  using db = connect(path);
   missingMigrations(db);
 }
 
@@ -147,7 +132,7 @@ export const openSqlite: OpenStore = async (options) => {
       resources.use(lock);
     }
     // With `true` statements that are still prepared do not keep the file open.
-    const db = resources.adopt(open(real_path), (opened) => opened.close(true));
+    const db = resources.adopt(connect(real_path), (opened) => opened.close(true));
     requireWritable(db);
     configure(db);
     if (options.exclusive) migrate(db);

@@ -7,22 +7,30 @@ import type { Database } from "bun:sqlite";
 export interface Reader {
   /** Runs `work`, which must be synchronous, in the snapshot of this turn. */
   read<Result>(work: () => Result): Result;
-  /** As `read`, once a snapshot for each key: what was read in it stays true in it. */
+  /** As `read`, once for each key: what was read stays true until the database changes. */
   readOnce<Result>(key: string, work: () => Result): Result;
-  /** Lets the snapshot go before its time: what is read next sees all that is committed. */
+  /**
+   * Lets the snapshot go, and all that was read once: to be called before each write, so that what is
+   * read next sees all that is committed.
+   */
   end(): void;
 }
+
+/** How many keys' values are kept at most. */
+const MAX_KNOWN = 1000;
 
 export function createReader(db: Database): Reader {
   const begin = db.prepare("begin");
   const commit = db.prepare("commit");
+  // Changes whenever another connection, of this process or another, has committed.
+  const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
   const known = new Map<string, unknown>();
+  let known_version = -1;
   let open = false;
 
-  function end(): void {
+  function release(): void {
     if (!open) return;
     open = false;
-    known.clear();
     commit.run();
   }
 
@@ -30,7 +38,10 @@ export function createReader(db: Database): Reader {
     if (!open) {
       begin.run();
       open = true;
-      setImmediate(end);
+      setImmediate(release);
+      const version = dataVersion.get()?.data_version ?? -1;
+      if (version !== known_version) known.clear();
+      known_version = version;
     }
     return work();
   }
@@ -38,12 +49,18 @@ export function createReader(db: Database): Reader {
   return {
     read,
     readOnce<Result>(key: string, work: () => Result): Result {
-      const found = open ? known.get(key) : undefined;
-      if (found !== undefined) return found as Result;
-      const result = read(work);
-      known.set(key, result);
-      return result;
+      return read(() => {
+        const found = known.get(key);
+        if (found !== undefined) return found as Result;
+        const result = work();
+        if (known.size >= MAX_KNOWN) known.clear();
+        known.set(key, result);
+        return result;
+      });
     },
-    end,
+    end() {
+      known.clear();
+      release();
+    },
   };
 }

@@ -19,6 +19,7 @@ function makeReader() {
     reader,
     add: () => other.run("insert into t values (1)"),
     count: () => reader.read(() => count.get()?.rows),
+    countOnce: (key: string) => reader.readOnce(key, () => count.get()?.rows),
     [Symbol.dispose]() {
       other.close();
       db.close();
@@ -79,4 +80,43 @@ test("`read` passes on what was thrown, and goes on, when its work fails", async
   await nextTurn();
   it.add();
   expect(it.count()).toBe(1);
+});
+
+test("`readOnce` reads again when another connection has committed", async () => {
+  using it = makeReader();
+  for (let rows = 1; rows <= 5; rows += 1) {
+    it.add();
+    expect(it.countOnce("a")).toBe(rows);
+    it.add();
+    expect(it.countOnce("a")).toBe(rows);
+    expect(it.countOnce("b")).toBe(rows);
+    await nextTurn();
+    expect(it.countOnce("a")).toBe(rows + 1);
+    await nextTurn();
+    it.db.run("delete from t where rowid > ?", [rows]);
+    it.reader.end();
+    expect(it.countOnce("a")).toBe(rows);
+    await nextTurn();
+  }
+});
+
+test("`readOnce` does not read again when nothing has changed", async () => {
+  using it = makeReader();
+  const reads: string[] = [];
+  const read = (key: string) => it.reader.readOnce(key, () => reads.push(key));
+  for (let turn = 0; turn < 3; turn += 1) {
+    read("a");
+    read("b");
+    await nextTurn();
+  }
+  expect(reads).toEqual(["a", "b"]);
+});
+
+test("`readOnce` keeps a bounded number of values when the keys are ever new", async () => {
+  using it = makeReader();
+  const reads: number[] = [];
+  const read = (key: number) => it.reader.readOnce(String(key), () => reads.push(key));
+  for (let key = 0; key <= 1000; key += 1) read(key);
+  read(0);
+  expect(reads).toHaveLength(1002);
 });

@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
+import { createCheckpoints } from "../../src/sqlite/checkpoint.ts";
 import { createWriter } from "../../src/sqlite/commit.ts";
 import { createReader } from "../../src/sqlite/read.ts";
 import { makeFolder } from "../folder.ts";
@@ -15,7 +16,8 @@ export function makeWriter(max_pending = 1000) {
   // Checked at the commit only: so a test can make a commit fail.
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
-  const writer = createWriter(db, createReader(db), max_pending);
+  const checkpoints = createCheckpoints(db);
+  const writer = createWriter(db, createReader(db), checkpoints, max_pending);
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,
@@ -36,6 +38,7 @@ export function makeWriter(max_pending = 1000) {
       return commits;
     },
     [Symbol.dispose]() {
+      checkpoints.close();
       other.close();
       db.close();
       folder[Symbol.dispose]();

@@ -1,0 +1,64 @@
+import type { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { makeWriter } from "./writer.ts";
+
+/** Pages of content that one write brings: more than a checkpoint waits for. */
+const MANY_BYTES = 6_000_000;
+
+/** Pages in the log, and those of them that are in the database, too. */
+function logOf(db: Database) {
+  return db.query("pragma wal_checkpoint(noop)").get() as { log: number; checkpointed: number };
+}
+
+test("a long log is brought into the database, and the next commit begins it anew", async () => {
+  using made = makeWriter();
+  await made.writer.write(() =>
+    made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
+  );
+  await made.writer.idle();
+  const { log, checkpointed } = logOf(made.db);
+  expect(log).toBeGreaterThan(1000);
+  expect(checkpointed).toBe(log);
+  await made.writer.write(() => made.insert(2));
+  expect(logOf(made.db).log).toBeLessThan(10);
+  expect(made.visible()).toEqual([1, 2]);
+});
+
+test("a short log is left alone", async () => {
+  using made = makeWriter();
+  await made.writer.write(() => made.insert(1));
+  await made.writer.idle();
+  expect(logOf(made.db).checkpointed).toBe(0);
+});
+
+test("writes wait for a checkpoint, and reads do not", async () => {
+  using made = makeWriter();
+  await made.writer.write(() =>
+    made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
+  );
+  const done: string[] = [];
+  const later = made.writer.write(() => made.insert(2)).then(() => done.push("write"));
+  // Many turns of the event loop, but no time for a thread to start.
+  for (let turn = 0; turn < 3; turn += 1) await new Promise((next) => setImmediate(next));
+  expect(made.visible()).toEqual([1]);
+  done.push("read");
+  await later;
+  expect(done).toEqual(["read", "write"]);
+});
+
+test("while another process reads an older state, writes go on", async () => {
+  using made = makeWriter();
+  await made.writer.write(() => made.insert(1));
+  made.other.run("begin");
+  made.visible();
+  for (let n = 2; n < 6; n += 1) {
+    await made.writer.write(() =>
+      made.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, MANY_BYTES]),
+    );
+  }
+  await made.writer.idle();
+  const { log, checkpointed } = logOf(made.db);
+  expect(checkpointed).toBeLessThan(log);
+  made.other.run("commit");
+  expect(made.visible()).toEqual([1, 2, 3, 4, 5]);
+});

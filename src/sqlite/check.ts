@@ -107,7 +107,9 @@ export function checkDatabase(db: Database): readonly string[] {
     select user_id
     from orders
     group by user_id
-    having count(*) <> max(user_position) or min(user_position) <> 1
+    having min(user_position) <> 1
+      or count(*) <> max(user_position)
+      or count(*) <> count(distinct user_position)
     limit ${MAX_FINDINGS}
   `);
   for (const { user_id } of misplaced.all()) {

@@ -65,7 +65,7 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
     order by user_position
     limit $limit
   `);
-  // Both filters at once are walked: the orders that one user has in one status are few.
+  // Both filters at once are walked, in the index alone: the orders that one user has are few.
   const totalOfBoth = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
     select count(*) as total
     from orders
@@ -75,7 +75,7 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
     select ${columns}
     from orders
     where user_id = $user_id and status = $status
-    order by id
+    order by user_position
     limit $limit offset $offset
   `);
 

@@ -81,6 +81,11 @@ test.each([
     ["the orders of user 2 are not numbered 1, 2, 3 …"],
   ],
   [
+    "two orders are in one place",
+    "update orders set user_position = 3 where id = 8",
+    ["the orders of user 2 are not numbered 1, 2, 3 …"],
+  ],
+  [
     "an order is of nobody",
     "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
     ["row 9000 of orders names a row that is not there"],

@@ -106,7 +106,7 @@ const refused: [string, string, string[]][] = [
   ["users", "created_at", ["null"]],
   ["users", "updated_at", ["null"]],
   ["orders", "user_id", ["null", "2", "'a'", "1.5"]],
-  ["orders", "user_position", ["null", "1", "'a'"]],
+  ["orders", "user_position", ["null", "0", "'a'"]],
   ["orders", "currency", ["null", "'EU'", "'EURO'"]],
   ["orders", "items", ["null", "'{}'", "'['", "'null'"]],
   ["orders", "total", ["null", "-1", "9007199254740992", "0.5", "'a'"]],

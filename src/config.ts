@@ -1,6 +1,6 @@
 /** The only reader of the environment: variables and flags in, one frozen `Config` out. */
 import { AppError, fail } from "./error.ts";
-import { type LogLevel, log_levels } from "./log.ts";
+import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
 import { isTokenShaped } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -115,6 +115,12 @@ export const settings = {
     fallback: "info",
     meaning: `one of ${log_levels.join(", ")}; info has one line a request`,
     parse: oneOf(log_levels) satisfies (text: string) => LogLevel,
+  },
+  log_format: {
+    variable: "LOG_FORMAT",
+    fallback: null,
+    meaning: `one of ${log_formats.join(", ")}; text on a terminal, else json`,
+    parse: oneOf(log_formats) satisfies (text: string) => LogFormat,
   },
   tls_cert: {
     variable: "TLS_CERT",

@@ -1,8 +1,11 @@
-/** One JSON line per event. */
+/** One line per event: JSON for programs, words for people. */
 
 export const log_levels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof log_levels)[number];
 type Severity = Exclude<LogLevel, "silent">;
+
+export const log_formats = ["json", "text"] as const;
+export type LogFormat = (typeof log_formats)[number];
 
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
@@ -11,13 +14,39 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
   enabled(level: Severity): boolean;
 }
 
-/** @param write takes one line, with its line feed */
-export function createLog(level: LogLevel, now: () => Date, write: (line: string) => void): Log {
+type Format = (time: Date, level: Severity, event: string, fields?: Fields) => string;
+
+const formats: Record<LogFormat, Format> = {
+  json: (time, level, event, fields) =>
+    JSON.stringify({ time: time.toISOString(), level, event, ...fields }),
+  // Values as JSON where they have spaces or line feeds, so that an event stays one line.
+  text(time, level, event, fields = {}) {
+    const shown = Object.entries(fields)
+      .filter(([, value]) => value !== undefined)
+      .map(
+        ([name, value]) =>
+          `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
+      );
+    return [time.toISOString().slice(11, 23), level.toUpperCase().padEnd(5), event, ...shown].join(
+      " ",
+    );
+  },
+};
+
+export interface LogOptions {
+  readonly level: LogLevel;
+  readonly format: LogFormat;
+  readonly now: () => Date;
+  /** Takes one line, with its line feed. */
+  readonly write: (line: string) => void;
+}
+
+export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = log_levels.indexOf(level);
   const enabled = (severity: Severity) => log_levels.indexOf(severity) >= threshold;
+  const line = formats[format];
   const at = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (!enabled(severity)) return;
-    write(`${JSON.stringify({ time: now().toISOString(), level: severity, event, ...fields })}\n`);
+    if (enabled(severity)) write(`${line(now(), severity, event, fields)}\n`);
   };
   return { enabled, debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
 }

@@ -1,9 +1,11 @@
 /** Wires the command line to the world: the database, the output, the signals, the exit code. */
 import { writeSync } from "node:fs";
+import { isatty } from "node:tty";
 import type { Io, Stop } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
 import { AppError, reason } from "./error.ts";
 import { openSqlite } from "./sqlite/open.ts";
+import { restoreSqlite } from "./sqlite/restore.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -92,6 +94,8 @@ if (import.meta.main) {
   const code = await main(Bun.argv.slice(2), {
     environment: Bun.env,
     openStore: openSqlite,
+    restoreStore: restoreSqlite,
+    terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: stdout.write,
     stderr: stderr.write,

@@ -2,13 +2,43 @@ import type { OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { UserStore } from "./user.ts";
 
+/** What a copy of a database holds. */
+export interface Contents {
+  readonly users: number;
+  readonly orders: number;
+  /** Revoked and expired ones among them. */
+  readonly tokens: number;
+  readonly bytes: number;
+}
+
+/** Told the part that is done, 0 to 1, now and then. */
+export type OnProgress = (part: number) => void;
+
+/** Told of each transaction that is on disk: how many writes it held, and how long it took. */
+export type OnCommit = (writes: number, duration_ms: number) => void;
+
+/** How a database is at the moment. */
+export interface Statistics {
+  /** Writes that wait for the disk. */
+  readonly pending_writes: number;
+  readonly database_bytes: number;
+  /** Of the write-ahead log. */
+  readonly log_bytes: number;
+}
+
 /** All that is asked of a database. */
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
-  /** @throws when the database does not answer */
+  /** @throws {AppError} unavailable when the database cannot be written */
   ping(): Promise<void>;
+  statistics(): Promise<Statistics>;
+  /**
+   * Writes a whole copy into a new file, from one snapshot, while others write, and proves it good.
+   * @throws {AppError} operator when there is such a file, or the copy cannot be made
+   */
+  backUp(path: string, onProgress: OnProgress): Promise<Contents>;
   /**
    * Walks all there is, from one snapshot.
    * @returns what is wrong, a sentence each; empty for a sound database
@@ -30,6 +60,7 @@ export interface StoreOptions {
   /** Whether a database that is not there is made. */
   readonly create: boolean;
   readonly now: () => Date;
+  readonly onCommit?: OnCommit;
 }
 
 /**
@@ -37,3 +68,18 @@ export interface StoreOptions {
  * @throws {AppError} operator when it cannot be opened, is newer than this program, or is being served
  */
 export type OpenStore = (options: StoreOptions) => Promise<Store>;
+
+export interface Restored extends Contents {
+  /** Where the database is that was there before; `null` when there was none. */
+  readonly kept: string | null;
+}
+
+/**
+ * Puts a backup in the place of a database, once it is proved good.
+ * @throws {AppError} operator when it is not, or a server uses the database
+ */
+export type RestoreStore = (options: {
+  readonly from: string;
+  readonly database_url: string;
+  readonly now: () => Date;
+}) => Promise<Restored>;

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
-import { createLog, type LogLevel, log_levels } from "../src/log.ts";
+import { createLog, type LogFormat, type LogLevel, log_levels } from "../src/log.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
-function makeLog(level: LogLevel) {
+function makeLog(level: LogLevel, format: LogFormat = "json") {
   const lines: string[] = [];
-  return { log: createLog(level, now, (line) => lines.push(line)), lines };
+  return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
 }
 
 test("`log` writes one JSON line when an event has fields", () => {
@@ -22,6 +22,21 @@ test("`log` writes the level and the event alone when there are no fields", () =
   log.warn("sweep failed");
   expect(lines).toEqual([
     '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"sweep failed"}\n',
+  ]);
+});
+
+test("`log` writes words on one line when the format is text", () => {
+  const { log, lines } = makeLog("info", "text");
+  log.info("request", {
+    status: 200,
+    route: "/users/:id",
+    token: "two words\n",
+    absent: undefined,
+  });
+  log.error("stopping");
+  expect(lines).toEqual([
+    '18:57:03.120 INFO  request status=200 route=/users/:id token="two words\\n"\n',
+    "18:57:03.120 ERROR stopping\n",
   ]);
 });
 

@@ -1,5 +1,5 @@
 import type { Environment } from "../config.ts";
-import type { OpenStore } from "../store.ts";
+import type { OpenStore, RestoreStore } from "../store.ts";
 
 /** Why a server ends: it was asked to, or something went wrong that nothing else caught. */
 export type Stop =
@@ -10,6 +10,9 @@ export type Stop =
 export interface Io {
   readonly environment: Environment;
   readonly openStore: OpenStore;
+  readonly restoreStore: RestoreStore;
+  /** Whether a person reads what is printed on stdout. */
+  readonly terminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;

@@ -2,6 +2,7 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import manifest from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { token_scopes } from "../token.ts";
+import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";
 import { checkHealth } from "./health.ts";
 import type { Io } from "./io.ts";
@@ -85,6 +86,20 @@ function createProgram(io: Io): Command {
       "walk a database and say what is wrong with it: exit code 0 when nothing is, else 1",
     );
   addSettings(checking, ["database_url"]).action(() => checkStore(flagsOf(checking), io));
+
+  const backing = program
+    .command("backup")
+    .description("copy the database into a new file, beside a running server, and check the copy")
+    .argument("<file>", "where to; must not be there yet");
+  addSettings(backing, ["database_url"]).action((file) => backUpStore(file, flagsOf(backing), io));
+
+  const restoring = program
+    .command("restore")
+    .description("put a backup in the place of the database, which is kept beside it")
+    .argument("<file>", "a backup");
+  addSettings(restoring, ["database_url"]).action((file) =>
+    restoreBackup(file, flagsOf(restoring), io),
+  );
 
   program
     .command("version")

@@ -1,7 +1,9 @@
 import { type Config, type Flags, readConfig } from "../config.ts";
 import { fail, reason } from "../error.ts";
 import { createApp } from "../http/app.ts";
+import { createDrain } from "../http/drain.ts";
 import { listen } from "../http/listen.ts";
+import { createMetrics } from "../http/metrics.ts";
 import { createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Io } from "./io.ts";
@@ -47,16 +49,20 @@ Try it:
  */
 export async function serve(flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
-  const log = createLog(config.log_level, io.now, io.stdout);
+  const format = config.log_format ?? (io.terminal ? "text" : "json");
+  const log = createLog({ level: config.log_level, format, now: io.now, write: io.stdout });
   // From now on, so that a signal during the start is not missed.
   const stopped = io.untilStopped();
   await using resources = new AsyncDisposableStack();
 
+  const metrics = createMetrics();
+  const onCommit = metrics.committed;
   const store = resources.adopt(
-    await io.openStore({ ...config, exclusive: true, create: true, now: io.now }),
+    await io.openStore({ ...config, exclusive: true, create: true, now: io.now, onCommit }),
     (opened) => opened.close(),
   );
-  const app = createApp({ store, config, log, now: io.now });
+  const drain = createDrain();
+  const app = createApp({ store, config, log, now: io.now, metrics, drain });
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
     listening.stop(config.shutdown_seconds * 1000),
   );
@@ -74,6 +80,7 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
   else log.error("stopping", { reason: reason(stop.error) });
+  await drain.begin(config.shutdown_seconds * 1000);
   await resources.disposeAsync();
   log.info("stopped");
   if (stop.by === "fault") throw stop.error;

@@ -6,9 +6,11 @@ import type { Store } from "../store.ts";
 import { createGate, createGuard } from "./auth.ts";
 import { bodyLimitedTo } from "./body.ts";
 import { createCors } from "./cors.ts";
+import type { Drain } from "./drain.ts";
 import { exchange } from "./exchange.ts";
 import { fallback } from "./fallback.ts";
 import { health } from "./health.ts";
+import { type Metrics, metricsRoute } from "./metrics.ts";
 import { orders } from "./orders.ts";
 import { createRateLimit } from "./rate.ts";
 import { users } from "./users.ts";
@@ -18,21 +20,26 @@ export interface AppOptions {
   readonly config: Config;
   readonly log: Log;
   readonly now: () => Date;
+  readonly metrics: Metrics;
+  readonly drain: Drain;
 }
 
-export function createApp({ store, config, log, now }: AppOptions) {
+export function createApp({ store, config, log, now, metrics, drain }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const guard = createGuard({ tokens: store.tokens, api_token: config.api_token, cors, now });
   const gate = createGate(guard, createRateLimit(config.rate_limit));
   const takes = bodyLimitedTo(config.max_body_bytes);
 
-  const open = new Elysia().use(health(store));
-  const guarded = new Elysia().use(users(store, gate, takes)).use(orders(store, gate, takes));
+  const open = new Elysia().use(health(store, drain));
+  const guarded = new Elysia()
+    .use(users(store, gate, takes))
+    .use(orders(store, gate, takes))
+    .use(metricsRoute(store, gate, metrics));
   const routes = [...open.routes, ...guarded.routes];
 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
-    .use(exchange({ log, cors }))
+    .use(exchange({ log, cors, metrics, drain }))
     .use(open)
     .use(guarded)
     .use(fallback(guard, cors, open.routes, routes));

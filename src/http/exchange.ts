@@ -3,7 +3,9 @@ import { Elysia, NotFoundError } from "elysia";
 import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
+import type { Drain } from "./drain.ts";
 import { answerTo, logFault } from "./errors.ts";
+import type { Metrics } from "./metrics.ts";
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
@@ -28,13 +30,15 @@ function microseconds(milliseconds: number): number {
 export interface ExchangeOptions {
   readonly log: Log;
   readonly cors: Cors | null;
+  readonly metrics: Pick<Metrics, "answered">;
+  readonly drain: Drain;
 }
 
 /**
  * The hooks take their parameter apart in place: Elysia reads their source, and for one that takes
  * the context whole it would parse cookies, at half the cost of a request.
  */
-export function exchange({ log, cors }: ExchangeOptions) {
+export function exchange({ log, cors, metrics, drain }: ExchangeOptions) {
   return new Elysia({ name: "exchange" })
     .onParse({ as: "global" }, () => UNREAD)
     .derive({ as: "global" }, ({ headers, request }) => ({
@@ -63,8 +67,9 @@ export function exchange({ log, cors }: ExchangeOptions) {
         const status = Number(set.status ?? 200);
         const text = typeof responseValue === "string";
         const id = request_id ?? begin(null).request_id;
+        const duration_ms = microseconds(performance.now() - (started_ms ?? performance.now()));
+        metrics.answered(method, route ?? "none", status, duration_ms);
         if (log.enabled("info")) {
-          const duration_ms = microseconds(performance.now() - started_ms);
           const fields = { method, route, status, duration_ms, request_id: id, token: token?.name };
           log.info("request", fields);
         }
@@ -73,6 +78,7 @@ export function exchange({ log, cors }: ExchangeOptions) {
           "cache-control": "no-store",
           ...(set.headers as Record<string, string>),
           "x-request-id": id,
+          ...drain.headers(),
           ...cors?.headers(request.headers.get("origin")),
         };
         // What is set is in the answer: left here, Elysia would take the answer apart and merge it.

@@ -1,13 +1,19 @@
 import { Elysia } from "elysia";
+import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
+import type { Drain } from "./drain.ts";
 import { envelope } from "./envelope.ts";
 import { noQuery } from "./params.ts";
 
-/** Whether the service can read its database. Public, so it tells nothing else. */
-export function health(store: Store) {
+/**
+ * Whether the service takes requests and can write its database. Public, so it tells nothing else.
+ * @throws {AppError} unavailable
+ */
+export function health(store: Store, drain: Drain) {
   return new Elysia().get(
     "/api/v1/health",
     async () => {
+      if (drain.isDraining()) fail("unavailable", "the server is about to end");
       await store.ping();
       return envelope({ status: "ok" });
     },

@@ -1,8 +1,9 @@
 /**
- * Brings the write-ahead log into the database on another thread. SQLite would do it inside a commit,
+ * Brings the write-ahead log into the database in another thread. SQLite would do it inside a commit,
  * and two syncs and a thousand pages more would hold up every request of that moment.
  */
 import type { Database } from "bun:sqlite";
+import { createThread } from "./thread.ts";
 
 /** Pages in the log after which it is due; SQLite's own default. */
 const DUE_PAGES = 1000;
@@ -17,19 +18,11 @@ export interface Checkpoints {
   close(): void;
 }
 
-function createWorker(): Worker {
-  // Of one folder in the source and in the binary alike: see `--entry-naming` in scripts/build.sh.
-  const worker = new Worker(new URL("./checkpoint.worker.ts", import.meta.url).href);
-  // An idle one is no reason for the process to go on.
-  worker.unref();
-  return worker;
-}
-
 /** @param db whose own checkpoints are off from now on */
 export function createCheckpoints(db: Database): Checkpoints {
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
-  let worker: Worker | null = null;
+  const thread = createThread(db.filename);
   let broken = false;
   /** Pages that the last one has left in the log, e.g. since another process reads an older state. */
   let left = 0;
@@ -43,19 +36,15 @@ export function createCheckpoints(db: Database): Checkpoints {
     }
   }
 
-  function run(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    worker ??= createWorker();
-    // One that fails is no loss: all is in the log, and the next comes with the next pages.
-    worker.onmessage = () => resolve();
-    worker.onerror = () => {
-      // Without the thread SQLite does as it always does. Nobody may wait for a dead one.
+  async function run(): Promise<void> {
+    try {
+      // Where the disk refuses, all is in the log, and the next attempt comes with the next pages.
+      await thread.run("pragma wal_checkpoint(passive)");
+    } catch {
+      // Without the thread SQLite does as it always does.
       broken = true;
       db.run(`pragma wal_autocheckpoint = ${DUE_PAGES}`);
-      resolve();
-    };
-    worker.postMessage(db.filename);
-    return promise;
+    }
   }
 
   return {
@@ -68,8 +57,6 @@ export function createCheckpoints(db: Database): Checkpoints {
       left = pages;
       return run();
     },
-    close() {
-      worker?.terminate();
-    },
+    close: () => thread.close(),
   };
 }

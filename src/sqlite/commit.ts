@@ -4,6 +4,7 @@
  */
 import { type Database, SQLiteError } from "bun:sqlite";
 import { AppError } from "../error.ts";
+import type { StoreOptions } from "../store.ts";
 import type { Checkpoints } from "./checkpoint.ts";
 import type { Reader } from "./read.ts";
 
@@ -48,16 +49,17 @@ export interface Writer {
    * @throws {AppError} unavailable when the queue is full or the disk refuses
    */
   write<Result>(work: () => Synchronous<Result>): Promise<Result>;
+  /** How many writes wait. */
+  pending(): number;
   /** Resolves when every write so far has been answered. */
   idle(): Promise<void>;
 }
 
-/** @param max_pending writes that wait at once at most */
 export function createWriter(
   db: Database,
   reader: Reader,
   checkpoints: Checkpoints,
-  max_pending: number,
+  { max_pending_writes, onCommit }: Pick<StoreOptions, "max_pending_writes" | "onCommit">,
 ): Writer {
   const begin = db.prepare("begin immediate");
   const commit = db.prepare("commit");
@@ -156,11 +158,13 @@ export function createWriter(
   function flush(): void {
     scheduled = false;
     reader.end();
+    const started_ms = performance.now();
     if (!tryBegin()) return;
     const batch = queue.splice(0, MAX_BATCH);
     try {
       const answers = performAll(batch) ?? batch.map(perform);
       commit.run();
+      onCommit?.(batch.length, performance.now() - started_ms);
       settle(answers);
     } catch (error) {
       try {
@@ -173,7 +177,7 @@ export function createWriter(
 
   return {
     write<Result>(work: () => Synchronous<Result>) {
-      if (queue.length >= max_pending) {
+      if (queue.length >= max_pending_writes) {
         return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
       }
       return new Promise<Result>((resolve, reject) => {
@@ -181,6 +185,7 @@ export function createWriter(
         schedule();
       });
     },
+    pending: () => queue.length,
     idle() {
       if (queue.length === 0 && !scheduled) return Promise.resolve();
       return new Promise((wake) => waiters.push(wake));

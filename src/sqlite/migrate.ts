@@ -1,9 +1,12 @@
 import type { Database } from "bun:sqlite";
+import { rmSync } from "node:fs";
 import { AppError } from "../error.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
 const migrations: readonly string[] = [first];
+
+export const SCHEMA_VERSION = migrations.length;
 
 /** "uapi": marks a file as ours (SQLite's `application_id`). */
 const APPLICATION_ID = 0x75617069;
@@ -23,21 +26,35 @@ export function missingMigrations(db: Database): number {
   if (pragma(db, "application_id") !== APPLICATION_ID && (version > 0 || tables !== null)) {
     throw new AppError("operator", "it is the database of another program");
   }
-  if (version > migrations.length) {
-    const known = `this program knows versions up to ${migrations.length}`;
+  if (version > SCHEMA_VERSION) {
+    const known = `this program knows versions up to ${SCHEMA_VERSION}`;
     throw new AppError("operator", `its schema has version ${version}, ${known}: use a newer one`);
   }
-  return migrations.length - version;
+  return SCHEMA_VERSION - version;
+}
+
+/**
+ * Keeps a database as it was before its schema is changed, beside it, e.g. as `user-api.db.v1`.
+ * @throws {SQLiteError} when the disk has no room for it
+ */
+function keepOld(db: Database): void {
+  const version = pragma(db, "user_version");
+  if (version === 0) return;
+  const kept = `${db.filename}.v${version}`;
+  // An earlier attempt may have left one, of an older state.
+  rmSync(kept, { force: true });
+  db.run("vacuum into ?", [kept]);
 }
 
 /** Brings the schema up to date: all or nothing, also when two processes try at once. */
 export function migrate(db: Database): void {
+  if (missingMigrations(db) > 0) keepOld(db);
   const run = db.transaction(() => {
     const missing = missingMigrations(db);
     if (missing === 0) return;
     for (const sql of migrations.slice(-missing)) db.run(sql);
     db.run(`pragma application_id = ${APPLICATION_ID}`);
-    db.run(`pragma user_version = ${migrations.length}`);
+    db.run(`pragma user_version = ${SCHEMA_VERSION}`);
   });
   run.immediate();
 }

@@ -1,8 +1,9 @@
 import type { Database } from "bun:sqlite";
-import { existsSync, mkdirSync, realpathSync } from "node:fs";
+import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { AppError, fail } from "../error.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpoints } from "./checkpoint.ts";
 import { createWriter } from "./commit.ts";
@@ -11,6 +12,7 @@ import { createKeys } from "./keys.ts";
 import { takeServerLock } from "./lock.ts";
 import { migrate, missingMigrations } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
+import { createProbe } from "./probe.ts";
 import { createReader } from "./read.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
@@ -45,26 +47,31 @@ function cannotOpen(path: string, error: unknown): unknown {
     : new AppError("operator", `Cannot open ${path}: ${meaning}`);
 }
 
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
 /** The store over an open, migrated database. @param release called when it is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
   const reader = createReader(db);
   const checkpoints = createCheckpoints(db);
-  const writer = createWriter(db, reader, checkpoints, options.max_pending_writes);
+  const writer = createWriter(db, reader, checkpoints, options);
   const keys = createKeys(db, now);
-  // Of a table, so that the file itself is asked.
-  const alive = db.prepare("select 1 from tokens limit 1");
+  const probe = createProbe(db, writer);
   return {
     users: createUserStore(db, reader, writer, keys, now),
     orders: createOrderStore(db, reader, writer, keys, now),
     tokens: createTokenStore(db, reader, writer, now),
-    async ping() {
-      try {
-        alive.get();
-      } catch (cause) {
-        throw Object.assign(new AppError("unavailable", "the database does not answer"), { cause });
-      }
+    ping: probe,
+    async statistics() {
+      return {
+        pending_writes: writer.pending(),
+        database_bytes: sizeOf(db.filename),
+        log_bytes: sizeOf(`${db.filename}-wal`),
+      };
     },
+    backUp: (path, onProgress) => backUp(db, path, onProgress),
     async check() {
       return reader.read(() => checkDatabase(db));
     },

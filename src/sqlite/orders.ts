@@ -178,7 +178,8 @@ export function createOrderStore(
             now: now().toISOString(),
           });
           if (row === null) throw new Error("an inserted order was not returned");
-          return fromRow(row);
+          // Not parsed again: they are what was just written.
+          return { ...row, items: fields.items, metadata: fields.metadata };
         }),
       );
     },

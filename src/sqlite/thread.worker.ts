@@ -1,20 +1,21 @@
-/** The other thread of `checkpoint.ts`: one checkpoint for each path that it is told. */
+/** The other side of `thread.ts`. */
 import { configure, connect } from "./connection.ts";
+import type { Task } from "./thread.ts";
 
 declare const self: Worker;
 
-function checkpoint(path: string): void {
+function run({ path, sql, values }: Task): void {
   // Opened each time, so that no connection is left when the thread is ended.
   using db = connect(path);
   configure(db);
-  db.run("pragma wal_checkpoint(passive)");
+  db.prepare(sql).all(...values);
 }
 
-self.onmessage = ({ data }: MessageEvent<string>) => {
+self.onmessage = ({ data }: MessageEvent<Task>) => {
   try {
-    checkpoint(data);
-  } catch {
-    // The disk is full or fails: the writes themselves will say so.
+    run(data);
+    self.postMessage(null);
+  } catch (error) {
+    self.postMessage(error instanceof Error ? error.message : String(error));
   }
-  self.postMessage(null);
 };

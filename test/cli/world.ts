@@ -2,6 +2,7 @@ import type { Io, Stop } from "../../src/cli/io.ts";
 import type { Environment } from "../../src/config.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
+import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeFolder } from "../folder.ts";
 
@@ -52,6 +53,8 @@ export function makeWorld({ environment = {}, openStore = openSqlite }: Options 
     const io: Io = {
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       openStore,
+      restoreStore: restoreSqlite,
+      terminal: false,
       now: () => clock.time,
       stdout(text) {
         stdout += text;

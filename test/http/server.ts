@@ -4,8 +4,9 @@ import { tmpdir } from "node:os";
 import type { Stop } from "../../src/cli/io.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
+import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
-import { makeFolder } from "../folder.ts";
+import { type Folder, makeFolder } from "../folder.ts";
 
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
@@ -37,6 +38,8 @@ export interface TestServer extends AsyncDisposable {
   readonly database: string;
   /** All that it has printed so far. */
   readonly output: string;
+  /** Of the program; `null` when the server runs in this process. */
+  readonly pid: number | null;
   call(method: string, path: string, options?: CallOptions): Promise<Answer>;
   /** Leaves the database in place. In this process every signal is a clean stop. */
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
@@ -47,6 +50,7 @@ export interface TestServer extends AsyncDisposable {
 }
 
 interface Running {
+  readonly pid: number | null;
   output(): string;
   stop(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
 }
@@ -62,12 +66,15 @@ function runHere(environment: Settings): Running {
   const ended = main(["serve"], {
     environment,
     openStore: openSqlite,
+    restoreStore: restoreSqlite,
+    terminal: false,
     now: () => new Date(),
     stdout: write,
     stderr: write,
     untilStopped: () => stopping.promise,
   });
   return {
+    pid: null,
     output: () => output,
     async stop() {
       stopping.resolve({ by: "signal", signal: "SIGTERM" });
@@ -91,6 +98,7 @@ function runBinary(program: string, environment: Settings): Running {
     })();
   }
   return {
+    pid: child.pid,
     output: () => output,
     async stop(signal) {
       child.kill(signal);
@@ -158,9 +166,14 @@ function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number)
   });
 }
 
-/** @param settings environment variables by name */
-export async function startServer(settings: Settings = {}): Promise<TestServer> {
-  const folder = makeFolder();
+/**
+ * @param settings environment variables by name
+ * @param folder for the database; gone when the server is disposed of
+ */
+export async function startServer(
+  settings: Settings = {},
+  folder: Folder = makeFolder(),
+): Promise<TestServer> {
   const database = folder.at("test.db");
   const tokens = await makeTokens(database);
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
@@ -172,6 +185,9 @@ export async function startServer(settings: Settings = {}): Promise<TestServer> 
     database,
     get url() {
       return url;
+    },
+    get pid() {
+      return running.pid;
     },
     get output() {
       return running.output();

@@ -110,11 +110,8 @@ for (const [what, error] of foreign) {
 
 function logged(error: unknown): Record<string, unknown>[] {
   const lines: string[] = [];
-  const log = createLog(
-    "debug",
-    () => new Date(0),
-    (line) => lines.push(line),
-  );
+  const write = (line: string) => lines.push(line);
+  const log = createLog({ level: "debug", format: "json", now: () => new Date(0), write });
   logFault(log, error, "request-1");
   return lines.map((line) => JSON.parse(line));
 }

@@ -17,7 +17,9 @@ export function makeWriter(max_pending = 1000) {
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpoints(db);
-  const writer = createWriter(db, createReader(db), checkpoints, max_pending);
+  const writer = createWriter(db, createReader(db), checkpoints, {
+    max_pending_writes: max_pending,
+  });
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,

@@ -1,0 +1,42 @@
+/**
+ * The end of a server, told before it comes: health turns 503, and each answer closes its connection, so
+ * that no client sends a request into one that is just being closed.
+ */
+
+/** So long without a request it is taken for known by all. */
+const QUIET_MS = 100;
+/** Longer it is not waited for it: who does not know by then is refused by a closed port. */
+const LONGEST_MS = 2_000;
+
+export interface Drain {
+  readonly isDraining: () => boolean;
+  /** What is added to each answer. */
+  readonly headers: () => Readonly<Record<string, string>>;
+  /**
+   * From now on all are told. Resolves when no more requests come.
+   * @param patience_ms how long it may take at most
+   */
+  readonly begin: (patience_ms: number) => Promise<void>;
+}
+
+const STAY = {};
+const GO = { connection: "close" };
+
+export function createDrain(): Drain {
+  let draining = false;
+  let last_ms = 0;
+  return {
+    isDraining: () => draining,
+    headers() {
+      if (!draining) return STAY;
+      last_ms = performance.now();
+      return GO;
+    },
+    async begin(patience_ms) {
+      draining = true;
+      last_ms = performance.now();
+      const deadline_ms = last_ms + Math.min(patience_ms, LONGEST_MS);
+      while (performance.now() < Math.min(deadline_ms, last_ms + QUIET_MS)) await Bun.sleep(10);
+    },
+  };
+}

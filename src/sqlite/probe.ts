@@ -1,0 +1,39 @@
+import type { Database } from "bun:sqlite";
+import type { Writer } from "./commit.ts";
+import { SCHEMA_VERSION } from "./migrate.ts";
+
+/** How long it counts that the database could be written, and that it could not. */
+const GOOD_MS = 5_000;
+const BAD_MS = 1_000;
+
+/**
+ * Whether the database can be written, by writing: a disk that is full or fails tells nobody before.
+ * Whoever asks, and however often, it writes once in a while only.
+ * @returns a function that throws {AppError} unavailable
+ */
+export function createProbe(db: Database, writer: Writer): () => Promise<void> {
+  // Writes the first page anew, and changes nothing.
+  const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
+  let last = Promise.resolve();
+  let valid_until_ms = Number.NEGATIVE_INFINITY;
+
+  async function probe(): Promise<void> {
+    valid_until_ms = Number.POSITIVE_INFINITY;
+    let lasts_ms = BAD_MS;
+    try {
+      await writer.write(() => rewrite.run());
+      lasts_ms = GOOD_MS;
+    } finally {
+      valid_until_ms = performance.now() + lasts_ms;
+    }
+  }
+
+  return () => {
+    if (performance.now() >= valid_until_ms) {
+      last = probe();
+      // Told to those who ask; nobody may have.
+      last.catch(() => {});
+    }
+    return last;
+  };
+}

@@ -1,0 +1,146 @@
+// Takes the disk away under the running program and gives it back: no write may be acknowledged
+// meanwhile, none that was may be lost, and all must go on afterwards without a restart.
+import { expect, test } from "bun:test";
+import { rmSync, writeFileSync } from "node:fs";
+import { type Folder, makeFolder } from "../folder.ts";
+import { newEmail } from "../http/make.ts";
+import { against_binary, startServer, type TestServer } from "../http/server.ts";
+
+/** How long health may show what was: the probe is not made anew for each request. */
+const PATIENCE_MS = 15_000;
+
+function succeeds(...command: string[]): boolean {
+  return Bun.spawnSync(command, { stderr: "ignore" }).success;
+}
+
+/** A folder on a small disk of its own, in memory. @returns `null` where none can be mounted */
+function mountSmallDisk(size: string): Folder | null {
+  const folder = makeFolder();
+  if (!succeeds("mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", folder.path)) {
+    folder[Symbol.dispose]();
+    return null;
+  }
+  return {
+    ...folder,
+    [Symbol.dispose]() {
+      succeeds("umount", "--lazy", folder.path);
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+interface Outcome {
+  readonly emails: Set<string>;
+  readonly statuses: Set<number>;
+}
+
+/** Creates users one after the other, until this many were refused. */
+async function createUntilRefused(server: TestServer, refusals: number): Promise<Outcome> {
+  const outcome: Outcome = { emails: new Set(), statuses: new Set() };
+  for (let refused = 0; refused < refusals; ) {
+    const body = { email: newEmail(), metadata: { note: "n".repeat(500) } };
+    const { status, headers, text } = await server.call("POST", "/users", { body });
+    outcome.statuses.add(status);
+    if (status === 201) {
+      outcome.emails.add(body.email);
+      continue;
+    }
+    refused += 1;
+    expect(headers.get("retry-after")).toBe("1");
+    expect(text).toBe('{"data":null,"error":"the database cannot be written at the moment"}');
+  }
+  return outcome;
+}
+
+async function untilHealth(server: TestServer, wanted: number): Promise<void> {
+  const deadline_ms = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const { status } = await server.call("GET", "/health", { token: null });
+    if (status === wanted) return;
+    if (performance.now() > deadline_ms) throw new Error(`health stays at ${status}`);
+    await Bun.sleep(50);
+  }
+}
+
+async function expectStored(server: TestServer, emails: ReadonlySet<string>): Promise<void> {
+  const { json } = await server.call("GET", "/users?limit=1");
+  expect(json.meta.total).toBe(emails.size);
+  for (const email of emails) {
+    const found = await server.call("GET", `/users?email=${encodeURIComponent(email)}`);
+    expect(found.json.meta.total).toBe(1);
+  }
+}
+
+/** The disk is bad: nothing gets through. Then it is good again. */
+async function expectRecovery(server: TestServer, repair: () => void | Promise<void>) {
+  const { emails, statuses } = await createUntilRefused(server, 5);
+  expect([...statuses].filter((status) => status !== 201)).toEqual([503]);
+  await untilHealth(server, 503);
+  // What is there can still be read.
+  expect((await server.call("GET", "/users?limit=1")).status).toBe(200);
+  await repair();
+  await untilHealth(server, 200);
+  for (let count = 0; count < 5; count += 1) {
+    const email = newEmail();
+    const { status } = await server.call("POST", "/users", { body: { email } });
+    expect(status).toBe(201);
+    emails.add(email);
+  }
+  await expectStored(server, emails);
+  await server.stop("SIGKILL");
+  await server.restart();
+  await expectStored(server, emails);
+}
+
+const small = against_binary ? mountSmallDisk("3m") : null;
+if (against_binary && small === null) {
+  console.warn("A full disk is not tested: nothing can be mounted here");
+}
+
+test.if(small !== null)(
+  "`503` is all that writes get when the disk is full, until it has room again",
+  async () => {
+    const folder = small ?? makeFolder();
+    writeFileSync(folder.at("filler"), "x".repeat(1_000_000));
+    await using server = await startServer({}, folder);
+    await expectRecovery(server, () => rmSync(folder.at("filler")));
+  },
+  60_000,
+);
+
+const may_trace =
+  against_binary &&
+  process.platform === "linux" &&
+  Bun.which("strace") !== null &&
+  succeeds("strace", "-o", "/dev/null", "true");
+if (against_binary && !may_trace) console.warn("A failing disk is not tested: there is no strace");
+
+/** Makes system calls of the running program fail. @returns what stops it */
+async function inject(pid: number, calls: string, error: string): Promise<() => Promise<void>> {
+  const tracing = ["strace", "-f", "-q", "-p", `${pid}`, "-o", "/dev/null"];
+  const expressions = ["-e", `trace=${calls}`, "-e", `inject=${calls}:error=${error}`];
+  const strace = Bun.spawn([...tracing, ...expressions], { stderr: "pipe" });
+  // It takes hold within some milliseconds, and says nothing of it.
+  while (!(await Bun.file(`/proc/${pid}/status`).text()).includes(`TracerPid:\t${strace.pid}`)) {
+    if (strace.exitCode !== null) throw new Error(await strace.stderr.text());
+    await Bun.sleep(5);
+  }
+  return async () => {
+    strace.kill("SIGINT");
+    await strace.exited;
+  };
+}
+
+test.if(may_trace).each([
+  ["an fsync fails", "fsync,fdatasync", "EIO"],
+  ["the disk is read-only", "pwrite64,ftruncate", "EROFS"],
+  ["the disk fails", "pwrite64", "EIO"],
+])(
+  "`503` is all that writes get when %s, until it does no more",
+  async (_what, calls, error) => {
+    await using server = await startServer();
+    const release = await inject(server.pid ?? 0, calls, error);
+    await expectRecovery(server, release);
+  },
+  60_000,
+);

@@ -1,0 +1,48 @@
+import { expect, test } from "bun:test";
+import { newUser } from "./make.ts";
+import { startServer } from "./server.ts";
+
+/** The value of a series, e.g. `up{a="b"}`; `undefined` where there is none. */
+function sample(text: string, series: string): number | undefined {
+  const line = text.split("\n").find((candidate) => candidate.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+}
+
+test("`metrics` counts requests by route and status, and commits", async () => {
+  await using server = await startServer();
+  const user = await newUser(server);
+  for (let round = 0; round < 3; round += 1) await server.call("GET", `/users/${user.id}`);
+  await server.call("GET", "/users/999999");
+  await server.call("GET", "/nope?secret=1");
+  await server.call("GET", "/users", { token: null });
+  const { status, headers, text } = await server.call("GET", "/metrics");
+  expect(status).toBe(200);
+  expect(headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
+  const requests = (route: string, code: number, method = "GET") =>
+    sample(text, `http_requests_total{method="${method}",route="${route}",status="${code}"}`);
+  expect(requests("/api/v1/users/:id", 200)).toBe(3);
+  expect(requests("/api/v1/users/:id", 404)).toBe(1);
+  expect(requests("/api/v1/users", 201, "POST")).toBe(1);
+  expect(requests("/api/v1/users", 401)).toBe(1);
+  expect(requests("/*", 404)).toBe(1);
+  const duration = "http_request_duration_seconds";
+  const route = 'method="GET",route="/api/v1/users/:id"';
+  expect(sample(text, `${duration}_count{${route}}`)).toBe(4);
+  expect(sample(text, `${duration}_bucket{le="+Inf",${route}}`)).toBe(4);
+  expect(sample(text, `${duration}_sum{${route}}`)).toBeGreaterThan(0);
+  expect(sample(text, "user_api_commit_writes_count")).toBeGreaterThan(0);
+  expect(sample(text, "user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
+  expect(sample(text, "user_api_pending_writes")).toBe(0);
+  expect(sample(text, "user_api_database_bytes")).toBeGreaterThan(4096);
+  expect(sample(text, "user_api_log_bytes")).toBeGreaterThan(0);
+  expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
+  expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
+  expect(text).not.toContain("secret");
+});
+
+test("`metrics` asks for a token, and takes one that may only read", async () => {
+  await using server = await startServer();
+  expect((await server.call("GET", "/metrics", { token: null })).status).toBe(401);
+  expect((await server.call("GET", "/metrics", { token: server.read_token })).status).toBe(200);
+  expect((await server.call("GET", "/metrics?a=1")).status).toBe(400);
+});

@@ -1,0 +1,194 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { chmodSync, existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, orderFields } from "../contract/open.ts";
+import { type Folder, makeFolder } from "../folder.ts";
+import { rejectionOf } from "../refusal.ts";
+
+const now = () => new Date("2026-11-20T18:57:03.120Z");
+
+function open(database_url: string, exclusive = false): Promise<Store> {
+  return openSqlite({ database_url, max_pending_writes: 1000, exclusive, create: true, now });
+}
+
+/** A database of two users and an order. @returns its path */
+async function makeDatabase(folder: Folder, name = "a.db"): Promise<string> {
+  const path = folder.at(name);
+  const store = await open(path);
+  const { id } = await newUser(store);
+  await newUser(store);
+  await store.orders.place(orderFields(id), null);
+  await store.close();
+  return path;
+}
+
+async function backUp(path: string, to: string) {
+  const store = await open(path);
+  try {
+    return await store.backUp(to, () => {});
+  } finally {
+    await store.close();
+  }
+}
+
+async function totalOf(path: string): Promise<number> {
+  const store = await open(path);
+  const { total } = await store.users.list({ limit: 1, offset: 0 });
+  await store.close();
+  return total;
+}
+
+function restore(from: string, database_url: string) {
+  return restoreSqlite({ from, database_url, now });
+}
+
+test("`backUp` writes a whole copy when the database is in use", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  chmodSync(path, 0o640);
+  const copy = folder.at("copy.db");
+  const server = await open(path, true);
+  const parts: number[] = [];
+  const contents = await server.backUp(copy, (part) => parts.push(part));
+  expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes: statSync(copy).size });
+  expect(parts.at(-1)).toBe(1);
+  expect(statSync(copy).mode & 0o777).toBe(0o640);
+  await server.close();
+  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+  expect(await totalOf(copy)).toBe(2);
+});
+
+test("`backUp` has all that was acknowledged before it began when others write meanwhile", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const server = await open(path, true);
+  let acknowledged = 2;
+  let writing = true;
+  const writers = Array.from({ length: 8 }, async () => {
+    while (writing) {
+      await newUser(server);
+      acknowledged += 1;
+    }
+  });
+  for (let round = 0; round < 5; round += 1) {
+    await Bun.sleep(20);
+    const before = acknowledged;
+    const { users } = await backUp(path, folder.at(`${round}.db`));
+    expect(users).toBeGreaterThanOrEqual(before);
+  }
+  writing = false;
+  await Promise.all(writers);
+  await server.close();
+});
+
+test("`backUp` refuses, and leaves nothing, when the file is there or its folder is not", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const taken = folder.at("taken");
+  writeFileSync(taken, "precious");
+  expect((await rejectionOf(backUp(path, taken), "operator")).message).toBe(
+    `Cannot back up to ${taken}: there is such a file already`,
+  );
+  expect(await Bun.file(taken).text()).toBe("precious");
+  const nowhere = folder.at("no/where.db");
+  expect((await rejectionOf(backUp(path, nowhere), "operator")).message).toStartWith(
+    "Cannot back up to",
+  );
+  expect(readdirSync(folder.path).filter((name) => name.includes("partial"))).toEqual([]);
+});
+
+test("`backUp` refuses, and leaves nothing, when the copy is not sound", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  {
+    using db = new Database(path);
+    db.run("insert into buckets values ('users', 0, 0, 1)");
+  }
+  const copy = folder.at("copy.db");
+  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+    `Cannot back up to ${copy}: the total of users is wrong in bucket 0 of level 0`,
+  );
+  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+});
+
+test("`restore` puts a backup in the place of a database, and keeps that", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  const { kept, users, orders } = await restore(copy, path);
+  expect([users, orders]).toEqual([2, 1]);
+  expect(kept).toBe(`${path}.2026-11-20T18-57-03.120Z`);
+  expect(await totalOf(path)).toBe(2);
+  expect(await totalOf(kept ?? "")).toBe(3);
+  expect(await totalOf(copy)).toBe(2);
+});
+
+test("`restore` makes a database when there is none", async () => {
+  using folder = makeFolder();
+  const copy = folder.at("copy.db");
+  await backUp(await makeDatabase(folder), copy);
+  const path = folder.at("new/b.db");
+  expect((await restore(copy, path)).kept).toBeNull();
+  expect(await totalOf(path)).toBe(2);
+});
+
+test("`restore` keeps the log of a database that is broken away from the new one", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  writeFileSync(path, "not a database at all");
+  writeFileSync(`${path}-wal`, "a log");
+  const { kept } = await restore(copy, path);
+  expect(await Bun.file(kept ?? "").text()).toBe("not a database at all");
+  expect(existsSync(`${path}-wal`)).toBe(false);
+  expect(await totalOf(path)).toBe(2);
+});
+
+test("`restore` refuses, and changes nothing, when a server uses the database", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  const server = await open(path, true);
+  await newUser(server);
+  expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
+    `Cannot restore ${copy}: a server is using the database: stop it first`,
+  );
+  await server.close();
+  expect(await totalOf(path)).toBe(3);
+});
+
+const unfit: readonly [string, (copy: string) => void, string][] = [
+  ["is missing", (copy) => Bun.spawnSync(["rm", copy]), "there is no such file"],
+  ["is of another program", (copy) => spoil(copy, "pragma application_id = 1"), "another program"],
+  ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
+  ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
+  ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],
+  ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a database"],
+];
+
+function spoil(path: string, sql: string): void {
+  using db = new Database(path);
+  db.run("pragma foreign_keys = off");
+  db.run(sql);
+}
+
+test.each(unfit)("`restore` refuses, and changes nothing, when the backup %s", async (...row) => {
+  const [, change, reason] = row;
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  change(copy);
+  expect((await rejectionOf(restore(copy, path), "operator")).message).toContain(reason);
+  expect(await totalOf(path)).toBe(2);
+  expect(readdirSync(folder.path).filter((name) => /partial|2026/.test(name))).toEqual([]);
+});

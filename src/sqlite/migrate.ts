@@ -4,7 +4,7 @@ import { AppError } from "../error.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
-const migrations: readonly string[] = [first];
+export const migrations: readonly string[] = [first];
 
 export const SCHEMA_VERSION = migrations.length;
 
@@ -17,20 +17,21 @@ function pragma(db: Database, name: string): number {
 
 /**
  * What is to run before this program can use the database.
- * @returns how many migrations are missing
+ * @param known those that this program has
+ * @returns how many of them are missing
  * @throws {AppError} operator when the schema is newer than this program, or not ours at all
  */
-export function missingMigrations(db: Database): number {
+export function missingMigrations(db: Database, known = migrations): number {
   const version = pragma(db, "user_version");
   const tables = db.prepare("select 1 from sqlite_schema limit 1").get();
   if (pragma(db, "application_id") !== APPLICATION_ID && (version > 0 || tables !== null)) {
     throw new AppError("operator", "it is the database of another program");
   }
-  if (version > SCHEMA_VERSION) {
-    const known = `this program knows versions up to ${SCHEMA_VERSION}`;
-    throw new AppError("operator", `its schema has version ${version}, ${known}: use a newer one`);
+  if (version > known.length) {
+    const limit = `this program knows versions up to ${known.length}`;
+    throw new AppError("operator", `its schema has version ${version}, ${limit}: use a newer one`);
   }
-  return SCHEMA_VERSION - version;
+  return known.length - version;
 }
 
 /**
@@ -47,14 +48,14 @@ function keepOld(db: Database): void {
 }
 
 /** Brings the schema up to date: all or nothing, also when two processes try at once. */
-export function migrate(db: Database): void {
-  if (missingMigrations(db) > 0) keepOld(db);
+export function migrate(db: Database, known = migrations): void {
+  if (missingMigrations(db, known) > 0) keepOld(db);
   const run = db.transaction(() => {
-    const missing = missingMigrations(db);
+    const missing = missingMigrations(db, known);
     if (missing === 0) return;
-    for (const sql of migrations.slice(-missing)) db.run(sql);
+    for (const sql of known.slice(-missing)) db.run(sql);
     db.run(`pragma application_id = ${APPLICATION_ID}`);
-    db.run(`pragma user_version = ${SCHEMA_VERSION}`);
+    db.run(`pragma user_version = ${known.length}`);
   });
   run.immediate();
 }

@@ -1,0 +1,90 @@
+// Backs up and restores with the program itself while it serves others: what was acknowledged before a
+// backup began is in it, and no client notices.
+import { expect, test } from "bun:test";
+import { newEmail, newUser } from "../http/make.ts";
+import { against_binary, startServer, type TestServer } from "../http/server.ts";
+
+const binary = Bun.env["TEST_BINARY"] ?? "";
+
+async function run(...words: string[]): Promise<string> {
+  const child = Bun.spawn([binary, ...words], { env: {}, stdout: "pipe", stderr: "pipe" });
+  const [stdout, stderr, code] = await Promise.all([
+    child.stdout.text(),
+    child.stderr.text(),
+    child.exited,
+  ]);
+  expect([code, stderr]).toEqual([0, ""]);
+  return stdout;
+}
+
+/** Creates users and their orders from several clients until told to stop. */
+function startClients(server: TestServer) {
+  const acknowledged = { users: new Set<number>(), orders: new Set<number>() };
+  const statuses = new Set<number>();
+  let stopping = false;
+  const clients = Array.from({ length: 8 }, async () => {
+    while (!stopping) {
+      const user = await server.call("POST", "/users", { body: { email: newEmail() } });
+      statuses.add(user.status);
+      acknowledged.users.add(user.json.data.id);
+      const items = [{ sku: "a", quantity: 1, unit_price: 1 }];
+      const body = { user_id: user.json.data.id, currency: "EUR", items };
+      const order = await server.call("POST", "/orders", { body });
+      statuses.add(order.status);
+      acknowledged.orders.add(order.json.data.id);
+      await Bun.sleep(5);
+    }
+  });
+  return {
+    acknowledged,
+    statuses,
+    async stop() {
+      stopping = true;
+      await Promise.all(clients);
+    },
+  };
+}
+
+async function idsOf(server: TestServer, list: "users" | "orders"): Promise<Set<number>> {
+  const ids = new Set<number>();
+  for (let offset = 0; ; offset += 1000) {
+    const { json } = await server.call("GET", `/${list}?limit=1000&offset=${offset}`);
+    for (const { id } of json.data) ids.add(id);
+    if (offset + 1000 >= json.meta.total) {
+      expect(ids.size).toBe(json.meta.total);
+      return ids;
+    }
+  }
+}
+
+test.if(against_binary)(
+  "`backup` has all that was acknowledged before it began when it is restored",
+  async () => {
+    await using server = await startServer();
+    for (let i = 0; i < 100; i += 1) await newUser(server, { metadata: { a: "x".repeat(500) } });
+    const clients = startClients(server);
+    await Bun.sleep(500);
+    const before = {
+      users: new Set(clients.acknowledged.users),
+      orders: new Set(clients.acknowledged.orders),
+    };
+    const copy = `${server.database}.copy`;
+    expect(await run("backup", copy, "--database-url", server.database)).toContain("checked copy");
+    await Bun.sleep(200);
+    await clients.stop();
+    expect([...clients.statuses]).toEqual([201]);
+    const all = await idsOf(server, "users");
+    await server.stop();
+
+    const restored = await run("restore", copy, "--database-url", server.database);
+    expect(restored).toContain("What it was before is");
+    expect(await run("check", "--database-url", server.database)).toBe("ok\n");
+    await server.restart();
+    const users = await idsOf(server, "users");
+    const orders = await idsOf(server, "orders");
+    expect(before.users.difference(users).size).toBe(0);
+    expect(before.orders.difference(orders).size).toBe(0);
+    expect(users.size).toBeLessThan(all.size);
+  },
+  30_000,
+);

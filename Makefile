@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
 
-.PHONY: help run test build bench bench-quick format clean
+.PHONY: help run test build image image-test bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -29,6 +29,16 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 
 build: node_modules/.installed ## make dist/user-api
 	scripts/build.sh
+
+image: node_modules/.installed ## make the container image user-api, with docker or buildah
+	scripts/image.sh
+
+# Of the image only the last stage is built, around the program as it is built here, so that no other
+# image is needed. It must be root who runs this.
+image-test: node_modules/.installed ## make the image and test it in containers (Linux with buildah, podman, runc)
+	scripts/image.sh dist/image.tar
+	@mkdir -p dist/test && : >dist/test/image.xml
+	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
 
 bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (twenty minutes)
 	$(bun) bench/run.ts

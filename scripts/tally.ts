@@ -1,9 +1,10 @@
-// Prints how many tests passed and failed, over the runs of `make test`, from their JUnit reports.
+// Prints how many tests passed and failed, over `make test` and `make image-test`, from their reports.
 // A test that calls process.exit(0) makes `bun test` succeed without a report, and a file that does
 // not load is in none: so a test file without a result counts as failed.
 const runs = [
   { report: "dist/test/unit.xml", tests: "test" },
   { report: "dist/test/binary.xml", tests: "test/{http,binary}" },
+  { report: "dist/test/image.xml", tests: "test/image" },
 ];
 
 let passed = 0;

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import net from "node:net";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type Answer, against_binary, startServer, type TestServer } from "./server.ts";
+import { half, refusing } from "./stopping.ts";
 
 /** Ends the server the hard way where that is possible: in process there is only one process. */
 function kill(server: TestServer): Promise<void> {
@@ -87,37 +87,6 @@ test("`acknowledged` writes are all there, and retries make none twice, when kil
   const emails = users.data.map((user: { email: string }) => user.email);
   expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
 });
-
-/** A request of which the last byte is still to be sent. */
-function half(server: TestServer, email: string) {
-  const body = JSON.stringify({ email });
-  const head = [
-    "POST /api/v1/users HTTP/1.1",
-    "Host: localhost",
-    `Authorization: Bearer ${server.write_token}`,
-    "Content-Type: application/json",
-    `Content-Length: ${body.length}`,
-    "Connection: close",
-  ];
-  const socket = net.connect(Number(new URL(server.url).port), "127.0.0.1");
-  let bytes = "";
-  socket.on("data", (data) => {
-    bytes += data.toString();
-  });
-  socket.write(`${head.join("\r\n")}\r\n\r\n${body.slice(0, -1)}`);
-  const answer = new Promise<string>((resolve, reject) => {
-    socket.on("close", () => resolve(bytes)).on("error", reject);
-  });
-  return { answer, finish: () => socket.write(body.slice(-1)) };
-}
-
-/** Resolves when the server takes no new connections: it has understood the signal. */
-async function refusing(server: TestServer): Promise<void> {
-  while (true) {
-    const options = { token: null, headers: { connection: "close" } };
-    if ((await server.call("GET", "/health", options).catch(() => null)) === null) return;
-  }
-}
 
 test.if(against_binary)("`SIGTERM` lets a request in flight finish when it comes", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });

@@ -56,7 +56,10 @@ export function newEmail(): string {
 }
 
 /** Creates a user with an address of its own; returns the record. */
-export async function newUser(server: TestServer, fields: Fields = {}): Promise<Answer["json"]> {
+export async function newUser(
+  server: Pick<TestServer, "call">,
+  fields: Fields = {},
+): Promise<Answer["json"]> {
   const answer = await server.call("POST", "/users", { body: { email: newEmail(), ...fields } });
   return created(answer);
 }

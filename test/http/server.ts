@@ -152,6 +152,26 @@ async function answerOf(response: Response): Promise<Answer> {
   return { status, headers, text, json: json ? JSON.parse(text) : undefined };
 }
 
+/** @param default_token sent unless the options have another, or `null` for none */
+export async function sendCall(
+  url: string,
+  default_token: string,
+  method: string,
+  path: string,
+  { body, raw, headers = {}, token = default_token }: CallOptions,
+): Promise<Answer> {
+  const all = new Headers(headers);
+  if (token !== null && !all.has("authorization")) all.set("authorization", `Bearer ${token}`);
+  if (body !== undefined && !all.has("content-type")) {
+    all.set("content-type", "application/json");
+  }
+  const text = body === undefined ? raw : JSON.stringify(body);
+  // As bytes, since fetch gives a string a content type of its own.
+  const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
+  const init = { method, headers: all, body: content, redirect: "manual" } as const;
+  return answerOf(await fetch(`${url}/api/v1${path}`, init));
+}
+
 function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
@@ -192,18 +212,7 @@ export async function startServer(
     get output() {
       return running.output();
     },
-    async call(method, path, { body, raw, headers = {}, token = tokens.write_token } = {}) {
-      const all = new Headers(headers);
-      if (token !== null && !all.has("authorization")) all.set("authorization", `Bearer ${token}`);
-      if (body !== undefined && !all.has("content-type")) {
-        all.set("content-type", "application/json");
-      }
-      const text = body === undefined ? raw : JSON.stringify(body);
-      // As bytes, since fetch gives a string a content type of its own.
-      const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
-      const init = { method, headers: all, body: content, redirect: "manual" } as const;
-      return answerOf(await fetch(`${url}/api/v1${path}`, init));
-    },
+    call: (method, path, options = {}) => sendCall(url, tokens.write_token, method, path, options),
     async stop(signal = "SIGTERM") {
       if (stopped) return;
       stopped = true;

@@ -1,0 +1,206 @@
+// The image as `make image-test` builds it, in containers: that it needs nothing but its volume, loses
+// nothing, and tells in its own words what it lacks.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { chmodSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { makeFolder } from "../folder.ts";
+import { newEmail, newUser } from "../http/make.ts";
+import type { Answer } from "../http/server.ts";
+import { half, refusing } from "../http/stopping.ts";
+import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
+import { highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
+
+const archive = Bun.env["TEST_IMAGE"] ?? "";
+const against_image = archive !== "";
+
+/** In millions of bytes: what one downloads, and what a disk keeps. */
+const [LARGEST_RAW_MB, LARGEST_GZIP_MB] = [118, 56];
+/** `docker stop` without a flag. */
+const DOCKER_GRACE_S = 10;
+/** Writes a second, and for how long. */
+const [LOAD_RATE, LOAD_S] = [200, 5];
+const NOBODY = 65_532;
+
+let podman: Podman;
+if (against_image) {
+  beforeAll(async () => {
+    podman = await openPodman(archive);
+  }, 60_000);
+  afterAll(() => podman[Symbol.asyncDispose]());
+}
+
+const TIMEOUT_MS = 60_000;
+function testImage(name: string, work: () => Promise<void>): void {
+  test.skipIf(!against_image)(name, work, TIMEOUT_MS);
+}
+
+/** A server on a volume of this name. */
+function serve(volume: string, settings: Record<string, string> = {}): Promise<Container> {
+  const token = newToken();
+  return podman.serve(token, { volume, settings: { API_TOKEN: token, ...settings } });
+}
+
+testImage("`image` is small when it is loaded, and when it is sent", async () => {
+  let gzip_bytes = 0;
+  // Bun's own gzip compresses 2 % less.
+  const gzip = Bun.spawn(["gzip", "-c", archive], { stdout: "pipe" });
+  for await (const chunk of gzip.stdout) gzip_bytes += chunk.length;
+  const { Size: raw_bytes } = await podman.inspectImage();
+  const [raw_MB, gzip_MB] = [raw_bytes / 1e6, gzip_bytes / 1e6];
+  console.log(`The image is ${raw_MB.toFixed(1)} MB raw, ${gzip_MB.toFixed(1)} MB with gzip`);
+  expect(raw_MB).toBeWithin(50, LARGEST_RAW_MB);
+  expect(gzip_MB).toBeWithin(20, LARGEST_GZIP_MB);
+});
+
+testImage("`image` says what it is and needs when it is inspected", async () => {
+  const { Config, Labels, Healthcheck } = await podman.inspectImage();
+  expect(Config).toMatchObject({
+    User: `${NOBODY}:${NOBODY}`,
+    Entrypoint: ["/user-api"],
+    Cmd: ["serve"],
+    Volumes: { "/data": {} },
+    ExposedPorts: { "3000/tcp": {} },
+    StopSignal: "SIGTERM",
+  });
+  expect(Healthcheck.Test).toEqual(["CMD", "/user-api", "health"]);
+  expect(Labels["org.opencontainers.image.title"]).toBe("user-api");
+  const { stdout } = await podman.run({ words: ["version"] });
+  expect(`${Labels["org.opencontainers.image.version"]}\n`).toBe(stdout);
+  // Else what is in flight would be killed, not cut.
+  const patience = Config.Env.find((line: string) => line.startsWith("SHUTDOWN_SECONDS="));
+  expect(Number(patience?.split("=")[1])).toBeWithin(1, DOCKER_GRACE_S);
+});
+
+testImage(
+  "`server` has no rights and nothing to write to but its volume when it serves",
+  async () => {
+    await using server = await serve("rights");
+    expect((await newUser(server)).id).toBe(1);
+    expect(rightsOf(server.pid)).toEqual({
+      user: NOBODY,
+      group: NOBODY,
+      capabilities: 0n,
+      no_new_privileges: true,
+      filtered_calls: true,
+      writable: ["/data"],
+    });
+  },
+);
+
+testImage(
+  "`HEALTHCHECK` tells a server that answers from one that hangs when it is run",
+  async () => {
+    await using server = await serve("health");
+    expect(await server.checkHealth()).toBe(0);
+    expect(await server.inspect("{{.State.Health.Status}}")).toBe("healthy");
+    process.kill(server.pid, "SIGSTOP");
+    expect(await server.checkHealth()).toBe(1);
+    process.kill(server.pid, "SIGCONT");
+    expect(await server.checkHealth()).toBe(0);
+  },
+);
+
+testImage(
+  "`records` and tokens are in the next container when the volume is the same",
+  async () => {
+    const volume = "kept";
+    const made = await podman.run({ volume, words: ["token", "create", "first-client"] });
+    expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("is shown this once")]);
+    const token = made.stdout.trim();
+    let text = "";
+    {
+      await using first = await podman.serve(token, { volume });
+      await newUser(first, { name: "Ünïcode 😀" });
+      ({ text } = await first.call("GET", "/users/1"));
+      // Beside the server, in a container of its own.
+      const other = await podman.run({ volume, words: ["token", "create", "other"] });
+      const answer = await first.call("GET", "/users/1", { token: other.stdout.trim() });
+      expect([answer.status, answer.text]).toEqual([200, text]);
+      expect(await first.stop(DOCKER_GRACE_S)).toBe(0);
+    }
+    await using second = await podman.serve(token, { volume });
+    const answer = await second.call("GET", "/users/1");
+    expect([answer.status, answer.text]).toEqual([200, text]);
+  },
+);
+
+testImage("`SIGTERM` lets a request in flight finish, and ends with 0, when it comes", async () => {
+  await using server = await serve("stopped");
+  const email = newEmail();
+  const request = half(server, email);
+  for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
+  const stopped = server.stop(DOCKER_GRACE_S);
+  await refusing(server);
+  request.finish();
+  expect(await request.answer).toStartWith("HTTP/1.1 201");
+  expect(await stopped).toBe(0);
+  await using next = await serve("stopped");
+  const found = await next.call("GET", `/users?email=${encodeURIComponent(email)}`);
+  expect(found.json.meta.total).toBe(1);
+});
+
+testImage("`SIGTERM` ends with 0 within Docker's grace when a request never finishes", async () => {
+  await using server = await serve("hanging");
+  const request = half(server, newEmail());
+  for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
+  // Docker kills then, which would be 137.
+  expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
+  expect(await request.answer).toBe("");
+});
+
+/** Writes at the rate, each whether or not those before it are answered. @returns each answer */
+async function load(server: Container) {
+  const began_ms = performance.now();
+  const writes: Promise<Answer>[] = [];
+  while (writes.length < LOAD_RATE * LOAD_S) {
+    const body = { email: newEmail(), metadata: { filler: "x".repeat(200) } };
+    writes.push(server.call("POST", "/users", { body }));
+    const due_ms = began_ms + (writes.length / LOAD_RATE) * 1000;
+    await Bun.sleep(Math.max(0, due_ms - performance.now()));
+  }
+  return Promise.all(writes);
+}
+
+testImage(
+  "`server` loses nothing, refuses nothing and stays small when it is written to",
+  async () => {
+    const volume = "loaded";
+    let ids: number[] = [];
+    {
+      await using server = await serve(volume);
+      const loaded = load(server);
+      // It runs in the same container, and takes of the same memory.
+      expect(await server.checkHealth()).toBe(0);
+      const answers = await loaded;
+      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+      ids = answers.map(({ json }) => json.data.id).sort((one, other) => one - other);
+      expect(new Set(ids).size).toBe(LOAD_RATE * LOAD_S);
+
+      const memory_bytes = highestMemory(server.pid);
+      const limit = podman.limits_memory ? "and may have" : "which nothing limits to";
+      const sizes = [memory_bytes, MEMORY_LIMIT_BYTES].map((bytes) => (bytes / 2 ** 20).toFixed(0));
+      console.log(`At ${LOAD_RATE} writes/s it has ${sizes.join(` MiB resident, ${limit} `)} MiB`);
+      expect(memory_bytes).toBeLessThan(MEMORY_LIMIT_BYTES);
+      if (podman.limits_memory) {
+        expect(memoryLimit(server.pid)).toBe(MEMORY_LIMIT_BYTES);
+        expect(outOfMemory(server.pid)).toBe(0);
+      }
+      expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
+    }
+    await using next = await serve(volume);
+    const { json } = await next.call("GET", "/users?limit=1000");
+    expect(json.meta.total).toBe(ids.length);
+    expect(json.data.map((user: { id: number }) => user.id)).toEqual(ids);
+  },
+);
+
+testImage("`serve` ends with 1 and one line when the volume belongs to another", async () => {
+  using folder = makeFolder();
+  chmodSync(folder.path, 0o755);
+  expect(await podman.run({ volume: folder.path })).toEqual({
+    code: 1,
+    stdout: "",
+    stderr:
+      "Cannot open /data/user-api.db: the file cannot be opened or made; check the folder and its permissions\n",
+  });
+});

@@ -1,0 +1,178 @@
+/**
+ * The image in containers, as one should run it: no rights, nothing to write to but the volume, little
+ * memory. By podman and runc, on configuration and storage in a temporary folder, so that nothing of
+ * this machine is read or changed, and without systemd.
+ */
+import { mkdirSync } from "node:fs";
+import { makeFolder } from "../folder.ts";
+import { sendCall, type TestServer } from "../http/server.ts";
+
+/** What a container may use at most, where control groups can tell it so. */
+export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
+
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface RunOptions {
+  /** The name of a volume, or the path of a folder; by default a volume of its own. */
+  readonly volume?: string;
+  /** Environment variables by name. */
+  readonly settings?: Readonly<Record<string, string>>;
+  /** After the name of the image. */
+  readonly words?: readonly string[];
+}
+
+/** A server in a container; disposed of, it is gone, and its volume stays. */
+export interface Container
+  extends AsyncDisposable,
+    Pick<TestServer, "url" | "write_token" | "call"> {
+  /** Of its first process, outside of the container. */
+  readonly pid: number;
+  /** What `podman inspect` tells, by a template such as `{{.State.ExitCode}}`. */
+  inspect(template: string): Promise<string>;
+  /** @returns the code that HEALTHCHECK ends with */
+  checkHealth(): Promise<number>;
+  /** SIGTERM, then SIGKILL after this many seconds. @returns the exit code: 137 after SIGKILL */
+  stop(grace_s: number): Promise<number>;
+}
+
+export interface Podman extends AsyncDisposable {
+  /** Whether control groups keep to MEMORY_LIMIT_BYTES here. */
+  readonly limits_memory: boolean;
+  /** What `podman image inspect` tells. */
+  inspectImage(): Promise<any>;
+  /** Runs a command to its end. */
+  run(options: RunOptions): Promise<Outcome>;
+  /** Runs a server until it is stopped. @param token one that it accepts */
+  serve(token: string, options: RunOptions): Promise<Container>;
+}
+
+const rights = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--pids-limit=64"];
+const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT_BYTES}b`];
+
+/** What a machine may not have (systemd, a journal, high limits, a bridge) is not asked for. */
+function configure(folder: string): Record<string, string> {
+  const containers = `
+[containers]
+default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]
+log_driver = "k8s-file"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+tmp_dir = "${folder}/tmp"
+[network]
+network_config_dir = "${folder}/networks"
+`;
+  // vfs works on every file system, at the price of a copy of the image for each container.
+  const storage = `
+[storage]
+driver = "vfs"
+graphroot = "${folder}/images"
+runroot = "${folder}/run"
+`;
+  return { "containers.conf": containers, "storage.conf": storage };
+}
+
+/** A port that was free a moment ago: HEALTHCHECK must know it, so the container cannot choose. */
+function freePort(): number {
+  using server = Bun.serve({ port: 0, fetch: () => new Response() });
+  return server.port ?? 0;
+}
+
+/** @param archive path of the image, as `docker save` makes it */
+export async function openPodman(archive: string): Promise<Podman> {
+  await using resources = new AsyncDisposableStack();
+  const folder = resources.use(makeFolder());
+  mkdirSync(folder.at("networks"));
+  for (const [name, text] of Object.entries(configure(folder.path))) {
+    await Bun.write(folder.at(name), text);
+  }
+  const env = {
+    PATH: Bun.env["PATH"] ?? "",
+    HOME: folder.path,
+    CONTAINERS_CONF: folder.at("containers.conf"),
+    CONTAINERS_STORAGE_CONF: folder.at("storage.conf"),
+    // podman would have systemd run HEALTHCHECK; here the tests do.
+    DISABLE_HC_SYSTEMD: "true",
+  };
+
+  async function podman(...words: string[]): Promise<Outcome> {
+    const child = Bun.spawn(["podman", ...words], { env, stdout: "pipe", stderr: "pipe" });
+    const [stdout, stderr, code] = await Promise.all([
+      child.stdout.text(),
+      child.stderr.text(),
+      child.exited,
+    ]);
+    return { code, stdout, stderr };
+  }
+  /** @returns what it printed; throws when it fails */
+  async function ask(...words: string[]): Promise<string> {
+    const { code, stdout, stderr } = await podman(...words);
+    if (code !== 0) throw new Error(`podman ${words.join(" ")}: ${stderr}`);
+    return stdout.trim();
+  }
+
+  resources.defer(async () => {
+    await podman("rm", "--all", "--force", "--time=0");
+  });
+  const image = /Loaded image(?:\(s\))?: (\S+)/.exec(await ask("load", "--input", archive))?.[1];
+  if (image === undefined) throw new Error(`podman finds no image in ${archive}`);
+  const limit = await podman("run", "--rm", "--network=none", ...memory, image, "version");
+  const limits_memory = limit.code === 0;
+
+  const wordsOf = ({ volume, settings = {}, words = [] }: RunOptions): string[] => [
+    "--network=host",
+    "--security-opt=no-new-privileges",
+    ...rights,
+    ...(limits_memory ? memory : []),
+    ...(volume === undefined ? [] : [`--volume=${volume}:/data`]),
+    ...Object.entries(settings).map(([name, value]) => `--env=${name}=${value}`),
+    image,
+    ...words,
+  ];
+
+  async function serve(token: string, options: RunOptions): Promise<Container> {
+    const port = freePort();
+    const settings = { PORT: String(port), ...options.settings };
+    const id = await ask("run", "--detach", ...wordsOf({ ...options, settings }));
+    const inspect = (template: string) => ask("inspect", "--format", template, id);
+    const url = `http://127.0.0.1:${port}`;
+    for (;;) {
+      const health = await fetch(`${url}/api/v1/health`).catch(() => null);
+      if (health?.status === 200) break;
+      if ((await inspect("{{.State.Status}}")) !== "running") {
+        const { stdout, stderr } = await podman("logs", id);
+        throw new Error(`The container has ended: ${stdout}${stderr}`);
+      }
+    }
+    return {
+      url,
+      write_token: token,
+      pid: Number(await inspect("{{.State.Pid}}")),
+      inspect,
+      call: (method, path, request = {}) => sendCall(url, token, method, path, request),
+      checkHealth: async () => (await podman("healthcheck", "run", id)).code,
+      async stop(grace_s) {
+        await ask("stop", `--time=${grace_s}`, id);
+        return Number(await inspect("{{.State.ExitCode}}"));
+      },
+      async [Symbol.asyncDispose]() {
+        await podman("rm", "--force", "--time=0", id);
+      },
+    };
+  }
+
+  const kept = resources.move();
+  return {
+    limits_memory,
+    inspectImage: async () => JSON.parse(await ask("image", "inspect", image))[0],
+    run: (options) => podman("run", "--rm", ...wordsOf(options)),
+    serve,
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}

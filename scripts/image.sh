@@ -7,6 +7,9 @@ version=$(sed -n 's/.*"version": *"\([^"]*\)".*/\1/p' package.json)
 image=user-api:$version
 archive=${1:-}
 
+# Of buildah, and of podman under docker's name; OCI's own format has no HEALTHCHECK.
+export BUILDAH_FORMAT=docker
+
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -20,11 +23,11 @@ build_with_docker() {
 }
 
 # The last stage alone, around the program as built here: buildah knows no registry by itself, and
-# --isolation=chroot runs where a sandbox allows no more. --format=docker, as OCI has no HEALTHCHECK.
+# --isolation=chroot runs where a sandbox allows no more.
 build_with_buildah() {
   scripts/build.sh
   scripts/rootfs.sh "$folder/rootfs"
-  buildah bud --isolation=chroot --format=docker --build-context="build=$folder" \
+  buildah bud --isolation=chroot --build-context="build=$folder" \
     --build-arg VERSION="$version" --tag "$image" --tag user-api:latest .
   buildah push "$image" "docker-archive:$folder/image.tar:$image"
 }

@@ -2,6 +2,7 @@
 // nothing, and tells in its own words what it lacks.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
+import manifest from "../../package.json" with { type: "json" };
 import { newToken } from "../../src/token.ts";
 import { makeFolder } from "../folder.ts";
 import { newEmail, newUser } from "../http/make.ts";
@@ -26,7 +27,7 @@ if (against_image) {
   beforeAll(async () => {
     podman = await openPodman(archive);
   }, 60_000);
-  afterAll(() => podman[Symbol.asyncDispose]());
+  afterAll(() => podman?.[Symbol.asyncDispose]());
 }
 
 const TIMEOUT_MS = 60_000;
@@ -39,6 +40,14 @@ function serve(volume: string, settings: Record<string, string> = {}): Promise<C
   const token = newToken();
   return podman.serve(token, { volume, settings: { API_TOKEN: token, ...settings } });
 }
+
+// Of the Dockerfile only the last stage is built here.
+test("`Dockerfile` builds with the Bun that package.json pins when docker builds it", async () => {
+  const dockerfile = await Bun.file(`${import.meta.dir}/../../Dockerfile`).text();
+  expect(dockerfile).toContain(
+    `\nARG BUN_IMAGE=oven/${manifest.packageManager.replace("@", ":")}\n`,
+  );
+});
 
 testImage("`image` is small when it is loaded, and when it is sent", async () => {
   let gzip_bytes = 0;

@@ -63,8 +63,10 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   );
   const drain = createDrain();
   const app = createApp({ store, config, log, now: io.now, metrics, drain });
+  const patience_ms = config.shutdown_seconds * 1000;
+  let told_ms = 0;
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
-    listening.stop(config.shutdown_seconds * 1000),
+    listening.stop(Math.max(0, patience_ms - told_ms)),
   );
   log.info("listening", { url: listener.url, database: config.database_url });
 
@@ -80,7 +82,7 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
   else log.error("stopping", { reason: reason(stop.error) });
-  await drain.begin(config.shutdown_seconds * 1000);
+  told_ms = await drain.begin(patience_ms);
   await resources.disposeAsync();
   log.info("stopped");
   if (stop.by === "fault") throw stop.error;

@@ -15,8 +15,9 @@ export interface Drain {
   /**
    * From now on all are told. Resolves when no more requests come.
    * @param patience_ms how long it may take at most
+   * @returns how long it took, in milliseconds
    */
-  readonly begin: (patience_ms: number) => Promise<void>;
+  readonly begin: (patience_ms: number) => Promise<number>;
 }
 
 const STAY = {};
@@ -34,9 +35,11 @@ export function createDrain(): Drain {
     },
     async begin(patience_ms) {
       draining = true;
-      last_ms = performance.now();
-      const deadline_ms = last_ms + Math.min(patience_ms, LONGEST_MS);
+      const began_ms = performance.now();
+      last_ms = began_ms;
+      const deadline_ms = began_ms + Math.min(patience_ms, LONGEST_MS);
       while (performance.now() < Math.min(deadline_ms, last_ms + QUIET_MS)) await Bun.sleep(10);
+      return performance.now() - began_ms;
     },
   };
 }

@@ -1,5 +1,5 @@
 import { Argument, Command, CommanderError, Option } from "commander";
-import manifest from "../../package.json" with { type: "json" };
+import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
@@ -41,7 +41,7 @@ function createProgram(io: Io): Command {
     .exitOverride()
     .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
     .showHelpAfterError("(see user-api help)")
-    .version(manifest.version, "-V, --version", "print the version");
+    .version(version, "-V, --version", "print the version");
 
   const serving = program.command("serve").description("serve the API until SIGTERM or SIGINT");
   addSettings(serving, Object.keys(settings) as SettingName[]).action(() =>
@@ -104,7 +104,7 @@ function createProgram(io: Io): Command {
   program
     .command("version")
     .description("print the version")
-    .action(() => io.stdout(`${manifest.version}\n`));
+    .action(() => io.stdout(`${version}\n`));
   return program;
 }
 

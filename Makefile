@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
 
-.PHONY: help run test build image image-test bench bench-quick format clean
+.PHONY: help run test build image image-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -39,6 +39,12 @@ image-test: node_modules/.installed ## make the image and test it in containers 
 	scripts/image.sh dist/image.tar
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
+
+release: node_modules/.installed ## make dist/release: binaries, licences, SBOMs, checksums
+	$(bun) scripts/release.ts
+
+reproduce: ## make a release twice, in two places, and compare
+	scripts/reproduce.sh
 
 bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (twenty minutes)
 	$(bun) bench/run.ts

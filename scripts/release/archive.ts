@@ -1,0 +1,30 @@
+/** A tar.gz whose bytes depend on nothing but what is in it. */
+import { chmod, readdir } from "node:fs/promises";
+import { $ } from "bun";
+
+/** The best that libdeflate has: two seconds for a binary. */
+const LEVEL = 12;
+
+/**
+ * @param parent folder that holds `folder`, whose name all paths in the archive begin with
+ * @param executables files in `folder` that may be run
+ * @param seconds since 1970, the time of every file
+ */
+export async function createArchive(
+  parent: string,
+  folder: string,
+  executables: readonly string[],
+  seconds: number,
+): Promise<Uint8Array> {
+  // What the umask left would be in the archive.
+  await chmod(`${parent}/${folder}`, 0o755);
+  for (const file of await readdir(`${parent}/${folder}`)) {
+    await chmod(`${parent}/${folder}/${file}`, executables.includes(file) ? 0o755 : 0o644);
+  }
+  const tar =
+    await $`tar --create --directory=${parent} --format=ustar --sort=name --mtime=@${seconds} --owner=0 --group=0 --numeric-owner ${folder}`
+      .quiet()
+      .arrayBuffer();
+  // Not the gzip of this machine: another version writes other bytes. This one comes with Bun.
+  return Bun.gzipSync(tar, { library: "libdeflate", level: LEVEL });
+}

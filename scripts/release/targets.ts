@@ -1,0 +1,39 @@
+/** For what a release has a binary, and which build of Bun each one is made of. */
+export interface Target {
+  /** As in the names of the files. */
+  readonly name: string;
+  readonly os: "linux" | "macos";
+  /** As `bun build` calls it. */
+  readonly bun_target: string;
+  /** The npm package whose `bin/bun` the binary begins with, in the version that package.json pins. */
+  readonly runtime_package: string;
+  /** SHA-512 of that package's archive, as npm writes it. A new Bun needs a new one. */
+  readonly runtime_integrity: string;
+}
+
+export const targets: readonly Target[] = [
+  {
+    name: "linux-x64",
+    os: "linux",
+    bun_target: "bun-linux-x64",
+    runtime_package: "@oven/bun-linux-x64",
+    runtime_integrity:
+      "sha512-IWX9BELoGHAUtMonkeSaNaZwXzRk+oDw6Mk+HBFXd3KHYIBNBsIGRupMZPcgNoDbJpLu6gAJjIoIVPZtt1aJ1g==",
+  },
+  {
+    name: "linux-arm64",
+    os: "linux",
+    bun_target: "bun-linux-arm64",
+    runtime_package: "@oven/bun-linux-aarch64",
+    runtime_integrity:
+      "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
+  },
+  {
+    name: "macos-arm64",
+    os: "macos",
+    bun_target: "bun-darwin-arm64",
+    runtime_package: "@oven/bun-darwin-aarch64",
+    runtime_integrity:
+      "sha512-4MIFXHmctH2EhAxLXm2/qxNtv17dFtLJylvaOCsrgq6KSqHTs6eW5YSrJjRbJxYUJaR901fsN8JfZOa+CsWpWQ==",
+  },
+];

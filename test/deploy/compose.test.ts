@@ -1,0 +1,47 @@
+// The compose file: that what it promises is in it, and fits the program and the image.
+import { expect, test } from "bun:test";
+import { settings } from "../../src/config.ts";
+
+const folder = `${import.meta.dir}/../../deploy`;
+
+async function readYaml(file: string) {
+  return Bun.YAML.parse(await Bun.file(`${folder}/${file}`).text()) as any;
+}
+
+test("`user-api` may do nothing that it need not when compose starts it", async () => {
+  const { services, volumes } = await readYaml("compose.yaml");
+  const service = services["user-api"];
+  expect(service).toMatchObject({
+    read_only: true,
+    cap_drop: ["ALL"],
+    security_opt: ["no-new-privileges:true"],
+    ports: ["127.0.0.1:3000:3000"],
+    volumes: ["data:/data"],
+  });
+  expect(Object.keys(volumes)).toEqual(["data"]);
+  // The image has it, and knows the program.
+  expect(service).not.toHaveProperty("healthcheck");
+  for (const key of ["privileged", "user", "cap_add", "network_mode"]) {
+    expect(service).not.toHaveProperty(key);
+  }
+});
+
+test("`stop_grace_period` leaves time to close the database when work in flight has had its own", async () => {
+  const { services } = await readYaml("compose.yaml");
+  const [, seconds] = /^(\d+)s$/.exec(services["user-api"].stop_grace_period) ?? [];
+  expect(Number(seconds)).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.fallback) + 5);
+});
+
+test("`environment` names what is a setting when it is read", async () => {
+  const { services } = await readYaml("compose.yaml");
+  const known = new Set<string>(["API_TOKEN", ...Object.values(settings).map((s) => s.variable)]);
+  const names = Object.keys(services["user-api"].environment);
+  expect(names.filter((name) => !known.has(name))).toEqual([]);
+});
+
+test("`litestream.yml` copies the database of the unit when both are used", async () => {
+  const { dbs } = await readYaml("litestream.yml");
+  const unit = await Bun.file(`${folder}/user-api.service`).text();
+  expect(dbs).toHaveLength(1);
+  expect(unit).toContain(`\nEnvironment=DATABASE_URL=${dbs[0].path}\n`);
+});

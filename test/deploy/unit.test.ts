@@ -1,0 +1,57 @@
+// The unit of systemd: that it fits the program, and how much of the host it leaves open.
+import { describe, expect, test } from "bun:test";
+import { settings } from "../../src/config.ts";
+
+const path = `${import.meta.dir}/../../deploy/user-api.service`;
+const unit = await Bun.file(path).text();
+
+/** The values of a key, in order; systemd lets most keys stand more than once. */
+function valuesOf(key: string): string[] {
+  return [...unit.matchAll(new RegExp(`^${key}=(.*)$`, "gm"))].map(([, value]) => value ?? "");
+}
+
+/** systemd's own scale: 0 is closed, 10 is open. */
+const MAX_EXPOSURE = 1.5;
+
+describe("user-api.service", () => {
+  test("`TimeoutStopSec` leaves time to close the database when work in flight has had its own", () => {
+    const stop_seconds = Number(valuesOf("TimeoutStopSec").at(-1));
+    expect(stop_seconds).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.fallback) + 5);
+    expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
+  });
+
+  test("`MemoryDenyWriteExecute` is not set when the JIT has to work", () => {
+    expect(valuesOf("MemoryDenyWriteExecute")).toEqual([]);
+  });
+
+  test("`Environment` sets what is a setting when it is read", () => {
+    const known = new Set<string>(Object.values(settings).map(({ variable }) => variable));
+    const names = valuesOf("Environment").map((assignment) => assignment.split("=")[0] ?? "");
+    expect(names.filter((name) => !known.has(name))).toEqual([]);
+    expect(names).toContain("DATABASE_URL");
+  });
+});
+
+const analyze = Bun.which("systemd-analyze");
+
+function run(...words: string[]): string {
+  const { stdout, stderr } = Bun.spawnSync([analyze ?? "", "--no-pager", ...words]);
+  return `${stdout}${stderr}`;
+}
+
+describe.skipIf(analyze === null)(
+  `systemd-analyze${analyze === null ? " (not tested: there is none)" : ""}`,
+  () => {
+    test("`security` finds little exposed when it reads the unit", () => {
+      const report = run("security", "--offline=true", path);
+      const exposure = /Overall exposure level for .*: ([\d.]+)/.exec(report)?.[1];
+      expect(Number(exposure)).toBeLessThanOrEqual(MAX_EXPOSURE);
+    });
+
+    test("`verify` finds no fault when the program is not installed", () => {
+      const lines = run("verify", "--man=no", path).split("\n");
+      const ours = lines.filter((line) => line.includes("user-api.service"));
+      expect(ours.filter((line) => !line.includes("user-api is not executable"))).toEqual([]);
+    });
+  },
+);

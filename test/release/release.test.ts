@@ -17,7 +17,7 @@ let packages: readonly BundledPackage[];
 
 beforeAll(async () => {
   const built = await Bun.build({
-    entrypoints: ["src/main.ts", "src/sqlite/checkpoint.worker.ts"],
+    entrypoints: ["src/main.ts", "src/sqlite/thread.worker.ts"],
     target: "bun",
     metafile: true,
   });

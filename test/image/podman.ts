@@ -1,7 +1,7 @@
 /**
  * The image in containers, as one should run it: no rights, nothing to write to but the volume, little
- * memory. By podman and runc, on configuration and storage in a temporary folder, so that nothing of
- * this machine is read or changed, and without systemd.
+ * memory. By podman and runc, on configuration and storage in a temporary folder, so that no image,
+ * container, volume or setting of this machine is touched, and without systemd.
  */
 import { mkdirSync } from "node:fs";
 import { makeFolder } from "../folder.ts";
@@ -52,6 +52,8 @@ export interface Podman extends AsyncDisposable {
 
 const rights = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--pids-limit=64"];
 const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT_BYTES}b`];
+/** Seconds, in case the test is killed and cannot end it. */
+const lifetime = "--timeout=120";
 
 /** What a machine may not have (systemd, a journal, high limits, a bridge) is not asked for. */
 function configure(folder: string): Record<string, string> {
@@ -126,6 +128,7 @@ export async function openPodman(archive: string): Promise<Podman> {
   const limits_memory = limit.code === 0;
 
   const wordsOf = ({ volume, settings = {}, words = [] }: RunOptions): string[] => [
+    lifetime,
     "--network=host",
     "--security-opt=no-new-privileges",
     ...rights,

@@ -10,8 +10,9 @@ cd "$(dirname "$0")/.."
 # NODE_ENV=production settles `process.env.NODE_ENV` at build. Elysia asks `Bun.env` at run time, and
 # when that is not production its validation errors echo the input, slowly: so the banner sets it.
 # --entry-naming puts both entry points into one folder, where `new Worker("./…")` looks for them.
+# --external file-type: Elysia loads it to look into uploads, of which there are none; it is 1 MB here.
 NODE_ENV=production scripts/bun.sh build src/main.ts src/sqlite/thread.worker.ts --compile --outfile=dist/user-api \
-  --entry-naming='[name].[ext]' --minify-whitespace --minify-syntax \
+  --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
   --bytecode --format=esm --sourcemap \
   --banner='Bun.env.NODE_ENV = "production";' "$@"

@@ -18,6 +18,7 @@ let packages: readonly BundledPackage[];
 beforeAll(async () => {
   const built = await Bun.build({
     entrypoints: ["src/main.ts", "src/sqlite/thread.worker.ts"],
+    external: ["file-type"],
     target: "bun",
     metafile: true,
   });

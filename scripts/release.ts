@@ -48,11 +48,12 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
   return [`${name}.tar.gz`, `${name}.cdx.json`];
 }
 
-const changes = (await $`git status --porcelain`.text()).trim();
-if (changes === "") {
+async function releaseAll(): Promise<void> {
+  const changes = (await $`git status --porcelain`.text()).trim();
+  if (changes !== "") throw new Error(`there are changes that are not committed\n${changes}`);
   const committed_at = new Date((await $`git log -1 --format=%cI`.text()).trim());
-  await rm(FOLDER, { recursive: true, force: true });
-  await rm(WORK, { recursive: true, force: true });
+
+  for (const folder of [FOLDER, WORK]) await rm(folder, { recursive: true, force: true });
   await mkdir(FOLDER, { recursive: true });
   const files: string[] = [];
   for (const target of targets) files.push(...(await release(target, committed_at)));
@@ -63,7 +64,15 @@ if (changes === "") {
   );
   await Bun.write(`${FOLDER}/SHA256SUMS`, sums.join(""));
   await rm(WORK, { recursive: true });
-} else {
-  console.error(`Cannot release what is not committed:\n${changes}`);
+}
+
+try {
+  await releaseAll();
+} catch (error) {
+  // What a command has said tells more than that it failed.
+  const words = error instanceof $.ShellError ? error.stderr.toString() : "";
+  console.error(
+    `Cannot release: ${error instanceof Error ? error.message : error}\n${words}`.trim(),
+  );
   process.exitCode = 1;
 }

@@ -25,8 +25,11 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
   try {
     console.log(`Fetching ${spec}`);
     // `npm install` would refuse a package for another machine.
-    const packed = await $`npm pack ${spec} --json --pack-destination ${temporary}`.quiet().json();
-    const archive = join(temporary, packed[0].filename);
+    const npm = await $`npm pack ${spec} --json --prefer-offline --pack-destination ${temporary}`
+      .quiet()
+      .nothrow();
+    if (npm.exitCode !== 0) throw new Error(`npm cannot fetch ${spec}\n${npm.stderr}`);
+    const archive = join(temporary, npm.json()[0].filename);
     const integrity = await integrityOf(archive);
     if (integrity !== target.runtime_integrity) {
       throw new Error(`${spec} is ${integrity}, not what scripts/release/targets.ts expects`);

@@ -18,6 +18,11 @@ function sha256(bytes: Uint8Array): string {
   return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
 }
 
+async function requireVersion(folder: string): Promise<void> {
+  const said = (await $`${folder}/user-api version`.text()).trim();
+  if (said !== version) throw new Error(`the program says that it is ${said}, not ${version}`);
+}
+
 /** @returns the names of the files made */
 async function release(target: Target, committed_at: Date): Promise<string[]> {
   const name = `user-api-${version}-${target.name}`;
@@ -33,6 +38,8 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
   const packages = await readContents(await Bun.file(metafile).json());
   const binary = await Bun.file(`${inside}/user-api`).bytes();
   if (target.os === "macos") requireAdHocSignature(binary);
+  // Of the others only tests under an emulator can tell.
+  if (target.name === `${process.platform}-${process.arch}`) await requireVersion(inside);
 
   const facts = { version, target, packages, versions: process.versions };
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));

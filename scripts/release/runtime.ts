@@ -28,7 +28,10 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
     const npm = await $`npm pack ${spec} --json --prefer-offline --pack-destination ${temporary}`
       .quiet()
       .nothrow();
-    if (npm.exitCode !== 0) throw new Error(`npm cannot fetch ${spec}\n${npm.stderr}`);
+    if (npm.exitCode !== 0) {
+      const [, code = ""] = /^npm (?:error|ERR!) code (.*)$/m.exec(npm.stderr.toString()) ?? [];
+      throw new Error(`npm cannot fetch ${spec}: ${code}`);
+    }
     const archive = join(temporary, npm.json()[0].filename);
     const integrity = await integrityOf(archive);
     if (integrity !== target.runtime_integrity) {

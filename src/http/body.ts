@@ -3,8 +3,8 @@
  * Elysia's own parsers run before it and are off (see `exchange`).
  */
 import { AppError, fail, failField } from "../error.ts";
+import { parseJson } from "../json.ts";
 import { checker, type Schema, type ValueOf } from "../schema.ts";
-import { parseJson } from "./json.ts";
 import { type Input, input } from "./params.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;

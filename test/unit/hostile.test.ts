@@ -1,7 +1,7 @@
 // Texts of 64 KB that make a careless parser slow: what takes quadratic time takes a second each,
 // and the time limit of the test ends it. Nothing here measures.
 import { expect, test } from "bun:test";
-import { parseJson } from "../../src/http/json.ts";
+import { parseJson } from "../../src/json.ts";
 import { isEmail } from "../../src/schema.ts";
 
 const SIZE = 65_536;

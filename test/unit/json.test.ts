@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { parseJson } from "../../src/http/json.ts";
+import { parseJson } from "../../src/json.ts";
 import { makeRandom } from "../random.ts";
 import { refusalOf } from "../refusal.ts";
 

@@ -3,8 +3,8 @@
  * numbers, and recurses as deep as the text does.
  * @see RFC 7493 (I-JSON)
  */
-import { failField } from "../error.ts";
-import { shownField } from "../schema.ts";
+import { failField } from "./error.ts";
+import { shownField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
 

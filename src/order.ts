@@ -4,7 +4,8 @@ import { fail, failField } from "./error.ts";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { closed, Id, OneOf, Text, Time, Version } from "./schema.ts";
+import { checker, closed, Id, OneOf, Text, Time, Version } from "./schema.ts";
+import { isComplete } from "./transfer.ts";
 import type { AcceptedVersions } from "./version.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -93,6 +94,32 @@ export function orderFields(input: OrderInput): OrderFields {
     items: input.items,
     total: Number(total),
     metadata: input.metadata ?? {},
+  };
+}
+
+/**
+ * What an import takes: an order as an export has it, or what a client may choose of one. Nothing in
+ * the latter tells it from another just like it, so a key does: it makes one order, however often.
+ */
+export type OrderImport = Order | (OrderFields & { readonly import_key: string });
+
+/**
+ * @returns reads a record of an import, checked as a request is; it throws {AppError} invalid. An order
+ * without an id takes the key; `null` where there is none to take
+ */
+export function createOrderReader(): (value: unknown, import_key: string | null) => OrderImport {
+  const readOrder = checker(Order);
+  const readInput = checker(OrderInput, Order);
+  return (value, import_key) => {
+    if (!isComplete(value)) {
+      const fields = orderFields(readInput(value));
+      if (import_key === null) failField("id", "is required, unless --key names the import");
+      return { ...fields, import_key };
+    }
+    const order = readOrder(value);
+    const { total } = orderFields(order);
+    if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
+    return order;
   };
 }
 

@@ -18,7 +18,7 @@ export type ValueOf<Of extends Schema> = Static<Of>;
 interface TextOptions {
   readonly minLength?: number;
   readonly maxLength?: number;
-  readonly format?: "email";
+  readonly format?: "email" | "date-time";
   readonly enum?: readonly string[];
   /** Of a long `enum`: what its values are, to name them in a message. */
   readonly description?: string;
@@ -38,6 +38,16 @@ export function isEmail(text: string): boolean {
   return EMAIL.test(text) && !MISPLACED_DOT.test(text) && !BLANK.test(text);
 }
 
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+
+/** RFC 3339 in UTC with milliseconds and `Z`, in the one way that we write it. */
+function isTime(text: string): boolean {
+  if (!TIME.test(text)) return false;
+  const time = new Date(text);
+  // The 30th of February is the 2nd of March to some, and a 25th hour is none to all.
+  return !Number.isNaN(time.getTime()) && time.toISOString() === text;
+}
+
 /** Well-formed Unicode without U+0000: what every database here stores and returns unchanged. */
 function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
@@ -53,6 +63,7 @@ function lengthOf(text: string): number {
 TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   if (typeof value !== "string" || !isStorable(value)) return false;
   if (schema.enum !== undefined) return schema.enum.includes(value);
+  if (schema.format === "date-time") return isTime(value);
   const length = lengthOf(value);
   if (length < (schema.minLength ?? 0) || length > (schema.maxLength ?? Infinity)) return false;
   return schema.format !== "email" || isEmail(value);
@@ -71,7 +82,7 @@ export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
 export const Version = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
 
 /** RFC 3339 in UTC with milliseconds and `Z`. */
-export const Time = Type.String({ format: "date-time" });
+export const Time = Text({ format: "date-time" });
 
 /** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {
@@ -113,6 +124,7 @@ export function expectation(schema: Schema): string {
   if (schema[Kind] === "Text") {
     if (schema.enum !== undefined && schema.description) return `must be ${schema.description}`;
     if (schema.enum !== undefined) return `must be one of ${schema.enum.join(", ")}`;
+    if (schema.format === "date-time") return "must be a time such as 2026-11-20T18:57:03.120Z";
     const what = schema.format === "email" ? "an email address" : "text";
     return `must be ${what} of ${bounds(schema.minLength ?? 0, schema.maxLength, "characters")}`;
   }

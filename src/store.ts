@@ -1,6 +1,7 @@
-import type { OrderStore } from "./order.ts";
+import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
-import type { UserStore } from "./user.ts";
+import type { Transfer } from "./transfer.ts";
+import type { User, UserImport, UserStore } from "./user.ts";
 
 /** What a copy of a database holds. */
 export interface Contents {
@@ -31,6 +32,11 @@ export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
+  /** How all users, and all orders, come out and go in. */
+  readonly transfer: {
+    readonly users: Transfer<User, UserImport>;
+    readonly orders: Transfer<Order, OrderImport>;
+  };
   /** @throws {AppError} unavailable when the database cannot be written */
   ping(): Promise<void>;
   statistics(): Promise<Statistics>;

@@ -2,7 +2,8 @@ import { type Static, Type } from "@sinclair/typebox";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
+import { checker, closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
+import { isComplete } from "./transfer.ts";
 import type { AcceptedVersions } from "./version.ts";
 
 const email = Text({ maxLength: 254, format: "email" });
@@ -54,6 +55,16 @@ export function emailKey(email: string): string {
 
 export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
+}
+
+/** What an import takes: a user as an export has it, or what a client may set of one. */
+export type UserImport = User | UserFields;
+
+/** @returns reads a record of an import, checked as a request is; it throws {AppError} invalid */
+export function createUserReader(): (value: unknown) => UserImport {
+  const readUser = checker(User);
+  const readInput = checker(UserInput, User);
+  return (value) => (isComplete(value) ? readUser(value) : userFields(readInput(value)));
 }
 
 /**

@@ -6,6 +6,7 @@ import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
 import { ordersContract } from "./contract/orders.ts";
 import { tokensContract } from "./contract/tokens.ts";
+import { transferContract } from "./contract/transfer.ts";
 import { usersContract } from "./contract/users.ts";
 
 /** @param open opens a new, empty database with every call */
@@ -16,5 +17,6 @@ export function storeContract(name: string, open: Open): void {
     listsContract(open);
     keysContract(open);
     tokensContract(open);
+    transferContract(open);
   });
 }

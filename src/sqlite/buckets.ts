@@ -33,7 +33,8 @@ export interface Buckets {
   full(table: "users" | "orders"): List;
 }
 
-function widthOf(level: number): number {
+/** How many ids a bucket of this level holds. */
+export function widthOf(level: number): number {
   return FANOUT ** (level + 1);
 }
 

@@ -115,5 +115,18 @@ export function checkDatabase(db: Database): readonly string[] {
   for (const { user_id } of misplaced.all()) {
     findings.push(`the orders of user ${user_id} are not numbered 1, 2, 3 …`);
   }
+
+  const disordered = db.prepare<{ user_id: number }, []>(`
+    select distinct user_id
+    from (
+      select user_id, id, lag(id) over (partition by user_id order by user_position) as before
+      from orders
+    )
+    where id < before
+    limit ${MAX_FINDINGS}
+  `);
+  for (const { user_id } of disordered.all()) {
+    findings.push(`the orders of user ${user_id} are not in the order of their ids`);
+  }
   return findings;
 }

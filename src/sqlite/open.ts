@@ -15,6 +15,8 @@ import { createOrderStore } from "./orders.ts";
 import { createProbe } from "./probe.ts";
 import { createReader } from "./read.ts";
 import { createTokenStore } from "./tokens.ts";
+import { createOrderTransfer } from "./transfer.orders.ts";
+import { createUserTransfer } from "./transfer.users.ts";
 import { createUserStore } from "./users.ts";
 
 /** How long a server waits for the lock: a command beside it holds it for some milliseconds. */
@@ -63,6 +65,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     users: createUserStore(db, reader, writer, keys, now),
     orders: createOrderStore(db, reader, writer, keys, now),
     tokens: createTokenStore(db, reader, writer, now),
+    transfer: {
+      users: createUserTransfer(db, reader, writer, now),
+      orders: createOrderTransfer(db, reader, writer, now),
+    },
     ping: probe,
     async statistics() {
       return {

@@ -14,15 +14,16 @@ import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
 import type { Reader } from "./read.ts";
 
-type OrderRow = Omit<Order, "items" | "metadata"> & {
+export type OrderRow = Omit<Order, "items" | "metadata"> & {
   readonly items: string;
   readonly metadata: string;
 };
-function fromRow(row: OrderRow): Order {
+
+export function fromRow(row: OrderRow): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
 }
 
-const columns =
+export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
 /** How many orders a user has: the place of the last one. */

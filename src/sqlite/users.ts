@@ -8,17 +8,17 @@ import type { Writer } from "./commit.ts";
 import type { Keys } from "./keys.ts";
 import type { Reader } from "./read.ts";
 
-type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
+export type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
 
-function fromRow(row: UserRow): User {
+export function fromRow(row: UserRow): User {
   return { ...row, metadata: JSON.parse(row.metadata) };
 }
 
-function toRow({ email, name, metadata }: UserFields) {
+export function toRow({ email, name, metadata }: UserFields) {
   return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
 }
 
-const columns = "id, email, name, metadata, version, created_at, updated_at";
+export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 export function createUserStore(
   db: Database,

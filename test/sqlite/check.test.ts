@@ -25,6 +25,7 @@ db.run(`
   insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
     created_at, updated_at)
   select 1 + id % 2, (id + 1) / 2, 'EUR', '[]', 0, 'pending', '{}', 1, 't', 't' from users
+  order by id
 `);
 db.run("delete from users where id between 100 and 300 or id > 8990");
 db.run("update orders set status = 'paid' where id between 50 and 5000");
@@ -78,12 +79,17 @@ test.each([
   [
     "an order is out of place",
     "update orders set user_position = 100000 where id = 8",
-    ["the orders of user 2 are not numbered 1, 2, 3 …"],
+    ["the orders of user 1 are not numbered 1, 2, 3 …"],
   ],
   [
     "two orders are in one place",
     "update orders set user_position = 3 where id = 8",
-    ["the orders of user 2 are not numbered 1, 2, 3 …"],
+    ["the orders of user 1 are not numbered 1, 2, 3 …"],
+  ],
+  [
+    "two orders have changed places",
+    "update orders set user_position = 4 - user_position where user_id = 2 and user_position in (1, 3)",
+    ["the orders of user 2 are not in the order of their ids"],
   ],
   [
     "an order is of nobody",

@@ -26,9 +26,12 @@ create table orders (
   metadata text not null check (json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
   created_at text not null,
-  updated_at text not null
+  updated_at text not null,
+  -- Of an order that was imported without an id: which record of which import it was. Null for any other.
+  import_key text check (length(import_key) between 1 and 255)
 ) strict;
 
+create unique index orders_by_import_key on orders (import_key) where import_key is not null;
 -- With the status, so that one user's orders in one status are counted without a look at the rows. Not
 -- an index more on (user_id, status): that is a fifth of what an order costs.
 create index orders_by_user on orders (user_id, user_position, status);

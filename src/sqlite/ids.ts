@@ -1,0 +1,110 @@
+/**
+ * Ids that an import brings. The buckets count those that are missing up to the last one (see
+ * `buckets.ts`): an id beyond it leaves some out, one before it fills a gap.
+ */
+import type { Database } from "bun:sqlite";
+import { TOP, TOTAL, widthOf } from "./buckets.ts";
+
+/**
+ * How far beyond the last one an id may lie: all that is left out has to be counted, in a transaction
+ * that others wait for. So many take 0.2 s.
+ */
+export const MAX_LEAP = 2 ** 24;
+/** How many counts wait in memory at most. */
+const MAX_COUNTS = 10_000;
+
+/** The ids of one table, within one transaction. */
+export interface Ids {
+  /** The last one that was given; 0 for none. */
+  last(): number;
+  /** To be called for each new row. */
+  give(id: number): void;
+  /** Writes the counts: to be called last. */
+  finish(): void;
+}
+
+/** @returns begins with the ids as they are now */
+export function prepareIds(db: Database, table: "users" | "orders"): () => Ids {
+  const lastId = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+  const change = { table: "", level: 0, bucket: 0, ids: 0 };
+  const add = db.prepare<null, typeof change>(`
+    insert into buckets (list, level, bucket, ids)
+    values ($table, $level, $bucket, $ids)
+    on conflict do update set ids = ids + excluded.ids
+  `);
+  // Not the same statement: the row to insert would break the check that no count is below 0.
+  const take = db.prepare<null, typeof change>(`
+    update buckets
+    set ids = ids - $ids
+    where list = $table and level = $level and bucket = $bucket
+  `);
+
+  return () => {
+    let last = lastId.get({ table })?.seq ?? 0;
+    /** By level: how many ids more are missing in a bucket, or how many less. */
+    const counts = Array.from({ length: TOTAL + 1 }, () => new Map<number, number>());
+
+    function finish(): void {
+      for (const [level, buckets] of counts.entries()) {
+        for (const [bucket, ids] of buckets) {
+          if (ids > 0) add.run({ table, level, bucket, ids });
+          if (ids < 0) take.run({ table, level, bucket, ids: -ids });
+        }
+        buckets.clear();
+      }
+    }
+
+    function count(level: number, bucket: number, ids: number): void {
+      const buckets = counts[level];
+      buckets?.set(bucket, (buckets.get(bucket) ?? 0) + ids);
+      if (buckets !== undefined && buckets.size > MAX_COUNTS) finish();
+    }
+
+    /** The ids from `first` to `end` are missing from now on. */
+    function leaveOut(first: number, end: number): void {
+      for (let level = 0; level <= TOP; level += 1) {
+        const width = widthOf(level);
+        for (let at = first; at <= end; ) {
+          const bucket = Math.floor((at - 1) / width);
+          const next = Math.min((bucket + 1) * width, end) + 1;
+          count(level, bucket, next - at);
+          at = next;
+        }
+      }
+      count(TOTAL, 0, end + 1 - first);
+    }
+
+    function fill(id: number): void {
+      for (let level = 0; level <= TOP; level += 1) {
+        count(level, Math.floor((id - 1) / widthOf(level)), -1);
+      }
+      count(TOTAL, 0, -1);
+    }
+
+    return {
+      last: () => last,
+      give(id) {
+        if (id <= last) return fill(id);
+        if (id > last + 1) leaveOut(last + 1, id - 1);
+        last = id;
+      },
+      finish,
+    };
+  };
+}
+
+/** For a trial, which gives none: it counts on from what it was told. */
+export function trialIds(last: number): Ids {
+  let highest = last;
+  return {
+    last: () => highest,
+    give(id) {
+      highest = Math.max(highest, id);
+    },
+    finish() {},
+  };
+}

@@ -1,0 +1,198 @@
+import type { Database } from "bun:sqlite";
+import type { Order, OrderImport } from "../order.ts";
+import type { Transfer } from "../transfer.ts";
+import type { Writer } from "./commit.ts";
+import type { Ids } from "./ids.ts";
+import { columns, fromRow, type OrderRow } from "./orders.ts";
+import type { Reader } from "./read.ts";
+import {
+  created,
+  createTransfer,
+  isSameJson,
+  known,
+  refused,
+  refuseLeap,
+  type Take,
+} from "./transfer.ts";
+
+type NewRow = OrderRow & { readonly import_key: string | null };
+
+/** The statements on one table of orders. */
+function prepareOrders(db: Database, table: "orders" | "tried_orders") {
+  const withId = db.prepare<OrderRow, { id: number }>(`
+    select ${columns}
+    from ${table}
+    where id = $id
+  `);
+  const withKey = db.prepare<OrderRow, { import_key: string }>(`
+    select ${columns}
+    from ${table}
+    where import_key = $import_key
+  `);
+  const insert = db.prepare<null, NewRow & { user_position: number }>(`
+    insert into ${table} (
+      id, user_id, user_position, currency, items, total, status, metadata, version, created_at,
+      updated_at, import_key
+    )
+    values (
+      $id, $user_id, $user_position, $currency, $items, $total, $status, $metadata, $version,
+      $created_at, $updated_at, $import_key
+    )
+  `);
+  return { withId, withKey, insert };
+}
+type Orders = ReturnType<typeof prepareOrders>;
+
+const tried_orders = `
+  create temp table tried_orders (
+    id integer primary key,
+    user_id integer not null,
+    user_position integer not null,
+    currency text not null,
+    items text not null,
+    total integer not null,
+    status text not null,
+    metadata text not null,
+    version integer not null,
+    created_at text not null,
+    updated_at text not null,
+    import_key text unique
+  ) strict
+`;
+
+/** @returns the place of an order among those of its user, which stand by `id`: others make room */
+function preparePlaces(db: Database): (user_id: number, id: number) => number {
+  const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
+    select user_position, id
+    from orders
+    where user_id = $user_id
+    order by user_position desc
+    limit 1
+  `);
+  // With the plus it walks the user's orders from the last one, and not all orders by id.
+  const lastBefore = db.prepare<{ user_position: number }, { user_id: number; id: number }>(`
+    select user_position
+    from orders
+    where user_id = $user_id and +id < $id
+    order by user_position desc
+    limit 1
+  `);
+  const makeRoom = db.prepare<null, { user_id: number; user_position: number }>(`
+    update orders
+    set user_position = user_position + 1
+    where user_id = $user_id and user_position >= $user_position
+  `);
+  return (user_id, id) => {
+    const end = last.get({ user_id });
+    if (end === null) return 1;
+    if (end.id < id) return end.user_position + 1;
+    const user_position = (lastBefore.get({ user_id, id })?.user_position ?? 0) + 1;
+    makeRoom.run({ user_id, user_position });
+    return user_position;
+  };
+}
+
+/** Whether it was made of the same choice; what may change of an order may have changed since. */
+function isSameChoice(row: OrderRow, given: OrderRow): boolean {
+  return (
+    row.user_id === given.user_id &&
+    row.currency === given.currency &&
+    isSameJson(row.items, given.items)
+  );
+}
+
+function isSame(row: OrderRow, given: OrderRow): boolean {
+  return (
+    row.version === given.version &&
+    row.status === given.status &&
+    row.created_at === given.created_at &&
+    row.updated_at === given.updated_at &&
+    isSameJson(row.metadata, given.metadata) &&
+    isSameChoice(row, given)
+  );
+}
+
+export function createOrderTransfer(
+  db: Database,
+  reader: Reader,
+  writer: Writer,
+  now: () => Date,
+): Transfer<Order, OrderImport> {
+  const orders = prepareOrders(db, "orders");
+  const placeFor = preparePlaces(db);
+  const user = db.prepare<{ id: number }, { user_id: number }>(`
+    select id
+    from users
+    where id = $user_id
+  `);
+  const page = db.prepare<OrderRow, { after: number; limit: number }>(`
+    select ${columns}
+    from orders
+    where id > $after
+    order by id
+    limit $limit
+  `);
+
+  function toNewRow(record: OrderImport, ids: Ids): NewRow {
+    const items = JSON.stringify(record.items);
+    const metadata = JSON.stringify(record.metadata);
+    if ("id" in record) return { ...record, items, metadata, import_key: null };
+    const time = now().toISOString();
+    const id = ids.last() + 1;
+    const fresh = {
+      id,
+      status: "pending",
+      version: 1,
+      created_at: time,
+      updated_at: time,
+    } as const;
+    return { ...record, ...fresh, items, metadata };
+  }
+
+  /** @param into where new ones go; they are looked for in `orders` as well */
+  function takeInto(into: Orders): Take<OrderImport> {
+    const places = into === orders ? [orders] : [orders, into];
+    function find({ id, import_key }: NewRow, ids: Ids): OrderRow | null {
+      for (const { withId, withKey } of places) {
+        // Beyond the last one there is nobody.
+        if (import_key === null && id > ids.last()) return null;
+        const row = import_key === null ? withId.get({ id }) : withKey.get({ import_key });
+        if (row !== null) return row;
+      }
+      return null;
+    }
+
+    return (record, ids) => {
+      const row = toNewRow(record, ids);
+      const { id, user_id, import_key } = row;
+      const there = find(row, ids);
+      if (there !== null && import_key === null) {
+        return isSame(there, row)
+          ? known
+          : refused(`order ${id} is there already, and not the same`);
+      }
+      if (there !== null) {
+        if (isSameChoice(there, row)) return known;
+        return refused(`the import took another record of this line before, as order ${there.id}`);
+      }
+      if (user.get({ user_id }) === null) return refused("user_id must be an existing user");
+      const leap = refuseLeap(id, ids);
+      if (leap !== null) return leap;
+      // A trial moves nothing.
+      const user_position = into === orders ? placeFor(user_id, id) : 1;
+      into.insert.run({ ...row, user_position });
+      ids.give(id);
+      return created;
+    };
+  }
+
+  return createTransfer(db, reader, writer, {
+    table: "orders",
+    walk: (after, limit) => page.all({ after, limit }).map(fromRow),
+    take: takeInto(orders),
+    prepareTrial() {
+      db.run(tried_orders);
+      return takeInto(prepareOrders(db, "tried_orders"));
+    },
+  });
+}

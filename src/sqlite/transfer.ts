@@ -1,0 +1,82 @@
+/** What the transfers of users and of orders share: one transaction a batch, and the trial. */
+import type { Database } from "bun:sqlite";
+import type { Imported, Transfer } from "../transfer.ts";
+import type { Writer } from "./commit.ts";
+import { type Ids, MAX_LEAP, prepareIds, trialIds } from "./ids.ts";
+import type { Reader } from "./read.ts";
+
+/** Takes one record. It throws only when the database does. */
+export type Take<Import> = (record: Import, ids: Ids) => Imported;
+
+export const created: Imported = { outcome: "created" };
+export const known: Imported = { outcome: "known" };
+
+export function refused(reason: string): Imported {
+  return { outcome: "refused", reason };
+}
+
+/** @returns why this id cannot be taken; `null` when it can */
+export function refuseLeap(id: number, ids: Ids): Imported | null {
+  if (id <= ids.last() + MAX_LEAP) return null;
+  return refused(`id must be at most ${MAX_LEAP} beyond the last one, ${ids.last()}`);
+}
+
+/** Whether JSON text and a value say the same, whatever the order of the members. */
+export function isSameJson(stored: string, given: string): boolean {
+  return stored === given || Bun.deepEquals(JSON.parse(stored), JSON.parse(given), true);
+}
+
+interface Parts<Row, Import> {
+  readonly table: "users" | "orders";
+  walk(after: number, limit: number): readonly Row[];
+  /** Into the table itself. */
+  readonly take: Take<Import>;
+  /** Makes a table of its own, which the database keeps for this connection alone, and takes into that. */
+  prepareTrial(): Take<Import>;
+}
+
+/**
+ * Ends the turn of the event loop, and with it the snapshot of its reads: who calls again and again
+ * would keep it for as long, and the log from being checkpointed.
+ */
+function endTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+export function createTransfer<Row, Import>(
+  db: Database,
+  reader: Reader,
+  writer: Writer,
+  { table, walk, take, prepareTrial }: Parts<Row, Import>,
+): Transfer<Row, Import> {
+  const openIds = prepareIds(db, table);
+  let trial: { readonly take: Take<Import>; readonly ids: Ids } | null = null;
+
+  return {
+    async walk(after, limit) {
+      const rows = reader.read(() => walk(after, limit));
+      await endTurn();
+      return rows;
+    },
+
+    async import(records, dry) {
+      if (dry) {
+        const results = reader.read(() => {
+          trial ??= { take: prepareTrial(), ids: trialIds(openIds().last()) };
+          const { take, ids } = trial;
+          return records.map((record) => take(record, ids));
+        });
+        await endTurn();
+        return results;
+      }
+      return writer.write(() => {
+        const ids = openIds();
+        const results = records.map((record) => take(record, ids));
+        ids.finish();
+        return results;
+      });
+    },
+  };
+}

@@ -1,0 +1,197 @@
+// Imports of any ids in any order, against a model: what is counted beside the rows must stay true.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { type Order, order_statuses } from "../../src/order.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import type { Store } from "../../src/store.ts";
+import type { User } from "../../src/user.ts";
+import { orderFields, userFields } from "../contract/open.ts";
+import { makeFolder } from "../folder.ts";
+import { makeRandom } from "../random.ts";
+
+const time = "2020-01-02T03:04:05.678Z";
+const given = { version: 1, created_at: time, updated_at: time };
+
+type Random = (below: number) => number;
+
+async function openStore() {
+  const folder = makeFolder();
+  const path = folder.at("a.db");
+  const options = { database_url: path, max_pending_writes: 1000, now: () => new Date() };
+  const store = await openSqlite({ ...options, exclusive: true, create: true });
+  return {
+    store,
+    path,
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+/** Ids near the last one, before it, and buckets of every size beyond. */
+function someIds(last: number, random: Random): number[] {
+  const leaps = [1, 2, 70, 5000, 300_000];
+  let id = random(2) === 0 ? last : random(last + 1);
+  return Array.from({ length: 1 + random(150) }, () => {
+    const leap = leaps[random(40) === 0 ? random(leaps.length) : random(2)] ?? 1;
+    id = random(10) === 0 ? 1 + random(last + 10) : id + 1 + random(leap);
+    return id;
+  });
+}
+
+/** The pages around every edge where one can go wrong, and the total. */
+async function expectPages(store: Store, table: "users" | "orders", ids: number[], random: Random) {
+  const offsets = [0, 1, 63, 64, 65, ids.length - 2, ids.length, random(ids.length + 1)];
+  for (const offset of offsets.filter((at) => at >= 0)) {
+    const { rows, total } = await store[table].list({ limit: 3, offset });
+    expect([offset, total, rows.map(({ id }) => id)]).toEqual([
+      offset,
+      ids.length,
+      ids.slice(offset, offset + 3),
+    ]);
+  }
+}
+
+for (const seed of [3, 11, 42]) {
+  test(`\`import\` leaves a sound database when ids come as they will (seed ${seed})`, async () => {
+    const random = makeRandom(seed);
+    await using it = await openStore();
+    const { store } = it;
+    const users = new Set<number>();
+    const orders = new Map<number, number>();
+    let last_user = 0;
+    let last_order = 0;
+
+    async function importUsers(): Promise<void> {
+      const ids = someIds(last_user, random);
+      const batch: User[] = ids.map((id) => ({
+        id,
+        ...userFields({ email: `${id}@b.cd` }),
+        ...given,
+      }));
+      await store.transfer.users.import(batch, false);
+      for (const id of ids) users.add(id);
+      last_user = Math.max(last_user, ...ids);
+    }
+    async function createUser(): Promise<void> {
+      const { record } = await store.users.create(userFields(), null);
+      expect(record.id).toBe(last_user + 1);
+      last_user = record.id;
+      users.add(record.id);
+    }
+    async function removeUser(): Promise<void> {
+      const id = [...users][random(users.size)] ?? 0;
+      if ([...orders.values()].includes(id)) return;
+      await store.users.remove(id, null);
+      users.delete(id);
+    }
+    async function importOrders(): Promise<void> {
+      const ids = someIds(last_order, random);
+      const of = [...users].slice(0, 3);
+      const batch: Order[] = ids.map((id) => ({
+        id,
+        ...orderFields(of[random(of.length)] ?? 0),
+        status: order_statuses[random(5)] ?? "paid",
+        ...given,
+      }));
+      const results = await store.transfer.orders.import(batch, false);
+      for (const [at, { id, user_id }] of batch.entries()) {
+        if (results[at]?.outcome === "created") orders.set(id, user_id);
+      }
+      last_order = Math.max(last_order, ...orders.keys());
+    }
+    async function placeOrder(): Promise<void> {
+      const user_id = [...users][0] ?? 0;
+      const { record } = await store.orders.place(orderFields(user_id), null);
+      expect(record.id).toBe(last_order + 1);
+      last_order = record.id;
+      orders.set(record.id, user_id);
+    }
+
+    await importUsers();
+    const steps = [importUsers, createUser, removeUser, importOrders, placeOrder];
+    for (let step = 0; step < 40; step += 1) {
+      await steps[random(steps.length)]?.();
+      await nextTurn();
+      expect([step, await store.check()]).toEqual([step, []]);
+      const ascending = (ids: Iterable<number>) => [...ids].sort((left, right) => left - right);
+      await expectPages(store, "users", ascending(users), random);
+      await expectPages(store, "orders", ascending(orders.keys()), random);
+      for (const user_id of new Set(orders.values())) {
+        const ids = ascending([...orders].filter(([, of]) => of === user_id).map(([id]) => id));
+        const { rows, total } = await store.orders.list({ user_id, limit: 1000, offset: 0 });
+        expect([total, rows.map(({ id }) => id)]).toEqual([ids.length, ids.slice(0, 1000)]);
+      }
+    }
+    // The steps came to something.
+    expect(Math.min(users.size, orders.size)).toBeGreaterThan(50);
+  });
+}
+
+test("`import` counts what it leaves out when it leaps as far as it may", async () => {
+  await using it = await openStore();
+  const id = 2 ** 24;
+  const user = { id, ...userFields(), ...given };
+  expect(await it.store.transfer.users.import([user], false)).toEqual([{ outcome: "created" }]);
+  expect(await it.store.users.list({ limit: 5, offset: 0 })).toEqual({ rows: [user], total: 1 });
+  using db = new Database(it.path);
+  const kept = db.prepare("select level, sum(ids) from buckets group by level").values();
+  expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
+});
+
+test("`import` walks one user's orders and not the table when an order comes late", async () => {
+  await using it = await openStore();
+  using db = new Database(it.path);
+  const plan = db
+    .prepare<{ detail: string }, []>(`
+      explain query plan
+      select user_position
+      from orders
+      where user_id = 1 and +id < 5
+      order by user_position desc
+      limit 1
+    `)
+    .all();
+  expect(plan.map(({ detail }) => detail)).toEqual([
+    "SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
+  ]);
+  const keyed = db
+    .prepare<{ detail: string }, []>(
+      "explain query plan select id from orders where import_key = ?1",
+    )
+    .all();
+  expect(keyed.map(({ detail }) => detail)).toEqual([
+    "SEARCH orders USING COVERING INDEX orders_by_import_key (import_key=?)",
+  ]);
+});
+
+test("`walk` and a dry `import` hold up no checkpoint when they are called again and again", async () => {
+  await using it = await openStore();
+  const { users } = it.store.transfer;
+  using db = new Database(it.path);
+  const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
+  const attempts: (() => Promise<unknown>)[] = [
+    () => users.walk(0, 1),
+    () => users.import([userFields()], true),
+    () => users.walk(0, 1),
+  ];
+  for (const attempt of attempts) {
+    await it.store.users.create(userFields(), null);
+    await attempt();
+    expect(checkpoint.get()).toMatchObject({ busy: 0 });
+  }
+});
+
+test("`walk` goes on when the last record it gave is removed meanwhile", async () => {
+  await using it = await openStore();
+  const { store } = it;
+  for (let at = 0; at < 5; at += 1) await store.users.create(userFields(), null);
+  const first = await store.transfer.users.walk(0, 2);
+  expect(first.map(({ id }) => id)).toEqual([1, 2]);
+  await store.users.remove(2, null);
+  await nextTurn();
+  const next = await store.transfer.users.walk(2, 2);
+  expect(next.map(({ id }) => id)).toEqual([3, 4]);
+});

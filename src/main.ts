@@ -1,7 +1,7 @@
 /** Wires the command line to the world: the database, the output, the signals, the exit code. */
-import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
-import type { Io, Stop } from "./cli/io.ts";
+import { isReaderGone, openInput, openOutput, writeAll } from "./cli/files.ts";
+import type { Io, Stop, Terminal } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
 import { AppError, reason } from "./error.ts";
 import { openSqlite } from "./sqlite/open.ts";
@@ -13,19 +13,6 @@ const STDERR = 2;
 /** Lines are written together: one system call for each would cost more than the request. */
 const OUTPUT_DELAY_MS = 10;
 
-/** A full pipe is waited for. @throws when the descriptor takes no more for good */
-function writeAll(descriptor: number, text: string): void {
-  let bytes = Buffer.from(text);
-  while (bytes.length > 0) {
-    try {
-      bytes = bytes.subarray(writeSync(descriptor, bytes));
-    } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "EAGAIN")) throw error;
-      Bun.sleepSync(1);
-    }
-  }
-}
-
 /** A descriptor whose failure is noted, not thrown: what goes on here matters more than its log. */
 function createOutput(descriptor: number) {
   let waiting = "";
@@ -36,8 +23,7 @@ function createOutput(descriptor: number) {
     try {
       writeAll(descriptor, text);
     } catch (error) {
-      // A reader that has gone has seen what it wanted.
-      failed ||= !(error instanceof Error && "code" in error && error.code === "EPIPE");
+      failed ||= !isReaderGone(error);
     }
   }
   return {
@@ -51,6 +37,13 @@ function createOutput(descriptor: number) {
       waiting += text;
     },
   };
+}
+
+/** What is drawn on it is not kept back: the rest of stderr is at its place by then. */
+function findTerminal(stderr: ReturnType<typeof createOutput>): Terminal | null {
+  const { isTTY, columns } = process.stderr;
+  if (isTTY !== true) return null;
+  return { isTTY, columns, write: stderr.write };
 }
 
 /** Ctrl-C reaches a child of `bun run` twice: from the terminal and from its parent. */
@@ -95,10 +88,13 @@ if (import.meta.main) {
     environment: Bun.env,
     openStore: openSqlite,
     restoreStore: restoreSqlite,
-    terminal: isatty(STDOUT),
+    stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: stdout.write,
     stderr: stderr.write,
+    terminal: findTerminal(stderr),
+    openInput,
+    openOutput,
     untilStopped,
   });
   const written = stdout.finish();

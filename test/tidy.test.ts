@@ -53,8 +53,8 @@ const packages: Record<string, RegExp> = {
   http: /^(elysia|@elysiajs\/[a-z]+|prom-client)$/,
   sqlite: /^(bun:sqlite|node:(fs|path))$/,
   postgres: /^(bun|node:.+)$/,
-  cli: /^(commander|node:https?)$/,
-  main: /^node:(fs|tty)$/,
+  cli: /^(commander|csv-parse|csv-stringify\/sync|cli-progress|node:(https?|fs|stream))$/,
+  main: /^node:tty$/,
 };
 
 describe("layers", () => {

@@ -1,6 +1,7 @@
 import { type Flags, readConfig } from "../config.ts";
 import type { Contents } from "../store.ts";
 import type { Io } from "./io.ts";
+import { createProgress } from "./progress.ts";
 
 /** The form in which a person reads it, e.g. "12 users, 34 orders and 2 tokens (1.5 MB)". */
 function describe({ users, orders, tokens, bytes }: Contents): string {
@@ -17,9 +18,8 @@ export async function backUpStore(path: string, flags: Flags, io: Io): Promise<v
   const options = { ...config, exclusive: false, create: false, now: io.now };
   const store = await io.openStore(options);
   try {
-    const show = (part: number) => io.stderr(`\rcopying ${Math.floor(part * 100)} %`);
-    const contents = await store.backUp(path, io.terminal ? show : () => {});
-    if (io.terminal) io.stderr("\n");
+    using progress = createProgress(io, 100);
+    const contents = await store.backUp(path, (part) => progress.update(Math.floor(part * 100)));
     io.stdout(`${path} is a checked copy of ${describe(contents)}\n`);
   } finally {
     await store.close();

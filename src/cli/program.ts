@@ -4,7 +4,10 @@ import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";
+import { exportTable } from "./export.ts";
+import { formats, tables } from "./format.ts";
 import { checkHealth } from "./health.ts";
+import { importTable } from "./import.ts";
 import type { Io } from "./io.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
@@ -33,6 +36,40 @@ function flagsOf(command: Command): Flags {
     }
   }
   return flags;
+}
+
+/** A standard stream has no path. */
+function pathOf(file: string): string | null {
+  return file === "-" ? null : file;
+}
+
+function addTransfers(program: Command, io: Io): void {
+  const table = () => new Argument("<table>", "what").choices(tables);
+  const format = () =>
+    new Option("--format <format>", "otherwise that of the file's name, or ndjson").choices(
+      formats,
+    );
+  const exporting = program
+    .command("export")
+    .description("write all users or orders, a record a line, beside a running server too")
+    .addArgument(table())
+    .addOption(format())
+    .option("--output <file>", "write there, otherwise to stdout", "-");
+  addSettings(exporting, ["database_url"]).action((table, { format = null, output }) =>
+    exportTable({ table, format, path: pathOf(output) }, flagsOf(exporting), io),
+  );
+  const importing = program
+    .command("import")
+    .description("read users or orders, as exported or as the API takes them; may be run again")
+    .addArgument(table())
+    .argument("[file]", "otherwise stdin", "-")
+    .addOption(format())
+    .option("--key <name>", "name of the import, for orders without ids: the same in every run")
+    .option("--dry-run", "only say what would happen", false);
+  addSettings(importing, ["database_url"]).action(
+    (table, file, { format = null, key = null, dryRun: dry }) =>
+      importTable({ table, format, path: pathOf(file), key, dry }, flagsOf(importing), io),
+  );
 }
 
 function createProgram(io: Io): Command {
@@ -100,6 +137,7 @@ function createProgram(io: Io): Command {
   addSettings(restoring, ["database_url"]).action((file) =>
     restoreBackup(file, flagsOf(restoring), io),
   );
+  addTransfers(program, io);
 
   program
     .command("version")

@@ -49,7 +49,7 @@ Try it:
  */
 export async function serve(flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
-  const format = config.log_format ?? (io.terminal ? "text" : "json");
+  const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
   const log = createLog({ level: config.log_level, format, now: io.now, write: io.stdout });
   // From now on, so that a signal during the start is not missed.
   const stopped = io.untilStopped();

@@ -27,6 +27,8 @@ const helps: [string, string[]][] = [
   ["token list --help", ["--database-url"]],
   ["token revoke --help", ["<name>", "--database-url"]],
   ["health --help", ["--host", "--port", "--tls-cert"]],
+  ["export --help", ["users", "orders", "--format", "--output", "--database-url"]],
+  ["import --help", ["[file]", "stdin", "--format", "--key", "--dry-run", "--database-url"]],
   ["version --help", ["version"]],
 ];
 
@@ -73,6 +75,12 @@ const senseless: [string, RegExp][] = [
   ["health now", /too many arguments/],
   ["health --database-url a", /unknown option '--database-url'/],
   ["version 1", /too many arguments/],
+  ["export", /missing required argument 'table'/],
+  ["export tokens", /'tokens' is invalid for argument 'table'. Allowed choices are users, orders/],
+  ["export users --format xml", /Allowed choices are ndjson, csv/],
+  ["export users a", /too many arguments/],
+  ["import users a b", /too many arguments/],
+  ["import users --key", /argument missing/],
 ];
 
 for (const [words, message] of senseless) {

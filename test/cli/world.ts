@@ -1,4 +1,5 @@
-import type { Io, Stop } from "../../src/cli/io.ts";
+import { openInput, openOutput } from "../../src/cli/files.ts";
+import type { Io, Stop, Terminal } from "../../src/cli/io.ts";
 import type { Environment } from "../../src/config.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
@@ -24,6 +25,8 @@ export interface World extends Disposable {
   /** Of the database that every command uses. */
   readonly path: string;
   readonly clock: { time: Date };
+  /** What comes in on stdin, in these pieces. */
+  readonly stdin: { chunks: readonly Uint8Array[] };
   run(...words: string[]): Promise<Outcome>;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...words: string[]): Promise<Serving>;
@@ -34,12 +37,19 @@ export interface World extends Disposable {
 interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
+  readonly terminal?: Terminal | null;
+}
+
+async function* inPieces(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+  yield* chunks;
 }
 
 /** Commands in this process, with a database in a temporary folder and a clock that stands. */
-export function makeWorld({ environment = {}, openStore = openSqlite }: Options = {}): World {
+export function makeWorld(options: Options = {}): World {
+  const { environment = {}, openStore = openSqlite, terminal = null } = options;
   const folder = makeFolder();
   const path = folder.at("data/test.db");
+  const stdin: { chunks: readonly Uint8Array[] } = { chunks: [] };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
 
   function start(words: readonly string[]) {
@@ -54,7 +64,7 @@ export function makeWorld({ environment = {}, openStore = openSqlite }: Options 
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       openStore,
       restoreStore: restoreSqlite,
-      terminal: false,
+      stdout_is_terminal: false,
       now: () => clock.time,
       stdout(text) {
         stdout += text;
@@ -62,6 +72,19 @@ export function makeWorld({ environment = {}, openStore = openSqlite }: Options 
       },
       stderr(text) {
         stderr += text;
+      },
+      terminal,
+      openInput(path) {
+        if (path !== null) return openInput(path);
+        return { chunks: inPieces(stdin.chunks), size: null };
+      },
+      openOutput(path) {
+        if (path !== null) return openOutput(path);
+        const write = (text: string) => {
+          stdout += text;
+          return true;
+        };
+        return { write, finish() {}, [Symbol.dispose]() {} };
       },
       untilStopped: () => stopped.promise,
     };
@@ -82,6 +105,7 @@ export function makeWorld({ environment = {}, openStore = openSqlite }: Options 
   return {
     path,
     clock,
+    stdin,
     run: (...words) => start(words).ended,
     async serve(...words) {
       const { ended, stopped, printed } = start(["serve", ...words]);

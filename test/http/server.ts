@@ -1,6 +1,7 @@
 /** One server for a test, in this process or, with TEST_BINARY, as the compiled program. */
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
+import { openInput, openOutput } from "../../src/cli/files.ts";
 import type { Stop } from "../../src/cli/io.ts";
 import { main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
@@ -67,10 +68,13 @@ function runHere(environment: Settings): Running {
     environment,
     openStore: openSqlite,
     restoreStore: restoreSqlite,
-    terminal: false,
+    stdout_is_terminal: false,
     now: () => new Date(),
     stdout: write,
     stderr: write,
+    terminal: null,
+    openInput,
+    openOutput,
     untilStopped: () => stopping.promise,
   });
   return {

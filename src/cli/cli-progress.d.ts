@@ -1,0 +1,24 @@
+// The package has no types of its own, and those made for it bring all of Node's along.
+declare module "cli-progress" {
+  import type { Terminal } from "./io.ts";
+
+  export interface Bar {
+    update(value: number): void;
+  }
+
+  export class MultiBar {
+    constructor(options: {
+      readonly stream: Terminal;
+      readonly format: string;
+      readonly barsize: number;
+      readonly clearOnComplete: boolean;
+      readonly gracefulExit: boolean;
+      readonly linewrap: boolean;
+    });
+    create(total: number, value: number): Bar;
+    /** Written above the bar with its next update. */
+    log(text: string): void;
+    update(): void;
+    stop(): void;
+  }
+}

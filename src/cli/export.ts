@@ -1,0 +1,78 @@
+import { type Flags, readConfig } from "../config.ts";
+import type { Store } from "../store.ts";
+import { csvHeader, writeCsv } from "./csv.ts";
+import { type Format, formatFor, requireFormat, type Table } from "./format.ts";
+import type { Io, Output } from "./io.ts";
+import { writeNdjson } from "./ndjson.ts";
+import { createProgress, type Progress } from "./progress.ts";
+
+/** Records that are read at once: some 10 MB where they are as large as can be. */
+const PAGE = 250;
+
+export interface Export {
+  readonly table: Table;
+  /** `null` for that of the file's name. */
+  readonly format: Format | null;
+  /** `null` for stdout. */
+  readonly path: string | null;
+}
+
+/** @returns how many records went out; fewer than there are when the reader has gone */
+async function writeAll<Row extends { readonly id: number }>(
+  walk: (after: number, limit: number) => Promise<readonly Row[]>,
+  format: (records: readonly Row[]) => string,
+  output: Output,
+  progress: Progress,
+): Promise<number> {
+  let after = 0;
+  let count = 0;
+  for (;;) {
+    const records = await walk(after, PAGE);
+    if (records.length === 0 || !output.write(format(records))) return count;
+    after = records.at(-1)?.id ?? after;
+    count += records.length;
+    progress.update(count);
+  }
+}
+
+async function writeTable(
+  { transfer }: Store,
+  table: Table,
+  format: Format,
+  output: Output,
+  progress: Progress,
+): Promise<number> {
+  if (table === "orders") {
+    return writeAll(transfer.orders.walk, writeNdjson, output, progress);
+  }
+  if (format === "csv") output.write(csvHeader());
+  const write = format === "csv" ? writeCsv : writeNdjson;
+  return writeAll(transfer.users.walk, write, output, progress);
+}
+
+/**
+ * Writes all users or all orders, by id, beside a running server too.
+ * @throws {AppError} operator when the database cannot be read or the file not be written
+ */
+export async function exportTable(wanted: Export, flags: Flags, io: Io): Promise<void> {
+  const { table, path } = wanted;
+  const config = readConfig(io.environment, flags);
+  const format = formatFor(wanted.format, path);
+  requireFormat(table, format);
+  const store = await io.openStore({ ...config, exclusive: false, create: false, now: io.now });
+  try {
+    using output = io.openOutput(path);
+    const { total } = await store[table].list({ limit: 1, offset: 0 });
+    const progress = createProgress(io, total);
+    let count: number;
+    try {
+      count = await writeTable(store, table, format, output, progress);
+    } finally {
+      progress[Symbol.dispose]();
+    }
+    output.finish();
+    io.stderr(`Exported ${count} ${table}\n`);
+  } finally {
+    await store.close();
+  }
+}

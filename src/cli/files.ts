@@ -1,0 +1,121 @@
+/** The files and standard streams of the commands that move data. */
+import {
+  closeSync,
+  existsSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { fail } from "../error.ts";
+import type { Input, Output } from "./io.ts";
+
+const STDIN = 0;
+const STDOUT = 1;
+
+/** What an error's code means to an operator. */
+const reasons: Record<string, string> = {
+  ENOENT: "there is no such file or folder",
+  EACCES: "there is no permission",
+  EISDIR: "it is a folder",
+  ENOTDIR: "a part of its path is not a folder",
+  ENOSPC: "the disk is full",
+  EROFS: "the disk is read-only",
+  EIO: "the disk fails",
+};
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
+
+/** @throws {AppError} operator where the operator can do something about it, else the error itself */
+function explain<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
+  try {
+    return work();
+  } catch (error) {
+    const meaning = reasons[codeOf(error)];
+    if (meaning === undefined) throw error;
+    return fail("operator", `Cannot ${verb} ${name}: ${meaning}`);
+  }
+}
+
+/** A full pipe is waited for. @throws when the descriptor takes no more for good */
+export function writeAll(descriptor: number, text: string): void {
+  let bytes = Buffer.from(text);
+  while (bytes.length > 0) {
+    try {
+      bytes = bytes.subarray(writeSync(descriptor, bytes));
+    } catch (error) {
+      if (codeOf(error) !== "EAGAIN") throw error;
+      Bun.sleepSync(1);
+    }
+  }
+}
+
+/** A reader that has gone has seen what it wanted. */
+export function isReaderGone(error: unknown): boolean {
+  return codeOf(error) === "EPIPE";
+}
+
+function sizeOf(stats: Stats): number | null {
+  return stats.isFile() ? stats.size : null;
+}
+
+/** @see Io */
+export function openInput(path: string | null): Input {
+  if (path === null) return { chunks: Bun.stdin.stream(), size: sizeOf(fstatSync(STDIN)) };
+  const stats = explain("read", path, () => {
+    // Opened to learn now whether it can be.
+    closeSync(openSync(path, "r"));
+    return statSync(path);
+  });
+  if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a folder`);
+  return { chunks: Bun.file(path).stream(), size: sizeOf(stats) };
+}
+
+/** @param finish called once, when all has been written */
+function createOutput(name: string, descriptor: number, finish: () => void): Output {
+  return {
+    write: (text) =>
+      explain("write", name, () => {
+        try {
+          writeAll(descriptor, text);
+          return true;
+        } catch (error) {
+          if (isReaderGone(error)) return false;
+          throw error;
+        }
+      }),
+    finish: () => explain("write", name, finish),
+    [Symbol.dispose]() {},
+  };
+}
+
+/** @see Io */
+export function openOutput(path: string | null): Output {
+  if (path === null) return createOutput("the output", STDOUT, () => {});
+  // A link is followed, and what is no file, as /dev/null or a named pipe, is written as it is.
+  const target = existsSync(path) ? realpathSync(path) : path;
+  const in_place = existsSync(target) && !statSync(target).isFile();
+  const written = in_place ? target : `${target}.part`;
+  const descriptor = explain("write", path, () => openSync(written, "w"));
+  let open = true;
+  return {
+    ...createOutput(path, descriptor, () => {
+      if (!in_place) fsyncSync(descriptor);
+      closeSync(descriptor);
+      open = false;
+      if (!in_place) renameSync(written, target);
+    }),
+    [Symbol.dispose]() {
+      if (!open) return;
+      closeSync(descriptor);
+      if (!in_place) rmSync(written);
+    },
+  };
+}

@@ -1,0 +1,142 @@
+import { afterAll, expect, test } from "bun:test";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { openOutput } from "../../src/cli/files.ts";
+import { odd_texts } from "../contract/open.ts";
+import { makeFolder } from "../folder.ts";
+import { makeWorld, type World } from "./world.ts";
+
+const folder = makeFolder();
+afterAll(() => folder[Symbol.dispose]());
+
+function feed(world: World, records: readonly unknown[], ...words: string[]) {
+  const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
+  world.stdin.chunks = [new TextEncoder().encode(text)];
+  return world.run(...words);
+}
+
+const odd_users = odd_texts.map((text, at) => ({
+  email: `${at}@b.cd`,
+  name: at % 3 === 0 ? null : text,
+  metadata: { [text]: text },
+}));
+
+test("`export users` writes all users by id, as the API shows them, when called", async () => {
+  using world = makeWorld();
+  const many = Array.from({ length: 700 }, (_, at) => ({ email: `${at}@b.cd` }));
+  await feed(world, many, "import", "users");
+  const { code, stdout, stderr } = await world.run("export", "users");
+  expect([code, stderr]).toEqual([0, "Exported 700 users\n"]);
+  const rows = stdout.trim().split("\n");
+  expect(rows).toHaveLength(700);
+  const times =
+    '"version":1,"created_at":"2026-11-20T18:57:03.120Z","updated_at":"2026-11-20T18:57:03.120Z"';
+  expect(rows[699]).toBe(`{"id":700,"email":"699@b.cd","name":null,"metadata":{},${times}}`);
+});
+
+for (const format of ["ndjson", "csv"]) {
+  test(`\`export\` as ${format} keeps every character when imported again`, async () => {
+    using world = makeWorld();
+    await feed(world, odd_users, "import", "users");
+    const whole = await world.run("export", "users", "--format", format);
+    using other = makeWorld();
+    other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
+    const imported = await other.run("import", "users", "--format", format);
+    expect(imported.stderr).toBe(
+      `Imported ${odd_users.length} users; 0 already there, 0 refused\n`,
+    );
+    expect(await other.run("export", "users")).toEqual(await world.run("export", "users"));
+  });
+}
+
+test("`export` as CSV begins with the names of the columns when there are no users, too", async () => {
+  using world = makeWorld();
+  await world.run("token", "create", "a");
+  const header = "id,email,name,metadata,version,created_at,updated_at\n";
+  const path = folder.at("none.csv");
+  const outcome = await world.run("export", "users", "--output", path);
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 0 users\n" });
+  expect(readFileSync(path, "utf8")).toBe(header);
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  const { stdout } = await world.run("export", "users", "--format", "csv");
+  const now = '"2026-11-20T18:57:03.120Z"';
+  expect(stdout).toBe(`${header}1,"a@b.cd",,"{}",1,${now},${now}\n`);
+});
+
+test("`export --output` puts the file there whole, and leaves the old one when it fails", async () => {
+  using world = makeWorld();
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  mkdirSync(folder.at("whole"));
+  const path = folder.at("whole/a.ndjson");
+  const link = folder.at("whole/link.ndjson");
+  await Bun.write(path, "old");
+  symlinkSync(path, link);
+  {
+    // One that is never finished.
+    using output = openOutput(path);
+    output.write("half");
+    expect(readFileSync(path, "utf8")).toBe("old");
+  }
+  expect(readFileSync(path, "utf8")).toBe("old");
+  await world.run("export", "users", "--output", link);
+  expect(readFileSync(path, "utf8")).toContain("a@b.cd");
+  expect(readdirSync(folder.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
+});
+
+test("`export --output` writes in place when the path is no file", async () => {
+  using world = makeWorld();
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  const outcome = await world.run("export", "users", "--output", "/dev/null");
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 users\n" });
+});
+
+test("`export` draws a bar on a terminal when it runs", async () => {
+  let drawn = "";
+  const write = (text: string) => {
+    drawn += text;
+  };
+  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  const { stdout, stderr } = await world.run("export", "users");
+  expect([stdout.length > 0, stderr]).toEqual([true, "Exported 1 users\n"]);
+  expect(drawn).toMatch(/100%/);
+});
+
+const impossible: [string, string, string][] = [
+  [
+    "export orders --format csv",
+    "",
+    "Cannot put orders into CSV, as each has a list of items: use ndjson",
+  ],
+  [
+    "export orders --output a.csv",
+    "",
+    "Cannot put orders into CSV, as each has a list of items: use ndjson",
+  ],
+  [
+    "import orders a.csv",
+    "",
+    "Cannot put orders into CSV, as each has a list of items: use ndjson",
+  ],
+  ["import users --key a", "", "Cannot use --key: users are known by their emails"],
+  ["import orders --key é", "", "Cannot read --key: must be 1 to 200 visible ASCII characters"],
+  ["import users no/such", "", "Cannot read no/such: there is no such file or folder"],
+  ["import users /tmp", "", "Cannot read /tmp: it is a folder"],
+  [
+    "export users --output no/such/a",
+    "made",
+    "Cannot write no/such/a: there is no such file or folder",
+  ],
+  ["export users --output /tmp", "made", "Cannot write /tmp: it is a folder"],
+  ["export users --output /dev/full", "made", "Cannot write /dev/full: the disk is full"],
+  ["export users --database-url no/such.db", "", "Cannot open no/such.db: there is no such file"],
+];
+
+for (const [words, made, line] of impossible) {
+  test(`\`${words}\` ends with 1 and one line on stderr when it cannot work`, async () => {
+    using world = makeWorld();
+    if (made) await feed(world, [{ email: "a@b.cd" }], "import", "users");
+    const outcome = await world.run(...words.split(" "));
+    expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
+    if (!made) expect(existsSync(world.path)).toBe(false);
+  });
+}

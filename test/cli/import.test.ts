@@ -1,0 +1,348 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import { makeFolder } from "../folder.ts";
+import { makeWorld, type World } from "./world.ts";
+
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+const lines = (...records: unknown[]): string =>
+  records.map((record) => `${JSON.stringify(record)}\n`).join("");
+const emails = (count: number): string =>
+  lines(...Array.from({ length: count }, (_, at) => ({ email: `${at}@b.cd` })));
+
+/** Runs a command with this on its stdin. */
+function feed(world: World, text: string | Uint8Array, ...words: string[]) {
+  world.stdin.chunks = [typeof text === "string" ? bytes(text) : text];
+  return world.run(...words);
+}
+
+async function expectSound(world: World): Promise<void> {
+  expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
+}
+
+const time = "2020-01-02T03:04:05.678Z";
+const ann = { id: 7, email: "ann@b.cd", name: "Ann", metadata: { a: "b" } };
+const complete = { ...ann, version: 2, created_at: time, updated_at: time };
+const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
+const order = {
+  ...{ id: 3, user_id: 7, currency: "EUR", items, total: 200, status: "paid" },
+  ...{ metadata: {}, version: 2, created_at: time, updated_at: time },
+};
+const done = (table: string, created: number, known = 0) => ({
+  code: 0,
+  stdout: "",
+  stderr: `Imported ${created} ${table}; ${known} already there, 0 refused\n`,
+});
+
+test("`import` moves a whole database when all was exported", async () => {
+  using world = makeWorld();
+  await feed(world, lines(complete, { email: "bob@b.cd" }), "import", "users");
+  await feed(world, lines(order), "import", "orders");
+  const users = await world.run("export", "users");
+  const orders = await world.run("export", "orders");
+  expect(orders).toEqual({ code: 0, stdout: lines(order), stderr: "Exported 1 orders\n" });
+
+  using other = makeWorld();
+  expect(await feed(other, users.stdout, "import", "users")).toEqual(done("users", 2));
+  expect(await feed(other, orders.stdout, "import", "orders")).toEqual(done("orders", 1));
+  expect(await other.run("export", "users")).toEqual(users);
+  expect(await other.run("export", "orders")).toEqual(orders);
+  await expectSound(other);
+});
+
+for (const what of ["users", "orders"]) {
+  test(`\`import ${what}\` makes nothing twice when it is run again`, async () => {
+    using world = makeWorld();
+    await feed(world, lines(complete), "import", "users");
+    const text =
+      what === "users"
+        ? lines({ email: "a@b.cd" }, { ...complete, id: 9, email: "c@b.cd" })
+        : lines({ user_id: 7, currency: "EUR", items }, order);
+    const words = ["import", what, ...(what === "orders" ? ["--key", "shop"] : [])];
+    expect(await feed(world, text, ...words)).toEqual(done(what, 2));
+    expect(await feed(world, text, ...words)).toEqual(done(what, 0, 2));
+    await expectSound(world);
+  });
+}
+
+test("`import` goes on where it stopped when its input broke off", async () => {
+  using world = makeWorld();
+  // More than a batch, and cut in mid-record.
+  const text = emails(12_000);
+  const cut = text.slice(0, 150_000);
+  const broken = await feed(world, cut, "import", "users");
+  expect(broken.code).toBe(1);
+  expect(broken.stderr).toMatch(
+    /^line \d+: record must be valid JSON\nImported \d+ users; 0 already/,
+  );
+  const created = Number(/Imported (\d+)/.exec(broken.stderr)?.[1]);
+  expect(created).toBeGreaterThan(5000);
+  expect(await feed(world, text, "import", "users")).toEqual(
+    done("users", 12_000 - created, created),
+  );
+  await expectSound(world);
+});
+
+test("`import` keeps what came before when reading fails on the way", async () => {
+  using world = makeWorld();
+  const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
+  const outcome = await feed(world, csv, "import", "users", "--format", "csv");
+  expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
+  expect(outcome.stderr).toMatch(/^Cannot read the input: .*line 6002.* What came before is kept/);
+  const { stderr } = await world.run("export", "users");
+  expect(stderr).toBe("Exported 5000 users\n");
+  await expectSound(world);
+});
+
+test("`import` gives lines in order and ends with 1 when records are refused", async () => {
+  using world = makeWorld();
+  await feed(world, lines(complete), "import", "users");
+  const text = [
+    JSON.stringify({ email: "ANN@b.cd" }),
+    "",
+    JSON.stringify({ email: "nobody", name: "" }),
+    JSON.stringify({ email: "fine@b.cd" }),
+    '{"email":"a@b.cd","email":"c@b.cd"}',
+    "[]",
+    "{",
+    JSON.stringify({ ...ann, email: "new@b.cd" }),
+    JSON.stringify({ ...complete, version: 3 }),
+    JSON.stringify({ email: "a@b.cd", version: 3 }),
+    JSON.stringify({ email: "a@b.cd", nmae: "A" }),
+    JSON.stringify({ ...complete, id: 8, email: "d@b.cd", created_at: "yesterday" }),
+    JSON.stringify({ email: "last@b.cd" }),
+  ].join("\r\n");
+  const { code, stdout, stderr } = await feed(world, text, "import", "users");
+  expect([code, stdout]).toEqual([1, ""]);
+  expect(stderr.split("\n")).toEqual([
+    "line 1: email is already taken by user 7",
+    "line 3: email must be an email address of at most 254 characters; name must be text of 1 to 200 characters or null",
+    "line 5: email is given more than once",
+    "line 6: record must be a JSON object",
+    "line 7: record must be valid JSON",
+    "line 8: version is required; created_at is required; updated_at is required",
+    "line 9: user 7 is there already, and not the same",
+    "line 10: version is read-only",
+    "line 11: nmae is not allowed",
+    "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
+    "Imported 2 users; 0 already there, 10 refused",
+    "",
+  ]);
+  await expectSound(world);
+});
+
+test("`import` refuses orders when their items, their user or their total do not fit", async () => {
+  using world = makeWorld();
+  await feed(world, lines(complete), "import", "users");
+  const plain = { user_id: 7, currency: "EUR", items };
+  const text = lines(
+    { ...order, total: 201 },
+    { ...order, user_id: 8 },
+    { ...order, status: "lost" },
+    { ...plain, items: [] },
+    plain,
+    { ...plain, items: [{ sku: "A", quantity: 1_000_000, unit_price: 2 ** 53 - 1 }] },
+    order,
+  );
+  const { code, stderr } = await feed(world, text, "import", "orders");
+  expect(code).toBe(1);
+  expect(stderr.split("\n")).toEqual([
+    "line 1: total must be 200, the sum of the items",
+    "line 2: user_id must be an existing user",
+    "line 3: status must be one of pending, paid, shipped, delivered, canceled",
+    "line 4: items must be an array of 1 to 100 items",
+    "line 5: id is required, unless --key names the import",
+    "line 6: items must add up to at most 9007199254740991",
+    "Imported 1 orders; 0 already there, 6 refused",
+    "",
+  ]);
+});
+
+test("`import` takes what was refused when it is run again with that line put right", async () => {
+  using world = makeWorld();
+  await feed(world, lines(complete), "import", "users");
+  const plain = { user_id: 7, currency: "EUR", items };
+  const words = ["import", "orders", "--key", "shop"];
+  const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...words);
+  expect(first.stderr).toEndWith("Imported 2 orders; 0 already there, 1 refused\n");
+  expect(await feed(world, lines(plain, plain, plain), ...words)).toEqual(done("orders", 1, 2));
+  // Another import is another, though its lines are the same.
+  const other = ["import", "orders", "--key", "shop-2"];
+  expect(await feed(world, lines(plain), ...other)).toEqual(done("orders", 1));
+});
+
+test("`import` reads the same when the input comes in pieces of any size", async () => {
+  const text = bytes(`\ufeff${lines({ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" })}`);
+  for (const size of [1, 2, 7, 1000]) {
+    using world = makeWorld();
+    const count = Math.ceil(text.length / size);
+    world.stdin.chunks = Array.from({ length: count }, (_, at) =>
+      text.slice(at * size, (at + 1) * size),
+    );
+    expect(await world.run("import", "users")).toEqual(done("users", 2));
+    expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
+  }
+});
+
+test("`import` refuses a line alone when it is too long or no UTF-8", async () => {
+  using world = makeWorld();
+  const long = { email: "a@b.cd", name: "x".repeat(2 ** 21) };
+  const text = bytes(lines(long, { email: "?@b.cd" }, { email: "c@b.cd" }));
+  text[text.indexOf("?".charCodeAt(0))] = 0xff;
+  const { code, stderr } = await feed(world, text, "import", "users");
+  expect([code, stderr.split("\n")]).toEqual([
+    1,
+    [
+      "line 1: record must be at most 1048576 bytes",
+      "line 2: record must be valid UTF-8",
+      "Imported 1 users; 0 already there, 2 refused",
+      "",
+    ],
+  ]);
+});
+
+test("`import --dry-run` says what would happen and writes nothing when called", async () => {
+  using world = makeWorld();
+  const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
+  expect(none.stderr).toBe(`Cannot open ${world.path}: there is no such file\n`);
+  await feed(world, lines(complete), "import", "users");
+  const text = lines({ email: "a@b.cd" }, complete, { email: "A@b.cd" });
+  const dry = await feed(world, text, "import", "users", "--dry-run");
+  const refusal = "line 3: email is already taken by user 8\n";
+  const counts = (verb: string) => `${verb} 1 users; 1 already there, 1 refused\n`;
+  expect(dry).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Would import") });
+  expect((await world.run("export", "users")).stdout).toBe(lines(complete));
+  const real = await feed(world, text, "import", "users");
+  expect(real).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Imported") });
+});
+
+test("`import` reads a file, and CSV by its name, when given one", async () => {
+  using world = makeWorld();
+  using folder = makeFolder();
+  await Bun.write(folder.at("a.ndjson"), lines({ email: "a@b.cd" }));
+  await Bun.write(folder.at("b.CSV"), "email\nb@b.cd\n");
+  await Bun.write(folder.at("c.txt"), "email\nc@b.cd\n");
+  for (const words of [["a.ndjson"], ["b.CSV"], ["c.txt", "--format", "csv"]]) {
+    const [file = "", ...rest] = words;
+    expect(await world.run("import", "users", folder.at(file), ...rest)).toEqual(done("users", 1));
+  }
+});
+
+test("`import` reads CSV when cells have quotes, commas and line breaks, and columns any order", async () => {
+  using world = makeWorld();
+  const csv = [
+    "\ufeffmetadata,name,email",
+    '"{""plan"":""pro, plus""}","Ann ""A"" Lee",ann@b.cd',
+    '{},"two\nlines",two@b.cd',
+    ',,"bare@b.cd"',
+    "",
+    '"{""a"":1}",x,bad@b.cd',
+    "{,x,bad@b.cd",
+    '"{""a"":""1"",""a"":""2""}",x,bad@b.cd',
+    "x,y",
+    ",,nobody",
+  ].join("\r\n");
+  const { code, stderr } = await feed(world, csv, "import", "users", "--format", "csv");
+  expect([code, stderr.split("\n")]).toEqual([
+    1,
+    [
+      "line 7: metadata.a must be text of at most 500 characters",
+      "line 8: metadata must be valid JSON",
+      "line 9: metadata.a is given more than once",
+      "line 10: record must have 3 cells, as the header has, not 2",
+      "line 11: email must be an email address of at most 254 characters",
+      "Imported 3 users; 0 already there, 5 refused",
+      "",
+    ],
+  ]);
+  const { stdout } = await world.run("export", "users");
+  const users = stdout
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  expect(users).toMatchObject([
+    { email: "ann@b.cd", name: 'Ann "A" Lee', metadata: { plan: "pro, plus" } },
+    { email: "two@b.cd", name: "two\nlines", metadata: {} },
+    { email: "bare@b.cd", name: null, metadata: {} },
+  ]);
+});
+
+/** Inputs that cannot be read at all, and the line on stderr. */
+const unreadable: [string, string | Uint8Array, RegExp][] = [
+  ["a column is unknown", "email,nmae\na@b.cd,A\n", /column "nmae" is not one of id, email, /],
+  ["a column comes twice", "email,email\na@b.cd,A\n", /column email comes more than once/],
+  [
+    "the cells are not comma-separated",
+    "email;name\n",
+    /column "email;name" is not one of .*comma/,
+  ],
+  ["a quote is never closed", 'email\n"a@b.cd\n', /[Qq]uote/],
+  ["it is no UTF-8", Uint8Array.from([...bytes("email\n"), 0xe9, 0x40]), /not valid UTF-8/],
+  ["it ends within a character", Uint8Array.from([...bytes("email\n"), 0xc3]), /not valid UTF-8/],
+  ["a record is too long", `email\n"${"a".repeat(2 ** 21)}"\n`, /[Mm]ax/],
+];
+
+for (const [when, text, message] of unreadable) {
+  test(`\`import\` of CSV ends with 1 and one line when ${when}`, async () => {
+    using world = makeWorld();
+    const { code, stderr } = await feed(world, text, "import", "users", "--format", "csv");
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
+    expect(stderr).toMatch(message);
+    expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
+  });
+}
+
+test("`import` imports nothing when the input is empty", async () => {
+  using world = makeWorld();
+  expect(await feed(world, "", "import", "users")).toEqual(done("users", 0));
+  expect(await feed(world, "\n \n", "import", "users")).toEqual(done("users", 0));
+  expect(await feed(world, "", "import", "users", "--format", "csv")).toEqual(done("users", 0));
+  expect(await feed(world, "email\n", "import", "users", "--format", "csv")).toEqual(
+    done("users", 0),
+  );
+});
+
+test("`import` waits when another process is writing, and works beside a server", async () => {
+  using other = new DisposableStack();
+  using world = makeWorld({
+    async openStore(options) {
+      const store = await openSqlite(options);
+      if (options.exclusive) return store;
+      const db = other.use(new Database(options.database_url));
+      db.run("begin immediate");
+      // Its attempts come every few milliseconds.
+      setTimeout(() => db.run("rollback"), 100);
+      return store;
+    },
+  });
+  const server = await world.serve();
+  expect(await feed(world, emails(10), "import", "users")).toEqual(done("users", 10));
+  await server.stop();
+});
+
+test("`import` says that it can be run again when the database cannot be written", async () => {
+  using world = makeWorld({
+    openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
+  });
+  const { code, stderr } = await feed(world, emails(1), "import", "users");
+  expect([code, stderr]).toEqual([
+    1,
+    `Cannot write ${world.path}: too many writes are waiting. What came before is kept: run it again to go on\n`,
+  ]);
+});
+
+test("`import` draws a bar on a terminal, and puts what is refused above it, when it reads a file", async () => {
+  let drawn = "";
+  const write = (text: string) => {
+    drawn += text;
+  };
+  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  using folder = makeFolder();
+  await Bun.write(folder.at("a"), `{}\n${emails(20)}`);
+  const { code, stderr } = await world.run("import", "users", folder.at("a"));
+  expect([code, stderr]).toEqual([1, "Imported 20 users; 0 already there, 1 refused\n"]);
+  expect(drawn).toContain("line 1: email is required\n");
+  expect(drawn).toMatch(/100%/);
+  // Neither the cursor nor the line breaks are switched off.
+  for (const off of ["[?25l", "[?7l"]) expect(drawn).not.toContain(off);
+});

@@ -1,6 +1,10 @@
 /** What an operator watches, in the text format of Prometheus. @see https://prometheus.io/docs/practices/naming/ */
 import { Elysia } from "elysia";
-import { Counter, Gauge, Histogram, type Metric, Registry } from "prom-client";
+import type { Metric } from "prom-client";
+import Counter from "prom-client/lib/counter.js";
+import Gauge from "prom-client/lib/gauge.js";
+import Histogram from "prom-client/lib/histogram.js";
+import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
 import type { Gate } from "./auth.ts";
 import { noQuery } from "./params.ts";

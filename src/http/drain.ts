@@ -3,17 +3,17 @@
  * that no client sends a request into one that is just being closed.
  */
 
-/** So long without a request it is taken for known by all. */
+/** So long without an answer it is taken for known by all. */
 const QUIET_MS = 100;
 /** Longer it is not waited for it: who does not know by then is refused by a closed port. */
 const LONGEST_MS = 2_000;
 
 export interface Drain {
   readonly isDraining: () => boolean;
-  /** What is added to each answer. */
+  /** What is added to each answer; it is noted that there was one. */
   readonly headers: () => Readonly<Record<string, string>>;
   /**
-   * From now on all are told. Resolves when no more requests come.
+   * From now on all are told. Resolves when no more are answered.
    * @param patience_ms how long it may take at most
    * @returns how long it took, in milliseconds
    */

@@ -1,4 +1,7 @@
-/** What an operator watches, in the text format of Prometheus. @see https://prometheus.io/docs/practices/naming/ */
+/**
+ * What an operator watches, in the text format of Prometheus.
+ * @see https://prometheus.io/docs/practices/naming/
+ */
 import { Elysia } from "elysia";
 import type { Metric } from "prom-client";
 import Counter from "prom-client/lib/counter.js";

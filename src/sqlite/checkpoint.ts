@@ -8,6 +8,14 @@ import { createThread } from "./thread.ts";
 /** Pages in the log after which it is due; SQLite's own default. */
 const DUE_PAGES = 1000;
 
+/** SQLite 3.51 measures the log without a checkpoint; macOS may bring an older one of its own. */
+const NOOP_SINCE = 51;
+
+function versionOf(db: Database): number[] {
+  const row = db.prepare<{ version: string }, []>("select sqlite_version() as version").get();
+  return (row?.version ?? "").split(".").map(Number);
+}
+
 export interface Checkpoints {
   /**
    * To be called after each commit. While it runs nothing may be written, so that it reaches the end
@@ -18,8 +26,11 @@ export interface Checkpoints {
   close(): void;
 }
 
-/** @param db whose own checkpoints are off from now on */
+/** @param db whose own checkpoints are off from now on, where SQLite is new enough */
 export function createCheckpoints(db: Database): Checkpoints {
+  // An older SQLite takes this for a checkpoint, which is what must not happen here.
+  const [major = 0, minor = 0] = versionOf(db);
+  if (major === 3 && minor < NOOP_SINCE) return { start: () => null, close() {} };
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);

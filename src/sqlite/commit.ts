@@ -51,6 +51,8 @@ export interface Writer {
   write<Result>(work: () => Synchronous<Result>): Promise<Result>;
   /** How many writes wait. */
   pending(): number;
+  /** Whether one more would be refused. */
+  isFull(): boolean;
   /** Resolves when every write so far has been answered. */
   idle(): Promise<void>;
 }
@@ -72,6 +74,10 @@ export function createWriter(
   let scheduled = false;
   let busy_since_ms: number | null = null;
   const waiters: (() => void)[] = [];
+
+  function isFull(): boolean {
+    return queue.length >= max_pending_writes;
+  }
 
   function schedule(): void {
     if (scheduled) return;
@@ -161,23 +167,31 @@ export function createWriter(
     const started_ms = performance.now();
     if (!tryBegin()) return;
     const batch = queue.splice(0, MAX_BATCH);
+    const answers = tryCommit(batch);
+    if (answers === null) return;
+    onCommit?.(batch.length, performance.now() - started_ms);
+    settle(answers);
+  }
+
+  /** @returns how to answer each write; `null` when none is on disk, and all have been refused */
+  function tryCommit(batch: readonly Write[]): (() => void)[] | null {
     try {
       const answers = performAll(batch) ?? batch.map(perform);
       commit.run();
-      onCommit?.(batch.length, performance.now() - started_ms);
-      settle(answers);
+      return answers;
     } catch (error) {
       try {
         if (db.inTransaction) rollback.run();
       } finally {
         refuse(batch, error);
       }
+      return null;
     }
   }
 
   return {
     write<Result>(work: () => Synchronous<Result>) {
-      if (queue.length >= max_pending_writes) {
+      if (isFull()) {
         return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
       }
       return new Promise<Result>((resolve, reject) => {
@@ -186,6 +200,7 @@ export function createWriter(
       });
     },
     pending: () => queue.length,
+    isFull,
     idle() {
       if (queue.length === 0 && !scheduled) return Promise.resolve();
       return new Promise((wake) => waiters.push(wake));

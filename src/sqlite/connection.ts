@@ -3,8 +3,9 @@ import { Database } from "bun:sqlite";
 /** How long opening waits for another process, e.g. one that migrates. */
 const OPEN_PATIENCE_MS = 5_000;
 
-export function connect(path: string): Database {
-  const db = new Database(path, { create: true, readwrite: true, strict: true });
+/** @param create whether a database that is not there is made */
+export function connect(path: string, create = false): Database {
+  const db = new Database(path, { create, readwrite: true, strict: true });
   db.run(`pragma busy_timeout = ${OPEN_PATIENCE_MS}`);
   return db;
 }
@@ -18,4 +19,9 @@ export function configure(db: Database): void {
   db.run("pragma fullfsync = on");
   db.run("pragma foreign_keys = on");
   db.run("pragma trusted_schema = off");
+}
+
+/** @returns the value of a pragma that is a number */
+export function pragma(db: Database, name: string): number {
+  return Number(db.prepare<Record<string, number>, []>(`pragma ${name}`).get()?.[name]);
 }

@@ -1,5 +1,8 @@
 import { Database } from "bun:sqlite";
 
+/** How long to wait for the lock: a command beside a server holds it for some milliseconds. */
+export const LOCK_PATIENCE_MS = 500;
+
 /** Holds the lock until it is disposed of, or the process ends however it ends. */
 export type ServerLock = Disposable;
 

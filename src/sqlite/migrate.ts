@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
-import { rmSync } from "node:fs";
 import { AppError } from "../error.ts";
+import { pragma } from "./connection.ts";
+import { createPrivate, discard, draftOf, likeOwner, replace, sync } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
@@ -10,10 +11,6 @@ export const SCHEMA_VERSION = migrations.length;
 
 /** "uapi": marks a file as ours (SQLite's `application_id`). */
 const APPLICATION_ID = 0x75617069;
-
-function pragma(db: Database, name: string): number {
-  return Number(db.prepare<Record<string, number>, []>(`pragma ${name}`).get()?.[name]);
-}
 
 /**
  * What is to run before this program can use the database.
@@ -35,21 +32,27 @@ export function missingMigrations(db: Database, known = migrations): number {
 }
 
 /**
- * Keeps a database as it was before its schema is changed, beside it, e.g. as `user-api.db.v1`.
+ * Keeps a database as it is before its schema is changed, beside it, e.g. as `user-api.db.v1`.
  * @throws {SQLiteError} when the disk has no room for it
  */
-function keepOld(db: Database): void {
+export function keepOld(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
-  const kept = `${db.filename}.v${version}`;
-  // An earlier attempt may have left one, of an older state.
-  rmSync(kept, { force: true });
-  db.run("vacuum into ?", [kept]);
+  const draft = draftOf(db.filename);
+  try {
+    createPrivate(draft);
+    db.run("vacuum into ?", [draft]);
+    likeOwner(draft, db.filename);
+    sync(draft);
+    // An earlier attempt may have left one, of an older state.
+    replace(draft, `${db.filename}.v${version}`);
+  } finally {
+    discard(draft);
+  }
 }
 
 /** Brings the schema up to date: all or nothing, also when two processes try at once. */
 export function migrate(db: Database, known = migrations): void {
-  if (missingMigrations(db, known) > 0) keepOld(db);
   const run = db.transaction(() => {
     const missing = missingMigrations(db, known);
     if (missing === 0) return;

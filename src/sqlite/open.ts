@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
-import { AppError, fail } from "../error.ts";
+import { fail } from "../error.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
@@ -9,45 +9,16 @@ import { createCheckpoints } from "./checkpoint.ts";
 import { createWriter } from "./commit.ts";
 import { configure, connect } from "./connection.ts";
 import { createKeys } from "./keys.ts";
-import { takeServerLock } from "./lock.ts";
-import { migrate, missingMigrations } from "./migrate.ts";
+import { LOCK_PATIENCE_MS, takeServerLock } from "./lock.ts";
+import { keepOld, migrate, missingMigrations } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createProbe } from "./probe.ts";
 import { createReader } from "./read.ts";
+import { operatorError } from "./reasons.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createOrderTransfer } from "./transfer.orders.ts";
 import { createUserTransfer } from "./transfer.users.ts";
 import { createUserStore } from "./users.ts";
-
-/** How long a server waits for the lock: a command beside it holds it for some milliseconds. */
-const LOCK_PATIENCE_MS = 500;
-
-/** What an error's code means to an operator; the first that it begins with. */
-const reasons: readonly (readonly [code: string, meaning: string])[] = [
-  ["SQLITE_CANTOPEN", "the file cannot be opened or made; check the folder and its permissions"],
-  ["SQLITE_READONLY", "the file or its folder cannot be written"],
-  ["SQLITE_NOTADB", "the file is not a SQLite database"],
-  ["SQLITE_CORRUPT", "the file is damaged"],
-  ["SQLITE_BUSY", "another process is writing it"],
-  ["SQLITE_FULL", "the disk is full"],
-  ["SQLITE_IOERR", "the disk fails"],
-  ["EACCES", "there is no permission to make its folder"],
-  ["EROFS", "its folder cannot be made on a read-only disk"],
-  ["ENOENT", "its folder cannot be made there"],
-  ["ENOTDIR", "a part of its path is not a folder"],
-  ["EEXIST", "a part of its path is not a folder"],
-];
-
-/** @returns the line for the operator; an error that is none of theirs as it is */
-function cannotOpen(path: string, error: unknown): unknown {
-  if (error instanceof AppError)
-    return new AppError(error.code, `Cannot open ${path}: ${error.message}`);
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  const [, meaning] = reasons.find(([prefix]) => code.startsWith(prefix)) ?? [];
-  return meaning === undefined
-    ? error
-    : new AppError("operator", `Cannot open ${path}: ${meaning}`);
-}
 
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
@@ -121,12 +92,17 @@ function touchTables(db: Database): void {
   }
 }
 
+function upgrade(db: Database): void {
+  if (missingMigrations(db) > 0) keepOld(db);
+  migrate(db);
+}
+
 /** A migration is for the process that serves, or for one that can be sure that none does. */
 function migrateBeside(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
   using lock = takeServerLock(path, LOCK_PATIENCE_MS);
   if (lock === null) fail("operator", "its schema is older, and a server is using it");
-  migrate(db);
+  upgrade(db);
 }
 
 /** @see OpenStore */
@@ -145,10 +121,10 @@ export const openSqlite: OpenStore = async (options) => {
       resources.use(lock);
     }
     // With `true` statements that are still prepared do not keep the file open.
-    const db = resources.adopt(connect(real_path), (opened) => opened.close(true));
+    const db = resources.adopt(connect(real_path, options.create), (opened) => opened.close(true));
     requireWritable(db);
     configure(db);
-    if (options.exclusive) migrate(db);
+    if (options.exclusive) upgrade(db);
     else migrateBeside(db, real_path);
     touchTables(db);
     // From here on a wait is the writer's, who does not hold up the event loop.
@@ -158,6 +134,6 @@ export const openSqlite: OpenStore = async (options) => {
     held.use(resources.move());
     return store;
   } catch (error) {
-    throw cannotOpen(path, error);
+    throw operatorError(`Cannot open ${path}`, error);
   }
 };

@@ -29,7 +29,8 @@ export function createProbe(db: Database, writer: Writer): () => Promise<void> {
   }
 
   return () => {
-    if (performance.now() >= valid_until_ms) {
+    // Busy is not broken: what was known counts on.
+    if (performance.now() >= valid_until_ms && !writer.isFull()) {
       last = probe();
       // Told to those who ask; nobody may have.
       last.catch(() => {});

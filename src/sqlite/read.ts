@@ -7,7 +7,10 @@ import type { Database } from "bun:sqlite";
 export interface Reader {
   /** Runs `work`, which must be synchronous, in the snapshot of this turn. */
   read<Result>(work: () => Result): Result;
-  /** As `read`, once for each key: what was read stays true until the database changes. */
+  /**
+   * As `read`, once for each key: what was read stays true until the database changes.
+   * @param work what it returns is kept, but `null`
+   */
   readOnce<Result>(key: string, work: () => Result): Result;
   /**
    * Lets the snapshot go, and all that was read once: to be called before each write, so that what is
@@ -34,14 +37,23 @@ export function createReader(db: Database): Reader {
     commit.run();
   }
 
+  /** Keeps what was read once only where it is certain that nothing has changed. */
+  function renew(): void {
+    const before = known_version;
+    known_version = -1;
+    try {
+      known_version = dataVersion.get()?.data_version ?? -1;
+    } finally {
+      if (known_version === -1 || known_version !== before) known.clear();
+    }
+  }
+
   function read<Result>(work: () => Result): Result {
     if (!open) {
       begin.run();
       open = true;
       setImmediate(release);
-      const version = dataVersion.get()?.data_version ?? -1;
-      if (version !== known_version) known.clear();
-      known_version = version;
+      renew();
     }
     return work();
   }
@@ -53,6 +65,8 @@ export function createReader(db: Database): Reader {
         const found = known.get(key);
         if (found !== undefined) return found as Result;
         const result = work();
+        // Of what is not there strangers could ask without end.
+        if (result === null) return result;
         if (known.size >= MAX_KNOWN) known.clear();
         known.set(key, result);
         return result;

@@ -1,6 +1,14 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { chmodSync, existsSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  readdirSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
@@ -152,6 +160,69 @@ test("`restore` keeps the log of a database that is broken away from the new one
   expect(await totalOf(path)).toBe(2);
 });
 
+test("`restore` leaves one file when the backup was opened since", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  // From now on it is in the mode of a database in use.
+  expect(await totalOf(copy)).toBe(2);
+  chmodSync(path, 0o640);
+  await restore(copy, path);
+  const left = readdirSync(folder.path).filter((name) => !name.includes("2026"));
+  expect(left.sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+  expect(statSync(path).mode & 0o777).toBe(0o640);
+});
+
+test("`restore` works through links when backup and database are some", async () => {
+  using folder = makeFolder();
+  using elsewhere = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  symlinkSync(copy, elsewhere.at("latest.db"));
+  symlinkSync(path, elsewhere.at("link.db"));
+  await restore(elsewhere.at("latest.db"), elsewhere.at("link.db"));
+  expect(readdirSync(elsewhere.path).sort()).toEqual(["latest.db", "link.db"]);
+  expect(lstatSync(elsewhere.at("link.db")).isSymbolicLink()).toBe(true);
+  expect(await totalOf(path)).toBe(2);
+  const live = await open(path);
+  symlinkSync(path, elsewhere.at("live.db"));
+  expect((await rejectionOf(restore(elsewhere.at("live.db"), copy), "operator")).message).toContain(
+    "a database in use, not a backup",
+  );
+  await live.close();
+});
+
+test("`restore` refuses, and changes nothing, when a command uses the database", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  const store = await open(path);
+  await newUser(store);
+  expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
+    `Cannot restore ${copy}: another process is using the database: stop it first`,
+  );
+  await store.close();
+  expect(await totalOf(path)).toBe(3);
+});
+
+test("`restore` changes nothing when the name for the old database is taken", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
+  expect((await rejectionOf(restore(copy, path), "operator")).message).toContain(
+    "such a file already",
+  );
+  expect(await totalOf(path)).toBe(3);
+});
+
 test("`restore` refuses, and changes nothing, when a server uses the database", async () => {
   using folder = makeFolder();
   const path = await makeDatabase(folder);
@@ -172,7 +243,7 @@ const unfit: readonly [string, (copy: string) => void, string][] = [
   ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
   ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],
-  ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a database"],
+  ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a SQLite database"],
 ];
 
 function spoil(path: string, sql: string): void {

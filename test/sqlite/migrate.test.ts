@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { existsSync } from "node:fs";
-import { migrate, migrations, missingMigrations } from "../../src/sqlite/migrate.ts";
+import { chmodSync, readdirSync, statSync } from "node:fs";
+import { keepOld, migrate, migrations, missingMigrations } from "../../src/sqlite/migrate.ts";
 import { makeFolder } from "../folder.ts";
 import { refusalOf } from "../refusal.ts";
 
@@ -90,19 +90,24 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
   refusalOf(() => migrate(db), "operator", message);
 });
 
-test("`migrate` keeps the database as it was when its schema is older", () => {
+test("`keepOld` keeps the database as it was when its schema is older", () => {
   using folder = makeFolder();
   const path = folder.at("a.db");
   using db = new Database(path, { create: true });
+  keepOld(db);
+  expect(readdirSync(folder.path)).toEqual(["a.db"]);
   migrate(db);
-  expect(existsSync(`${path}.v0`)).toBe(false);
+  chmodSync(path, 0o640);
   const newer = [...migrations, "create table news (n integer) strict; delete from users"];
   for (const email of ["a@b.cd", "b@b.cd"]) {
     db.run("pragma user_version = 1; drop table if exists news");
     const insert = "insert into users values (null, $email, $email, null, '{}', 1, 't', 't')";
     db.run(insert.replaceAll("$email", `'${email}'`));
+    keepOld(db);
     migrate(db, newer);
     expect([tables(db).includes("news"), value(db, "pragma user_version")]).toEqual([true, 2]);
+    expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
+    expect(statSync(`${path}.v1`).mode & 0o777).toBe(0o640);
     using kept = new Database(`${path}.v1`);
     expect(value(kept, "select email from users")).toBe(email);
     expect(value(kept, "pragma user_version")).toBe(1);

@@ -10,7 +10,7 @@ function logOf(db: Database) {
   return db.query("pragma wal_checkpoint(noop)").get() as { log: number; checkpointed: number };
 }
 
-test("a long log is brought into the database, and the next commit begins it anew", async () => {
+test("`createCheckpoints` brings the log into the database when it is long", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -24,14 +24,14 @@ test("a long log is brought into the database, and the next commit begins it ane
   expect(made.visible()).toEqual([1, 2]);
 });
 
-test("a short log is left alone", async () => {
+test("`createCheckpoints` leaves the log alone when it is short", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   await made.writer.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
 });
 
-test("writes wait for a checkpoint, and reads do not", async () => {
+test("`write` waits, and reads do not, when there is a checkpoint", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -46,7 +46,7 @@ test("writes wait for a checkpoint, and reads do not", async () => {
   expect(done).toEqual(["read", "write"]);
 });
 
-test("while another process reads an older state, writes go on", async () => {
+test("`write` goes on when another process reads an older state", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   made.other.run("begin");

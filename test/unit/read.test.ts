@@ -120,3 +120,42 @@ test("`readOnce` keeps a bounded number of values when the keys are ever new", a
   read(0);
   expect(reads).toHaveLength(1002);
 });
+
+test("`readOnce` reads again when the version could not be asked", async () => {
+  using it = makeReader();
+  let failing = false;
+  /** The database, but that it fails to say whether it has changed. */
+  const prepare = (sql: string) => {
+    const statement = it.db.prepare(sql);
+    if (sql !== "pragma data_version") return statement;
+    return {
+      get() {
+        if (failing) throw new Error("the disk fails");
+        return statement.get();
+      },
+    };
+  };
+  const reader = createReader({ prepare } as unknown as Database);
+  const reads: string[] = [];
+  const read = () => reader.readOnce("a", () => reads.push("a"));
+  read();
+  await nextTurn();
+  failing = true;
+  expect(read).toThrow("the disk fails");
+  failing = false;
+  read();
+  expect(reads).toHaveLength(2);
+});
+
+test("`readOnce` does not keep what is not there", () => {
+  using it = makeReader();
+  const reads: string[] = [];
+  const read = () =>
+    it.reader.readOnce("a", () => {
+      reads.push("a");
+      return null;
+    });
+  read();
+  read();
+  expect(reads).toHaveLength(2);
+});

@@ -1,0 +1,80 @@
+/** Files that must be whole, or not there. */
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  copyFileSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { dirname, resolve } from "node:path";
+import { fail } from "../error.ts";
+
+/** What SQLite keeps beside a database. */
+export const BESIDE = ["-wal", "-shm", "-journal"];
+
+/** Only its owner may read a copy while it is made: it holds personal data. */
+const PRIVATE = 0o600;
+
+/** A name that no other process has, of a file to be renamed when it is whole. */
+export function draftOf(path: string): string {
+  return `${path}.${crypto.randomUUID()}.partial`;
+}
+
+/** Makes an empty file, into which SQLite copies as into none. @throws {Error} EEXIST */
+export function createPrivate(path: string): void {
+  writeFileSync(path, "", { mode: PRIVATE, flag: "wx" });
+}
+
+/** Until this returns, what is in the file, or which files are in the folder, may be lost. */
+export function sync(path: string): void {
+  const descriptor = openSync(path, "r");
+  try {
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Gives a copy the rights of the database that it is of, or takes the place of. */
+export function likeOwner(copy: string, original: string): void {
+  chmodSync(copy, statSync(original).mode & 0o777);
+}
+
+/**
+ * A second name for a file; a copy of it where the disk has no second names.
+ * @throws {AppError} operator when there is such a file
+ */
+export function alias(path: string, name: string): void {
+  try {
+    linkSync(path, name);
+  } catch (error) {
+    const taken = error instanceof Error && "code" in error && error.code === "EEXIST";
+    if (taken) fail("operator", "there is such a file already");
+    copyFileSync(path, name, constants.COPYFILE_EXCL);
+  }
+}
+
+/** Puts a whole file where there is none. @throws {AppError} operator when there is one */
+export function put(draft: string, path: string): void {
+  sync(draft);
+  alias(draft, path);
+  rmSync(draft);
+  sync(dirname(resolve(path)));
+}
+
+/** Puts a whole, synced file in the place of another: at every moment one of them is there. */
+export function replace(draft: string, path: string): void {
+  renameSync(draft, path);
+  sync(dirname(resolve(path)));
+}
+
+/** Removes a database that was a draft, with all that is beside it. */
+export function discard(path: string): void {
+  for (const suffix of ["", ...BESIDE]) rmSync(path + suffix, { force: true });
+}

@@ -1,0 +1,34 @@
+import { expect, test } from "bun:test";
+import { createThread } from "../../src/sqlite/thread.ts";
+import { makeFolder } from "../folder.ts";
+import { makeWriter } from "./writer.ts";
+
+test("`run` says why when the statement fails, and goes on", async () => {
+  using made = makeWriter();
+  const thread = createThread(made.db.filename);
+  expect(await thread.run("insert into nowhere values (?)", "a")).toBe("no such table: nowhere");
+  expect(await thread.run("insert into t (n) values (?)", "7")).toBeNull();
+  expect(made.visible()).toEqual([7]);
+  thread.close();
+});
+
+test("`run` makes no database when there is none", async () => {
+  using folder = makeFolder();
+  const path = folder.at("none.db");
+  const thread = createThread(path);
+  expect(await thread.run("select 1")).toContain("unable to open");
+  expect(await Bun.file(path).exists()).toBe(false);
+  thread.close();
+});
+
+test("`run` throws when the thread has ended, also for who waits", async () => {
+  using made = makeWriter();
+  const thread = createThread(made.db.filename);
+  await thread.run("select 1");
+  const waiting = thread.run(
+    "with recursive n (i) as (select 1 union all select i + 1 from n) select max(i) from n limit 1",
+  );
+  thread.close();
+  expect(await waiting.catch((error) => error.message)).toBe("the thread has ended");
+  expect(await thread.run("select 1").catch((error) => error.message)).toBe("the thread has ended");
+});

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
 import { Metadata, MetadataPatch } from "../src/metadata.ts";
-import { checker, isEmail, Nullable, OneOf, shownField, Text } from "../src/schema.ts";
+import { checker, isEmail, Nullable, OneOf, shownField, Text, Time } from "../src/schema.ts";
 import { refusalOf } from "./refusal.ts";
 
 const emoji = "😀"; // One code point, two UTF-16 units.
@@ -60,6 +60,40 @@ test("`isEmail` is true when the text is one address", () => {
 
 test("`isEmail` is false when the text is anything else", () => {
   for (const text of no_emails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
+});
+
+test("`Time` takes a text when it is a time as we write it, and no other", () => {
+  const checkTime = checker(Time);
+  for (const text of [
+    "2026-11-20T18:57:03.120Z",
+    "2024-02-29T23:59:59.999Z",
+    "0000-01-01T00:00:00.000Z",
+  ]) {
+    expect(checkTime(text)).toBe(text);
+  }
+  const others = [
+    "2026-11-20T18:57:03Z",
+    "2026-11-20T18:57:03.120+00:00",
+    "2026-11-20 18:57:03.120Z",
+    " 2026-11-20T18:57:03.120Z",
+    "2026-11-20T18:57:03.120Z\n",
+    "2025-02-29T00:00:00.000Z",
+    "2026-13-01T00:00:00.000Z",
+    "2026-11-20T24:00:00.000Z",
+    "2026-11-20T18:57:60.000Z",
+    "+010000-01-01T00:00:00.000Z",
+    "yesterday",
+    "",
+    0,
+    null,
+  ];
+  for (const other of others) {
+    refusalOf(
+      () => checkTime(other),
+      "invalid",
+      /must be a time such as 2026-11-20T18:57:03.120Z$/,
+    );
+  }
 });
 
 const closed = { additionalProperties: false } as const;

@@ -10,7 +10,7 @@ import type { Entry } from "./format.ts";
 /** Bytes of a record at most, as of a line of NDJSON. */
 const MAX_RECORD = 2 ** 20;
 /** Records that are handed on at once. */
-const PORTION = 1000;
+const PORTION = 100;
 
 const columns = Object.keys(User.properties) as (keyof User)[];
 

@@ -241,6 +241,8 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
     '"{""a"":""1"",""a"":""2""}",x,bad@b.cd',
     "x,y",
     ",,nobody",
+    ',"this one begins\non a line and ends on another",nobody',
+    ",,nobody",
   ].join("\r\n");
   const { code, stderr } = await feed(world, csv, "import", "users", "--format", "csv");
   expect([code, stderr.split("\n")]).toEqual([
@@ -251,7 +253,9 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
       "line 9: metadata.a is given more than once",
       "line 10: record must have 3 cells, as the header has, not 2",
       "line 11: email must be an email address of at most 254 characters",
-      "Imported 3 users; 0 already there, 5 refused",
+      "line 12: email must be an email address of at most 254 characters",
+      "line 14: email must be an email address of at most 254 characters",
+      "Imported 3 users; 0 already there, 7 refused",
       "",
     ],
   ]);

@@ -39,11 +39,11 @@ function createOutput(descriptor: number) {
   };
 }
 
-/** What is drawn on it is not kept back: the rest of stderr is at its place by then. */
-function findTerminal(stderr: ReturnType<typeof createOutput>): Terminal | null {
-  const { isTTY, columns } = process.stderr;
-  if (isTTY !== true) return null;
-  return { isTTY, columns, write: stderr.write };
+/** @param write where the lines of stderr go as well, so that both come in order */
+function findTerminal(write: (text: string) => void): Terminal | null {
+  // Not asked of process.stderr, which would make a stream of whatever it is first.
+  if (!isatty(STDERR)) return null;
+  return { isTTY: true, columns: process.stderr.columns, write };
 }
 
 /** Ctrl-C reaches a child of `bun run` twice: from the terminal and from its parent. */
@@ -92,7 +92,7 @@ if (import.meta.main) {
     now: () => new Date(),
     stdout: stdout.write,
     stderr: stderr.write,
-    terminal: findTerminal(stderr),
+    terminal: findTerminal(stderr.write),
     openInput,
     openOutput,
     untilStopped,

@@ -86,7 +86,7 @@ function requireWritable(db: Database): void {
 
 /** Damage at the root of a table is found now, not by the first request. */
 function touchTables(db: Database): void {
-  for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
+  for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
     // All columns, since an index would do for fewer.
     db.prepare(`select * from ${table} limit 1`).get();
   }

@@ -17,8 +17,12 @@ import {
 
 type NewRow = OrderRow & { readonly import_key: string | null };
 
-/** The statements on one table of orders. */
-function prepareOrders(db: Database, table: "orders" | "tried_orders") {
+/** The statements on one table of orders, and the one with the keys of imported orders. */
+function prepareOrders(
+  db: Database,
+  table: "orders" | "tried_orders",
+  keys_table: "imported_orders" | "tried_imported_orders",
+) {
   const withId = db.prepare<OrderRow, { id: number }>(`
     select ${columns}
     from ${table}
@@ -27,19 +31,23 @@ function prepareOrders(db: Database, table: "orders" | "tried_orders") {
   const withKey = db.prepare<OrderRow, { import_key: string }>(`
     select ${columns}
     from ${table}
-    where import_key = $import_key
+    where id = (select order_id from ${keys_table} where import_key = $import_key)
   `);
-  const insert = db.prepare<null, NewRow & { user_position: number }>(`
+  const insert = db.prepare<null, OrderRow & { user_position: number }>(`
     insert into ${table} (
       id, user_id, user_position, currency, items, total, status, metadata, version, created_at,
-      updated_at, import_key
+      updated_at
     )
     values (
       $id, $user_id, $user_position, $currency, $items, $total, $status, $metadata, $version,
-      $created_at, $updated_at, $import_key
+      $created_at, $updated_at
     )
   `);
-  return { withId, withKey, insert };
+  const insertKey = db.prepare<null, { import_key: string; id: number }>(`
+    insert into ${keys_table} (import_key, order_id)
+    values ($import_key, $id)
+  `);
+  return { withId, withKey, insert, insertKey };
 }
 type Orders = ReturnType<typeof prepareOrders>;
 
@@ -55,9 +63,12 @@ const tried_orders = `
     metadata text not null,
     version integer not null,
     created_at text not null,
-    updated_at text not null,
-    import_key text unique
-  ) strict
+    updated_at text not null
+  ) strict;
+  create temp table tried_imported_orders (
+    import_key text primary key,
+    order_id integer not null
+  ) strict, without rowid
 `;
 
 /** @returns the place of an order among those of its user, which stand by `id`: others make room */
@@ -118,7 +129,7 @@ export function createOrderTransfer(
   writer: Writer,
   now: () => Date,
 ): Transfer<Order, OrderImport> {
-  const orders = prepareOrders(db, "orders");
+  const orders = prepareOrders(db, "orders", "imported_orders");
   const placeFor = preparePlaces(db);
   const user = db.prepare<{ id: number }, { user_id: number }>(`
     select id
@@ -181,6 +192,7 @@ export function createOrderTransfer(
       // A trial moves nothing.
       const user_position = into === orders ? placeFor(user_id, id) : 1;
       into.insert.run({ ...row, user_position });
+      if (import_key !== null) into.insertKey.run({ import_key, id });
       ids.give(id);
       return created;
     };
@@ -192,7 +204,7 @@ export function createOrderTransfer(
     take: takeInto(orders),
     prepareTrial() {
       db.run(tried_orders);
-      return takeInto(prepareOrders(db, "tried_orders"));
+      return takeInto(prepareOrders(db, "tried_orders", "tried_imported_orders"));
     },
   });
 }

@@ -85,7 +85,7 @@ test("`openSqlite` says so when a part of the path is a file", async () => {
   }
 });
 
-for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
+for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
   test(`\`openSqlite\` says so when the page of ${table} is damaged`, async () => {
     using folder = makeFolder();
     const path = folder.at("a.db");

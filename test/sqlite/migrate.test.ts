@@ -16,7 +16,7 @@ function tables(db: Database): unknown[] {
   return db.prepare(sql).values().flat().sort();
 }
 
-const ours = ["buckets", "idempotency_keys", "orders", "tokens", "users"];
+const ours = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
 test("`migrate` makes the tables and marks the file when it is new", () => {
   using db = new Database(":memory:");

@@ -73,6 +73,7 @@ const rows: Record<string, Record<string, string>> = {
     record: "'{}'",
     created_at: "'t'",
   },
+  imported_orders: { import_key: "'a:1'", order_id: "1" },
   buckets: { list: "'a'", level: "0", bucket: "0", ids: "0" },
 };
 
@@ -120,6 +121,8 @@ const refused: [string, string, string[]][] = [
   ["idempotency_keys", "key", ["null", "''", `'${"a".repeat(256)}'`]],
   ["idempotency_keys", "fingerprint", ["null"]],
   ["idempotency_keys", "record", ["null", "'[]'", "'{'"]],
+  ["imported_orders", "import_key", ["null", "''", `'${"a".repeat(256)}'`]],
+  ["imported_orders", "order_id", ["null", "99", "'a'"]],
   ["buckets", "level", ["null", "-1", "4", "'a'"]],
   ["buckets", "bucket", ["null", "-1"]],
   ["buckets", "ids", ["null", "-1"]],

@@ -157,14 +157,6 @@ test("`import` walks one user's orders and not the table when an order comes lat
   expect(plan.map(({ detail }) => detail)).toEqual([
     "SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
   ]);
-  const keyed = db
-    .prepare<{ detail: string }, []>(
-      "explain query plan select id from orders where import_key = ?1",
-    )
-    .all();
-  expect(keyed.map(({ detail }) => detail)).toEqual([
-    "SEARCH orders USING COVERING INDEX orders_by_import_key (import_key=?)",
-  ]);
 });
 
 test("`walk` and a dry `import` hold up no checkpoint when they are called again and again", async () => {

@@ -26,17 +26,20 @@ create table orders (
   metadata text not null check (json_type(metadata) = 'object'),
   version integer not null check (version >= 1),
   created_at text not null,
-  updated_at text not null,
-  -- Of an order that was imported without an id: which record of which import it was. Null for any other.
-  import_key text check (length(import_key) between 1 and 255)
+  updated_at text not null
 ) strict;
 
-create unique index orders_by_import_key on orders (import_key) where import_key is not null;
 -- With the status, so that one user's orders in one status are counted without a look at the rows. Not
 -- an index more on (user_id, status): that is a fifth of what an order costs.
 create index orders_by_user on orders (user_id, user_position, status);
 -- Ends in the id, as every index does: so a page comes out of it in order.
 create index orders_by_status on orders (status);
+
+-- Orders that were imported without an id: which record of which import each was.
+create table imported_orders (
+  import_key text primary key check (length(import_key) between 1 and 255),
+  order_id integer not null references orders (id)
+) strict, without rowid;
 
 -- How many ids of a list lie in each bucket of consecutive ids: what finds a page at any offset, and
 -- the exact total, without walking the rows. Buckets begin at id 1 and hold 64 ids on level 0, 4,096

@@ -115,8 +115,9 @@ test.if(against_binary)(
     stopping = true;
     await Promise.all(clients);
     expect([...statuses]).toEqual([201]);
-    // The port is closed; no request was cut.
-    expect([...failures]).toEqual(["ConnectionRefused"]);
+    // That the port is closed may be seen; that a request was cut, not.
+    failures.delete("ConnectionRefused");
+    expect([...failures]).toEqual([]);
     expect(acknowledged.length).toBeGreaterThan(100);
     await server.restart();
     const { json } = await server.call("GET", "/users?limit=1000");

@@ -42,9 +42,10 @@ export interface Store {
   statistics(): Promise<Statistics>;
   /**
    * Writes a whole copy into a new file, from one snapshot, while others write, and proves it good.
+   * @param signal ends it, and nothing is left
    * @throws {AppError} operator when there is such a file, or the copy cannot be made
    */
-  backUp(path: string, onProgress: OnProgress): Promise<Contents>;
+  backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<Contents>;
   /**
    * Walks all there is, from one snapshot.
    * @returns what is wrong, a sentence each; empty for a sound database

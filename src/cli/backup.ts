@@ -1,5 +1,5 @@
 import { type Flags, readConfig } from "../config.ts";
-import type { Contents } from "../store.ts";
+import type { Contents, Store } from "../store.ts";
 import type { Io } from "./io.ts";
 import { createProgress } from "./progress.ts";
 
@@ -7,6 +7,15 @@ import { createProgress } from "./progress.ts";
 function describe({ users, orders, tokens, bytes }: Contents): string {
   const [u, o, t] = [users, orders, tokens].map((count) => count.toLocaleString("en"));
   return `${u} users, ${o} orders and ${t} tokens (${(bytes / 1e6).toFixed(1)} MB)`;
+}
+
+/** Copies with a progress bar, until a signal ends it. */
+async function copy(store: Store, path: string, io: Io): Promise<Contents> {
+  using progress = createProgress(io, 100);
+  const stop = new AbortController();
+  void io.untilStopped().then(() => stop.abort());
+  const show = (part: number) => progress.update(Math.floor(part * 100));
+  return await store.backUp(path, show, stop.signal);
 }
 
 /**
@@ -18,8 +27,7 @@ export async function backUpStore(path: string, flags: Flags, io: Io): Promise<v
   const options = { ...config, exclusive: false, create: false, now: io.now };
   const store = await io.openStore(options);
   try {
-    using progress = createProgress(io, 100);
-    const contents = await store.backUp(path, (part) => progress.update(Math.floor(part * 100)));
+    const contents = await copy(store, path, io);
     io.stdout(`${path} is a checked copy of ${describe(contents)}\n`);
   } finally {
     await store.close();

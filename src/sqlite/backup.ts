@@ -5,7 +5,7 @@ import { fail } from "../error.ts";
 import type { Contents, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
 import { pragma } from "./connection.ts";
-import { createPrivate, discard, draftOf, likeOwner, put } from "./files.ts";
+import { besideOf, createPrivate, discard, draftOf, likeOwner, put } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
 import { operatorError } from "./reasons.ts";
 import { createThread } from "./thread.ts";
@@ -41,17 +41,26 @@ function expectedBytes(db: Database): number {
 }
 
 /** @throws {AppError} operator */
-async function copy(db: Database, draft: string, onProgress: OnProgress): Promise<void> {
+async function copy(
+  db: Database,
+  draft: string,
+  onProgress: OnProgress,
+  signal: AbortSignal,
+): Promise<void> {
   const expected_bytes = Math.max(1, expectedBytes(db));
   const thread = createThread(db.filename);
   const telling = setInterval(() => {
     const written_bytes = statSync(draft, { throwIfNoEntry: false })?.size ?? 0;
     onProgress(Math.min(1, written_bytes / expected_bytes));
   }, PROGRESS_MS);
+  signal.addEventListener("abort", () => thread.close());
   try {
     const failure = await thread.run("vacuum into ?", draft);
     if (failure !== null) fail("operator", failure);
     onProgress(1);
+  } catch (error) {
+    if (signal.aborted) fail("operator", "it was interrupted");
+    throw error;
   } finally {
     clearInterval(telling);
     thread.close();
@@ -63,6 +72,7 @@ export async function backUp(
   db: Database,
   path: string,
   onProgress: OnProgress,
+  signal: AbortSignal,
 ): Promise<Contents> {
   const draft = draftOf(path);
   try {
@@ -70,8 +80,10 @@ export async function backUp(
     if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
       fail("operator", "there is such a file already");
     }
+    // SQLite would take it for the copy's own, and bring it in.
+    if (besideOf(path).length > 0) fail("operator", "the log of another database is beside it");
     createPrivate(draft);
-    await copy(db, draft, onProgress);
+    await copy(db, draft, onProgress, signal);
     const contents = verify(draft);
     likeOwner(draft, db.filename);
     put(draft, path);

@@ -103,6 +103,19 @@ export function checkDatabase(db: Database): readonly string[] {
     }
   }
 
+  const miscounted = db.prepare<{ id: number }, []>(`
+    select id
+    from orders
+    where total <> (
+      select sum((value ->> 'quantity') * (value ->> 'unit_price'))
+      from json_each(items)
+    )
+    limit ${MAX_FINDINGS}
+  `);
+  for (const { id } of miscounted.all()) {
+    findings.push(`the total of order ${id} is not that of its items`);
+  }
+
   const misplaced = db.prepare<{ user_id: number }, []>(`
     select user_id
     from orders

@@ -3,6 +3,9 @@ import { Database } from "bun:sqlite";
 /** How long opening waits for another process, e.g. one that migrates. */
 const OPEN_PATIENCE_MS = 5_000;
 
+/** Four times what the log is between two checkpoints. */
+const LOG_LIMIT_BYTES = 16 * 1024 * 1024;
+
 /** @param create whether a database that is not there is made */
 export function connect(path: string, create = false): Database {
   const db = new Database(path, { create, readwrite: true, strict: true });
@@ -17,6 +20,8 @@ export function configure(db: Database): void {
   db.run("pragma synchronous = full");
   // On macOS fsync alone does not reach the disk.
   db.run("pragma fullfsync = on");
+  // A log that grew while a backup read an older state does not stay as large.
+  db.run(`pragma journal_size_limit = ${LOG_LIMIT_BYTES}`);
   db.run("pragma foreign_keys = on");
   db.run("pragma trusted_schema = off");
 }

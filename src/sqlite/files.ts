@@ -1,9 +1,11 @@
 /** Files that must be whole, or not there. */
 import {
   chmodSync,
+  chownSync,
   closeSync,
   constants,
   copyFileSync,
+  existsSync,
   fsyncSync,
   linkSync,
   openSync,
@@ -16,10 +18,15 @@ import { dirname, resolve } from "node:path";
 import { fail } from "../error.ts";
 
 /** What SQLite keeps beside a database. */
-export const BESIDE = ["-wal", "-shm", "-journal"];
+const BESIDE = ["-wal", "-shm", "-journal"];
+
+/** @returns what lies beside a database, or where one would be */
+export function besideOf(path: string): readonly string[] {
+  return BESIDE.filter((suffix) => existsSync(path + suffix));
+}
 
 /** Only its owner may read a copy while it is made: it holds personal data. */
-const PRIVATE = 0o600;
+export const PRIVATE = 0o600;
 
 /** A name that no other process has, of a file to be renamed when it is whole. */
 export function draftOf(path: string): string {
@@ -41,9 +48,14 @@ export function sync(path: string): void {
   }
 }
 
-/** Gives a copy the rights of the database that it is of, or takes the place of. */
+/**
+ * Gives a copy the owner and the rights of the database that it is of, or takes the place of. Only root may
+ * give a file away.
+ */
 export function likeOwner(copy: string, original: string): void {
-  chmodSync(copy, statSync(original).mode & 0o777);
+  const { uid, gid, mode } = statSync(original);
+  if (process.getuid?.() === 0) chownSync(copy, uid, gid);
+  chmodSync(copy, mode & 0o777);
 }
 
 /**

@@ -48,7 +48,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
         log_bytes: sizeOf(`${db.filename}-wal`),
       };
     },
-    backUp: (path, onProgress) => backUp(db, path, onProgress),
+    backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
     async check() {
       return reader.read(() => checkDatabase(db));
     },

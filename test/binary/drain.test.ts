@@ -88,36 +88,25 @@ test.if(against_binary)(
 );
 
 test.if(against_binary)(
-  "`SIGTERM` loses nothing and brings no error when 200 writes a second come",
+  "`SIGTERM` loses nothing and brings no error when clients go as they are told",
   async () => {
     await using server = await startServer();
     const acknowledged: string[] = [];
     const statuses = new Set<number>();
-    const failures = new Set<string>();
-    let stopping = false;
+    // 200 writes a second; as a load balancer does, each goes elsewhere when its connection is to close.
     const clients = Array.from({ length: 8 }, async () => {
-      while (!stopping) {
+      for (let going = true; going; await Bun.sleep(35)) {
         const email = newEmail();
-        const answer = await server
-          .call("POST", "/users", { body: { email } })
-          .catch((error) => String(error.code));
-        if (typeof answer === "string") {
-          failures.add(answer);
-          return;
-        }
-        statuses.add(answer.status);
-        if (answer.status === 201) acknowledged.push(email);
-        await Bun.sleep(35);
+        const { status, headers } = await server.call("POST", "/users", { body: { email } });
+        statuses.add(status);
+        if (status === 201) acknowledged.push(email);
+        going = headers.get("connection") !== "close";
       }
     });
     await Bun.sleep(1000);
     await server.stop("SIGTERM");
-    stopping = true;
     await Promise.all(clients);
     expect([...statuses]).toEqual([201]);
-    // That the port is closed may be seen; that a request was cut, not.
-    failures.delete("ConnectionRefused");
-    expect([...failures]).toEqual([]);
     expect(acknowledged.length).toBeGreaterThan(100);
     await server.restart();
     const { json } = await server.call("GET", "/users?limit=1000");

@@ -5,6 +5,7 @@ import {
   existsSync,
   lstatSync,
   readdirSync,
+  rmSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -16,6 +17,7 @@ import { newUser, orderFields } from "../contract/open.ts";
 import { type Folder, makeFolder } from "../folder.ts";
 import { rejectionOf } from "../refusal.ts";
 
+const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
 function open(database_url: string, exclusive = false): Promise<Store> {
@@ -36,7 +38,7 @@ async function makeDatabase(folder: Folder, name = "a.db"): Promise<string> {
 async function backUp(path: string, to: string) {
   const store = await open(path);
   try {
-    return await store.backUp(to, () => {});
+    return await store.backUp(to, () => {}, never);
   } finally {
     await store.close();
   }
@@ -60,7 +62,7 @@ test("`backUp` writes a whole copy when the database is in use", async () => {
   const copy = folder.at("copy.db");
   const server = await open(path, true);
   const parts: number[] = [];
-  const contents = await server.backUp(copy, (part) => parts.push(part));
+  const contents = await server.backUp(copy, (part) => parts.push(part), never);
   expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes: statSync(copy).size });
   expect(parts.at(-1)).toBe(1);
   expect(statSync(copy).mode & 0o777).toBe(0o640);
@@ -145,6 +147,64 @@ test("`restore` makes a database when there is none", async () => {
   const path = folder.at("new/b.db");
   expect((await restore(copy, path)).kept).toBeNull();
   expect(await totalOf(path)).toBe(2);
+});
+
+test("`restore` sets a log aside when that is all that is left of a database", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  for (const left of [null, ""]) {
+    rmSync(path);
+    if (left !== null) writeFileSync(path, left);
+    writeFileSync(`${path}-wal`, "a log");
+    const { kept } = await restoreSqlite({
+      from: copy,
+      database_url: path,
+      now: () => new Date(left === null ? 0 : 1),
+    });
+    expect(await Bun.file(`${kept}-wal`).text()).toBe("a log");
+    expect(existsSync(`${path}-wal`)).toBe(false);
+    expect(await totalOf(path)).toBe(2);
+  }
+});
+
+test("`backUp` leaves nothing when it is interrupted", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  {
+    using db = new Database(path);
+    db.run("create table filler (content blob)");
+    for (let i = 0; i < 20; i += 1) db.run("insert into filler values (zeroblob(5000000))");
+  }
+  const store = await open(path);
+  const stop = new AbortController();
+  const made = store.backUp(folder.at("copy.db"), () => {}, stop.signal);
+  setTimeout(() => stop.abort(), 20);
+  expect((await rejectionOf(made, "operator")).message).toBe(
+    `Cannot back up to ${folder.at("copy.db")}: it was interrupted`,
+  );
+  await store.close();
+  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+});
+
+test("`backUp` refuses when the log of another database is beside", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  writeFileSync(`${copy}-wal`, "a log");
+  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+    `Cannot back up to ${copy}: the log of another database is beside it`,
+  );
+});
+
+test("`restore` makes a database that can be written when the backup cannot", async () => {
+  using folder = makeFolder();
+  const copy = folder.at("copy.db");
+  await backUp(await makeDatabase(folder), copy);
+  chmodSync(copy, 0o444);
+  await restore(copy, folder.at("new.db"));
+  expect(statSync(folder.at("new.db")).mode & 0o777).toBe(0o600);
 });
 
 test("`restore` keeps the log of a database that is broken away from the new one", async () => {
@@ -243,6 +303,7 @@ const unfit: readonly [string, (copy: string) => void, string][] = [
   ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
   ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],
+  ["is empty", (copy) => writeFileSync(copy, ""), "not a SQLite database"],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a SQLite database"],
 ];
 

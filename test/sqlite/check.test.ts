@@ -82,6 +82,11 @@ test.each([
     ["the orders of user 1 are not numbered 1, 2, 3 …"],
   ],
   [
+    "an order's total is not that of its items",
+    `update orders set total = 7, items = '[{"sku":"a","quantity":2,"unit_price":3}]' where id = 8`,
+    ["the total of order 8 is not that of its items"],
+  ],
+  [
     "two orders are in one place",
     "update orders set user_position = 3 where id = 8",
     ["the orders of user 1 are not numbered 1, 2, 3 …"],

@@ -6,7 +6,7 @@ import type { Io, Output } from "./io.ts";
 import { writeNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
 
-/** Records that are read at once: some 3 MB where they are as large as can be. */
+/** Records that are read at once: some 10 MB where they are as large as can be. */
 const PAGE = 100;
 
 export interface Export {

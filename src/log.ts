@@ -14,11 +14,25 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
   enabled(level: Severity): boolean;
 }
 
-type Format = (time: Date, level: Severity, event: string, fields?: Fields) => string;
+/** Many events share a millisecond: its text is made once. */
+function createClock(now: () => Date): () => string {
+  let last_ms = Number.NaN;
+  let text = "";
+  return () => {
+    const time = now();
+    if (time.getTime() !== last_ms) {
+      last_ms = time.getTime();
+      text = time.toISOString();
+    }
+    return text;
+  };
+}
+
+/** @param time in UTC, RFC 3339 with milliseconds */
+type Format = (time: string, level: Severity, event: string, fields?: Fields) => string;
 
 const formats: Record<LogFormat, Format> = {
-  json: (time, level, event, fields) =>
-    JSON.stringify({ time: time.toISOString(), level, event, ...fields }),
+  json: (time, level, event, fields) => JSON.stringify({ time, level, event, ...fields }),
   // Values as JSON where they have spaces or line feeds, so that an event stays one line.
   text(time, level, event, fields = {}) {
     const shown = Object.entries(fields)
@@ -27,9 +41,7 @@ const formats: Record<LogFormat, Format> = {
         ([name, value]) =>
           `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
       );
-    return [time.toISOString().slice(11, 23), level.toUpperCase().padEnd(5), event, ...shown].join(
-      " ",
-    );
+    return [time.slice(11, 23), level.toUpperCase().padEnd(5), event, ...shown].join(" ");
   },
 };
 
@@ -45,8 +57,9 @@ export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = log_levels.indexOf(level);
   const enabled = (severity: Severity) => log_levels.indexOf(severity) >= threshold;
   const line = formats[format];
+  const clock = createClock(now);
   const at = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (enabled(severity)) write(`${line(now(), severity, event, fields)}\n`);
+    if (enabled(severity)) write(`${line(clock(), severity, event, fields)}\n`);
   };
   return { enabled, debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
 }

@@ -10,7 +10,7 @@ const LONGEST_MS = 2_000;
 
 export interface Drain {
   readonly isDraining: () => boolean;
-  /** What is added to each answer; it is noted that there was one. */
+  /** What is added to each answer while it drains; it is noted that there was one. */
   readonly headers: () => Readonly<Record<string, string>>;
   /**
    * From now on all are told. Resolves when no more are answered.
@@ -20,18 +20,14 @@ export interface Drain {
   readonly begin: (patience_ms: number) => Promise<number>;
 }
 
-const STAY = {};
-const GO = { connection: "close" };
-
 export function createDrain(): Drain {
   let draining = false;
   let last_ms = 0;
   return {
     isDraining: () => draining,
     headers() {
-      if (!draining) return STAY;
       last_ms = performance.now();
-      return GO;
+      return { connection: "close" };
     },
     async begin(patience_ms) {
       draining = true;

@@ -78,9 +78,9 @@ export function exchange({ log, cors, metrics, drain }: ExchangeOptions) {
           "cache-control": "no-store",
           ...(set.headers as Record<string, string>),
           "x-request-id": id,
-          ...drain.headers(),
-          ...cors?.headers(request.headers.get("origin")),
         };
+        if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
+        if (drain.isDraining()) Object.assign(headers, drain.headers());
         // What is set is in the answer: left here, Elysia would take the answer apart and merge it.
         set.headers = {};
         set.status = 200;

@@ -2,6 +2,9 @@ import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
 import { type Created, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
 
+/** Keys forgotten in one transaction: requests wait for it. */
+const SWEEP_KEYS = 500;
+
 interface KeyRow {
   readonly fingerprint: string;
   readonly record: string;
@@ -14,8 +17,11 @@ export interface Keys {
    * @throws {AppError} key_reused when the key stands for another request
    */
   once<Row>(key: IdempotencyKey | null, make: () => Row): Created<Row>;
-  /** Forgets the keys that are past their lifetime. */
-  sweep(): void;
+  /**
+   * Forgets keys that are past their lifetime, as many as are forgotten within a few milliseconds.
+   * @returns whether there may be more
+   */
+  sweep(): boolean;
 }
 
 export function createKeys(db: Database, now: () => Date): Keys {
@@ -30,7 +36,12 @@ export function createKeys(db: Database, now: () => Date): Keys {
   `);
   const forget = db.prepare<null, { expired: string }>(`
     delete from idempotency_keys
-    where created_at <= $expired
+    where (owner, key) in (
+      select owner, key
+      from idempotency_keys
+      where created_at <= $expired
+      limit ${SWEEP_KEYS}
+    )
   `);
 
   function expired(): string {
@@ -50,7 +61,7 @@ export function createKeys(db: Database, now: () => Date): Keys {
       return { record, replayed: false };
     },
     sweep() {
-      forget.run({ expired: expired() });
+      return forget.run({ expired: expired() }).changes >= SWEEP_KEYS;
     },
   };
 }

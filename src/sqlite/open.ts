@@ -53,7 +53,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       return reader.read(() => checkDatabase(db));
     },
     async sweep() {
-      await writer.write(() => keys.sweep());
+      while (await writer.write(() => keys.sweep())) {
+        // One transaction after the other, so that others come between.
+      }
     },
     async close() {
       await writer.idle();

@@ -137,4 +137,25 @@ export function keysContract(open: Open): void {
     expect((await place(old)).replayed).toBe(false);
     expect((await it.store.orders.list(all)).total).toBe(3);
   });
+
+  test("`sweep` forgets all keys when they are more than one transaction takes", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const names = Array.from({ length: 1001 }, (_, n) => `key-${n}`);
+    /** @returns how many were known before */
+    async function placeAll(): Promise<number> {
+      let replays = 0;
+      for (const name of names) {
+        const placed = await it.store.orders.place(orderFields(id), { ...key, key: name });
+        if (placed.replayed) replays += 1;
+      }
+      return replays;
+    }
+    await placeAll();
+    const { time } = it.clock;
+    it.pass(KEY_LIFETIME_MS);
+    await it.store.sweep();
+    it.clock.time = time;
+    expect(await placeAll()).toBe(0);
+  });
 }

@@ -44,6 +44,14 @@ async function backUp(path: string, to: string) {
   }
 }
 
+/** Such a database, and a backup of it. */
+async function makeBackup(folder: Folder): Promise<{ path: string; copy: string }> {
+  const path = await makeDatabase(folder);
+  const copy = folder.at("copy.db");
+  await backUp(path, copy);
+  return { path, copy };
+}
+
 async function totalOf(path: string): Promise<number> {
   const store = await open(path);
   const { total } = await store.users.list({ limit: 1, offset: 0 });
@@ -126,9 +134,7 @@ test("`backUp` refuses, and leaves nothing, when the copy is not sound", async (
 
 test("`restore` puts a backup in the place of a database, and keeps that", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   const store = await open(path);
   await newUser(store);
   await store.close();
@@ -151,9 +157,7 @@ test("`restore` makes a database when there is none", async () => {
 
 test("`restore` sets a log aside when that is all that is left of a database", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   for (const left of [null, ""]) {
     rmSync(path);
     if (left !== null) writeFileSync(path, left);
@@ -209,9 +213,7 @@ test("`restore` makes a database that can be written when the backup cannot", as
 
 test("`restore` keeps the log of a database that is broken away from the new one", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   writeFileSync(path, "not a database at all");
   writeFileSync(`${path}-wal`, "a log");
   const { kept } = await restore(copy, path);
@@ -222,9 +224,7 @@ test("`restore` keeps the log of a database that is broken away from the new one
 
 test("`restore` leaves one file when the backup was opened since", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   // From now on it is in the mode of a database in use.
   expect(await totalOf(copy)).toBe(2);
   chmodSync(path, 0o640);
@@ -237,9 +237,7 @@ test("`restore` leaves one file when the backup was opened since", async () => {
 test("`restore` works through links when backup and database are some", async () => {
   using folder = makeFolder();
   using elsewhere = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   symlinkSync(copy, elsewhere.at("latest.db"));
   symlinkSync(path, elsewhere.at("link.db"));
   await restore(elsewhere.at("latest.db"), elsewhere.at("link.db"));
@@ -256,9 +254,7 @@ test("`restore` works through links when backup and database are some", async ()
 
 test("`restore` refuses, and changes nothing, when a command uses the database", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   const store = await open(path);
   await newUser(store);
   expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
@@ -270,9 +266,7 @@ test("`restore` refuses, and changes nothing, when a command uses the database",
 
 test("`restore` changes nothing when the name for the old database is taken", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   const store = await open(path);
   await newUser(store);
   await store.close();
@@ -285,9 +279,7 @@ test("`restore` changes nothing when the name for the old database is taken", as
 
 test("`restore` refuses, and changes nothing, when a server uses the database", async () => {
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   const server = await open(path, true);
   await newUser(server);
   expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
@@ -316,9 +308,7 @@ function spoil(path: string, sql: string): void {
 test.each(unfit)("`restore` refuses, and changes nothing, when the backup %s", async (...row) => {
   const [, change, reason] = row;
   using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
-  await backUp(path, copy);
+  const { path, copy } = await makeBackup(folder);
   change(copy);
   expect((await rejectionOf(restore(copy, path), "operator")).message).toContain(reason);
   expect(await totalOf(path)).toBe(2);

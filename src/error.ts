@@ -66,3 +66,8 @@ export function reason(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause === undefined ? error.message : `${error.message}: ${reason(error.cause)}`;
 }
+
+/** @returns the code of an error of the system or of SQLite, e.g. `ENOENT`; empty for any other */
+export function systemCode(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}

@@ -12,7 +12,7 @@ import {
   statSync,
   writeSync,
 } from "node:fs";
-import { fail } from "../error.ts";
+import { fail, systemCode } from "../error.ts";
 import type { Input, Output } from "./io.ts";
 
 const STDIN = 0;
@@ -29,16 +29,12 @@ const reasons: Record<string, string> = {
   EIO: "the disk fails",
 };
 
-function codeOf(error: unknown): string {
-  return error instanceof Error && "code" in error ? String(error.code) : "";
-}
-
 /** @throws {AppError} operator where the operator can do something about it, else the error itself */
 function explain<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
   try {
     return work();
   } catch (error) {
-    const meaning = reasons[codeOf(error)];
+    const meaning = reasons[systemCode(error)];
     if (meaning === undefined) throw error;
     return fail("operator", `Cannot ${verb} ${name}: ${meaning}`);
   }
@@ -51,7 +47,7 @@ export function writeAll(descriptor: number, text: string): void {
     try {
       bytes = bytes.subarray(writeSync(descriptor, bytes));
     } catch (error) {
-      if (codeOf(error) !== "EAGAIN") throw error;
+      if (systemCode(error) !== "EAGAIN") throw error;
       Bun.sleepSync(1);
     }
   }
@@ -59,7 +55,7 @@ export function writeAll(descriptor: number, text: string): void {
 
 /** A reader that has gone has seen what it wanted. */
 export function isReaderGone(error: unknown): boolean {
-  return codeOf(error) === "EPIPE";
+  return systemCode(error) === "EPIPE";
 }
 
 function sizeOf(stats: Stats): number | null {

@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { AppError, fail, reason } from "../error.ts";
+import { AppError, fail, reason, systemCode } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { App } from "./app.ts";
 import { internal, logFault } from "./errors.ts";
@@ -45,7 +45,7 @@ const reasons: Readonly<Record<string, string>> = {
 
 /** @returns the line for the operator */
 function cannotListen({ host, port, tls_cert, tls_key }: Config, error: unknown): AppError {
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const code = systemCode(error);
   const known = reasons[code];
   if (known === undefined && tls_cert !== null) {
     const files = `TLS_CERT ${tls_cert} and TLS_KEY ${tls_key}`;

@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { fail } from "../error.ts";
+import { fail, systemCode } from "../error.ts";
 
 /** What SQLite keeps beside a database. */
 const BESIDE = ["-wal", "-shm", "-journal"];
@@ -66,8 +66,7 @@ export function alias(path: string, name: string): void {
   try {
     linkSync(path, name);
   } catch (error) {
-    const taken = error instanceof Error && "code" in error && error.code === "EEXIST";
-    if (taken) fail("operator", "there is such a file already");
+    if (systemCode(error) === "EEXIST") fail("operator", "there is such a file already");
     copyFileSync(path, name, constants.COPYFILE_EXCL);
   }
 }

@@ -1,4 +1,5 @@
 import { Database } from "bun:sqlite";
+import { systemCode } from "../error.ts";
 
 /** How long to wait for the lock: a command beside a server holds it for some milliseconds. */
 export const LOCK_PATIENCE_MS = 500;
@@ -21,7 +22,7 @@ export function takeServerLock(database_path: string, patience_ms: number): Serv
     lock.run("begin exclusive");
   } catch (error) {
     lock.close();
-    if (error instanceof Error && "code" in error && error.code === "SQLITE_BUSY") return null;
+    if (systemCode(error) === "SQLITE_BUSY") return null;
     throw error;
   }
   return { [Symbol.dispose]: () => lock.close() };

@@ -1,4 +1,4 @@
-import { AppError } from "../error.ts";
+import { AppError, systemCode } from "../error.ts";
 
 /** What an error's code means to an operator; the first that it begins with. */
 const reasons: readonly (readonly [code: string, meaning: string])[] = [
@@ -26,7 +26,7 @@ const reasons: readonly (readonly [code: string, meaning: string])[] = [
  */
 export function operatorError(what: string, error: unknown): unknown {
   if (error instanceof AppError) return new AppError(error.code, `${what}: ${error.message}`);
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const code = systemCode(error);
   const [, meaning] = reasons.find(([prefix]) => code.startsWith(prefix)) ?? [];
   return meaning === undefined ? error : new AppError("operator", `${what}: ${meaning}`);
 }

@@ -11,7 +11,7 @@ import {
   statSync,
 } from "node:fs";
 import { dirname } from "node:path";
-import { fail } from "../error.ts";
+import { fail, systemCode } from "../error.ts";
 import type { Contents, RestoreStore } from "../store.ts";
 import { verify } from "./backup.ts";
 import { connect } from "./connection.ts";
@@ -79,8 +79,8 @@ function settle(path: string): void {
     db.run(`pragma busy_timeout = ${LOCK_PATIENCE_MS}`);
     db.run("pragma journal_mode = delete");
   } catch (error) {
-    const code = error instanceof Error && "code" in error ? String(error.code) : "";
-    if (BUSY.test(code)) fail("operator", "another process is using the database: stop it first");
+    if (BUSY.test(systemCode(error)))
+      fail("operator", "another process is using the database: stop it first");
   }
 }
 

@@ -20,18 +20,19 @@ export interface Created<Row> {
 /** How long an answer is kept and replayed. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
 
-/** JSON with the members of every object in one order, so that equal values give equal text. */
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_name, member: unknown) => {
-    if (typeof member !== "object" || member === null || Array.isArray(member)) return member;
-    return Object.fromEntries(
-      Object.entries(member).sort(([left], [right]) => (left < right ? -1 : 1)),
-    );
-  });
+/** The same value with the members of every object in one order, so that equal values give equal text. */
+function canonical(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(canonical);
+  const members = value as Readonly<Record<string, unknown>>;
+  // Without a prototype `__proto__` is a name like any other.
+  const sorted: Record<string, unknown> = Object.create(null);
+  for (const name of Object.keys(members).sort()) sorted[name] = canonical(members[name]);
+  return sorted;
 }
 
 /** SHA-256, hexadecimal, of method, path and body as a JSON value. */
 export function fingerprint(method: string, path: string, body: unknown): string {
-  const request = `${method} ${path}\n${canonical(body)}`;
+  const request = `${method} ${path}\n${JSON.stringify(canonical(body))}`;
   return Bun.CryptoHasher.hash("sha256", request, "hex");
 }

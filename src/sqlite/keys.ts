@@ -36,10 +36,10 @@ export function createKeys(db: Database, now: () => Date): Keys {
   `);
   const forget = db.prepare<null, { expired: string }>(`
     delete from idempotency_keys
-    where (owner, key) in (
-      select owner, key
+    where created_at <= $expired and id in (
+      select id
       from idempotency_keys
-      where created_at <= $expired
+      order by id
       limit ${SWEEP_KEYS}
     )
   `);

@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { failField } from "../error.ts";
+import { failField, systemCode } from "../error.ts";
 import {
   type Order,
   type OrderQuery,
@@ -22,6 +22,11 @@ export type OrderRow = Omit<Order, "items" | "metadata"> & {
 export function fromRow(row: OrderRow): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
 }
+
+type NewOrder = Pick<OrderRow, "user_id" | "currency" | "items" | "total" | "metadata"> & {
+  readonly user_position: number;
+  readonly now: string;
+};
 
 export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
@@ -115,18 +120,7 @@ export function createOrderStore(
     from orders
     where id = $id
   `);
-  const user = db.prepare<{ id: number }, { user_id: number }>(`
-    select id
-    from users
-    where id = $user_id
-  `);
-  const insert = db.prepare<
-    OrderRow,
-    Pick<OrderRow, "user_id" | "currency" | "items" | "total" | "metadata"> & {
-      user_position: number;
-      now: string;
-    }
-  >(`
+  const insert = db.prepare<OrderRow, NewOrder>(`
     insert into orders (
       user_id, user_position, currency, items, total, status, metadata, version, created_at,
       updated_at
@@ -154,6 +148,18 @@ export function createOrderStore(
     return row === null ? null : fromRow(row);
   }
 
+  function add(order: NewOrder): OrderRow | null {
+    try {
+      return insert.get(order);
+    } catch (error) {
+      // The user is the only other row that an order names.
+      if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") {
+        failField("user_id", "must be an existing user");
+      }
+      throw error;
+    }
+  }
+
   return {
     async list(query) {
       const { rows, total } = reader.read(() => readPage(query));
@@ -167,12 +173,9 @@ export function createOrderStore(
     place(fields, key) {
       return writer.write(() =>
         keys.once(key, () => {
-          if (user.get({ user_id: fields.user_id }) === null) {
-            failField("user_id", "must be an existing user");
-          }
-          // Not a subquery of the insert: that costs three times the insert itself.
-          const row = insert.get({
+          const row = add({
             ...fields,
+            // Not a subquery of the insert: that costs three times the insert itself.
             user_position: countOfUser(fields.user_id) + 1,
             items: JSON.stringify(fields.items),
             metadata: JSON.stringify(fields.metadata),

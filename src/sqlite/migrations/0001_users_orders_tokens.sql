@@ -99,6 +99,8 @@ create table tokens (
 create unique index tokens_by_valid_name on tokens (name) where revoked_at is null;
 
 create table idempotency_keys (
+  -- In the order of time, so that the oldest are found without an index more.
+  id integer primary key,
   -- Hash of the token that the key belongs to.
   owner text not null,
   key text not null check (length(key) between 1 and 255),
@@ -106,7 +108,5 @@ create table idempotency_keys (
   -- The record of the first answer, as it was then.
   record text not null check (json_type(record) = 'object'),
   created_at text not null,
-  primary key (owner, key)
-) strict, without rowid;
-
-create index idempotency_keys_by_time on idempotency_keys (created_at);
+  unique (owner, key)
+) strict;

@@ -1,7 +1,7 @@
 /** What was to be reached, and what was. */
 import { cold, type Footprint, type Growth } from "./footprint.ts";
 import { depthName, depths_title, sizeName, sizes_title } from "./lists.ts";
-import { framework, many_tokens, ours, reads_title } from "./reads.ts";
+import { framework, framework_logging, many_tokens, ours, reads_title } from "./reads.ts";
 import { compare, type Group, median } from "./rounds.ts";
 import { type Beside, titleOf } from "./writes.ts";
 
@@ -74,6 +74,7 @@ function readVerdicts(results: Results): Verdict[] {
   const against: readonly [string, string, number | null][] = [
     [ours, "raw Bun.serve", 0.7],
     [`${ours}, no log lines`, "raw Bun.serve", 0.8],
+    [framework_logging, "raw Bun.serve", null],
     [framework, "raw Bun.serve", null],
     [many_tokens, "raw Bun.serve", null],
     [ours, "Hono on Bun", 1.1],

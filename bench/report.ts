@@ -100,7 +100,7 @@ const meanings = `- **user-api** is the compiled binary with its defaults: token
 - **64 tokens**: the other rows use one token. This service looks a token up again when the database has
   changed; here they come with 64 in turn.
 - **Elysia and its bearer plugin alone** is what the framework costs before any feature is in: any token
-  will do, nothing is checked, nothing is logged.
+  will do, nothing is checked; **with log lines** it writes the line that the others write.
 - **raw** is the ceiling: \`Bun.serve\` routes and one prepared statement, and nothing else: no token, no
   check, no header, no log. Its writes are one transaction a request, FULL or NORMAL as named.
 - **Hono, Fastify, Express** have the same features on these paths (token by SHA-256 from the store,

@@ -12,6 +12,8 @@ const metadata_value = Text({ maxLength: 500 });
 /** Where a user of this service keeps fields of their own. */
 export const Metadata = Type.Record(metadata_key, metadata_value, {
   ...closed,
+  title: "Metadata",
+  description: "Fields of your own, under names of 1 to 40 characters",
   maxProperties: METADATA_KEYS,
 });
 export type Metadata = Static<typeof Metadata>;

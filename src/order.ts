@@ -10,7 +10,7 @@ import type { AcceptedVersions } from "./version.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof order_statuses)[number];
-const status = OneOf(order_statuses);
+const status = OneOf(order_statuses, { title: "OrderStatus" });
 
 /** The steps an order may take. */
 const steps: Record<OrderStatus, readonly OrderStatus[]> = {
@@ -22,17 +22,24 @@ const steps: Record<OrderStatus, readonly OrderStatus[]> = {
 };
 
 /** Money is an integer in the minor unit of the currency (ISO 4217 exponent). */
-const OrderItem = Type.Object(
+export const OrderItem = Type.Object(
   {
     sku: Text({ minLength: 1, maxLength: 64 }),
     name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
     quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
-    unit_price: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+    unit_price: Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: "In the minor unit of the currency: 1999 is 19.99 EUR",
+    }),
   },
-  closed,
+  { ...closed, title: "OrderItem" },
 );
 
-const currency = OneOf(currencies, "an ISO 4217 code in upper case");
+const currency = OneOf(currencies, {
+  title: "Currency",
+  description: "an ISO 4217 code in upper case",
+});
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
 
 /** An order, as stored and as shown. */
@@ -42,28 +49,32 @@ export const Order = Type.Object(
     user_id: Id,
     currency,
     items,
-    total: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
+    total: Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description: "Σ quantity × unit_price, in the minor unit of the currency",
+    }),
     status,
     metadata: Metadata,
     version: Version,
     created_at: Time,
     updated_at: Time,
   },
-  closed,
+  { ...closed, title: "Order" },
 );
 export type Order = Static<typeof Order>;
 
 /** Body of POST. */
 export const OrderInput = Type.Object(
   { user_id: Id, currency, items, metadata: Type.Optional(Metadata) },
-  closed,
+  { ...closed, title: "OrderInput" },
 );
 export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
   { status: Type.Optional(status), metadata: Type.Optional(MetadataPatch) },
-  closed,
+  { ...closed, title: "OrderPatch" },
 );
 export type OrderPatch = Static<typeof OrderPatch>;
 

@@ -1,13 +1,14 @@
 /**
  * What TypeBox lacks for this service: text counted in characters, a check that names the problems in
- * a person's words, and the kinds that all records share.
+ * a person's words, and the kinds that all records share. A schema with a `title` has that name in the
+ * API document.
  */
 import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { failInvalid, type Problem } from "./error.ts";
 
 /** How many problems one refusal lists at most. */
-const MAX_PROBLEMS = 20;
+export const MAX_PROBLEMS = 20;
 /** A field's name in a message is cut after this many characters: it can be the client's own. */
 const MAX_FIELD_LENGTH = 100;
 
@@ -16,12 +17,15 @@ export type Schema = TSchema;
 export type ValueOf<Of extends Schema> = Static<Of>;
 
 interface TextOptions {
+  readonly title?: string;
   readonly minLength?: number;
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
   readonly enum?: readonly string[];
-  /** Of a long `enum`: what its values are, to name them in a message. */
+  /** For the API document. Of an `enum` also what a message calls its values, too many to list. */
   readonly description?: string;
+  /** For the API document: what a `format` means here, as far as an expression can say it. */
+  readonly pattern?: string;
 }
 
 /**
@@ -79,20 +83,30 @@ export const Nothing = Type.Object({}, closed);
 export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
 
 /** From 1, up by one on every change. */
-export const Version = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+export const Version = Type.Integer({
+  minimum: 1,
+  maximum: Number.MAX_SAFE_INTEGER,
+  description: "From 1, up by one on every change",
+});
 
 /** RFC 3339 in UTC with milliseconds and `Z`. */
-export const Time = Text({ format: "date-time" });
+export const Time = Text({
+  format: "date-time",
+  pattern: TIME.source,
+  description: "RFC 3339 in UTC, with milliseconds and `Z`",
+});
 
 /** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {
   return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
 }
 
-/** One of these strings. @param description what they are, where they are too many to list */
-export function OneOf<const Value extends string>(values: readonly Value[], description?: string) {
-  const described = description === undefined ? {} : { description };
-  return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values, ...described });
+/** One of these strings. */
+export function OneOf<const Value extends string>(
+  values: readonly Value[],
+  options: Pick<TextOptions, "title" | "description"> = {},
+) {
+  return Type.Unsafe<Value>({ [Kind]: "Text", type: "string", enum: values, ...options });
 }
 
 export function Nullable<Inner extends Schema>(schema: Inner) {

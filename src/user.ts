@@ -6,7 +6,11 @@ import { checker, closed, Id, Nullable, Text, Time, Version } from "./schema.ts"
 import { isComplete } from "./transfer.ts";
 import type { AcceptedVersions } from "./version.ts";
 
-const email = Text({ maxLength: 254, format: "email" });
+const email = Text({
+  maxLength: 254,
+  format: "email",
+  description: "Kept as typed, unique whatever its case",
+});
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 
 /** A user, as stored and as shown. */
@@ -20,14 +24,14 @@ export const User = Type.Object(
     created_at: Time,
     updated_at: Time,
   },
-  closed,
+  { ...closed, title: "User" },
 );
 export type User = Static<typeof User>;
 
 /** Body of POST and PUT. */
 export const UserInput = Type.Object(
   { email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
-  closed,
+  { ...closed, title: "UserInput" },
 );
 export type UserInput = Static<typeof UserInput>;
 
@@ -38,7 +42,7 @@ export const UserPatch = Type.Object(
     name: Type.Optional(name),
     metadata: Type.Optional(MetadataPatch),
   },
-  closed,
+  { ...closed, title: "UserPatch" },
 );
 export type UserPatch = Static<typeof UserPatch>;
 

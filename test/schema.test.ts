@@ -101,7 +101,7 @@ const fields = {
   email: Text({ maxLength: 10, format: "email" }),
   label: Type.Optional(Nullable(Text({ minLength: 1, maxLength: 3 }))),
   colour: Type.Optional(OneOf(["red", "blue"])),
-  code: Type.Optional(OneOf([..."abcdefghijk"], "a letter up to k")),
+  code: Type.Optional(OneOf([..."abcdefghijk"], { description: "a letter up to k" })),
   count: Type.Optional(Type.Integer({ minimum: 1, maximum: 9 })),
   items: Type.Optional(
     Type.Array(Type.Object({ price: Type.Integer({ minimum: 0, maximum: 5 }) }, closed), {

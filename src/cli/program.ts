@@ -9,6 +9,7 @@ import { formats, tables } from "./format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import type { Io } from "./io.ts";
+import { printDocument } from "./openapi.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
@@ -82,7 +83,7 @@ function createProgram(io: Io): Command {
 
   const serving = program.command("serve").description("serve the API until SIGTERM or SIGINT");
   addSettings(serving, Object.keys(settings) as SettingName[]).action(() =>
-    serve(flagsOf(serving), io),
+    serve(version, flagsOf(serving), io),
   );
 
   const token = program.command("token").description("make, list and revoke access tokens");
@@ -138,6 +139,11 @@ function createProgram(io: Io): Command {
     restoreBackup(file, flagsOf(restoring), io),
   );
   addTransfers(program, io);
+
+  program
+    .command("openapi")
+    .description("print the API's OpenAPI document, as a server answers it at /api/v1/openapi.json")
+    .action(() => printDocument(version, io));
 
   program
     .command("version")

@@ -47,7 +47,7 @@ Try it:
  * @throws {AppError} operator when a setting, the database or the port does not allow it
  * @throws the fault that stopped it, once all is closed
  */
-export async function serve(flags: Flags, io: Io): Promise<void> {
+export async function serve(version: string, flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
   const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
   const log = createLog({ level: config.log_level, format, now: io.now, write: io.stdout });
@@ -62,7 +62,7 @@ export async function serve(flags: Flags, io: Io): Promise<void> {
     (opened) => opened.close(),
   );
   const drain = createDrain();
-  const app = createApp({ store, config, log, now: io.now, metrics, drain });
+  const app = createApp({ store, config, log, now: io.now, metrics, drain, version });
   const patience_ms = config.shutdown_seconds * 1000;
   let told_ms = 0;
   const listener = resources.adopt(await listen(app, config, log), (listening) =>

@@ -11,6 +11,7 @@ import { exchange } from "./exchange.ts";
 import { fallback } from "./fallback.ts";
 import { health } from "./health.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
+import { openapi } from "./openapi.ts";
 import { orders } from "./orders.ts";
 import { createRateLimit } from "./rate.ts";
 import { users } from "./users.ts";
@@ -22,15 +23,17 @@ export interface AppOptions {
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
+  /** Of the program. */
+  readonly version: string;
 }
 
-export function createApp({ store, config, log, now, metrics, drain }: AppOptions) {
+export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const guard = createGuard({ tokens: store.tokens, api_token: config.api_token, cors, now });
   const gate = createGate(guard, createRateLimit(config.rate_limit));
   const takes = bodyLimitedTo(config.max_body_bytes);
 
-  const open = new Elysia().use(health(store, drain));
+  const open = new Elysia().use(health(store, drain)).use(openapi(version));
   const guarded = new Elysia()
     .use(users(store, gate, takes))
     .use(orders(store, gate, takes))

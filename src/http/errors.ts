@@ -3,7 +3,7 @@ import { AppError, type ErrorCode, reason } from "../error.ts";
 import type { Log } from "../log.ts";
 import { type Refusal, refusal } from "./envelope.ts";
 
-interface Mapping {
+export interface Mapping {
   readonly status: number;
   /** Where the source demands plain text: the whole body. */
   readonly text?: string;
@@ -13,7 +13,7 @@ interface Mapping {
 /** The answer to a fault of ours: it says nothing of it. */
 export const internal = { status: 500, text: "internal error" };
 
-const mappings = {
+export const mappings = {
   invalid: { status: 400 },
   invalid_order_id: { status: 400, text: "invalid order id" },
   unauthorised: {
@@ -41,7 +41,7 @@ const mappings = {
   too_many_requests: { status: 429, headers: { "retry-after": "1" } },
   unavailable: { status: 503, headers: { "retry-after": "1" } },
   operator: internal,
-} satisfies Record<ErrorCode, Mapping>;
+} satisfies Readonly<Record<ErrorCode, Mapping>>;
 
 export interface ErrorAnswer {
   readonly status: number;

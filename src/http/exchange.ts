@@ -7,7 +7,7 @@ import type { Drain } from "./drain.ts";
 import { answerTo, logFault } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 
-const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
+export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
 /**
  * Stands in for a body until the guard has let the request through: Elysia parses before any hook

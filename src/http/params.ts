@@ -120,7 +120,7 @@ export function query<Of extends Schema>(schema: Of) {
 /** For a route that takes no query parameters at all. */
 export const noQuery = query(Nothing);
 
-const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
 /**
  * `Idempotency-Key` of a POST.

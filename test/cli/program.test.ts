@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings } from "../../src/config.ts";
+import { documentText } from "../../src/http/openapi.ts";
 import { makeWorld } from "./world.ts";
 
 for (const words of [["version"], ["--version"], ["-V"]]) {
@@ -12,6 +13,13 @@ for (const words of [["version"], ["--version"], ["-V"]]) {
     expect(existsSync(world.path)).toBe(false);
   });
 }
+
+test("`openapi` prints the document that a server answers, and opens no database", async () => {
+  using world = makeWorld();
+  const stdout = `${documentText(manifest.version)}\n`;
+  expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
+  expect(existsSync(world.path)).toBe(false);
+});
 
 /** The words of each command, and what its help must name. */
 const helps: [string, string[]][] = [
@@ -29,6 +37,7 @@ const helps: [string, string[]][] = [
   ["health --help", ["--host", "--port", "--tls-cert"]],
   ["export --help", ["users", "orders", "--format", "--output", "--database-url"]],
   ["import --help", ["[file]", "stdin", "--format", "--key", "--dry-run", "--database-url"]],
+  ["openapi --help", ["OpenAPI", "/api/v1/openapi.json"]],
   ["version --help", ["version"]],
 ];
 

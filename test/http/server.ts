@@ -8,6 +8,7 @@ import { openSqlite } from "../../src/sqlite/open.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { type Folder, makeFolder } from "../folder.ts";
+import { expectDocumented } from "./documented.ts";
 
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
@@ -156,7 +157,10 @@ async function answerOf(response: Response): Promise<Answer> {
   return { status, headers, text, json: json ? JSON.parse(text) : undefined };
 }
 
-/** @param default_token sent unless the options have another, or `null` for none */
+/**
+ * Every answer is held against the API document.
+ * @param default_token sent unless the options have another, or `null` for none
+ */
 export async function sendCall(
   url: string,
   default_token: string,
@@ -173,7 +177,9 @@ export async function sendCall(
   // As bytes, since fetch gives a string a content type of its own.
   const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
   const init = { method, headers: all, body: content, redirect: "manual" } as const;
-  return answerOf(await fetch(`${url}/api/v1${path}`, init));
+  const answer = await answerOf(await fetch(`${url}/api/v1${path}`, init));
+  expectDocumented(method, `/api/v1${path}`, answer);
+  return answer;
 }
 
 function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {

@@ -1,0 +1,7 @@
+import { documentText } from "../http/openapi.ts";
+import type { Io } from "./io.ts";
+
+/** Prints what a server answers at `/api/v1/openapi.json`. */
+export function printDocument(version: string, io: Io): void {
+  io.stdout(`${documentText(version)}\n`);
+}

@@ -1,0 +1,102 @@
+/** The header fields and parameters of the API document. */
+import { KEY_LIFETIME_MS } from "../idempotency.ts";
+import { REQUEST_ID } from "./exchange.ts";
+import { integer, type Json, refer } from "./openapi.schemas.ts";
+import { IDEMPOTENCY_KEY } from "./params.ts";
+
+export function header(description: string, schema: Json, example: unknown): Json {
+  return { description, required: true, schema, example };
+}
+
+export function headers(): Json {
+  const text = { type: "string" };
+  return {
+    RequestId: header(
+      "The request's own, or a new one; the server's log has it, too",
+      { ...text, pattern: REQUEST_ID.source },
+      "7f3c2b1a",
+    ),
+    NoStore: header("Not to be kept", { ...text, const: "no-store" }, "no-store"),
+    Revalidate: header(
+      "To be kept only by the client itself, which asks each time whether it still holds",
+      { ...text, const: "private, no-cache" },
+      "private, no-cache",
+    ),
+    ETag: header(
+      "The record's `version`, for `If-Match` and `If-None-Match`",
+      { ...text, pattern: '^"[1-9]\\d*"$' },
+      '"1"',
+    ),
+    Location: header(
+      "Path of the new record",
+      { ...text, format: "uri-reference" },
+      "/api/v1/users/1",
+    ),
+    Link: header(
+      "The pages around this one, as far as there are any: `first`, `prev`, `next`, `last` (RFC 8288)",
+      text,
+      '</api/v1/users?limit=50&offset=50>; rel="next"',
+    ),
+    IdempotentReplayed: {
+      ...header(
+        "There when the answer is that of an earlier request",
+        { ...text, const: "true" },
+        "true",
+      ),
+      required: false,
+    },
+    RetryAfter: header("Seconds to wait", integer(0), 1),
+    Allow: header("The methods that the path has", text, "GET, HEAD, POST"),
+  };
+}
+
+export function parameter(name: string, description: string, schema: Json, more: Json = {}): Json {
+  return { name, in: "header", description, schema, ...more };
+}
+
+export function parameters(): Json {
+  const text = { type: "string" };
+  const hours = KEY_LIFETIME_MS / 3_600_000;
+  return {
+    RequestId: parameter("X-Request-Id", "Names the request; otherwise the server does", {
+      ...text,
+      pattern: REQUEST_ID.source,
+    }),
+    IdempotencyKey: parameter(
+      "Idempotency-Key",
+      `Makes a retry safe: for ${hours} hours the same request with the same key gets the first answer again`,
+      { ...text, pattern: IDEMPOTENCY_KEY.source },
+    ),
+    IfMatch: parameter(
+      "If-Match",
+      "Does it only if the record still has one of these versions: entity tags, comma-separated, or `*`",
+      { ...text, examples: ['"1"'] },
+    ),
+    IfNoneMatch: parameter(
+      "If-None-Match",
+      "Answers 304 if the record still has one of these versions: entity tags, comma-separated, or `*`",
+      { ...text, examples: ['"1"'] },
+    ),
+    UserId: parameter(
+      "id",
+      "Of the user, in canonical base 10",
+      { type: "integer", minimum: 1 },
+      { in: "path", required: true, example: 1 },
+    ),
+    OrderId: parameter(
+      "id",
+      "Of the order, in base 10; a sign and leading zeros are allowed",
+      { type: "integer", format: "int64" },
+      { in: "path", required: true, example: 1 },
+    ),
+  };
+}
+
+/** The headers of an answer: those that every one has, and its own. */
+export function withUsual(own: Json, cache: "NoStore" | "Revalidate" = "NoStore"): Json {
+  return {
+    "X-Request-Id": refer("headers", "RequestId"),
+    "Cache-Control": refer("headers", cache),
+    ...own,
+  };
+}

@@ -1,0 +1,225 @@
+/** The operations of the API document: one for each route. */
+import { OrderInput, OrderPatch, OrderQuery } from "../order.ts";
+import { UserInput, UserPatch, UserQuery } from "../user.ts";
+import { withUsual } from "./openapi.headers.ts";
+import {
+  answer,
+  bodyOf,
+  createdAnswer,
+  exampleEnvelope,
+  type Kept,
+  operation,
+  pageAnswer,
+  patchOf,
+  queryOf,
+  recordAnswer,
+  unchanged,
+} from "./openapi.operations.ts";
+import { enveloped, type Json, object, refer } from "./openapi.schemas.ts";
+
+const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+
+function userPaths(times: Json): Json {
+  const { email, name, metadata } = {
+    email: "ann@example.com",
+    name: "Ann",
+    metadata: { team: "blue" },
+  };
+  const example = { id: 1, email, name, metadata, version: 1, ...times };
+  const kept: Kept = { name: "User", example };
+  const id = refer("parameters", "UserId");
+  const accepted = refer("parameters", "IfMatch");
+  const changed: Kept = { name: "User", example: { ...example, name: null, version: 2 } };
+  return {
+    "/api/v1/users": {
+      get: operation("users", {
+        id: "listUsers",
+        summary: "List users, by id",
+        description: "The header `Link` leads to the pages around this one.",
+        scope: "read",
+        parameters: queryOf(UserQuery),
+        answers: { 200: pageAnswer(kept) },
+      }),
+      post: operation("users", {
+        id: "createUser",
+        summary: "Create a user",
+        description: "An email that is taken, in whatever case, is a 409.",
+        scope: "write",
+        parameters: [refer("parameters", "IdempotencyKey")],
+        body: bodyOf(UserInput, { email, name, metadata }),
+        answers: { 201: createdAnswer(kept) },
+        refusals: ["Conflict", "KeyReused"],
+      }),
+    },
+    "/api/v1/users/{id}": {
+      get: operation("users", {
+        id: "getUser",
+        summary: "Read a user",
+        description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
+        scope: "read",
+        parameters: [id, refer("parameters", "IfNoneMatch")],
+        answers: { 200: recordAnswer("The user", kept), 304: unchanged() },
+        refusals: ["UserNotFound"],
+      }),
+      patch: operation("users", {
+        id: "updateUser",
+        summary: "Change some fields of a user",
+        description:
+          "A JSON Merge Patch (RFC 7396): what is absent stays, `null` clears `name`, all of `metadata` or " +
+          "one key of it. `{}` changes nothing, not even `version`.",
+        scope: "write",
+        parameters: [id, accepted],
+        body: patchOf(UserPatch, { name: null }),
+        answers: { 200: recordAnswer("The user after the change", changed) },
+        refusals: ["UserNotFound", "Conflict", "Stale"],
+      }),
+      put: operation("users", {
+        id: "replaceUser",
+        summary: "Replace a user",
+        description:
+          "What is absent takes its default: `name` null, `metadata` `{}`. It never creates.",
+        scope: "write",
+        parameters: [id, accepted],
+        body: bodyOf(UserInput, { email, metadata }),
+        answers: { 200: recordAnswer("The user after the change", changed) },
+        refusals: ["UserNotFound", "Conflict", "Stale"],
+      }),
+      delete: operation("users", {
+        id: "deleteUser",
+        summary: "Delete a user",
+        description: "A user who has orders is a 409: orders are never lost.",
+        scope: "write",
+        parameters: [id, accepted],
+        answers: {
+          200: answer(
+            "The user as it was",
+            withUsual({}),
+            enveloped(refer("schemas", "User")),
+            exampleEnvelope(example),
+          ),
+        },
+        refusals: ["UserNotFound", "Conflict", "Stale"],
+      }),
+    },
+  };
+}
+
+function orderPaths(times: Json): Json {
+  const items = [{ sku: "tea-01", name: "Green tea", quantity: 2, unit_price: 1999 }];
+  const placed = { user_id: 1, currency: "EUR", items };
+  const computed = { total: 3998, status: "pending", metadata: {}, version: 1 };
+  const example = { id: 1, ...placed, ...computed, ...times };
+  const kept: Kept = { name: "Order", example };
+  const id = refer("parameters", "OrderId");
+  return {
+    "/api/v1/orders": {
+      get: operation("orders", {
+        id: "listOrders",
+        summary: "List orders, by id",
+        description: "The header `Link` leads to the pages around this one.",
+        scope: "read",
+        parameters: queryOf(OrderQuery),
+        answers: { 200: pageAnswer(kept) },
+      }),
+      post: operation("orders", {
+        id: "createOrder",
+        summary: "Place an order",
+        description:
+          "It starts as `pending`; `total` is computed, and above 2^53 − 1 it is a 400, as is a `user_id` of " +
+          "nobody. The items are never changed afterwards.",
+        scope: "write",
+        parameters: [refer("parameters", "IdempotencyKey")],
+        body: bodyOf(OrderInput, placed),
+        answers: { 201: createdAnswer(kept) },
+        refusals: ["KeyReused"],
+      }),
+    },
+    "/api/v1/orders/{id}": {
+      get: operation("orders", {
+        id: "getOrder",
+        summary: "Read an order",
+        description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
+        scope: "read",
+        parameters: [id, refer("parameters", "IfNoneMatch")],
+        answers: { 200: recordAnswer("The order", kept), 304: unchanged() },
+        refusals: ["InvalidOrder", "OrderNotFound"],
+      }),
+      patch: operation("orders", {
+        id: "updateOrder",
+        summary: "Change the status or the metadata of an order",
+        description:
+          "A JSON Merge Patch (RFC 7396). `pending` → `paid` → `shipped` → `delivered`, and `canceled` from the " +
+          "first two; any other step is a 409 that names those that are allowed.",
+        scope: "write",
+        parameters: [id, refer("parameters", "IfMatch")],
+        body: patchOf(OrderPatch, { status: "paid" }),
+        answers: {
+          200: recordAnswer("The order after the change", {
+            name: "Order",
+            example: { ...example, status: "paid", version: 2 },
+          }),
+        },
+        refusals: ["InvalidOrder", "OrderNotFound", "Conflict", "Stale"],
+      }),
+    },
+  };
+}
+
+function systemPaths(): Json {
+  return {
+    "/api/v1/health": {
+      get: operation("system", {
+        id: "getHealth",
+        summary: "Ask whether the service is well",
+        description: "It is when it takes requests and can write its database.",
+        scope: null,
+        answers: {
+          200: answer(
+            "It does and can",
+            withUsual({}),
+            enveloped(object({ status: { type: "string", const: "ok" } })),
+            exampleEnvelope({ status: "ok" }),
+          ),
+        },
+        refusals: ["Unavailable"],
+      }),
+    },
+    "/api/v1/metrics": {
+      get: operation("system", {
+        id: "getMetrics",
+        summary: "Read figures for Prometheus",
+        description: "Requests by route and status, their durations, commits, sizes, memory.",
+        scope: "read",
+        answers: {
+          200: {
+            description: "In the text format of Prometheus",
+            headers: withUsual({}),
+            content: { [METRICS_TYPE]: { schema: { type: "string" } } },
+          },
+        },
+      }),
+    },
+    "/api/v1/openapi.json": {
+      get: operation("system", {
+        id: "getOpenapi",
+        summary: "Read this document",
+        description: "What `user-api openapi` prints, too.",
+        scope: null,
+        answers: {
+          200: answer(
+            "This document",
+            withUsual({}),
+            { type: "object", properties: { openapi: { type: "string" } }, required: ["openapi"] },
+            { openapi: "3.1.0" },
+          ),
+        },
+      }),
+    },
+  };
+}
+
+export function paths(): Json {
+  const time = "2026-11-20T18:57:03.120Z";
+  const times = { created_at: time, updated_at: time };
+  return { ...userPaths(times), ...orderPaths(times), ...systemPaths() };
+}

@@ -1,0 +1,139 @@
+/** The refusals of the API document, by the table that makes them (`errors.ts`). */
+import type { ErrorCode } from "../error.ts";
+import { refusal } from "./envelope.ts";
+import { type Mapping, mappings } from "./errors.ts";
+import { header, withUsual } from "./openapi.headers.ts";
+import { type Json, mapped, refer } from "./openapi.schemas.ts";
+
+export const JSON_TYPE = "application/json";
+const TEXT_TYPE = "text/plain; charset=utf-8";
+
+/** What a refusal's code means, and examples of its sentence. */
+type Meaning = readonly [description: string, ...messages: readonly string[]];
+
+const meanings = (): Record<ErrorCode, Meaning> => ({
+  invalid: ["The input is not valid: `meta.problems` lists why", "email is required"],
+  invalid_order_id: ["The order id is no 64-bit integer"],
+  unauthorised: ["There is no token"],
+  invalid_token: ["The token is unknown, expired or revoked"],
+  insufficient_scope: ["The token may only read", "this token may only read"],
+  not_found: ["There is no such user", "user not found"],
+  order_not_found: ["There is no such order"],
+  conflict: [
+    "The state of what is stored does not allow it",
+    "email is already taken",
+    "user has orders",
+    "order is shipped: allowed next: delivered",
+  ],
+  stale: [
+    "The record has none of the versions in `If-Match`",
+    "the record has changed: it is at version 2",
+  ],
+  too_large: [
+    "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",
+    "the body must be at most 65536 bytes",
+  ],
+  unsupported_type: ["The body is not JSON", "the body must be application/json"],
+  key_reused: [
+    "The `Idempotency-Key` was used for another request",
+    "the idempotency key was used for another request",
+  ],
+  too_many_requests: [
+    "The token has used up its requests for the moment",
+    "too many requests with this token",
+  ],
+  unavailable: [
+    "The database cannot be used at the moment, or the server is about to end",
+    "the database cannot be written at the moment",
+  ],
+  operator: ["A fault of the server: its log tells more, under the request id"],
+});
+
+/** The refusals that an operation can name. Codes of one status that come together share a response. */
+const refusals = {
+  Invalid: ["invalid"],
+  InvalidOrder: ["invalid", "invalid_order_id"],
+  Unauthorised: ["unauthorised", "invalid_token"],
+  InsufficientScope: ["insufficient_scope"],
+  UserNotFound: ["not_found"],
+  OrderNotFound: ["order_not_found"],
+  Conflict: ["conflict"],
+  Stale: ["stale"],
+  TooLarge: ["too_large"],
+  UnsupportedType: ["unsupported_type"],
+  KeyReused: ["key_reused"],
+  TooManyRequests: ["too_many_requests"],
+  Internal: ["operator"],
+  Unavailable: ["unavailable"],
+} satisfies Readonly<Record<string, readonly [ErrorCode, ...ErrorCode[]]>>;
+
+export type RefusalName = keyof typeof refusals;
+
+export function statusOf(name: RefusalName): number {
+  return mappings[refusals[name][0]].status;
+}
+
+function refusalExample(code: ErrorCode, message: string): Json {
+  const [field = "", ...problem] = message.split(" ");
+  const invalid = { field, problem: problem.join(" ") };
+  const value =
+    code === "invalid" ? refusal(`Validation failed: ${message}`, [invalid]) : refusal(message);
+  return { value };
+}
+
+function refusalResponse(codes: readonly ErrorCode[]): Json {
+  const known = meanings();
+  const answers = codes.map((code): Mapping => mappings[code]);
+  const texts = new Set(answers.flatMap(({ text }) => text ?? []));
+  const challenges = answers.flatMap((answer) => answer.headers?.["www-authenticate"] ?? []);
+  const retry = answers.some((answer) => answer.headers?.["retry-after"] !== undefined);
+  const examples = codes
+    .filter((code) => (mappings[code] as Mapping).text === undefined)
+    .flatMap((code) => known[code].slice(1).map((message) => refusalExample(code, message)));
+  return {
+    description: codes.map((code) => known[code][0]).join("; or: "),
+    headers: withUsual({
+      ...(challenges.length > 0 && {
+        "WWW-Authenticate": header(
+          "What is asked for (RFC 6750)",
+          { type: "string", enum: challenges },
+          challenges[0],
+        ),
+      }),
+      ...(retry && { "Retry-After": refer("headers", "RetryAfter") }),
+    }),
+    content: {
+      ...(examples.length > 0 && {
+        [JSON_TYPE]: {
+          schema: refer("schemas", "Refusal"),
+          examples: Object.fromEntries(
+            examples.map((example, at) => [`example_${at + 1}`, example]),
+          ),
+        },
+      }),
+      ...Object.fromEntries(
+        [...texts].map((text) => [
+          TEXT_TYPE,
+          { schema: { type: "string", const: text }, example: text },
+        ]),
+      ),
+    },
+  };
+}
+
+export function responses(): Json {
+  const allow = "GET, HEAD, POST";
+  return {
+    ...mapped<readonly ErrorCode[]>(refusals, refusalResponse),
+    MethodNotAllowed: {
+      description: "To any method that this path does not list",
+      headers: withUsual({ Allow: refer("headers", "Allow") }),
+      content: {
+        [JSON_TYPE]: {
+          schema: refer("schemas", "Refusal"),
+          example: refusal(`method DELETE is not allowed here, use ${allow}`),
+        },
+      },
+    },
+  };
+}

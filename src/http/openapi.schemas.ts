@@ -1,0 +1,88 @@
+/** The schemas of the API document: the very ones that check requests, in the words of JSON Schema. */
+import { Metadata } from "../metadata.ts";
+import { Order, OrderInput, OrderItem, OrderPatch } from "../order.ts";
+import { page_query } from "../page.ts";
+import { MAX_PROBLEMS, type Schema } from "../schema.ts";
+import { User, UserInput, UserPatch } from "../user.ts";
+
+export type Json = Readonly<Record<string, unknown>>;
+
+type Section = "schemas" | "headers" | "parameters" | "responses";
+
+export function refer(section: Section, name: string): Json {
+  return { $ref: `#/components/${section}/${name}` };
+}
+
+export function mapped<Value>(
+  values: Readonly<Record<string, Value>>,
+  map: (value: Value) => Json,
+): Json {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
+}
+
+/** A schema as it stands in the document: one with a title by reference, any other in place. */
+export function shown(schema: Schema): Json {
+  return schema.title === undefined ? spelledOut(schema) : refer("schemas", schema.title);
+}
+
+/** The same schema, in the words that tools know best. */
+function spelledOut({ title, ...schema }: Schema): Json {
+  const { anyOf, patternProperties, properties, items, ...rest } = schema;
+  if (anyOf !== undefined) {
+    // All of them are `Nullable`.
+    const inner = shown(anyOf[0]);
+    return { ...inner, type: [inner["type"], "null"] };
+  }
+  if (patternProperties !== undefined) {
+    const [entry] = Object.entries<Schema>(patternProperties);
+    const [pattern, value] = entry ?? ["", {} as Schema];
+    return { ...rest, propertyNames: { pattern }, additionalProperties: shown(value) };
+  }
+  if (properties !== undefined) return { ...rest, properties: mapped(properties, shown) };
+  if (items !== undefined) return { ...rest, items: shown(items) };
+  // JSON Schema's `email` is ASCII alone (RFC 5321); ours may have any letters (RFC 6531).
+  return schema["format"] === "email" ? { ...rest, format: "idn-email" } : rest;
+}
+
+export function object(properties: Json, optional: readonly string[] = []): Json {
+  const required = Object.keys(properties).filter((name) => !optional.includes(name));
+  return { type: "object", properties, required, additionalProperties: false };
+}
+
+export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
+  type: "integer",
+  minimum,
+  maximum,
+});
+
+/** @param data what the answer is about @param more members beside `data` and `error` */
+export function enveloped(data: Json, more: Json = {}): Json {
+  return object({ data, error: { type: "null" }, ...more });
+}
+
+export function schemas(): Json {
+  const { minimum = 0, maximum = 0 } = page_query.limit;
+  const { currency, status } = Order.properties;
+  const users = [User, UserInput, UserPatch];
+  const orders = [Order, OrderItem, OrderInput, OrderPatch, currency, status];
+  const named: readonly Schema[] = [...users, ...orders, Metadata];
+  const text = { type: "string" };
+  const problems = { type: "array", items: refer("schemas", "Problem"), maxItems: MAX_PROBLEMS };
+  return {
+    ...Object.fromEntries(named.map((schema) => [schema.title, spelledOut(schema)])),
+    PageMeta: object({
+      total: { ...integer(0), description: "How many records the filters match, exactly" },
+      limit: integer(minimum, maximum),
+      offset: integer(0),
+    }),
+    Problem: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
+    Refusal: object(
+      {
+        data: { type: "null" },
+        error: { ...text, description: "A sentence that a person can act on" },
+        meta: object({ problems }),
+      },
+      ["meta"],
+    ),
+  };
+}

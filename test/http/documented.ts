@@ -1,0 +1,138 @@
+/** Holds answers against the API document: what is not in it is a fault of one of the two. */
+import Ajv2020 from "ajv/dist/2020";
+import addFormats from "ajv-formats";
+import addMoreFormats from "ajv-formats-draft2019";
+import { documentText } from "../../src/http/openapi.ts";
+import type { Answer } from "./server.ts";
+
+interface Media {
+  readonly schema: object;
+}
+
+interface DocumentedHeader {
+  readonly required: boolean;
+  readonly schema: object;
+}
+
+interface Response {
+  readonly headers: Readonly<Record<string, DocumentedHeader>>;
+  /** By media type. */
+  readonly content?: Readonly<Record<string, Media>>;
+}
+
+export interface Operation {
+  readonly operationId: string;
+  readonly parameters: readonly Parameter[];
+  readonly requestBody?: { readonly content: Readonly<Record<string, Media>> };
+  readonly responses: Readonly<Record<string, Response>>;
+}
+
+export interface Parameter {
+  readonly name: string;
+  readonly in: "path" | "query" | "header";
+  readonly required?: boolean;
+  readonly schema: object;
+}
+
+type Methods = Readonly<Record<string, Operation>>;
+
+/** Headers of the transport and of CORS, which belong to no operation. */
+const CARRIED =
+  /^(?:content-(?:type|length)|connection|date|keep-alive|transfer-encoding|vary|access-control-.*)$/;
+
+/** Follows every reference, so that each part can be looked at where it is used. */
+function resolved(value: unknown, root: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map((item) => resolved(item, root));
+  const { $ref: reference } = value as { $ref?: string };
+  if (reference === undefined) {
+    const members = Object.entries(value).map(([name, member]) => [name, resolved(member, root)]);
+    return Object.fromEntries(members);
+  }
+  let target = root as any;
+  for (const name of reference.slice("#/".length).split("/")) target = target[name];
+  return resolved(target, root);
+}
+
+const raw_document = JSON.parse(documentText("0.0.0"));
+export const document = resolved(raw_document, raw_document) as {
+  readonly paths: Readonly<Record<string, Methods>>;
+};
+
+const paths = Object.entries(document.paths).map(([template, methods]) => ({
+  pattern: new RegExp(`^${template.replaceAll(".", "\\.").replace(/\{\w+\}/g, "[^/]+")}$`),
+  methods,
+}));
+
+function createValidator(coerceTypes: boolean) {
+  const ajv = new Ajv2020({ strict: false, coerceTypes, allErrors: true });
+  addFormats(ajv);
+  addMoreFormats(ajv);
+  return (schema: object, value: unknown): string | null =>
+    ajv.validate(schema, value) ? null : ajv.errorsText();
+}
+
+const faultOfBody = createValidator(false);
+/** A header is text, whatever its schema's type. */
+const faultOfHeader = createValidator(true);
+
+function* faultsOfHeaders({ headers: documented }: Response, headers: Headers): Generator<string> {
+  const known = new Set(Object.keys(documented).map((name) => name.toLowerCase()));
+  for (const name of headers.keys()) {
+    if (!known.has(name) && !CARRIED.test(name)) yield `header ${name} is not documented`;
+  }
+  for (const [name, { required, schema }] of Object.entries(documented)) {
+    const value = headers.get(name);
+    if (value === null && required) yield `header ${name} is missing`;
+    const fault = value === null ? null : faultOfHeader(schema, value);
+    if (fault !== null) yield `header ${name}: ${value}: ${fault}`;
+  }
+}
+
+function* faultsOfBody(response: Response, answer: Answer, has_body: boolean): Generator<string> {
+  const { content } = response;
+  if (content === undefined) {
+    if (answer.text !== "") yield "the body is not documented";
+    return;
+  }
+  const type = answer.headers.get("content-type") ?? "none";
+  const media = content[type];
+  if (media === undefined) {
+    yield `content type ${type} is not documented`;
+  } else if (has_body) {
+    const value = type === "application/json" ? JSON.parse(answer.text) : answer.text;
+    const fault = faultOfBody(media.schema, value);
+    if (fault !== null) yield `body: ${fault}`;
+  }
+}
+
+/** What an unlisted method is answered, like any listed one: that it is none, or that one is a stranger. */
+function responseOf(methods: Methods, method: string, status: number): Response | undefined {
+  const listed = methods[method === "HEAD" ? "get" : method.toLowerCase()];
+  if (listed !== undefined) return listed.responses[status];
+  const [other] = Object.values(methods);
+  return status === 401 || status === 405 ? other?.responses[status] : undefined;
+}
+
+/** @returns in what the answer is not as documented; empty when it is, or when no path is this one */
+export function undocumented(method: string, path: string, answer: Answer): string[] {
+  const [bare = ""] = path.split("?");
+  const found = paths.find(({ pattern }) => pattern.test(bare));
+  const preflight = method === "OPTIONS" && answer.status === 204;
+  if (found === undefined || preflight) return [];
+  const response = responseOf(found.methods, method, answer.status);
+  if (response === undefined) return [`status ${answer.status} is not documented`];
+  const has_body = method !== "HEAD";
+  return [
+    ...faultsOfHeaders(response, answer.headers),
+    ...faultsOfBody(response, answer, has_body),
+  ];
+}
+
+/** @throws when the answer is not as documented */
+export function expectDocumented(method: string, path: string, answer: Answer): void {
+  const faults = undocumented(method, path, answer);
+  if (faults.length === 0) return;
+  const { status, text } = answer;
+  throw new Error(`${method} ${path}: ${status} ${text.slice(0, 500)}\n${faults.join("\n")}`);
+}

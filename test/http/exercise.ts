@@ -1,0 +1,131 @@
+/** Every operation of the API document, with every status that a client can bring about. */
+import { document } from "./documented.ts";
+import { newEmail, newOrder, newUser } from "./make.ts";
+import { type Answer, type CallOptions, startServer, type TestServer } from "./server.ts";
+
+export interface Exchange {
+  readonly operation: string;
+  readonly method: string;
+  /** Under `/api/v1`. */
+  readonly path: string;
+  readonly answer: Answer;
+}
+
+type Call = readonly [operation: string, path: string, options?: CallOptions];
+
+const if_match = (tag: string) => ({ "if-match": tag });
+const NEVER = if_match('"99"');
+const key = (name: string) => ({ "idempotency-key": name });
+
+/** In this order: what is made by one is asked for by others. */
+async function callsTo(server: TestServer): Promise<Call[]> {
+  const user = await newUser(server, { name: "Ann", metadata: { team: "blue" } });
+  const lone = await newUser(server);
+  const order = await newOrder(server, user.id);
+  const email = newEmail();
+  const items = [{ sku: "A-1", name: "Tea", quantity: 2, unit_price: 1999 }];
+  const placed = { user_id: user.id, currency: "EUR", items };
+  const [one_user, one_order] = [`/users/${user.id}`, `/orders/${order.id}`];
+  return [
+    ["listUsers", "/users?limit=1&offset=1"],
+    ["listUsers", "/users?offset=1000"],
+    ["createUser", "/users", { body: { email }, headers: key("a") }],
+    ["createUser", "/users", { body: { email }, headers: key("a") }],
+    ["createUser", "/users", { body: { email: newEmail() }, headers: key("a") }],
+    ["createUser", "/users", { body: { email: email.toUpperCase() } }],
+    ["createUser", "/users", { body: { email: "nobody", name: 1, metadata: { a: 1 }, id: 1 } }],
+    ["getUser", one_user],
+    ["getUser", one_user, { headers: { "if-none-match": '"1"' } }],
+    ["getUser", "/users/999999"],
+    ["updateUser", one_user, { body: { name: null, metadata: { team: null } } }],
+    ["updateUser", one_user, { body: { email } }],
+    ["updateUser", one_user, { body: {}, headers: NEVER }],
+    ["updateUser", "/users/999999", { body: {} }],
+    ["replaceUser", one_user, { body: { email: newEmail() } }],
+    ["replaceUser", one_user, { body: { email } }],
+    ["replaceUser", one_user, { body: { email: newEmail() }, headers: NEVER }],
+    ["replaceUser", "/users/999999", { body: { email: newEmail() } }],
+    ["deleteUser", one_user],
+    ["deleteUser", one_user, { headers: NEVER }],
+    ["deleteUser", `/users/${lone.id}`, { headers: if_match('"1"') }],
+    ["deleteUser", `/users/${lone.id}`],
+    ["listOrders", `/orders?user_id=${user.id}&status=pending&limit=1`],
+    ["createOrder", "/orders", { body: placed, headers: key("b") }],
+    ["createOrder", "/orders", { body: placed, headers: key("b") }],
+    ["createOrder", "/orders", { body: { ...placed, currency: "CHF" }, headers: key("b") }],
+    ["createOrder", "/orders", { body: { ...placed, user_id: 999_999 } }],
+    ["getOrder", one_order],
+    ["getOrder", one_order, { headers: { "if-none-match": "*" } }],
+    ["getOrder", "/orders/abc"],
+    ["getOrder", "/orders/-1"],
+    ["updateOrder", one_order, { body: { status: "paid", metadata: { note: "x" } } }],
+    ["updateOrder", one_order, { body: { status: "delivered" } }],
+    ["updateOrder", one_order, { body: {}, headers: NEVER }],
+    ["updateOrder", "/orders/abc", { body: {} }],
+    ["updateOrder", "/orders/999999", { body: {} }],
+    ["getHealth", "/health", { token: null }],
+    ["getMetrics", "/metrics"],
+    ["getOpenapi", "/openapi.json", { token: null }],
+  ];
+}
+
+interface Listed {
+  readonly operation: string;
+  readonly method: string;
+  readonly path: string;
+  readonly statuses: ReadonlySet<number>;
+}
+
+/** @returns the operations of the document, with a path that each would take */
+export function operations(): Listed[] {
+  return Object.entries(document.paths).flatMap(([template, methods]) =>
+    Object.entries(methods).map(([method, { operationId: operation, responses }]) => ({
+      operation,
+      method: method.toUpperCase(),
+      path: template.replace("/api/v1", "").replace("{id}", "1"),
+      statuses: new Set(Object.keys(responses).map(Number)),
+    })),
+  );
+}
+
+const type = (value: string) => ({ "content-type": value });
+
+/** What any operation with such a status refuses in the same way. */
+function common({ operation, path, statuses }: Listed, server: TestServer): Call[] {
+  const calls: Call[] = [[operation, `${path}?nope=1`]];
+  if (statuses.has(401)) {
+    calls.push([operation, path, { token: null }], [operation, path, { token: "uat_nobody" }]);
+  }
+  if (statuses.has(403)) calls.push([operation, path, { token: server.read_token }]);
+  if (statuses.has(413)) {
+    calls.push([operation, path, { raw: " ".repeat(70_000), headers: type("application/json") }]);
+    calls.push([operation, path, { raw: "a=b", headers: type("text/plain") }]);
+  }
+  return calls;
+}
+
+/** Does all of it on servers of its own. */
+export async function exercise(): Promise<Exchange[]> {
+  await using server = await startServer();
+  await using limited = await startServer({ RATE_LIMIT: "1" });
+  const listed = operations();
+  const exchanges: Exchange[] = [];
+  const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
+    exchanges.push({ operation, method, path, answer: await at.call(method, path, options) });
+  };
+  const methodOf = (name: string) =>
+    listed.find(({ operation }) => operation === name)?.method ?? "GET";
+
+  for (const call of await callsTo(server)) await send(server, methodOf(call[0]), ...call);
+  for (const one of listed) {
+    for (const call of common(one, server)) await send(server, one.method, ...call);
+    await send(server, "OPTIONS", one.operation, one.path);
+    if (one.method === "GET") await send(server, "HEAD", one.operation, one.path);
+    if (!one.statuses.has(429)) continue;
+    // Twice within a second is once too often.
+    for (let round = 0; round < 2; round += 1) {
+      await send(limited, one.method, one.operation, one.path);
+    }
+  }
+  return exchanges;
+}

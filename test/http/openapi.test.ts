@@ -1,0 +1,143 @@
+import { afterAll, expect, test } from "bun:test";
+import { version } from "../../package.json" with { type: "json" };
+import { readConfig } from "../../src/config.ts";
+import { AppError, type ErrorCode } from "../../src/error.ts";
+import { createApp } from "../../src/http/app.ts";
+import { createDrain } from "../../src/http/drain.ts";
+import { answerTo, mappings } from "../../src/http/errors.ts";
+import { createMetrics } from "../../src/http/metrics.ts";
+import { documentText } from "../../src/http/openapi.ts";
+import { createLog } from "../../src/log.ts";
+import type { Store } from "../../src/store.ts";
+import { document, undocumented } from "./documented.ts";
+import { exercise, operations } from "./exercise.ts";
+import { newUser } from "./make.ts";
+import { type Answer, startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+
+test("`GET /openapi.json` answers the document to everyone", async () => {
+  for (const token of [null, server.read_token]) {
+    const answer = await server.call("GET", "/openapi.json", { token });
+    expect([answer.status, answer.text]).toEqual([200, documentText(version)]);
+    expect(answer.headers.get("content-type")).toBe("application/json");
+    expect(answer.headers.get("cache-control")).toBe("no-store");
+  }
+  const head = await server.call("HEAD", "/openapi.json", { token: null });
+  expect([head.status, head.text]).toEqual([200, ""]);
+  const post = await server.call("POST", "/openapi.json", { token: null });
+  expect([post.status, post.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
+  expect((await server.call("GET", "/openapi.json?a=1", { token: null })).status).toBe(400);
+  expect(JSON.parse(documentText(version)).info.version).toBe(version);
+});
+
+/** Not of the API: a page for people, and what it is made of. */
+const PAGE = /^\/api\/v1\/docs(\/|$)/;
+
+test("`paths` are the routes of the app, no more and no fewer, when compared", () => {
+  const config = readConfig({});
+  const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
+  // Only its routes are asked for: no store is used.
+  const store = { tokens: {}, users: {}, orders: {} } as Store;
+  const [metrics, drain] = [createMetrics(), createDrain()];
+  const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
+  const routes = app.routes.filter(({ path }) => path !== "/*" && !PAGE.test(path));
+  // Beside the public ones stand routes that answer 405.
+  const is_public = new Set(["/api/v1/health", "/api/v1/openapi.json"]);
+  const real = routes
+    .filter(({ method, path }) => method === "GET" || !is_public.has(path))
+    .map(({ method, path }) => `${method} ${path.replace(":id", "{id}")}`);
+  const listed = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+  );
+  expect(listed.sort()).toEqual(real.sort());
+});
+
+/** An answer as the program makes it of this error. */
+function refused(code: ErrorCode): Answer {
+  const { status, headers, body } = answerTo(new AppError(code, "for a reason"));
+  const is_text = typeof body === "string";
+  const all = new Headers({ ...headers, "x-request-id": "1", "cache-control": "no-store" });
+  all.set("content-type", is_text ? "text/plain; charset=utf-8" : "application/json");
+  return { status, headers: all, text: is_text ? body : JSON.stringify(body), json: undefined };
+}
+
+test.each(Object.keys(mappings) as ErrorCode[])(
+  "`responses` have the refusal of some operation when its code is %s",
+  (code) => {
+    const found = operations().filter(
+      ({ method, path }) => undocumented(method, `/api/v1${path}`, refused(code)).length === 0,
+    );
+    expect(found).not.toBeEmpty();
+  },
+);
+
+/** A client cannot bring these about at will; the tests of faults and of the end of a server do. */
+const NOT_AT_WILL = new Set([500, 503]);
+
+test("`operations` answer with every status they have, and as documented, when exercised", async () => {
+  const exchanges = await exercise();
+  for (const { method, path, answer } of exchanges) {
+    expect([method, path, undocumented(method, `/api/v1${path}`, answer)]).toEqual([
+      method,
+      path,
+      [],
+    ]);
+  }
+  const seen = new Set(exchanges.map(({ operation, answer }) => `${operation} ${answer.status}`));
+  const documented = operations().flatMap(({ operation, statuses }) =>
+    [...statuses]
+      .filter((status) => !NOT_AT_WILL.has(status))
+      .map((status) => `${operation} ${status}`),
+  );
+  expect([...seen].sort()).toEqual(documented.sort());
+});
+
+/** One thing made wrong in an answer → what is said of it. */
+const lies: [string, RegExp, (answer: Answer) => Partial<Answer>][] = [
+  ["the status is another", /^status 418 is not documented/, () => ({ status: 418 })],
+  ["a field is more", /body: .*additional properties/, ({ json }) => body(json, { more: 1 })],
+  ["a field is missing", /body: .*required/, ({ json }) => body(json, { email: undefined })],
+  ["a field is of another type", /body: .*must be integer/, ({ json }) => body(json, { id: "1" })],
+  ["a time is none", /created_at must match/, ({ json }) => body(json, { created_at: "now" })],
+  [
+    "a day does not exist",
+    /match format/,
+    ({ json }) => body(json, { created_at: "2026-02-30T00:00:00.000Z" }),
+  ],
+  ["an email is none", /email must match format/, ({ json }) => body(json, { email: "nobody" })],
+  [
+    "the type is another",
+    /content type text\/html is not/,
+    (answer) => header(answer, "content-type", "text/html"),
+  ],
+  [
+    "a header is more",
+    /header x-more is not documented/,
+    (answer) => header(answer, "x-more", "1"),
+  ],
+  ["a header is missing", /header ETag is missing/, (answer) => header(answer, "etag", null)],
+  ["a header is wrong", /header ETag: 1: /, (answer) => header(answer, "etag", "1")],
+];
+
+function body(json: Answer["json"], change: object): Partial<Answer> {
+  return { text: JSON.stringify({ ...json, data: { ...json.data, ...change } }) };
+}
+
+function header(answer: Answer, name: string, value: string | null): Partial<Answer> {
+  const headers = new Headers(answer.headers);
+  if (value === null) headers.delete(name);
+  else headers.set(name, value);
+  return { headers };
+}
+
+test.each(lies)("`undocumented` says so when %s", async (_what, fault, change) => {
+  const { id } = await newUser(server);
+  const answer = await server.call("GET", `/users/${id}`);
+  const path = `/api/v1/users/${id}`;
+  expect(undocumented("GET", path, answer)).toEqual([]);
+  expect(undocumented("GET", path, { ...answer, ...change(answer) })).toEqual([
+    expect.stringMatching(fault),
+  ]);
+});

@@ -72,7 +72,7 @@ function createValidator(coerceTypes: boolean) {
     ajv.validate(schema, value) ? null : ajv.errorsText();
 }
 
-const faultOfBody = createValidator(false);
+export const faultOfBody = createValidator(false);
 /** A header is text, whatever its schema's type. */
 const faultOfHeader = createValidator(true);
 

@@ -1,0 +1,57 @@
+import { afterAll, expect, test } from "bun:test";
+import fc from "fast-check";
+import { requestsTo, valuesNear } from "./arbitrary.ts";
+import { document, faultOfBody } from "./documented.ts";
+import { newOrder, newUser } from "./make.ts";
+import { startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+const user = await newUser(server);
+await newOrder(server, user.id);
+
+/** The same input in every run. */
+const RUNS = { seed: 20_261_121, numRuns: 60 };
+const tokens = [server.write_token, server.read_token, null];
+
+const operations = Object.entries(document.paths).flatMap(([template, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ template, method, operation })),
+);
+
+// `call` throws where an answer is not as documented.
+for (const { template, method, operation } of operations) {
+  test(`\`${operation.operationId}\` answers as documented, and no 5xx, when the input is random`, async () => {
+    const requests = requestsTo(template.replace("/api/v1", ""), operation, tokens);
+    const property = fc.asyncProperty(requests, async ({ path, options }) => {
+      const { status } = await server.call(method.toUpperCase(), path, options);
+      expect(status).toBeLessThan(500);
+    });
+    await fc.assert(property, RUNS);
+  });
+}
+
+/** What no schema can say of a body that it allows. */
+const BEYOND_SCHEMAS = [
+  /^Validation failed: user_id must be an existing user$/,
+  /^Validation failed: items must add up to at most /,
+];
+
+test.each(operations.filter(({ operation }) => operation.requestBody !== undefined))(
+  "`$operation.operationId` takes the bodies that the document allows, and no others",
+  async ({ template, method, operation }) => {
+    const path = template.replace("/api/v1", "").replace("{id}", "1");
+    const schema = operation.requestBody?.content["application/json"]?.schema ?? {};
+    let [taken, refused] = [0, 0];
+    const property = fc.asyncProperty(valuesNear(schema), async (body) => {
+      const { status, text, json } = await server.call(method.toUpperCase(), path, { body });
+      const fault = faultOfBody(schema, body);
+      const known = status === 400 && BEYOND_SCHEMAS.some((reason) => reason.test(json.error));
+      expect([status === 400 && !known, text]).toEqual([fault !== null, text]);
+      if (fault === null) taken += 1;
+      else refused += 1;
+    });
+    await fc.assert(property, RUNS);
+    // Else it would show nothing.
+    expect(Math.min(taken, refused)).toBeGreaterThan(3);
+  },
+);

@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
 
-.PHONY: help run test build image image-test release reproduce bench bench-quick format clean
+.PHONY: help run test build image image-test openapi-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -40,6 +40,11 @@ image-test: node_modules/.installed ## make the image and test it in containers 
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
 
+openapi-test: node_modules/.installed openapi/node_modules/.installed ## test the API document: two linters, a validator, a typed client
+	node_modules/.bin/tsc --project openapi
+	@mkdir -p dist/test && : >dist/test/openapi.xml
+	$(bun) test ./openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
+
 release: node_modules/.installed ## make dist/release: binaries, licences, SBOMs, checksums
 	$(bun) scripts/release.ts
 
@@ -56,16 +61,16 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
 clean: ## remove all that the other commands have made, but the data
-	rm -rf dist node_modules .bun bench/node_modules bench/data
+	rm -rf dist node_modules .bun bench/node_modules bench/data openapi/node_modules openapi/made
 
 # Touched last, so that an install cut short is repeated.
 node_modules/.installed: package.json bun.lock
 	$(bun) install --frozen-lockfile
 	@touch $@
 
-# The peers and what they need never enter our own dependencies.
-bench/node_modules/.installed: bench/package.json bench/package-lock.json
-	cd bench && npm ci --no-audit --no-fund
+# The peers and the tools, and what they need, never enter our own dependencies.
+%/node_modules/.installed: %/package.json %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund
 	@touch $@
 
 # `bun install --frozen-lockfile` passes without a lockfile.

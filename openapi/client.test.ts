@@ -1,0 +1,64 @@
+// The typed client of the README: its lines are taken from there, compiled and run.
+import { afterAll, expect, test } from "bun:test";
+import { startServer } from "../test/http/server.ts";
+import { made, run } from "./made.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+
+/** The address that the README's examples have. */
+const ADDRESS = "http://127.0.0.1:3000";
+const TIMEOUT_MS = 60_000;
+
+const readme = await Bun.file(`${import.meta.dir}/../README.md`).text();
+const [, lines = ""] = /^```ts\n(.*?)^```$/ms.exec(readme) ?? [];
+
+await Bun.write(made("client.ts"), lines.replaceAll(ADDRESS, server.url));
+await Bun.write(
+  made("tsconfig.json"),
+  JSON.stringify({ extends: "../../tsconfig.json", include: ["client.ts", "misuse.ts"] }),
+);
+
+test(
+  "`client` of the README compiles under strict, does what it says and knows what it may not",
+  async () => {
+    const generated = await run([
+      "node_modules/.bin/openapi-typescript",
+      `${server.url}/api/v1/openapi.json`,
+      "--output",
+      made("user-api.d.ts"),
+    ]);
+    expect(generated).toEqual({ code: 0, text: expect.any(String) });
+    // Where a line below is no error, `@ts-expect-error` is one.
+    await Bun.write(
+      made("misuse.ts"),
+      `import createClient from "openapi-fetch";
+import type { paths } from "./user-api";
+const api = createClient<paths>({ baseUrl: "/" });
+// @ts-expect-error: the email is required
+void api.POST("/api/v1/users", { body: { name: "Ann" } });
+// @ts-expect-error: a name is text
+void api.POST("/api/v1/users", { body: { email: "a@example.com", name: 1 } });
+// @ts-expect-error: there is no such status
+void api.PATCH("/api/v1/orders/{id}", { params: { path: { id: 1 } }, body: { status: "lost" } });
+// @ts-expect-error: there is no such currency
+void api.POST("/api/v1/orders", { body: { user_id: 1, currency: "EURO", items: [] } });
+// @ts-expect-error: there is no such method
+void api.DELETE("/api/v1/orders/{id}", { params: { path: { id: 1 } } });
+// @ts-expect-error: there is no such parameter
+void api.GET("/api/v1/users", { params: { query: { page: 2 } } });
+const user = await api.GET("/api/v1/users/{id}", { params: { path: { id: 1 } } });
+// @ts-expect-error: it may have been refused
+user.data.data.email;
+`,
+    );
+    const compiled = await run(["../node_modules/.bin/tsc", "--project", made("tsconfig.json")]);
+    expect(compiled).toEqual({ code: 0, text: "" });
+    const ran = await run([process.execPath, made("client.ts")], { TOKEN: server.write_token });
+    expect(ran.text).toStartWith('3998 </api/v1/orders?limit=20&offset=0&user_id=1>; rel="first"');
+    expect(ran.code).toBe(0);
+    const { data } = (await server.call("GET", "/users")).json;
+    expect(data).toMatchObject([{ email: "eve@example.com", name: "Eve" }]);
+  },
+  TIMEOUT_MS,
+);

@@ -1,0 +1,62 @@
+import { expect, test } from "bun:test";
+import { documentText } from "../src/http/openapi.ts";
+import { made, run } from "./made.ts";
+
+const linters: [string, (file: string) => string[]][] = [
+  [
+    "Spectral",
+    (file) => {
+      const options = ["--ruleset", "spectral.json", "--fail-severity", "hint"];
+      return ["node_modules/.bin/spectral", "lint", ...options, file];
+    },
+  ],
+  [
+    "Redocly",
+    (file) => {
+      const options = ["--config", "redocly.yaml", "--max-problems", "1000"];
+      return ["node_modules/.bin/redocly", "lint", ...options, file];
+    },
+  ],
+];
+
+const document = JSON.parse(documentText("1.2.3"));
+const health = document.paths["/api/v1/health"];
+
+/** A fault that each of them must see, else it has not looked. */
+const faulty = {
+  ...document,
+  paths: {
+    ...document.paths,
+    "/api/v1/health": { get: { ...health.get, operationId: "listUsers" } },
+  },
+};
+
+/** Slow machines start node slowly. */
+const TIMEOUT_MS = 60_000;
+
+for (const [name, wordsFor] of linters) {
+  test(
+    `\`${name}\` finds nothing to say, not even a hint, when it reads the document`,
+    async () => {
+      const file = made(`openapi-${name}.json`);
+      await Bun.write(file, documentText("1.2.3"));
+      const { code, text } = await run(wordsFor(file));
+      expect([code, text]).toEqual([
+        0,
+        expect.not.stringMatching(/You have \d+ warning|\d+ problem/),
+      ]);
+    },
+    TIMEOUT_MS,
+  );
+
+  test(
+    `\`${name}\` finds the fault when the document has one`,
+    async () => {
+      const file = made(`faulty-${name}.json`);
+      await Bun.write(file, JSON.stringify(faulty));
+      const { code, text } = await run(wordsFor(file));
+      expect([code, text]).toEqual([1, expect.stringMatching(/operationId/i)]);
+    },
+    TIMEOUT_MS,
+  );
+}

@@ -1,0 +1,36 @@
+/** What the tests here make and run: in a folder of this one, so that its packages are found. */
+import { mkdirSync } from "node:fs";
+
+const folder = `${import.meta.dir}/made`;
+mkdirSync(folder, { recursive: true });
+
+/** @returns the path of a file of this name */
+export function made(name: string): string {
+  return `${folder}/${name}`;
+}
+
+/** Nothing that is run here may call home. */
+const QUIET = { REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true", NO_COLOR: "1" };
+
+export interface Outcome {
+  readonly code: number;
+  /** stdout, then stderr. */
+  readonly text: string;
+}
+
+/** Runs a command in this folder. */
+export async function run(
+  words: readonly string[],
+  environment: Readonly<Record<string, string>> = {},
+): Promise<Outcome> {
+  const env = { ...process.env, ...QUIET, ...environment };
+  const child = Bun.spawn([...words], {
+    cwd: import.meta.dir,
+    env,
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const texts = [new Response(child.stdout).text(), new Response(child.stderr).text()];
+  const text = (await Promise.all(texts)).join("");
+  return { code: await child.exited, text };
+}

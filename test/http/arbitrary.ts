@@ -32,12 +32,14 @@ function orWild<Value>(arbitrary: Arbitrary<Value>, wild: Arbitrary<unknown>): A
   return fc.oneof({ arbitrary, weight: ODDS - 1 }, { arbitrary: wild, weight: 1 });
 }
 
+/** Without U+0000: that it is refused the document says in words, since a schema hardly can. */
+function plain(minLength: number, maxLength: number): Arbitrary<string> {
+  return fc.string({ unit: "binary", minLength, maxLength }).filter((one) => !one.includes("\0"));
+}
+
 function text({ format, pattern, minLength = 0, maxLength = 600 }: JsonSchema): Arbitrary<string> {
   if (format === "idn-email") return fc.emailAddress();
-  // No U+0000: the document says so in words, since a schema hardly can.
-  const any = fc
-    .string({ unit: "binary", minLength, maxLength })
-    .filter((made) => !made.includes("\0"));
+  const any = plain(minLength, maxLength);
   if (pattern === undefined) return any;
   const visible = fc.string({ unit: "grapheme-ascii", minLength: 1, maxLength: 40 });
   const expression = new RegExp(pattern, "u");
@@ -46,8 +48,9 @@ function text({ format, pattern, minLength = 0, maxLength = 600 }: JsonSchema): 
 
 function objects(schema: JsonSchema, of: (schema: JsonSchema) => Arbitrary<unknown>) {
   const { properties = {}, required = [], propertyNames, additionalProperties } = schema;
-  if (propertyNames !== undefined && additionalProperties) {
-    const names = text({ maxLength: 40, ...propertyNames });
+  if (additionalProperties) {
+    const allowed = text({ maxLength: 40, ...propertyNames });
+    const names = orWild(allowed, plain(0, 60)).map(String);
     return fc.dictionary(names, of(additionalProperties), { maxKeys: MAX_ITEMS });
   }
   const members = Object.entries(properties).map(([name, member]) => [name, of(member)]);
@@ -84,10 +87,8 @@ function made(schema: JsonSchema, of: (schema: JsonSchema) => Arbitrary<unknown>
 
 /** Values that the schema allows, but each part of one may be anything that JSON has. */
 export function valuesNear(schema: JsonSchema): Arbitrary<unknown> {
-  return orWild(
-    made(schema, valuesNear),
-    fc.oneof(fc.jsonValue({ maxDepth: 2 }), fc.maxSafeInteger()),
-  );
+  const wild = fc.oneof(fc.jsonValue({ maxDepth: 2 }), fc.maxSafeInteger(), plain(150, 700));
+  return orWild(made(schema, valuesNear), wild);
 }
 
 /** Where it cannot stand for another path or another parameter. */

@@ -3,6 +3,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# What the binary serves compressed; an install without scripts has not made it.
+scripts/bun.sh scripts/assets.ts
+
 # --minify-identifiers (so --minify and --production) breaks Elysia's hooks: a 401 became a 500.
 # --no-compile-autoload-*: else the binary obeys a .env or bunfig.toml in the folder it is started in.
 # --bytecode halves the start; it defaults to CommonJS, which has no top-level await, hence --format.

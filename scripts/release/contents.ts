@@ -44,25 +44,35 @@ const OURS = /^(src\/|package\.json$)/;
 const PACKAGE = /^(?:.*\/)?node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/;
 const LICENSE_FILE = /^(licen[cs]e|copying|notice)([.-].*)?$/i;
 
-/** @returns paths of the packages' folders, sorted; what leaves no byte in the output does not count */
-function foldersOf(metafile: Metafile): string[] {
-  const folders = new Set<string>();
+/**
+ * @returns the files of each package, by the path of its folder, sorted; what leaves no byte in the
+ *   output does not count
+ */
+function filesOf(metafile: Metafile): [folder: string, files: string[]][] {
+  const folders = new Map<string, string[]>();
   for (const { inputs } of Object.values(metafile.outputs)) {
     for (const [path, { bytesInOutput }] of Object.entries(inputs)) {
       if (bytesInOutput === 0 || OURS.test(path)) continue;
       const folder = PACKAGE.exec(path)?.[0];
       if (folder === undefined) throw new Error(`Cannot tell whose ${path} is`);
-      folders.add(folder);
+      folders.set(folder, [...(folders.get(folder) ?? []), path]);
     }
   }
-  return [...folders].sort();
+  return [...folders].sort(([one], [other]) => (one < other ? -1 : 1));
 }
 
-async function licenseTexts(folder: string): Promise<string[]> {
-  const files = (await readdir(folder)).filter((file) => LICENSE_FILE.test(file)).sort();
-  return Promise.all(
-    files.map(async (file) => (await Bun.file(`${folder}/${file}`).text()).trim()),
-  );
+/**
+ * The licences of a package, and of others that its makers have put into a file of it: webpack writes
+ * those beside that file. scripts/assets.ts has compressed some.
+ */
+async function licenseTexts(folder: string, files: readonly string[]): Promise<string[]> {
+  const names = (await readdir(folder)).filter((file) => LICENSE_FILE.test(file)).sort();
+  const beside = files.map((file) => `${file.replace(/\.br$/, "")}.LICENSE.txt`).sort();
+  const texts = [...names.map((name) => `${folder}/${name}`), ...beside].map(async (path) => {
+    const file = Bun.file(path);
+    return (await file.exists()) ? (await file.text()).trim() : "";
+  });
+  return (await Promise.all(texts)).filter((text) => text !== "");
 }
 
 async function readLock(): Promise<Lock> {
@@ -75,9 +85,9 @@ export async function readContents(metafile: Metafile): Promise<BundledPackage[]
   const integrities = new Map(
     Object.values(lock.packages).map(([spec, , , integrity]) => [spec, integrity]),
   );
-  const folders = foldersOf(metafile);
+  const folders = filesOf(metafile);
   const manifests = await Promise.all(
-    folders.map(async (folder) => (await Bun.file(`${folder}/package.json`).json()) as Manifest),
+    folders.map(async ([folder]) => (await Bun.file(`${folder}/package.json`).json()) as Manifest),
   );
   const names = new Set(manifests.map(({ name }) => name));
   return Promise.all(
@@ -86,7 +96,7 @@ export async function readContents(metafile: Metafile): Promise<BundledPackage[]
       const integrity = integrities.get(`${name}@${version}`);
       if (license === undefined) throw new Error(`${name} names no licence`);
       if (integrity === undefined) throw new Error(`bun.lock has no ${name}@${version}`);
-      const texts = await licenseTexts(folders[index] ?? "");
+      const texts = await licenseTexts(...(folders[index] ?? ["", []]));
       const needs = { ...manifest.dependencies, ...manifest.peerDependencies };
       const dependencies = Object.keys(needs)
         .filter((need) => names.has(need))

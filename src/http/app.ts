@@ -6,6 +6,7 @@ import type { Store } from "../store.ts";
 import { createGate, createGuard } from "./auth.ts";
 import { bodyLimitedTo } from "./body.ts";
 import { createCors } from "./cors.ts";
+import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
 import { exchange } from "./exchange.ts";
 import { fallback } from "./fallback.ts";
@@ -33,7 +34,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const gate = createGate(guard, createRateLimit(config.rate_limit));
   const takes = bodyLimitedTo(config.max_body_bytes);
 
-  const open = new Elysia().use(health(store, drain)).use(openapi(version));
+  const open = new Elysia().use(health(store, drain)).use(openapi(version)).use(docs());
   const guarded = new Elysia()
     .use(users(store, gate, takes))
     .use(orders(store, gate, takes))

@@ -88,7 +88,8 @@ export function exchange({ log, cors, metrics, drain }: ExchangeOptions) {
           delete headers["content-type"];
           return new Response(null, { status, headers });
         }
-        const body = text ? responseValue : JSON.stringify(responseValue);
+        const ready = text || responseValue instanceof Uint8Array;
+        const body = ready ? responseValue : JSON.stringify(responseValue);
         return new Response(body, { status, headers });
       },
     );

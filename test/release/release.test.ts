@@ -41,6 +41,14 @@ describe("contents", () => {
     for (const { integrity } of packages) expect(integrity).toMatch(/^sha512-[\w+/]{86}==$/);
   });
 
+  test("`texts` have the licences of packages that stand in a file of another when it is bundled", () => {
+    const words = packages.find(({ name }) => name === "swagger-ui-dist")?.texts.join("\n") ?? "";
+    expect(words).toContain("Apache License");
+    // Of React and DOMPurify, which no package.json of ours names.
+    expect(words).toContain("Facebook, Inc.");
+    expect(words).toContain("Cure53");
+  });
+
   test("`readContents` refuses a file when it cannot tell whose it is", () => {
     const strange = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 1 } } } } };
     expect(readContents(strange)).rejects.toThrow("Cannot tell whose ../b.ts is");

@@ -1,0 +1,119 @@
+/** The reference that one can try: a page of ours around Swagger UI, all of it in the binary. */
+import { promisify } from "node:util";
+import { brotliDecompress } from "node:zlib";
+import { Elysia } from "elysia";
+import swagger_style from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
+import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
+import page_style from "./docs/page.css" with { type: "file" };
+import page from "./docs/page.html" with { type: "file" };
+import page_script from "./docs/page.js" with { type: "file" };
+import type { Answer } from "./envelope.ts";
+import { noQuery } from "./params.ts";
+
+interface Asset {
+  readonly path: string;
+  /** Where its bytes are: in the binary, or on disk when run from source. */
+  readonly file: string;
+  readonly type: string;
+  /** Kept as scripts/assets.ts has compressed it, for clients that take it so. */
+  readonly brotli: boolean;
+}
+
+const HTML = "text/html; charset=utf-8";
+const SCRIPT = "text/javascript; charset=utf-8";
+const STYLE = "text/css; charset=utf-8";
+
+/** Each path by itself, for no other path below `/api/v1/docs` is public. */
+const assets: readonly Asset[] = [
+  { path: "/api/v1/docs", file: String(page), type: HTML, brotli: false },
+  { path: "/api/v1/docs/page.js", file: page_script, type: SCRIPT, brotli: false },
+  { path: "/api/v1/docs/page.css", file: page_style, type: STYLE, brotli: false },
+  { path: "/api/v1/docs/swagger-ui.js", file: swagger_script, type: SCRIPT, brotli: true },
+  { path: "/api/v1/docs/swagger-ui.css", file: swagger_style, type: STYLE, brotli: true },
+];
+
+/**
+ * The page runs what this origin serves and nothing else, asks no other host, and stands in no frame.
+ * `data:` are the icons in the style of Swagger UI.
+ */
+const POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join("; ");
+
+const decompress = promisify(brotliDecompress);
+
+/** @see RFC 9110 §12.5.3 */
+function takesBrotli(accepted: string | undefined): boolean {
+  return /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i.test(accepted ?? "");
+}
+
+/** What `work` gives, once it is asked for; a failure is not kept. */
+function once<Value>(work: () => Promise<Value>): () => Promise<Value> {
+  let result: Promise<Value> | null = null;
+  return () => {
+    result ??= work().catch((error) => {
+      result = null;
+      throw error;
+    });
+    return result;
+  };
+}
+
+/** The bytes of an asset, read when first asked for: a start pays nothing for them. */
+function createReader({ file, brotli }: Asset) {
+  const stored = once(async () => {
+    const bytes = await Bun.file(file).bytes();
+    // Weak, as it is the same for both encodings.
+    return { bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
+  });
+  const plain = once(async () => {
+    const { bytes } = await stored();
+    return brotli ? new Uint8Array(await decompress(bytes)) : bytes;
+  });
+  return { stored, plain };
+}
+
+/** Answers with an asset, or with 304 where the client has it. */
+function createAnswer(asset: Asset) {
+  const { stored, plain } = createReader(asset);
+  return async (
+    headers: Readonly<Record<string, string | undefined>>,
+    set: Answer & { status?: unknown },
+  ): Promise<Uint8Array | null> => {
+    const { bytes, etag } = await stored();
+    Object.assign(set.headers, {
+      "content-type": asset.type,
+      // Asked for each time, so that a new binary never meets an old page.
+      "cache-control": "no-cache",
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      etag,
+    });
+    if (asset.type === HTML) set.headers["content-security-policy"] = POLICY;
+    if (asset.brotli) set.headers["vary"] = "accept-encoding";
+    if (headers["if-none-match"]?.includes(etag)) {
+      set.status = 304;
+      return null;
+    }
+    if (!asset.brotli || !takesBrotli(headers["accept-encoding"])) return plain();
+    set.headers["content-encoding"] = "br";
+    return bytes;
+  };
+}
+
+/** Public: they are the same for everyone, and tell nothing of the data. */
+export function docs() {
+  const app = new Elysia();
+  for (const asset of assets) {
+    const answer = createAnswer(asset);
+    app.get(asset.path, ({ headers, set }) => answer(headers, set), { query: noQuery });
+  }
+  return app;
+}

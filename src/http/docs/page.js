@@ -1,0 +1,83 @@
+// Shows the document in Swagger UI, and lends it the token that is pasted into the head of the page.
+
+/* global SwaggerUIBundle */
+
+const BEFORE = "It stays in this page and is gone when you leave or reload it.";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+/** Swagger UI goes by a class, not by what the system prefers. */
+function paint() {
+  document.documentElement.classList.toggle("dark-mode", dark.matches);
+}
+paint();
+dark.addEventListener("change", paint);
+
+const ui = SwaggerUIBundle({
+  url: new URL("openapi.json", document.baseURI).href,
+  dom_id: "#reference",
+  deepLinking: true,
+  tryItOutEnabled: true,
+  displayRequestDuration: true,
+  defaultModelsExpandDepth: 0,
+  docExpansion: "list",
+  // Else it asks validator.swagger.io about documents of other hosts than localhost.
+  validatorUrl: null,
+  persistAuthorization: false,
+});
+
+const form = document.getElementById("token-form");
+const field = document.getElementById("token");
+const forget = document.getElementById("token-forget");
+const status = document.getElementById("token-status");
+
+function say(text, kind) {
+  status.textContent = text;
+  status.dataset.kind = kind;
+}
+
+/** @returns the name of the scheme in the document that takes a bearer token */
+function schemeName() {
+  const schemes = ui.specSelectors.specJson().toJS().components?.securitySchemes ?? {};
+  return Object.keys(schemes).find((name) => schemes[name].scheme === "bearer");
+}
+
+/** @returns what is wrong with the token; `null` when nothing is */
+async function problemWith(token) {
+  // What a header cannot carry, fetch would throw at.
+  if (!/^[\x21-\x7e]+$/.test(token)) return "That is no token: it has characters that none has.";
+  const headers = { authorization: `Bearer ${token}` };
+  const answer = await fetch("users?limit=1", { headers }).catch(() => null);
+  if (answer === null) return "The service does not answer.";
+  if (answer.status === 401) return "The service does not know this token, or it has expired.";
+  return null;
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const token = field.value.trim();
+  say("Asking the service …", "waiting");
+  const problem = await problemWith(token);
+  const name = schemeName();
+  if (problem !== null || name === undefined) {
+    say(problem ?? "The document is not there yet.", "bad");
+    return;
+  }
+  ui.preauthorizeApiKey(name, token);
+  field.value = "";
+});
+
+forget.addEventListener("click", () => {
+  ui.authActions.logout([schemeName()]);
+  field.focus();
+});
+
+let used = false;
+/** Swagger UI has a dialog for tokens as well: so what it holds is what is told here. */
+ui.getStore().subscribe(() => {
+  const authorized = ui.authSelectors.authorized().size > 0;
+  if (authorized === used) return;
+  used = authorized;
+  forget.hidden = !used;
+  if (used) say("In use for every request below, until you leave or reload this page.", "good");
+  else say(BEFORE, "");
+});

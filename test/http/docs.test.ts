@@ -1,0 +1,174 @@
+// The files of the reference page as they are served; test/browser looks at the page itself.
+import { afterAll, describe, expect, test } from "bun:test";
+import { brotliDecompressSync } from "node:zlib";
+import { startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server.stop());
+const stranger = { token: null };
+
+const FILES: [path: string, type: string, source: string][] = [
+  ["/docs", "text/html; charset=utf-8", "src/http/docs/page.html"],
+  ["/docs/page.js", "text/javascript; charset=utf-8", "src/http/docs/page.js"],
+  ["/docs/page.css", "text/css; charset=utf-8", "src/http/docs/page.css"],
+  [
+    "/docs/swagger-ui.js",
+    "text/javascript; charset=utf-8",
+    "node_modules/swagger-ui-dist/swagger-ui-bundle.js",
+  ],
+  [
+    "/docs/swagger-ui.css",
+    "text/css; charset=utf-8",
+    "node_modules/swagger-ui-dist/swagger-ui.css",
+  ],
+];
+const COMPRESSED = ["/docs/swagger-ui.js", "/docs/swagger-ui.css"];
+
+/** As it comes over the wire. */
+async function fetchBytes(path: string, accept_encoding: string) {
+  const headers = { "accept-encoding": accept_encoding };
+  const answer = await fetch(`${server.url}/api/v1${path}`, { headers, decompress: false });
+  return { status: answer.status, headers: answer.headers, bytes: await answer.bytes() };
+}
+
+test.each(FILES)("`%s` is there for everyone when asked with GET or HEAD", async (path, type) => {
+  for (const token of [null, "garbage", server.read_token]) {
+    const get = await server.call("GET", path, { token });
+    expect([get.status, get.text.length > 500]).toEqual([200, true]);
+    expect(Object.fromEntries(get.headers)).toMatchObject({
+      "content-type": type,
+      "cache-control": "no-cache",
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      "x-request-id": expect.stringMatching(/./),
+      etag: expect.stringMatching(/^W\/"\w+"$/),
+    });
+    const head = await server.call("HEAD", path, { token });
+    expect([head.status, head.text]).toEqual([200, ""]);
+    for (const name of ["content-type", "etag", "cache-control"]) {
+      expect(head.headers.get(name)).toBe(get.headers.get(name));
+    }
+  }
+});
+
+test.each(FILES)(
+  "`%s` is the file that it is made of, in any encoding",
+  async (path, _type, file) => {
+    const original = await Bun.file(`${import.meta.dir}/../../${file}`).bytes();
+    const plain = await fetchBytes(path, "identity");
+    expect(plain.headers.has("content-encoding")).toBe(false);
+    expect(Bun.hash(plain.bytes)).toBe(Bun.hash(original));
+    const other = await fetchBytes(path, "gzip, deflate, br, zstd");
+    const compressed = COMPRESSED.includes(path);
+    expect(other.headers.get("content-encoding")).toBe(compressed ? "br" : null);
+    expect(other.headers.get("vary")).toBe(compressed ? "accept-encoding" : null);
+    const unpacked = compressed ? brotliDecompressSync(other.bytes) : other.bytes;
+    expect(Bun.hash(unpacked)).toBe(Bun.hash(original));
+  },
+);
+
+test.each([
+  ["br", true],
+  ["BR", true],
+  ["gzip,br", true],
+  ["br;q=1.0, gzip;q=0.8", true],
+  ["gzip, br;q=0.001", true],
+  ["gzip", false],
+  ["", false],
+  ["br;q=0", false],
+  ["br;q=0.000, gzip", false],
+  ["gzip, br; q=0", false],
+  ["brotli", false],
+  ["xbr, b", false],
+])("`Accept-Encoding` decides on brotli when it is %j: %p", async (accepted, taken) => {
+  const { status, headers, bytes } = await fetchBytes("/docs/swagger-ui.css", accepted);
+  expect([status, headers.get("content-encoding")]).toEqual([200, taken ? "br" : null]);
+  const text = Buffer.from(taken ? brotliDecompressSync(bytes) : bytes).toString();
+  expect(text).toContain(".swagger-ui");
+});
+
+test.each(FILES)("`%s` is not sent again when the client has it", async (path) => {
+  const { headers } = await server.call("GET", path, stranger);
+  const etag = headers.get("etag") ?? "";
+  for (const known of [etag, `"a", ${etag}`]) {
+    const again = { ...stranger, headers: { "if-none-match": known } };
+    for (const method of ["GET", "HEAD"]) {
+      const answer = await server.call(method, path, again);
+      expect([answer.status, answer.text]).toEqual([304, ""]);
+      expect(answer.headers.get("etag")).toBe(etag);
+      expect(answer.headers.get("cache-control")).toBe("no-cache");
+    }
+  }
+  for (const known of ['W/"1"', "", "x"]) {
+    const again = { ...stranger, headers: { "if-none-match": known } };
+    expect((await server.call("GET", path, again)).status).toBe(200);
+  }
+});
+
+describe("the page", () => {
+  test("`Content-Security-Policy` lets it run nothing but what is served here", async () => {
+    const { headers } = await server.call("GET", "/docs", stranger);
+    const policy = headers.get("content-security-policy")?.split("; ") ?? [];
+    expect(policy.toSorted()).toEqual([
+      "base-uri 'none'",
+      "connect-src 'self'",
+      "default-src 'none'",
+      "form-action 'none'",
+      "frame-ancestors 'none'",
+      "img-src 'self' data:",
+      "script-src 'self'",
+      "style-src 'self'",
+    ]);
+  });
+
+  test("`page` names files that are served, and no other host", async () => {
+    const { text } = await server.call("GET", "/docs", stranger);
+    const named = [...text.matchAll(/ (?:src|href)="(docs\/[^"]+)"/g)].map(([, path]) => path);
+    expect(named.map((path) => `/${path}`).toSorted()).toEqual(
+      FILES.slice(1)
+        .map(([path]) => path)
+        .toSorted(),
+    );
+    // The name of SVG in the icon is no address.
+    expect(text.match(/(?:https?:)?\/\/[\w.]+/g)).toEqual(["http://www.w3.org"]);
+    expect(text).not.toMatch(/<script(?! src=)|<style| style=| on\w+=/);
+  });
+});
+
+const OTHERS =
+  "/docs/ /docs/page /docs/page.html /docs/swagger-ui.js.br /docs/swagger-ui.js/ /Docs";
+const STRANGE =
+  "/docs/../users /docs/..%2fusers /docs%2fpage.js /docs;a=1 /docs/page.js.map /docs.html";
+test.each(`${OTHERS} ${STRANGE}`.split(" "))(
+  "`%s` is 401 for a stranger and no file for anyone",
+  async (path) => {
+    const line = (token: string | null) =>
+      token === null ? "" : `Authorization: Bearer ${token}\r\n`;
+    const ask = (token: string | null) =>
+      server.raw(
+        `GET /api/v1${path} HTTP/1.1\r\nHost: localhost\r\n${line(token)}Connection: close\r\n\r\n`,
+      );
+    expect(await ask(null)).toStartWith("HTTP/1.1 401 ");
+    expect(await ask(server.write_token)).toMatch(
+      path === "/docs/../users" ? /^HTTP\/1.1 200 / : /^HTTP\/1.1 404 /,
+    );
+  },
+);
+
+test.each(FILES)(
+  "`%s` answers 405 to a method and 400 to a query that it has not",
+  async (path) => {
+    for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+      const answer = await server.call(method, path, stranger);
+      expect([method, answer.status, answer.headers.get("allow")]).toEqual([
+        method,
+        405,
+        "GET, HEAD",
+      ]);
+      expect(answer.json.error).toContain(`method ${method} is not allowed here`);
+    }
+    expect((await server.call("GET", `${path}?url=https://example.com`, stranger)).status).toBe(
+      400,
+    );
+  },
+);

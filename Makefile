@@ -1,6 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
 
-.PHONY: help run test build image image-test openapi-test release reproduce bench bench-quick format clean
+.PHONY: help run test build browser-test image image-test openapi-test release reproduce bench bench-quick \
+  format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -29,6 +30,15 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 
 build: node_modules/.installed ## make dist/user-api
 	scripts/build.sh
+
+# Debian calls it so; others may be named: make browser-test CHROMIUM=/usr/bin/google-chrome
+CHROMIUM := chromium
+
+browser-test: build test/browser/node_modules/.installed ## try the reference page of dist/user-api in Chromium
+	$(bun) run --bun types --project test/browser
+	@mkdir -p dist/test && : >dist/test/browser.xml
+	@command -v $(CHROMIUM) >/dev/null || { echo 'There is no $(CHROMIUM): install it, or name another by CHROMIUM=' >&2; exit 1; }
+	TEST_BROWSER="$$(command -v $(CHROMIUM))" TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/browser --reporter=junit --reporter-outfile=dist/test/browser.xml
 
 image: node_modules/.installed ## make the container image user-api, with docker or buildah
 	scripts/image.sh
@@ -61,7 +71,8 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
 clean: ## remove all that the other commands have made, but the data
-	rm -rf dist node_modules .bun bench/node_modules bench/data openapi/node_modules openapi/made
+	rm -rf dist node_modules .bun bench/node_modules bench/data openapi/node_modules openapi/made \
+	  test/browser/node_modules
 
 # Touched last, so that an install cut short is repeated.
 node_modules/.installed: package.json bun.lock

@@ -1,0 +1,203 @@
+// The reference page in Chromium, as `make browser-test` runs it against the binary: that it stands, asks
+// no one else, and lets one do by mouse or by keyboard what the API is for.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { Browser, Locator, Page } from "playwright-core";
+import { startServer, type TestServer } from "../http/server.ts";
+import { chromium_path, openBrowser, openReference } from "./browser.ts";
+
+const against_browser = chromium_path !== "";
+
+let browser: Browser;
+let server: TestServer;
+if (against_browser) {
+  beforeAll(async () => {
+    [browser, server] = await Promise.all([openBrowser(), startServer()]);
+  }, 60_000);
+  afterAll(async () => {
+    await browser?.close();
+    await server?.stop();
+  });
+}
+
+const TIMEOUT_MS = 60_000;
+function testPage(name: string, work: () => Promise<void>): void {
+  test.skipIf(!against_browser)(name, work, TIMEOUT_MS);
+}
+
+const GOOD = "In use for every request below";
+const UNKNOWN = "The service does not know this token";
+
+async function giveToken(page: Page, token: string, told: string): Promise<void> {
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Use", exact: true }).click();
+  await page.getByRole("status").filter({ hasText: told }).waitFor();
+}
+
+/** What Swagger UI shows of one operation. */
+function operationOf(page: Page, tag: string, id: string): Locator {
+  return page.locator(`#operations-${tag}-${id}`);
+}
+
+/** Opens an operation, sends this body, and reads the answer. */
+async function send(operation: Locator, body: unknown): Promise<{ status: string; json: any }> {
+  await operation.locator(".opblock-summary-control").click();
+  await operation.locator("textarea").fill(JSON.stringify(body));
+  await operation.getByRole("button", { name: "Execute" }).click();
+  return answerIn(operation);
+}
+
+async function answerIn(operation: Locator): Promise<{ status: string; json: any }> {
+  const answer = operation.locator(".live-responses-table .response");
+  const status = await answer.locator(".response-col_status").textContent();
+  const text = await answer.locator(".highlight-code code").first().textContent();
+  return { status: status?.trim() ?? "", json: JSON.parse(text ?? "") };
+}
+
+/** Relative luminance of what the page is painted with, from 0, black, to 1. */
+async function brightness(page: Page): Promise<number> {
+  const color: string = await page.evaluate("getComputedStyle(document.body).backgroundColor");
+  const [red = 0, green = 0, blue = 0] = (color.match(/[\d.]+/g) ?? []).map(Number);
+  return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
+}
+
+const LOOKS = [1280, 390].flatMap((width) =>
+  (["light", "dark"] as const).map((colorScheme) => ({ width, colorScheme })),
+);
+for (const { width, colorScheme } of LOOKS) {
+  testPage(
+    `\`page\` shows every operation without a fault when it is ${width} pixels wide and ${colorScheme}`,
+    async () => {
+      const options = { viewport: { width, height: 900 }, colorScheme };
+      await using opened = await openReference(browser, server.url, options);
+      const { page, faults } = opened;
+      const document: any = await (await fetch(`${server.url}/api/v1/openapi.json`)).json();
+      const operations = Object.values<object>(document.paths).flatMap((path) => Object.keys(path));
+      expect(await page.locator(".opblock").count()).toBe(operations.length);
+      expect(await page.locator(".info .title").textContent()).toContain(document.info.title);
+      const dark = colorScheme === "dark";
+      expect(await brightness(page)).toBeWithin(dark ? 0 : 0.8, dark ? 0.2 : 1.01);
+      expect(await page.locator("html").getAttribute("class")).toBe(dark ? "dark-mode" : null);
+      // Open, an operation is at its widest.
+      for (const [tag, id] of [
+        ["users", "listUsers"],
+        ["orders", "createOrder"],
+      ] as const) {
+        const operation = operationOf(page, tag, id);
+        await operation.locator(".opblock-summary-control").click();
+        await operation.locator(".responses-table").waitFor();
+      }
+      expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(width);
+      expect(faults).toEqual([]);
+    },
+  );
+}
+
+testPage("`page` turns dark when the system does", async () => {
+  await using opened = await openReference(browser, server.url, { colorScheme: "light" });
+  const { page } = opened;
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.waitForSelector("html.dark-mode");
+  expect(await brightness(page)).toBeLessThan(0.2);
+});
+
+testPage("`page` makes a user and an order when a token is pasted", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  await giveToken(page, ` ${server.write_token}\n`, GOOD);
+  const user = await send(operationOf(page, "users", "createUser"), { email: "ann@example.com" });
+  expect(user).toMatchObject({ status: "201", json: { data: { email: "ann@example.com" } } });
+  const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+  const body = { user_id: user.json.data.id, currency: "EUR", items };
+  const order = await send(operationOf(page, "orders", "createOrder"), body);
+  expect(order).toMatchObject({ status: "201", json: { data: { total: 3998, currency: "EUR" } } });
+  const stored = await server.call("GET", `/orders/${order.json.data.id}`);
+  expect(stored.json).toEqual(order.json);
+  expect(faults).toEqual([]);
+});
+
+testPage("`page` keeps a token nowhere but in itself", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  await giveToken(page, server.write_token, GOOD);
+  const kept = await page.evaluate(
+    "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])",
+  );
+  expect(kept).not.toContain("uat_");
+  expect(await page.getByLabel("Token").inputValue()).toBe("");
+  await page.reload();
+  await page.waitForSelector(".opblock");
+  expect(await page.getByRole("status").textContent()).not.toContain(GOOD);
+  expect(await page.content()).not.toContain(server.write_token);
+});
+
+testPage(
+  "`page` refuses a token that the service does not know, and forgets one that it does",
+  async () => {
+    await using opened = await openReference(browser, server.url);
+    const { page, faults } = opened;
+    await giveToken(page, "uat_wrong", UNKNOWN);
+    // Chromium itself tells of each answer of this kind.
+    expect(faults.splice(0)).toEqual([expect.stringContaining("401 (Unauthorized)")]);
+    await giveToken(page, "uat_\u{1f600}", "it has characters that none has");
+    await giveToken(page, server.read_token, GOOD);
+    const forget = page.getByRole("button", { name: "Forget" });
+    await forget.click();
+    await page.getByRole("status").filter({ hasText: "gone when you leave" }).waitFor();
+    expect(await forget.isVisible()).toBe(false);
+    const refused = operationOf(page, "users", "createUser");
+    await refused.locator(".opblock-summary-control").click();
+    await refused.getByRole("button", { name: "Execute" }).click();
+    await refused.locator(".live-responses-table").getByText("unauthorised").waitFor();
+    expect(faults).toEqual([expect.stringContaining("401 (Unauthorized)")]);
+  },
+);
+
+/** Presses Tab until the focus is on `target`. */
+async function tabTo(page: Page, target: Locator): Promise<void> {
+  for (let presses = 0; presses < 100; presses += 1) {
+    await page.keyboard.press("Tab");
+    if ((await target.and(page.locator(":focus")).count()) === 1) return;
+  }
+  throw new Error(`Tab does not reach ${target}`);
+}
+
+testPage("`page` does all of it by keyboard alone", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  const { keyboard } = page;
+  await keyboard.press("Tab");
+  expect(await page.locator(":focus").textContent()).toBe("Skip to the reference");
+  await tabTo(page, page.getByLabel("Token"));
+  await keyboard.insertText(server.write_token);
+  await keyboard.press("Enter");
+  await page.getByRole("status").filter({ hasText: GOOD }).waitFor();
+
+  const operation = operationOf(page, "users", "createUser");
+  const summary = operation.locator(".opblock-summary-control");
+  await tabTo(page, summary);
+  const outline = await page.evaluate("getComputedStyle(document.activeElement).outlineStyle");
+  expect(outline).not.toBe("none");
+  await keyboard.press("Enter");
+  await operation.locator("textarea").waitFor();
+  await tabTo(page, operation.locator("textarea"));
+  await keyboard.press("ControlOrMeta+A");
+  await keyboard.insertText('{"email": "bob@example.com"}');
+  await tabTo(page, operation.getByRole("button", { name: "Execute" }));
+  await keyboard.press("Enter");
+  expect(await answerIn(operation)).toMatchObject({ status: "201" });
+  expect(faults).toEqual([]);
+});
+
+testPage("`policy` stops a script and a request of others, and both are noticed here", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  await page.evaluate(`
+    const script = document.createElement("script");
+    script.textContent = "document.title = 'taken over'";
+    document.body.append(script);
+    fetch("http://localhost:1/").catch(() => null);
+  `);
+  expect(await page.title()).toBe("user-api reference");
+  expect(faults).toContain("breaks script-src-elem with inline");
+  expect(faults).toContain("breaks connect-src with http://localhost:1/");
+});

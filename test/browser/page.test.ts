@@ -115,10 +115,22 @@ testPage("`page` makes a user and an order when a token is pasted", async () => 
   expect(faults).toEqual([]);
 });
 
-testPage("`page` keeps a token nowhere but in itself", async () => {
+/** Gives a token to Swagger UI itself, in the dialog behind the padlock of an operation. */
+async function giveInDialog(page: Page, token: string): Promise<void> {
+  await page.locator(".opblock .authorization__btn").first().click();
+  const dialog = page.locator(".modal-ux");
+  await dialog.locator("input").fill(token);
+  await dialog.locator("button.authorize").click();
+  await dialog.locator("button.btn-done").click();
+}
+
+testPage("`page` keeps a token nowhere but in itself, whichever way it was given", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await giveToken(page, server.write_token, GOOD);
+  await page.getByRole("button", { name: "Forget" }).click();
+  await giveInDialog(page, server.write_token);
+  await page.getByRole("status").filter({ hasText: GOOD }).waitFor();
   const kept = await page.evaluate(
     "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])",
   );

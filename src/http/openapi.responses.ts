@@ -73,23 +73,29 @@ export function statusOf(name: RefusalName): number {
   return mappings[refusals[name][0]].status;
 }
 
-function refusalExample(code: ErrorCode, message: string): Json {
+/** @returns the name and the value of an example */
+function refusalExample(code: ErrorCode, message: string): [string, Json] {
   const [field = "", ...problem] = message.split(" ");
   const invalid = { field, problem: problem.join(" ") };
   const value =
     code === "invalid" ? refusal(`Validation failed: ${message}`, [invalid]) : refusal(message);
-  return { value };
+  return [message.replace(/\W+/g, "_"), { value }];
+}
+
+function contentOf(code: ErrorCode, [, ...messages]: Meaning): [string, Json] {
+  const { text }: Mapping = mappings[code];
+  if (text !== undefined) {
+    return [TEXT_TYPE, { schema: { type: "string", const: text }, example: text }];
+  }
+  const examples = Object.fromEntries(messages.map((message) => refusalExample(code, message)));
+  return [JSON_TYPE, { schema: refer("schemas", "Refusal"), examples }];
 }
 
 function refusalResponse(codes: readonly ErrorCode[]): Json {
   const known = meanings();
-  const answers = codes.map((code): Mapping => mappings[code]);
-  const texts = new Set(answers.flatMap(({ text }) => text ?? []));
-  const challenges = answers.flatMap((answer) => answer.headers?.["www-authenticate"] ?? []);
-  const retry = answers.some((answer) => answer.headers?.["retry-after"] !== undefined);
-  const examples = codes
-    .filter((code) => (mappings[code] as Mapping).text === undefined)
-    .flatMap((code) => known[code].slice(1).map((message) => refusalExample(code, message)));
+  const fields = codes.map((code) => (mappings[code] as Mapping).headers ?? {});
+  const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
+  const retry = fields.some((field) => field["retry-after"] !== undefined);
   return {
     description: codes.map((code) => known[code][0]).join("; or: "),
     headers: withUsual({
@@ -102,22 +108,7 @@ function refusalResponse(codes: readonly ErrorCode[]): Json {
       }),
       ...(retry && { "Retry-After": refer("headers", "RetryAfter") }),
     }),
-    content: {
-      ...(examples.length > 0 && {
-        [JSON_TYPE]: {
-          schema: refer("schemas", "Refusal"),
-          examples: Object.fromEntries(
-            examples.map((example, at) => [`example_${at + 1}`, example]),
-          ),
-        },
-      }),
-      ...Object.fromEntries(
-        [...texts].map((text) => [
-          TEXT_TYPE,
-          { schema: { type: "string", const: text }, example: text },
-        ]),
-      ),
-    },
+    content: Object.fromEntries(codes.map((code) => contentOf(code, known[code]))),
   };
 }
 

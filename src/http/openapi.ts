@@ -15,7 +15,7 @@ Users and their orders, as JSON over HTTP.
 - **Answers** are \`{"data": …, "error": null}\`, lists with \`meta\`. Refusals have \`data\` null and a sentence in
   \`error\`; where the input is wrong, \`meta.problems\` lists what is. A few refusals are plain text, as the
   operations say.
-- **A token** goes into \`Authorization: Bearer …\` and nowhere else. Without one, a path that does not exist is
+- **A token** goes into \`Authorization: Bearer …\` and nowhere else; of scope \`read\` it may GET and HEAD. Without one, a path that does not exist is
   a 401 as well; with one it is a 404 \`not found\`.
 - **Nothing is dropped silently**: an unknown field or parameter, one given twice, a read-only field or a number
   that would be rounded is a 400 that names it. Text is well-formed Unicode without U+0000.

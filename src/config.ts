@@ -1,6 +1,7 @@
 /** The only reader of the environment: variables and flags in, one frozen `Config` out. */
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
+import { type PostgresLayout, postgres_layouts } from "./store.ts";
 import { isTokenShaped } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -44,10 +45,27 @@ function parsePath(text: string): string {
   return text;
 }
 
+/** Whether it is the URL of a PostgreSQL database, and not the path of a SQLite file. */
+export function isPostgres(database_url: string): boolean {
+  return /^postgres(ql)?:/.test(database_url);
+}
+
+/** @returns where a database is, without the password */
+export function shownDatabase(database_url: string): string {
+  if (!isPostgres(database_url)) return database_url;
+  const { protocol, username, host, pathname } = new URL(database_url);
+  return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
+}
+
 function parseDatabaseUrl(text: string): string {
-  if (/^postgres(ql)?:/.test(text)) fail("operator", "must be a path: there is no PostgreSQL yet");
+  if (isPostgres(text)) {
+    // Without a name it would be the database that is named after the user.
+    const url = text.includes("://") ? URL.parse(text) : null;
+    if (url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"))) return text;
+    fail("operator", "must be a URL such as postgres://user@localhost/user_api");
+  }
   if (/^:memory:|^[a-z]{2,}:/i.test(text))
-    fail("operator", "must be a path, e.g. data/user-api.db");
+    fail("operator", "must be a path, e.g. data/user-api.db, or postgres://…");
   return parsePath(text);
 }
 
@@ -71,8 +89,14 @@ export const settings = {
   database_url: {
     variable: "DATABASE_URL",
     fallback: "data/user-api.db",
-    meaning: "path of the SQLite file",
+    meaning: "path of the SQLite file, or postgres://…",
     parse: parseDatabaseUrl,
+  },
+  postgres_layout: {
+    variable: "POSTGRES_LAYOUT",
+    fallback: "plain",
+    meaning: "plain, or citus to distribute the orders",
+    parse: oneOf(postgres_layouts) satisfies (text: string) => PostgresLayout,
   },
   host: {
     variable: "HOST",

@@ -21,7 +21,7 @@ export interface Created<Row> {
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
 
 /** The same value with the members of every object in one order, so that equal values give equal text. */
-function canonical(value: unknown): unknown {
+export function canonical(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(canonical);
   const members = value as Readonly<Record<string, unknown>>;

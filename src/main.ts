@@ -3,9 +3,13 @@ import { isatty } from "node:tty";
 import { isReaderGone, openInput, openOutput, writeAll } from "./cli/files.ts";
 import type { Io, Stop, Terminal } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
+import { isPostgres } from "./config.ts";
 import { AppError, reason } from "./error.ts";
+import { restorePostgres } from "./postgres/backup.ts";
+import { openPostgres } from "./postgres/open.ts";
 import { openSqlite } from "./sqlite/open.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
+import type { OpenStore, RestoreStore } from "./store.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -67,6 +71,12 @@ function untilStopped(): Promise<Stop> {
   return promise;
 }
 
+export const openStore: OpenStore = (options) =>
+  isPostgres(options.database_url) ? openPostgres(options) : openSqlite(options);
+
+export const restoreStore: RestoreStore = (options) =>
+  isPostgres(options.database_url) ? restorePostgres(options) : restoreSqlite(options);
+
 /** @returns the exit code */
 export async function main(words: readonly string[], io: Io): Promise<number> {
   try {
@@ -86,8 +96,8 @@ if (import.meta.main) {
   const stderr = createOutput(STDERR);
   const code = await main(Bun.argv.slice(2), {
     environment: Bun.env,
-    openStore: openSqlite,
-    restoreStore: restoreSqlite,
+    openStore,
+    restoreStore,
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: stdout.write,

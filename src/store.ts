@@ -57,12 +57,18 @@ export interface Store {
   close(): Promise<void>;
 }
 
+/** How the tables of PostgreSQL lie: on one server, or distributed over several by Citus. */
+export const postgres_layouts = ["plain", "citus"] as const;
+export type PostgresLayout = (typeof postgres_layouts)[number];
+
 export interface StoreOptions {
-  /** A path (SQLite). */
+  /** A path (SQLite), or a URL (PostgreSQL). */
   readonly database_url: string;
+  /** How the tables of PostgreSQL lie; `plain` unless given. */
+  readonly postgres_layout?: PostgresLayout;
   /** Writes that wait for the disk at most; one more is refused as unavailable. */
   readonly max_pending_writes: number;
-  /** Only one process at a time may serve a database; any number may open it beside. */
+  /** Only one process at a time may serve a SQLite file; any number may open it beside. */
   readonly exclusive: boolean;
   /** Whether a database that is not there is made. */
   readonly create: boolean;

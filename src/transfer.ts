@@ -8,6 +8,25 @@ export type Imported =
   /** `reason` is a sentence as in a refusal to a client. */
   | { readonly outcome: "refused"; readonly reason: string };
 
+export const created: Imported = { outcome: "created" };
+export const known: Imported = { outcome: "known" };
+
+export function refused(reason: string): Imported {
+  return { outcome: "refused", reason };
+}
+
+/**
+ * How far beyond the last one an id may lie: SQLite has to count all that is left out, in a transaction that
+ * others wait for. So many take 0.2 s.
+ */
+const MAX_LEAP = 2 ** 24;
+
+/** @returns why this id cannot be taken; `null` when it can */
+export function refuseLeap(id: number, last: number): Imported | null {
+  if (id <= last + MAX_LEAP) return null;
+  return refused(`id must be at most ${MAX_LEAP} beyond the last one, ${last}`);
+}
+
 /** Whether a record brings an id, and so all else that the service gives: an export's do. */
 export function isComplete(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.hasOwn(value, "id");

@@ -1,10 +1,18 @@
 import { expect, test } from "bun:test";
-import { type Environment, type Flags, flagOf, readConfig, settings } from "../src/config.ts";
+import {
+  type Environment,
+  type Flags,
+  flagOf,
+  readConfig,
+  settings,
+  shownDatabase,
+} from "../src/config.ts";
 import { newToken } from "../src/token.ts";
 import { refusalOf } from "./refusal.ts";
 
 const defaults = {
   database_url: "data/user-api.db",
+  postgres_layout: "plain",
   host: "127.0.0.1",
   port: 3000,
   max_body_bytes: 65_536,
@@ -22,6 +30,7 @@ const defaults = {
 /** Every variable with a value that is not its default, and what is read from it. */
 const environment = {
   DATABASE_URL: "/tmp/other.db",
+  POSTGRES_LAYOUT: "citus",
   HOST: "::1",
   PORT: "65535",
   MAX_BODY_BYTES: "1",
@@ -37,6 +46,7 @@ const environment = {
 };
 const read = {
   database_url: "/tmp/other.db",
+  postgres_layout: "citus",
   host: "::1",
   port: 65_535,
   max_body_bytes: 1,
@@ -93,7 +103,7 @@ test("`flagOf` is the variable in kebab case when asked", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 
-const path_rule = "must be a path, e.g. data/user-api.db";
+const path_rule = "must be a path, e.g. data/user-api.db, or postgres://…";
 const origin_rule = "must be * or origins such as https://app.example.com, comma-separated";
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
 
@@ -101,9 +111,17 @@ const range = (low: number, high: number) => `must be an integer from ${low} to 
 const refused: [keyof typeof environment, string[], string][] = [
   [
     "DATABASE_URL",
-    ["postgres://a/b", "postgresql://a/b"],
-    "must be a path: there is no PostgreSQL yet",
+    [
+      "postgres:",
+      "postgres:a",
+      "postgres://",
+      "postgres://a",
+      "postgres://a/",
+      "postgres://a:b:c/d",
+    ],
+    "must be a URL such as postgres://user@localhost/user_api",
   ],
+  ["POSTGRES_LAYOUT", ["PLAIN", "sharded", "plain "], "must be one of plain, citus"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
   ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
   [
@@ -160,11 +178,24 @@ test("`readConfig` takes a value when it is at a bound", () => {
     [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
     [{ CORS_ORIGIN: "*" }, { cors_origin: ["*"] }],
     [{ DATABASE_URL: "C:\\data\\a.db" }, { database_url: "C:\\data\\a.db" }],
+    [
+      { DATABASE_URL: "postgres://a:b@c:1/d?max=5" },
+      { database_url: "postgres://a:b@c:1/d?max=5" },
+    ],
+    [{ DATABASE_URL: "postgresql:///a?host=/b" }, { database_url: "postgresql:///a?host=/b" }],
     [{ DATABASE_URL: "./a b.db" }, { database_url: "./a b.db" }],
   ];
   for (const [variables, expected] of accepted) {
     expect(readConfig(variables)).toMatchObject(expected);
   }
+});
+
+test("`shownDatabase` has no password when it is a URL", () => {
+  expect(shownDatabase("data/a.db")).toBe("data/a.db");
+  expect(
+    shownDatabase("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
+  ).toBe("postgres://ann@db.example:1/a");
+  expect(shownDatabase("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
 });
 
 test("`readConfig` refuses a flag when it is empty", () => {

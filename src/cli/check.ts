@@ -1,4 +1,4 @@
-import { type Flags, readConfig } from "../config.ts";
+import { type Flags, readConfig, shownDatabase } from "../config.ts";
 import { fail } from "../error.ts";
 import type { Io } from "./io.ts";
 
@@ -13,7 +13,8 @@ export async function checkStore(flags: Flags, io: Io): Promise<void> {
   try {
     const findings = await store.check();
     for (const finding of findings) io.stdout(`${finding}\n`);
-    if (findings.length > 0) fail("operator", `Cannot call ${config.database_url} sound`);
+    if (findings.length > 0)
+      fail("operator", `Cannot call ${shownDatabase(config.database_url)} sound`);
     io.stdout("ok\n");
   } finally {
     await store.close();

@@ -1,4 +1,4 @@
-import { type Config, type Flags, readConfig } from "../config.ts";
+import { type Config, type Flags, readConfig, shownDatabase } from "../config.ts";
 import { AppError, fail, reason } from "../error.ts";
 import { createOrderReader } from "../order.ts";
 import type { Store } from "../store.ts";
@@ -139,7 +139,7 @@ function stopped(error: unknown, { path }: Import, config: Config): unknown {
   if (!(error instanceof AppError)) return error;
   const problem =
     error.code === "unavailable"
-      ? `Cannot write ${config.database_url}`
+      ? `Cannot write ${shownDatabase(config.database_url)}`
       : `Cannot read ${path ?? "the input"}`;
   const message = `${problem}: ${reason(error)}. What came before is kept: run it again to go on`;
   return new AppError("operator", message);

@@ -26,6 +26,9 @@ function addSettings(command: Command, names: readonly SettingName[]): Command {
   return command;
 }
 
+/** What every command needs that opens the database. */
+const database = ["database_url", "postgres_layout"] as const satisfies SettingName[];
+
 /** commander names an option in camel case; a setting has one name everywhere. */
 function flagsOf(command: Command): Flags {
   const flags: Partial<Record<SettingName, string>> = {};
@@ -56,7 +59,7 @@ function addTransfers(program: Command, io: Io): void {
     .addArgument(table())
     .addOption(format())
     .option("--output <file>", "write there, otherwise to stdout", "-");
-  addSettings(exporting, ["database_url"]).action((table, { format = null, output }) =>
+  addSettings(exporting, database).action((table, { format = null, output }) =>
     exportTable({ table, format, path: pathOf(output) }, flagsOf(exporting), io),
   );
   const importing = program
@@ -67,7 +70,7 @@ function addTransfers(program: Command, io: Io): void {
     .addOption(format())
     .option("--key <name>", "name of the import, for orders without ids: the same in every run")
     .option("--dry-run", "only say what would happen", false);
-  addSettings(importing, ["database_url"]).action(
+  addSettings(importing, database).action(
     (table, file, { format = null, key = null, dryRun: dry }) =>
       importTable({ table, format, path: pathOf(file), key, dry }, flagsOf(importing), io),
   );
@@ -75,7 +78,7 @@ function addTransfers(program: Command, io: Io): void {
 
 function createProgram(io: Io): Command {
   const program = new Command("user-api")
-    .description("Users and orders over HTTP, in one executable and one SQLite file.")
+    .description("Users and orders over HTTP, in one executable, over SQLite or PostgreSQL.")
     .exitOverride()
     .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
     .showHelpAfterError("(see user-api help)")
@@ -98,18 +101,16 @@ function createProgram(io: Io): Command {
       "--expires <duration>",
       "valid for so long, e.g. 30m, 12h, 90d, 52w (default: forever)",
     );
-  addSettings(creating, ["database_url"]).action((name, { scope, expires = null }) =>
+  addSettings(creating, database).action((name, { scope, expires = null }) =>
     createToken({ name, scope, expires }, flagsOf(creating), io),
   );
   const listing = token.command("list").description("list all tokens, but not the secrets");
-  addSettings(listing, ["database_url"]).action(() => listTokens(flagsOf(listing), io));
+  addSettings(listing, database).action(() => listTokens(flagsOf(listing), io));
   const revoking = token
     .command("revoke")
     .description("make a token invalid at once")
     .argument("<name>", "its name");
-  addSettings(revoking, ["database_url"]).action((name) =>
-    revokeToken(name, flagsOf(revoking), io),
-  );
+  addSettings(revoking, database).action((name) => revokeToken(name, flagsOf(revoking), io));
 
   const asking = program
     .command("health")
@@ -123,21 +124,19 @@ function createProgram(io: Io): Command {
     .description(
       "walk a database and say what is wrong with it: exit code 0 when nothing is, else 1",
     );
-  addSettings(checking, ["database_url"]).action(() => checkStore(flagsOf(checking), io));
+  addSettings(checking, database).action(() => checkStore(flagsOf(checking), io));
 
   const backing = program
     .command("backup")
     .description("copy the database into a new file, beside a running server, and check the copy")
     .argument("<file>", "where to; must not be there yet");
-  addSettings(backing, ["database_url"]).action((file) => backUpStore(file, flagsOf(backing), io));
+  addSettings(backing, database).action((file) => backUpStore(file, flagsOf(backing), io));
 
   const restoring = program
     .command("restore")
     .description("put a backup in the place of the database, which is kept beside it")
     .argument("<file>", "a backup");
-  addSettings(restoring, ["database_url"]).action((file) =>
-    restoreBackup(file, flagsOf(restoring), io),
-  );
+  addSettings(restoring, database).action((file) => restoreBackup(file, flagsOf(restoring), io));
   addTransfers(program, io);
 
   program

@@ -1,4 +1,4 @@
-import { type Config, type Flags, readConfig } from "../config.ts";
+import { type Config, type Flags, readConfig, shownDatabase } from "../config.ts";
 import { fail, reason } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
@@ -25,7 +25,9 @@ async function createFirstToken(tokens: TokenStore, config: Config): Promise<str
   } as const;
   const created = await tokens
     .createFirst(fields)
-    .catch((error) => fail("operator", `Cannot write ${config.database_url}: ${reason(error)}`));
+    .catch((error) =>
+      fail("operator", `Cannot write ${shownDatabase(config.database_url)}: ${reason(error)}`),
+    );
   return created && token;
 }
 
@@ -68,7 +70,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
     listening.stop(Math.max(0, patience_ms - told_ms)),
   );
-  log.info("listening", { url: listener.url, database: config.database_url });
+  log.info("listening", { url: listener.url, database: shownDatabase(config.database_url) });
 
   // With API_TOKEN the operator has one already, and a container's output is kept by others.
   const first = config.api_token === null ? await createFirstToken(store.tokens, config) : null;

@@ -1,4 +1,4 @@
-import { type Flags, readConfig } from "../config.ts";
+import { type Flags, readConfig, shownDatabase } from "../config.ts";
 import { AppError, fail, reason } from "../error.ts";
 import type { Store } from "../store.ts";
 import {
@@ -37,7 +37,10 @@ async function withStore<Result>(
     return await work(store);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    return fail("operator", `Cannot change ${config.database_url}: ${reason(error)}`);
+    return fail(
+      "operator",
+      `Cannot change ${shownDatabase(config.database_url)}: ${reason(error)}`,
+    );
   } finally {
     await store.close();
   }

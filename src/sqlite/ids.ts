@@ -5,11 +5,6 @@
 import type { Database } from "bun:sqlite";
 import { TOP, TOTAL, widthOf } from "./buckets.ts";
 
-/**
- * How far beyond the last one an id may lie: all that is left out has to be counted, in a transaction
- * that others wait for. So many take 0.2 s.
- */
-export const MAX_LEAP = 2 ** 24;
 /** How many counts wait in memory at most. */
 const MAX_COUNTS = 10_000;
 

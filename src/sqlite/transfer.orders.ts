@@ -1,19 +1,11 @@
 import type { Database } from "bun:sqlite";
 import type { Order, OrderImport } from "../order.ts";
-import type { Transfer } from "../transfer.ts";
+import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { Writer } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import { columns, fromRow, type OrderRow } from "./orders.ts";
 import type { Reader } from "./read.ts";
-import {
-  created,
-  createTransfer,
-  isSameJson,
-  known,
-  refused,
-  refuseLeap,
-  type Take,
-} from "./transfer.ts";
+import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 
 type NewRow = OrderRow & { readonly import_key: string | null };
 
@@ -187,7 +179,7 @@ export function createOrderTransfer(
         return refused(`the import took another record of this line before, as order ${there.id}`);
       }
       if (user.get({ user_id }) === null) return refused("user_id must be an existing user");
-      const leap = refuseLeap(id, ids);
+      const leap = refuseLeap(id, ids.last());
       if (leap !== null) return leap;
       // A trial moves nothing.
       const user_position = into === orders ? placeFor(user_id, id) : 1;

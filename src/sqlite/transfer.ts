@@ -2,24 +2,11 @@
 import type { Database } from "bun:sqlite";
 import type { Imported, Transfer } from "../transfer.ts";
 import type { Writer } from "./commit.ts";
-import { type Ids, MAX_LEAP, prepareIds, trialIds } from "./ids.ts";
+import { type Ids, prepareIds, trialIds } from "./ids.ts";
 import type { Reader } from "./read.ts";
 
 /** Takes one record. It throws only when the database does. */
 export type Take<Import> = (record: Import, ids: Ids) => Imported;
-
-export const created: Imported = { outcome: "created" };
-export const known: Imported = { outcome: "known" };
-
-export function refused(reason: string): Imported {
-  return { outcome: "refused", reason };
-}
-
-/** @returns why this id cannot be taken; `null` when it can */
-export function refuseLeap(id: number, ids: Ids): Imported | null {
-  if (id <= ids.last() + MAX_LEAP) return null;
-  return refused(`id must be at most ${MAX_LEAP} beyond the last one, ${ids.last()}`);
-}
 
 /** Whether JSON text and a value say the same, whatever the order of the members. */
 export function isSameJson(stored: string, given: string): boolean {

@@ -1,18 +1,10 @@
 import type { Database } from "bun:sqlite";
-import type { Transfer } from "../transfer.ts";
+import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { User, UserImport } from "../user.ts";
 import type { Writer } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import type { Reader } from "./read.ts";
-import {
-  created,
-  createTransfer,
-  isSameJson,
-  known,
-  refused,
-  refuseLeap,
-  type Take,
-} from "./transfer.ts";
+import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 import { columns, fromRow, toRow, type UserRow } from "./users.ts";
 
 type NewRow = UserRow & { readonly email_key: string };
@@ -114,7 +106,7 @@ export function createUserTransfer(
         if (!("id" in record) && hasSameFields(holder, row)) return known;
         return refused(`email is already taken by user ${holder.id}`);
       }
-      const leap = refuseLeap(id, ids);
+      const leap = refuseLeap(id, ids.last());
       if (leap !== null) return leap;
       into.insert.run(row);
       ids.give(id);

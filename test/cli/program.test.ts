@@ -110,14 +110,18 @@ const impossible: [string, string][] = [
     "Cannot read --log-level: must be one of debug, info, warn, error, silent",
   ],
   [
-    "serve --database-url postgres://a/b",
-    "Cannot read --database-url: must be a path: there is no PostgreSQL yet",
+    "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",
+    "Cannot open postgres://ann@127.0.0.1:1/b: nothing answers at this address",
+  ],
+  [
+    "restore a.db --database-url postgres://a/b",
+    "Cannot restore a.db: PostgreSQL has `pg_restore` for it",
   ],
   ["serve --tls-cert a.pem", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together"],
   ["token create a --expires soon", "Cannot read --expires: must be like 30m, 12h, 90d or 52w"],
   [
     "token create a --database-url :memory:",
-    "Cannot read --database-url: must be a path, e.g. data/user-api.db",
+    "Cannot read --database-url: must be a path, e.g. data/user-api.db, or postgres://…",
   ],
   ["token list --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
   ["token revoke a --database-url no/such.db", "Cannot open no/such.db: there is no such file"],

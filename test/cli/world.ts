@@ -1,9 +1,8 @@
 import { openInput, openOutput } from "../../src/cli/files.ts";
 import type { Io, Stop, Terminal } from "../../src/cli/io.ts";
 import type { Environment } from "../../src/config.ts";
-import { main } from "../../src/main.ts";
+import { main, openStore as openEither, restoreStore } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeFolder } from "../folder.ts";
 
@@ -46,7 +45,7 @@ async function* inPieces(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Arr
 
 /** Commands in this process, with a database in a temporary folder and a clock that stands. */
 export function makeWorld(options: Options = {}): World {
-  const { environment = {}, openStore = openSqlite, terminal = null } = options;
+  const { environment = {}, openStore = openEither, terminal = null } = options;
   const folder = makeFolder();
   const path = folder.at("data/test.db");
   const stdin: { chunks: readonly Uint8Array[] } = { chunks: [] };
@@ -63,7 +62,7 @@ export function makeWorld(options: Options = {}): World {
     const io: Io = {
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       openStore,
-      restoreStore: restoreSqlite,
+      restoreStore,
       stdout_is_terminal: false,
       now: () => clock.time,
       stdout(text) {

@@ -1,5 +1,5 @@
-import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
+import { setLastId } from "./backend.ts";
 import { expectRefused, newOrder, newUser, send, stored } from "./make.ts";
 import { startServer, type TestServer } from "./server.ts";
 
@@ -186,15 +186,9 @@ test("text stays text when it looks like a number", async () => {
 });
 
 /** Makes `id` the next one of a table, as if all before it had been used. */
-async function skipTo(own: TestServer, table: string, id: string): Promise<void> {
+async function skipTo(own: TestServer, table: "users" | "orders", id: string): Promise<void> {
   await own.stop();
-  using database = new Database(own.database, { strict: true });
-  const before = BigInt(id) - 1n;
-  const { changes } = database.run("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", [
-    before,
-    table,
-  ]);
-  expect(changes).toBe(1);
+  await setLastId(own.database, table, BigInt(id) - 1n);
   await own.restart();
 }
 

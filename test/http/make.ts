@@ -32,6 +32,8 @@ export const time_format = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const internals = [
   "SQLITE",
   "sqlite",
+  "postgres",
+  "Postgres",
   "at /",
   "TypeBox",
   "node_modules",

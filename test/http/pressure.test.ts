@@ -1,5 +1,5 @@
-import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { holdWrites } from "./backend.ts";
 import { newEmail, newUser } from "./make.ts";
 import { startServer } from "./server.ts";
 
@@ -7,8 +7,7 @@ test("`write` is a 503 with Retry-After when too many wait, and reads are answer
   await using server = await startServer({ MAX_PENDING_WRITES: "4" });
   const user = await newUser(server);
   // Another process writes, and so the disk is busy for as long as the test wants.
-  using other = new Database(server.database);
-  other.run("begin immediate");
+  const other = await holdWrites(server.database);
 
   const emails = Array.from({ length: 12 }, newEmail);
   const posts = emails.map((email) => server.call("POST", "/users", { body: { email } }));
@@ -19,7 +18,7 @@ test("`write` is a 503 with Retry-After when too many wait, and reads are answer
   expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
   expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
 
-  other.run("rollback");
+  await other[Symbol.asyncDispose]();
   const statuses = (await Promise.all(posts)).map(({ status }) => status);
   expect(new Set(statuses)).toEqual(new Set([201, 503]));
   const made = statuses.filter((status) => status === 201).length;

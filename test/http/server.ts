@@ -3,12 +3,11 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { openInput, openOutput } from "../../src/cli/files.ts";
 import type { Stop } from "../../src/cli/io.ts";
-import { main } from "../../src/main.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
-import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { main, openStore, restoreStore } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { type Folder, makeFolder } from "../folder.ts";
 import { expectDocumented } from "./documented.ts";
+
 
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
@@ -36,7 +35,7 @@ export interface TestServer extends AsyncDisposable {
   readonly url: string;
   readonly write_token: string;
   readonly read_token: string;
-  /** Path of the SQLite file. */
+  /** Its DATABASE_URL. */
   readonly database: string;
   /** All that it has printed so far. */
   readonly output: string;
@@ -67,8 +66,8 @@ function runHere(environment: Settings): Running {
   const stopping = Promise.withResolvers<Stop>();
   const ended = main(["serve"], {
     environment,
-    openStore: openSqlite,
-    restoreStore: restoreSqlite,
+    openStore,
+    restoreStore,
     stdout_is_terminal: false,
     now: () => new Date(),
     stdout: write,
@@ -132,7 +131,7 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
 }
 
 async function makeTokens(database: string) {
-  const store = await openSqlite({
+  const store = await openStore({
     database_url: database,
     max_pending_writes: 10,
     exclusive: false,
@@ -204,7 +203,7 @@ export async function startServer(
   settings: Settings = {},
   folder: Folder = makeFolder(),
 ): Promise<TestServer> {
-  const database = folder.at("test.db");
+  const database = await newDatabase(folder);
   const tokens = await makeTokens(database);
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let { running, url } = await start(environment);
@@ -236,6 +235,7 @@ export async function startServer(
     raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
     async [Symbol.asyncDispose]() {
       await server.stop();
+      await dropDatabase(database);
       folder[Symbol.dispose]();
     },
   };

@@ -1,0 +1,16 @@
+// Runs a command with a PostgreSQL server for its tests: of TEST_POSTGRES_URL, or one started for it and
+// ended with it. Where there is none it says so in a line, and the command is not run.
+import { findCluster } from "../test/postgres/cluster.ts";
+
+const cluster = await findCluster();
+if (cluster === null) process.exit(0);
+const child = Bun.spawn(process.argv.slice(2), {
+  env: {
+    ...Bun.env,
+    TEST_DATABASE: "postgres",
+    TEST_POSTGRES_URL: cluster.url,
+    ...(cluster.own !== null && { TEST_POSTGRES_KEEP: "true" }),
+  },
+  stdio: ["inherit", "inherit", "inherit"],
+});
+process.exit(await child.exited);

@@ -1,0 +1,100 @@
+/**
+ * As many pieces of work at once as there are connections. More would be sent behind another's on one
+ * connection, and wait for it for as long as it runs, while other connections have nothing to do.
+ */
+import { AppError } from "../error.ts";
+
+/** Reads that wait at most; one more is refused. */
+const MAX_PENDING_READS = 4096;
+/** How long work waits for a connection before it is refused. */
+const QUEUE_PATIENCE_MS = 5_000;
+/** How long an answer is waited for: longer than a server that is well lets any statement run. */
+const ANSWER_PATIENCE_MS = 10_000;
+
+export type Kind = "read" | "write";
+
+export interface Gate {
+  /**
+   * @param patience_ms how long the work may take, once it has begun; its place stays taken until it ends
+   * @throws {AppError} unavailable when too many wait, or it takes too long
+   */
+  run<Result>(kind: Kind, work: () => Promise<Result>, patience_ms?: number): Promise<Result>;
+  /** How many writes have begun or wait. */
+  pending(): number;
+  isFull(): boolean;
+  /** Resolves when nothing runs or waits. */
+  idle(): Promise<void>;
+}
+
+/** @throws {AppError} unavailable when it takes longer; what becomes of the work nobody knows */
+function within<Result>(work: Promise<Result>, patience_ms: number): Promise<Result> {
+  const { promise, resolve, reject } = Promise.withResolvers<Result>();
+  const timer = setTimeout(() => {
+    reject(new AppError("unavailable", "the database does not answer"));
+  }, patience_ms);
+  work.then(resolve, reject).finally(() => clearTimeout(timer));
+  return promise;
+}
+
+/** @param places how many may run at once */
+export function createGate(places: number, max_pending_writes: number): Gate {
+  const queue: (() => void)[] = [];
+  const waiters: (() => void)[] = [];
+  let running = 0;
+  const pending = { read: 0, write: 0 };
+  const most = { read: MAX_PENDING_READS, write: max_pending_writes };
+
+  function enter(): Promise<void> {
+    if (running < places) {
+      running += 1;
+      return Promise.resolve();
+    }
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => {
+        queue.splice(queue.indexOf(begin), 1);
+        reject(new AppError("unavailable", "the database is busy"));
+      }, QUEUE_PATIENCE_MS);
+      function begin(): void {
+        clearTimeout(timer);
+        resolve();
+      }
+      queue.push(begin);
+    });
+  }
+
+  function leave(): void {
+    const next = queue.shift();
+    // The place goes from one to the other.
+    if (next !== undefined) {
+      next();
+      return;
+    }
+    running -= 1;
+    if (running === 0) for (const wake of waiters.splice(0)) wake();
+  }
+
+  return {
+    async run(kind, work, patience_ms = ANSWER_PATIENCE_MS) {
+      if (pending[kind] >= most[kind]) {
+        throw new AppError("unavailable", `too many ${kind}s are waiting`);
+      }
+      pending[kind] += 1;
+      try {
+        await enter();
+        const answer = work();
+        answer.then(leave, leave);
+        return await (patience_ms === Number.POSITIVE_INFINITY
+          ? answer
+          : within(answer, patience_ms));
+      } finally {
+        pending[kind] -= 1;
+      }
+    },
+    pending: () => pending.write,
+    isFull: () => pending.write >= most.write,
+    idle() {
+      if (running === 0) return Promise.resolve();
+      return new Promise((wake) => waiters.push(wake));
+    },
+  };
+}

@@ -1,0 +1,132 @@
+import { AppError, fail } from "../error.ts";
+import type { PostgresLayout } from "../store.ts";
+import type { Database, Session } from "./connection.ts";
+import citus from "./migrations/0001_citus.sql" with { type: "text" };
+import plain from "./migrations/0001_plain.sql" with { type: "text" };
+import tables from "./migrations/0001_tables.sql" with { type: "text" };
+
+interface Migration {
+  /** What both layouts run, first. */
+  readonly both: string;
+  readonly plain: string;
+  readonly citus: string;
+}
+
+/** In order; the schema's version is how many of them have run. Never edit one that was released. */
+const migrations: readonly Migration[] = [{ both: tables, plain, citus }];
+
+/** "uapi": under this lock replicas that start at once migrate one after the other. */
+const MIGRATION_LOCK = 0x75617069;
+
+/** Statement-level triggers with tables of their rows, covering indexes, materialized subqueries. */
+const OLDEST_VERSION = 120_000;
+
+const server = `
+  select
+    current_setting('server_version_num')::integer as version,
+    current_setting('server_encoding') as encoding,
+    to_regclass('user_api') is not null as ours,
+    to_regclass('users') is not null or to_regclass('orders') is not null as taken,
+    exists (select from pg_extension where extname = 'citus') as has_citus
+`;
+const schema = `
+  select schema_version, layout
+  from user_api
+`;
+const mark = `
+  insert into user_api (schema_version, layout, probed_at)
+  values ($1, $2, '')
+`;
+const step = `
+  update user_api
+  set schema_version = $1
+`;
+const wait = "select pg_advisory_xact_lock($1)";
+
+interface Server {
+  readonly version: number;
+  readonly encoding: string;
+  readonly ours: boolean;
+  readonly taken: boolean;
+  readonly has_citus: boolean;
+}
+
+interface Schema {
+  readonly schema_version: number;
+  readonly layout: PostgresLayout;
+}
+
+/** @throws {AppError} operator */
+function requireServer(
+  { version, encoding, ours, taken, has_citus }: Server,
+  layout: PostgresLayout,
+): void {
+  if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 12 or newer is needed");
+  if (encoding !== "UTF8") fail("operator", `its encoding is ${encoding}, and must be UTF8`);
+  if (!ours && taken) fail("operator", "it is the database of another program");
+  if (layout === "citus" && !has_citus) {
+    fail(
+      "operator",
+      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in it",
+    );
+  }
+}
+
+/**
+ * What is to run before this program can use the database.
+ * @param known those that this program has
+ * @returns how many of them have run
+ * @throws {AppError} operator when it is newer than this program, of another layout or program
+ */
+async function findVersion(
+  session: Session,
+  layout: PostgresLayout,
+  known: number,
+): Promise<number> {
+  const found = await session.first<Server>(server);
+  if (found === null) throw new Error("the server has told nothing of itself");
+  requireServer(found, layout);
+  const current = found.ours ? await session.first<Schema>(schema) : null;
+  if (current === null) return 0;
+  if (current.schema_version > known) {
+    const limit = `this program knows versions up to ${known}`;
+    throw new AppError(
+      "operator",
+      `its schema has version ${current.schema_version}, ${limit}: use a newer one`,
+    );
+  }
+  if (current.layout !== layout) {
+    fail("operator", `it was made with POSTGRES_LAYOUT=${current.layout}, which cannot be changed`);
+  }
+  return current.schema_version;
+}
+
+/**
+ * Brings the schema up to date: all or nothing, also when replicas try at once.
+ * @param create whether a schema that is not there is made
+ * @throws {AppError} operator
+ */
+export async function migrate(
+  db: Database,
+  layout: PostgresLayout,
+  create: boolean,
+  known = migrations,
+): Promise<void> {
+  const version = await db.read((session) => findVersion(session, layout, known.length));
+  if (version === known.length) return;
+  if (version === 0 && !create)
+    fail("operator", "there is nothing in it yet: `user-api serve` begins it");
+  const run = async (session: Session) => {
+    // The others wait as long as it takes.
+    await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
+    await session.all(wait, MIGRATION_LOCK);
+    const from = await findVersion(session, layout, known.length);
+    for (const migration of known.slice(from)) {
+      await session.script(migration.both);
+      await session.script(migration[layout]);
+    }
+    if (from === 0) await session.all(mark, known.length, layout);
+    else if (from < known.length) await session.all(step, known.length);
+  };
+  await db.transact(run, { patience_ms: Number.POSITIVE_INFINITY });
+}

@@ -1,0 +1,61 @@
+import { shownDatabase } from "../config.ts";
+import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import { backUp } from "./backup.ts";
+import { checkDatabase } from "./check.ts";
+import { connect, type Database } from "./connection.ts";
+import { createKeys } from "./keys.ts";
+import { migrate } from "./migrate.ts";
+import { createOrderStore } from "./orders.ts";
+import { createProbe } from "./probe.ts";
+import { operatorError } from "./reasons.ts";
+import { createTokenStore } from "./tokens.ts";
+import { createOrderTransfer } from "./transfer.orders.ts";
+import { createUserTransfer } from "./transfer.users.ts";
+import { createUserStore } from "./users.ts";
+
+const size = "select pg_database_size(current_database())::float8 as bytes";
+
+/** The store over a connected, migrated database. */
+function createStore(db: Database, { now, postgres_layout = "plain" }: StoreOptions): Store {
+  const keys = createKeys(db, now);
+  let database_bytes = 0;
+  return {
+    users: createUserStore(db, keys, postgres_layout, now),
+    orders: createOrderStore(db, keys, postgres_layout, now),
+    tokens: createTokenStore(db, now),
+    transfer: {
+      users: createUserTransfer(db, now),
+      orders: createOrderTransfer(db, now),
+    },
+    ping: createProbe(db, now),
+    async statistics() {
+      try {
+        const row = await db.read((session) => session.first<{ bytes: number }>(size));
+        database_bytes = row?.bytes ?? 0;
+      } catch {
+        // What was last known: the other figures are needed most when the database is away.
+      }
+      return { pending_writes: db.gate.pending(), database_bytes, log_bytes: 0 };
+    },
+    backUp,
+    check: () => checkDatabase(db, postgres_layout),
+    sweep: keys.sweep,
+    close: db.close,
+  };
+}
+
+/** Any number of processes may have it open. @see OpenStore */
+export const openPostgres: OpenStore = async (options) => {
+  try {
+    const db = connect(options);
+    try {
+      await migrate(db, options.postgres_layout ?? "plain", options.create);
+      return createStore(db, options);
+    } catch (error) {
+      await db.close();
+      throw error;
+    }
+  } catch (error) {
+    throw operatorError(`Cannot open ${shownDatabase(options.database_url)}`, error);
+  }
+};

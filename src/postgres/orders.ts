@@ -1,0 +1,151 @@
+import { failField } from "../error.ts";
+import type { Order, OrderFields, OrderQuery, OrderStore } from "../order.ts";
+import type { PostgresLayout } from "../store.ts";
+import { requireVersion } from "../version.ts";
+import { overtaken, untilNotOvertaken } from "./again.ts";
+import type { Database, Session } from "./connection.ts";
+import { isForeignKeyViolation } from "./failures.ts";
+import type { Keys } from "./keys.ts";
+import { listStatement, readPage, totals } from "./lists.ts";
+
+export type OrderRow = Omit<Order, "items" | "metadata"> & {
+  readonly items: string;
+  readonly metadata: string;
+};
+
+export const columns = `
+  id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
+  metadata, version::float8 as version, created_at, updated_at
+`;
+
+function order(row: OrderRow, items: Order["items"], metadata: Order["metadata"]): Order {
+  return {
+    id: row.id,
+    user_id: row.user_id,
+    currency: row.currency,
+    items,
+    total: row.total,
+    status: row.status,
+    metadata,
+    version: row.version,
+    created_at: row.created_at,
+    updated_at: row.updated_at,
+  };
+}
+
+export function fromRow(row: OrderRow): Order {
+  return order(row, JSON.parse(row.items), JSON.parse(row.metadata));
+}
+
+const with_id = `
+  select ${columns}
+  from orders
+  where id = $1
+`;
+const insert = `
+  insert into orders (
+    user_id, currency, items, total, status, metadata, version, created_at, updated_at
+  )
+  values ($1, $2, $3, $4, 'pending', $5, 1, $6, $6)
+  returning ${columns}
+`;
+// With the user, so that Citus knows which server has it.
+const change = `
+  update orders
+  set status = $4, metadata = $5, version = version + 1, updated_at = $6
+  where user_id = $1 and id = $2 and version = $3
+  returning ${columns}
+`;
+
+const count_of_user = "select count(*) from orders where user_id = $3";
+const count_of_both = "select count(*) from orders where user_id = $3 and status = $4";
+
+/** The lists of orders, by their filters. */
+function listStatements(layout: PostgresLayout) {
+  const { orders, orders_in_status } = totals[layout];
+  const list = (where: string, total: string) =>
+    listStatement({ columns, table: "orders", where, total });
+  return {
+    all: list("", orders),
+    in_status: list("where status = $3", orders_in_status),
+    of_user: list("where user_id = $3", count_of_user),
+    of_both: list("where user_id = $3 and status = $4", count_of_both),
+  };
+}
+
+async function find(session: Session, id: number): Promise<Order | null> {
+  const row = await session.first<OrderRow>(with_id, id);
+  return row && fromRow(row);
+}
+
+export function createOrderStore(
+  db: Database,
+  keys: Keys,
+  layout: PostgresLayout,
+  now: () => Date,
+): OrderStore {
+  const lists = listStatements(layout);
+
+  function read(session: Session, { limit, offset, user_id, status }: OrderQuery) {
+    const page = [limit, offset];
+    if (user_id === undefined) {
+      return status === undefined
+        ? readPage(session, lists.all, page, fromRow)
+        : readPage(session, lists.in_status, [...page, status], fromRow);
+    }
+    return status === undefined
+      ? readPage(session, lists.of_user, [...page, user_id], fromRow)
+      : readPage(session, lists.of_both, [...page, user_id, status], fromRow);
+  }
+
+  async function place(session: Session, fields: OrderFields): Promise<Order> {
+    const { user_id, currency, items, total, metadata } = fields;
+    try {
+      const row = await session.first<OrderRow>(
+        insert,
+        user_id,
+        currency,
+        JSON.stringify(items),
+        total,
+        JSON.stringify(metadata),
+        now().toISOString(),
+      );
+      if (row === null) throw new Error("an inserted order was not returned");
+      // Not parsed again: they are what was just written.
+      return order(row, items, metadata);
+    } catch (error) {
+      if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
+      throw error;
+    }
+  }
+
+  return {
+    list: (query) => db.read((session) => read(session, query)),
+
+    get: (id) => db.read((session) => find(session, id)),
+
+    place: (fields, key) => keys.once(key, (session) => place(session, fields)),
+
+    update(id, edit, accepted) {
+      return db.change((session) =>
+        untilNotOvertaken(async () => {
+          const current = await find(session, id);
+          if (current === null) return null;
+          requireVersion(current, accepted);
+          const changed = edit(current);
+          if (changed === null) return current;
+          const row = await session.first<OrderRow>(
+            change,
+            current.user_id,
+            id,
+            current.version,
+            changed.status,
+            JSON.stringify(changed.metadata),
+            now().toISOString(),
+          );
+          return row === null ? overtaken : fromRow(row);
+        }),
+      );
+    },
+  };
+}

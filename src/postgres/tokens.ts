@@ -1,0 +1,132 @@
+import { fail } from "../error.ts";
+import type { Token, TokenFields, TokenStore } from "../token.ts";
+import type { Database, Session } from "./connection.ts";
+
+/** How long a token is known without asking: another replica's revocation holds within 5 seconds. */
+const KNOWN_MS = 4_000;
+/** How many tokens are known at most. */
+const MAX_KNOWN = 1000;
+
+/** Of the lock under which the first token is made; any number that nothing else here uses. */
+const FIRST_TOKEN_LOCK = 1_970_301_290;
+
+const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
+
+const all = `
+  select ${columns}
+  from tokens
+  order by id
+`;
+const with_hash = `
+  select ${columns}
+  from tokens
+  where hash = $1
+`;
+const any = `
+  select hash
+  from tokens
+  limit 1
+`;
+const insert = `
+  insert into tokens (hash, name, scope, created_at, expires_at)
+  values ($1, $2, $3, $4, $5)
+  on conflict do nothing
+  returning ${columns}
+`;
+const revoke = `
+  update tokens
+  set revoked_at = $2
+  where name = $1 and revoked_at is null
+  returning ${columns}
+`;
+// Of several replicas that note the same minute one writes.
+const touch = `
+  update tokens
+  set last_used_at = $2
+  where hash = $1 and (last_used_at is null or last_used_at < $2)
+`;
+const lock = "select pg_advisory_xact_lock($1)";
+
+interface Known {
+  readonly token: Token;
+  readonly until_ms: number;
+}
+
+/** Tokens that were looked up a moment ago. Of those that are not there strangers could ask without end. */
+function createMemory(read: (hash: string) => Promise<Token | null>) {
+  const known = new Map<string, Known>();
+  /** Many requests come at once with the token of one client: one of them asks. */
+  const asked = new Map<string, Promise<Token | null>>();
+  let forgotten = 0;
+
+  async function ask(hash: string): Promise<Token | null> {
+    const began = forgotten;
+    // From before the answer: it can be as old as that.
+    const until_ms = performance.now() + KNOWN_MS;
+    try {
+      const token = await read(hash);
+      if (token !== null && began === forgotten) {
+        if (known.size >= MAX_KNOWN) known.clear();
+        known.set(hash, { token, until_ms });
+      }
+      return token;
+    } finally {
+      if (began === forgotten) asked.delete(hash);
+    }
+  }
+
+  return {
+    find(hash: string): Promise<Token | null> {
+      const found = known.get(hash);
+      if (found !== undefined && performance.now() < found.until_ms) {
+        return Promise.resolve(found.token);
+      }
+      const asking = asked.get(hash) ?? ask(hash);
+      asked.set(hash, asking);
+      return asking;
+    },
+    /** To be called after each change: what is being asked may be from before it. */
+    forget(): void {
+      forgotten += 1;
+      known.clear();
+      asked.clear();
+    },
+  };
+}
+
+export function createTokenStore(db: Database, now: () => Date): TokenStore {
+  const memory = createMemory((hash) =>
+    db.read((session) => session.first<Token>(with_hash, hash)),
+  );
+
+  function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
+    return session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at);
+  }
+
+  return {
+    list: () => db.read((session) => session.all<Token>(all)),
+    find: memory.find,
+    async create(fields) {
+      const token = await db.change((session) => add(session, fields));
+      return token ?? fail("conflict", `a token named ${fields.name} exists already`);
+    },
+    createFirst(fields) {
+      return db.transact(async (session) => {
+        await session.all(lock, FIRST_TOKEN_LOCK);
+        return (await session.first(any)) === null ? add(session, fields) : null;
+      });
+    },
+    async revoke(name) {
+      try {
+        return await db.change((session) =>
+          session.first<Token>(revoke, name, now().toISOString()),
+        );
+      } finally {
+        memory.forget();
+      }
+    },
+    async touch(hash, used_at) {
+      await db.change((session) => session.all(touch, hash, used_at));
+    },
+  };
+}

@@ -1,0 +1,154 @@
+import { fail } from "../error.ts";
+import type { PostgresLayout } from "../store.ts";
+import { emailKey, type User, type UserFields, type UserStore } from "../user.ts";
+import { requireVersion } from "../version.ts";
+import { overtaken, untilNotOvertaken } from "./again.ts";
+import type { Database, Session } from "./connection.ts";
+import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./failures.ts";
+import type { Keys } from "./keys.ts";
+import { listStatement, readPage, totals } from "./lists.ts";
+
+export type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
+
+/** Integers come as doubles, which hold all that the API shows; as int8 they would come as text. */
+export const columns =
+  "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
+
+export function fromRow(row: UserRow): User {
+  return {
+    id: row.id,
+    email: row.email,
+    name: row.name,
+    metadata: JSON.parse(row.metadata),
+    version: row.version,
+    created_at: row.created_at,
+    updated_at: row.updated_at,
+  };
+}
+
+const with_email = `
+  select ${columns}
+  from users
+  where email_key = $1
+`;
+const with_id = `
+  select ${columns}
+  from users
+  where id = $1
+`;
+const insert = `
+  insert into users (email, email_key, name, metadata, version, created_at, updated_at)
+  values ($1, $2, $3, $4, 1, $5, $5)
+  on conflict (email_key) do nothing
+  returning ${columns}
+`;
+const change = `
+  update users
+  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
+  where id = $1 and version = $2
+  returning ${columns}
+`;
+const erase = `
+  delete from users
+  where id = $1 and version = $2
+  returning id::float8 as id
+`;
+
+function failTaken(): never {
+  fail("conflict", "email is already taken");
+}
+
+async function find(session: Session, id: number): Promise<User | null> {
+  const row = await session.first<UserRow>(with_id, id);
+  return row && fromRow(row);
+}
+
+export function createUserStore(
+  db: Database,
+  keys: Keys,
+  layout: PostgresLayout,
+  now: () => Date,
+): UserStore {
+  const page = listStatement({ columns, table: "users", where: "", total: totals[layout].users });
+
+  async function create(session: Session, fields: UserFields): Promise<User> {
+    const { email, name, metadata } = fields;
+    const email_key = emailKey(email);
+    // The insert would use up an id before it sees the conflict.
+    if ((await session.first(with_email, email_key)) !== null) failTaken();
+    const row = await session.first<UserRow>(
+      insert,
+      email,
+      email_key,
+      name,
+      JSON.stringify(metadata),
+      now().toISOString(),
+    );
+    return row === null ? failTaken() : fromRow(row);
+  }
+
+  /** @returns `null` when the version is another by now */
+  async function store(session: Session, { id, version }: User, fields: UserFields) {
+    const { email, name, metadata } = fields;
+    try {
+      return await session.first<UserRow>(
+        change,
+        id,
+        version,
+        email,
+        emailKey(email),
+        name,
+        JSON.stringify(metadata),
+        now().toISOString(),
+      );
+    } catch (error) {
+      if (sqlState(error) === UNIQUE_VIOLATION) failTaken();
+      throw error;
+    }
+  }
+
+  return {
+    list({ limit, offset, email }) {
+      return db.read(async (session) => {
+        if (email === undefined) return readPage(session, page, [limit, offset], fromRow);
+        const rows = await session.all<UserRow>(with_email, emailKey(email));
+        return { rows: rows.slice(offset, offset + limit).map(fromRow), total: rows.length };
+      });
+    },
+
+    get: (id) => db.read((session) => find(session, id)),
+
+    create: (fields, key) => keys.once(key, (session) => create(session, fields)),
+
+    update(id, edit, accepted) {
+      return db.change((session) =>
+        untilNotOvertaken(async () => {
+          const user = await find(session, id);
+          if (user === null) return null;
+          requireVersion(user, accepted);
+          const fields = edit(user);
+          if (fields === null) return user;
+          const row = await store(session, user, fields);
+          return row === null ? overtaken : fromRow(row);
+        }),
+      );
+    },
+
+    remove(id, accepted) {
+      return db.change((session) =>
+        untilNotOvertaken(async () => {
+          const user = await find(session, id);
+          if (user === null) return null;
+          requireVersion(user, accepted);
+          try {
+            const erased = await session.first(erase, id, user.version);
+            return erased === null ? overtaken : user;
+          } catch (error) {
+            if (isForeignKeyViolation(error)) fail("conflict", "user has orders");
+            throw error;
+          }
+        }),
+      );
+    },
+  };
+}

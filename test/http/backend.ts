@@ -1,0 +1,47 @@
+/** The database of a server under test: a SQLite file or, with TEST_DATABASE=postgres, one of PostgreSQL. */
+import { Database } from "bun:sqlite";
+import { SQL } from "bun";
+import type { Folder } from "../folder.ts";
+import { type Cluster, findCluster } from "../postgres/cluster.ts";
+import { makeDatabase } from "../postgres/database.ts";
+
+export const against_postgres: boolean = Bun.env["TEST_DATABASE"] === "postgres";
+
+async function requireCluster(): Promise<Cluster> {
+  const cluster = await findCluster();
+  if (cluster === null) throw new Error("TEST_DATABASE is postgres, and there is none");
+  return cluster;
+}
+
+/** @returns the DATABASE_URL of a new, empty database */
+export async function newDatabase(folder: Folder): Promise<string> {
+  return against_postgres ? makeDatabase(await requireCluster()) : folder.at("test.db");
+}
+
+/** To be called when nobody has it open any more. */
+export async function dropDatabase(url: string): Promise<void> {
+  // A file goes with its folder.
+  if (against_postgres) await (await requireCluster()).dropDatabase(url);
+}
+
+/** Makes `id` the last one that was given, as if all before it had been used. */
+export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
+  if (against_postgres) {
+    await (await requireCluster()).run(url, `select setval('${table}_id_seq', ${id})`);
+    return;
+  }
+  using database = new Database(url, { strict: true });
+  database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);
+}
+
+/** Another process writes, and whoever else wants to has to wait until it is disposed of. */
+export async function holdWrites(url: string): Promise<AsyncDisposable> {
+  if (!against_postgres) {
+    const database = new Database(url);
+    database.run("begin immediate");
+    return { [Symbol.asyncDispose]: async () => database.close() };
+  }
+  const sql = new SQL(url, { max: 1 });
+  await sql.unsafe("begin; lock table users in exclusive mode");
+  return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
+}

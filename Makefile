@@ -13,8 +13,8 @@ help: ## list the commands
 run: node_modules/.installed ## serve, and reload when a file changes
 	@exec $(bun) --watch src/main.ts serve
 
-# Cheapest first. The tests of test/http run twice: in process, and against the binary. Those of
-# test/binary need it, and skip themselves the first time.
+# Cheapest first. The tests of test/http run in process and against the binary, and both again on
+# PostgreSQL where there is one. Those of test/binary need the binary, and skip themselves the first time.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, the binary and its tests
 	@rm -rf dist/test
 	$(bun) run --bun types
@@ -23,9 +23,11 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 	@mkdir -p dist/test && : >dist/test/unit.xml
 	$(bun) test --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
+	$(bun) scripts/postgres.ts $(bun) test test/http --reporter=junit --reporter-outfile=dist/test/postgres.xml
 	scripts/build.sh
 	@: >dist/test/binary.xml
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test test/http --reporter=junit --reporter-outfile=dist/test/postgres-binary.xml
 	@$(bun) scripts/tally.ts
 
 build: node_modules/.installed ## make dist/user-api

@@ -3,7 +3,9 @@
 // not load is in none: so a test file without a result counts as failed.
 const runs = [
   { report: "dist/test/unit.xml", tests: "test/**" },
+  { report: "dist/test/postgres.xml", tests: "test/http/**" },
   { report: "dist/test/binary.xml", tests: "test/{http,binary}/**" },
+  { report: "dist/test/postgres-binary.xml", tests: "test/http/**" },
   { report: "dist/test/image.xml", tests: "test/image/**" },
   { report: "dist/test/browser.xml", tests: "test/browser/**" },
   { report: "dist/test/openapi.xml", tests: "openapi" },

@@ -1,6 +1,6 @@
 import { SQL } from "bun";
 import type { StoreOptions } from "../store.ts";
-import { type Cell, copyLine } from "./copy.ts";
+import { type Cell, copyChunks } from "./copy.ts";
 import { asUnavailable, mayRunAgain } from "./failures.ts";
 import { createGate, type Gate, type Kind } from "./gate.ts";
 
@@ -76,7 +76,7 @@ function sessionOf(sql: SQL): Session {
     },
     async copy(into, rows) {
       const writer = sql.unsafe(`copy ${into} from stdin`).writable().getWriter();
-      for (const row of rows) await writer.write(copyLine(row));
+      for (const chunk of copyChunks(rows)) await writer.write(chunk);
       await writer.close();
     },
   };

@@ -1,5 +1,8 @@
 /** The text format of COPY. @see https://www.postgresql.org/docs/current/sql-copy.html#id-1.9.3.55.9.2 */
 
+/** Characters that are sent at once, nearly. */
+const CHUNK_LENGTH = 64 * 1024;
+
 export type Cell = string | number | null;
 
 const escapes: Readonly<Record<string, string>> = {
@@ -16,7 +19,14 @@ function cellText(cell: Cell): string {
     : cell.replace(/[\\\t\n\r]/g, (character) => escapes[character] ?? character);
 }
 
-/** One row, with the end of its line. */
-export function copyLine(cells: readonly Cell[]): string {
-  return `${cells.map(cellText).join("\t")}\n`;
+/** Rows as lines, many in one piece of text. */
+export function* copyChunks(rows: Iterable<readonly Cell[]>): Generator<string> {
+  let chunk = "";
+  for (const cells of rows) {
+    chunk += `${cells.map(cellText).join("\t")}\n`;
+    if (chunk.length < CHUNK_LENGTH) continue;
+    yield chunk;
+    chunk = "";
+  }
+  if (chunk !== "") yield chunk;
 }

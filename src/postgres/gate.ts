@@ -37,7 +37,11 @@ function within<Result>(work: Promise<Result>, patience_ms: number): Promise<Res
 }
 
 /** @param places how many may run at once */
-export function createGate(places: number, max_pending_writes: number): Gate {
+export function createGate(
+  places: number,
+  max_pending_writes: number,
+  queue_patience_ms = QUEUE_PATIENCE_MS,
+): Gate {
   const queue: (() => void)[] = [];
   const waiters: (() => void)[] = [];
   let running = 0;
@@ -53,7 +57,7 @@ export function createGate(places: number, max_pending_writes: number): Gate {
       const timer = setTimeout(() => {
         queue.splice(queue.indexOf(begin), 1);
         reject(new AppError("unavailable", "the database is busy"));
-      }, QUEUE_PATIENCE_MS);
+      }, queue_patience_ms);
       function begin(): void {
         clearTimeout(timer);
         resolve();

@@ -6,6 +6,7 @@ import type { Stop } from "../../src/cli/io.ts";
 import { main, openStore, restoreStore } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { type Folder, makeFolder } from "../folder.ts";
+import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
 

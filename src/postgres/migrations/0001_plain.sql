@@ -1,5 +1,9 @@
 -- One server: totals are counted by triggers, in the transaction of the rows.
 
+-- No id is larger than what the API shows exactly.
+alter sequence users_id_seq maxvalue 9007199254740991;
+alter sequence orders_id_seq maxvalue 9007199254740991;
+
 alter table orders add primary key (id);
 alter table imported_orders add foreign key (order_id) references orders (id);
 

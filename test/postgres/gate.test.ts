@@ -1,0 +1,91 @@
+import { expect, test } from "bun:test";
+import { createGate } from "../../src/postgres/gate.ts";
+import { rejectionOf } from "../refusal.ts";
+
+/** Work that ends when it is told to. */
+function makeWork() {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  const work = { begun: false, resolve, reject, run: () => promise };
+  work.run = () => {
+    work.begun = true;
+    return promise;
+  };
+  return work;
+}
+
+const turn = () => Bun.sleep(0);
+
+test("`run` lets as many run as there are places, and the next when one ends", async () => {
+  const gate = createGate(2, 10);
+  const works = [makeWork(), makeWork(), makeWork(), makeWork()];
+  const results = works.map(({ run }, at) => gate.run(at % 2 === 0 ? "read" : "write", run));
+  const begun = () => works.map((work) => work.begun);
+  await turn();
+  expect(begun()).toEqual([true, true, false, false]);
+  works[1]?.resolve("b");
+  expect(await results[1]).toBe("b");
+  await turn();
+  expect(begun()).toEqual([true, true, true, false]);
+  works[0]?.reject(new Error("a"));
+  expect(results[0]).rejects.toThrow("a");
+  await turn();
+  expect(begun()).toEqual([true, true, true, true]);
+  expect(gate.pending()).toBe(1);
+  works[2]?.resolve("c");
+  works[3]?.resolve("d");
+  expect(await Promise.all([results[2], results[3]])).toEqual(["c", "d"] as never);
+  await gate.idle();
+  expect(gate.pending()).toBe(0);
+});
+
+test("`run` refuses a write when as many have begun or wait, and reads go on", async () => {
+  const gate = createGate(4, 2);
+  const works = [makeWork(), makeWork()];
+  const results = works.map(({ run }) => gate.run("write", run));
+  expect(gate.isFull()).toBe(true);
+  await rejectionOf(
+    gate.run("write", makeWork().run),
+    "unavailable",
+    "too many writes are waiting",
+  );
+  expect(await gate.run("read", async () => "read")).toBe("read");
+  for (const work of works) work.resolve("done");
+  await Promise.all(results);
+  expect(gate.isFull()).toBe(false);
+  expect(await gate.run("write", async () => "written")).toBe("written");
+});
+
+test("`run` refuses work when it waits too long for a place, and never begins it", async () => {
+  const gate = createGate(1, 10, 20);
+  const slow = makeWork();
+  const late = makeWork();
+  const result = gate.run("read", slow.run);
+  await rejectionOf(gate.run("write", late.run), "unavailable", "the database is busy");
+  expect(gate.pending()).toBe(0);
+  slow.resolve("slow");
+  expect(await result).toBe("slow");
+  await gate.idle();
+  expect(late.begun).toBe(false);
+  expect(await gate.run("read", async () => "next")).toBe("next");
+});
+
+test("`run` gives up work when there is no answer, and its place when it ends", async () => {
+  const gate = createGate(1, 10);
+  const lost = makeWork();
+  const next = makeWork();
+  await rejectionOf(gate.run("write", lost.run, 20), "unavailable", "the database does not answer");
+  const waiting = gate.run("read", next.run);
+  let idle = false;
+  const ended = gate.idle().then(() => {
+    idle = true;
+  });
+  await turn();
+  // On the same connection it would come behind what is lost.
+  expect([next.begun, idle]).toEqual([false, false]);
+  lost.reject(new Error("the connection has ended"));
+  await turn();
+  expect(next.begun).toBe(true);
+  next.resolve("next");
+  expect(await waiting).toBe("next");
+  await ended;
+});

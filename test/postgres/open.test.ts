@@ -1,0 +1,103 @@
+// What an operator is told, in one line and without the password.
+import { describe, expect, test } from "bun:test";
+import { newUser } from "../contract/open.ts";
+import { rejectionOf } from "../refusal.ts";
+import { cluster, makeWorld } from "./world.ts";
+
+/** The URL with other parts. */
+function change(
+  url: string,
+  parts: Partial<Record<"port" | "pathname" | "search" | "username", string>>,
+) {
+  return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
+}
+
+describe.if(cluster !== null)("`open`", () => {
+  test("tells in one line what is wrong when it cannot connect", async () => {
+    await using world = await makeWorld();
+    const wrong: [Parameters<typeof change>[1], RegExp][] = [
+      [{ port: "1" }, /nothing answers at this address$/],
+      [{ pathname: "/nowhere" }, /\/nowhere: there is no such database: make it with `createdb`$/],
+      [{ username: "stranger" }, /the user or the password is wrong, or not allowed from here$/],
+      [{ search: "sslmode=require" }, /the server has no TLS, which the URL asks for$/],
+      [{ search: "sslmode=nonsense" }, /sslmode/],
+      [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
+    ];
+    for (const [parts, line] of wrong) {
+      const opening = world.open({ database_url: change(world.url, parts) });
+      const { message } = await rejectionOf(opening, "operator", line);
+      expect(message).toStartWith("Cannot open postgres://");
+      expect(message).not.toContain("hunter2");
+      expect(message).not.toContain("\n");
+    }
+  });
+
+  test("refuses a database when it is not to be made", async () => {
+    await using world = await makeWorld(true);
+    await rejectionOf(world.open({ create: false }), "operator", /there is nothing in it yet/);
+    expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
+  });
+
+  test("refuses a database when it is another program's", async () => {
+    await using world = await makeWorld(true);
+    await world.run("create table users (id integer)");
+    await rejectionOf(world.open(), "operator", /it is the database of another program$/);
+  });
+
+  test("refuses a schema when it is newer, or of the other layout", async () => {
+    await using world = await makeWorld();
+    await world.run("update user_api set layout = 'citus'");
+    await rejectionOf(world.open(), "operator", /it was made with POSTGRES_LAYOUT=citus/);
+    await world.run("update user_api set layout = 'plain', schema_version = 2");
+    await rejectionOf(
+      world.open(),
+      "operator",
+      /has version 2, this program knows versions up to 1/,
+    );
+  });
+
+  test("refuses the layout of Citus when there is no Citus", async () => {
+    await using world = await makeWorld(true);
+    const opening = world.open({ postgres_layout: "citus" });
+    await rejectionOf(
+      opening,
+      "operator",
+      /needs the extension: run `create extension citus` in it$/,
+    );
+    expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
+  });
+
+  test("refuses an encoding when it is not UTF-8", async () => {
+    await using world = await makeWorld(true);
+    const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
+    await world.run(`create database ${name} encoding latin1 template template0 locale 'C'`);
+    const database_url = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
+    await rejectionOf(world.open({ database_url }), "operator", /its encoding is LATIN1/);
+    await world.run(`drop database ${name} with (force)`);
+  });
+
+  test("takes the database of the URL when the environment names another", async () => {
+    await using world = await makeWorld();
+    const before = Bun.env["PGDATABASE"];
+    Bun.env["PGDATABASE"] = "elsewhere";
+    try {
+      await newUser(await world.open());
+    } finally {
+      if (before === undefined) delete Bun.env["PGDATABASE"];
+      else Bun.env["PGDATABASE"] = before;
+    }
+    expect(await world.run("select from users")).toHaveLength(1);
+  });
+
+  test("does without prepared statements and settings when the URL says prepare=false", async () => {
+    await using world = await makeWorld();
+    const store = await world.open({ database_url: `${world.url}&prepare=false` });
+    const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });
+    expect(await store.users.get(user.id)).toEqual(user);
+    const others = [{ ...user, id: 2 ** 24, email: '{"x"},@example.com', version: 2 ** 53 - 1 }];
+    expect(await store.transfer.users.import(others, false)).toEqual([{ outcome: "created" }]);
+    expect(await store.transfer.users.import(others, false)).toEqual([{ outcome: "known" }]);
+    expect((await store.users.list({ limit: 5, offset: 0 })).rows).toEqual([user, ...others]);
+    expect(await store.check()).toEqual([]);
+  });
+});

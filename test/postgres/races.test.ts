@@ -1,0 +1,129 @@
+// What holds between replicas: two stores on one database.
+import { describe, expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import { hashToken, newToken } from "../../src/token.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { cluster, makeWorld } from "./world.ts";
+
+const KEYS = 200;
+const POSTS = 8;
+const ROUNDS = 100;
+const EDITS = 4;
+
+function codeOf(result: PromiseSettledResult<unknown>): string {
+  if (result.status === "fulfilled") return "done";
+  return result.reason instanceof AppError ? result.reason.code : String(result.reason);
+}
+
+describe.if(cluster !== null)("two replicas", () => {
+  test("`place` makes one order a key when each is posted many times at once", async () => {
+    await using world = await makeWorld();
+    const replicas = [await world.open(), await world.open()] as const;
+    const { id } = await newUser(replicas[0]);
+    const owner = "a".repeat(64);
+    const fingerprint = "f".repeat(64);
+    const posts = Array.from({ length: KEYS * POSTS }, (_, at) => {
+      const key = { owner, key: `key-${Math.floor(at / POSTS)}`, fingerprint };
+      return (replicas[at % 2] ?? replicas[0]).orders.place(orderFields(id), key);
+    });
+    const placed = await Promise.all(posts);
+    expect(placed.filter(({ replayed }) => !replayed)).toHaveLength(KEYS);
+    for (let at = 0; at < placed.length; at += POSTS) {
+      const of_key = placed.slice(at, at + POSTS).map(({ record }) => record);
+      expect(of_key).toEqual(of_key.map(() => of_key[0] as never));
+    }
+    expect((await replicas[1].orders.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
+    expect(await replicas[1].check()).toEqual([]);
+  }, 30_000);
+
+  test("`create` makes one user a key when each is posted many times at once", async () => {
+    await using world = await makeWorld();
+    const replicas = [await world.open(), await world.open()] as const;
+    const owner = "a".repeat(64);
+    const results = await Promise.all(
+      Array.from({ length: 20 * POSTS }, (_, at) => {
+        const n = Math.floor(at / POSTS);
+        const key = { owner, key: `key-${n}`, fingerprint: `${n}` };
+        // The email is taken as well: a replay must not become a conflict.
+        const fields = userFields({ email: `${n}@example.com` });
+        return (replicas[at % 2] ?? replicas[0]).users.create(fields, key);
+      }),
+    );
+    expect(results.filter(({ replayed }) => !replayed)).toHaveLength(20);
+    expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
+  });
+
+  test("`update` takes one of several edits of a version when they come at once", async () => {
+    await using world = await makeWorld();
+    const replicas = [await world.open(), await world.open()] as const;
+    const { id } = await newUser(replicas[0]);
+    const codes: Record<string, number> = {};
+    for (let version = 1; version <= ROUNDS; version += 1) {
+      const edits = Array.from({ length: EDITS }, (_, at) =>
+        (replicas[at % 2] ?? replicas[0]).users.update(id, () => userFields(), [version]),
+      );
+      for (const result of await Promise.allSettled(edits)) {
+        codes[codeOf(result)] = (codes[codeOf(result)] ?? 0) + 1;
+      }
+    }
+    expect(codes).toEqual({ done: ROUNDS, stale: ROUNDS * (EDITS - 1) });
+    expect((await replicas[1].users.get(id))?.version).toBe(ROUNDS + 1);
+  }, 30_000);
+
+  test("`revoke` holds on the other replica within 5 s, and at once on its own", async () => {
+    await using world = await makeWorld();
+    const [one, other] = [await world.open(), await world.open()];
+    const fields = {
+      hash: hashToken(newToken()),
+      name: "a",
+      scope: "write",
+      expires_at: null,
+    } as const;
+    await one.tokens.create(fields);
+    expect((await other.tokens.find(fields.hash))?.revoked_at).toBeNull();
+    expect((await one.tokens.find(fields.hash))?.revoked_at).toBeNull();
+    const asked = one.tokens.find(fields.hash);
+    await one.tokens.revoke("a");
+    await asked;
+    expect((await one.tokens.find(fields.hash))?.revoked_at).toBeString();
+    const began_ms = performance.now();
+    while ((await other.tokens.find(fields.hash))?.revoked_at === null) await Bun.sleep(50);
+    expect(performance.now() - began_ms).toBeLessThan(5_000);
+    // It is not asked for each request.
+    expect(performance.now() - began_ms).toBeGreaterThan(1_000);
+  }, 10_000);
+
+  test("`import` gives no id twice when a replica creates all the while", async () => {
+    await using world = await makeWorld();
+    const [one, other] = [await world.open(), await world.open()];
+    let stop = false;
+    const made: number[] = [];
+    const creating = (async () => {
+      while (!stop) made.push((await newUser(other)).id);
+    })();
+    const fresh = Array.from({ length: 2000 }, () => userFields());
+    const ids = new Set<string>();
+    for (let at = 0; at < fresh.length; at += 100) {
+      const results = await one.transfer.users.import(fresh.slice(at, at + 100), false);
+      for (const { outcome } of results) ids.add(outcome);
+    }
+    stop = true;
+    await creating;
+    expect([...ids]).toEqual(["created"]);
+    const { total } = await one.users.list({ limit: 1, offset: 0 });
+    expect(total).toBe(fresh.length + made.length);
+    expect(new Set(made).size).toBe(made.length);
+    // Nothing was left out either.
+    const [last] = await world.run<{ last: string }>("select max(id) as last from users");
+    expect(Number(last?.last)).toBe(total);
+    expect(await one.check()).toEqual([]);
+  }, 30_000);
+
+  test("`open` makes the schema once when many open an empty database at once", async () => {
+    await using world = await makeWorld(true);
+    await Promise.all(Array.from({ length: 6 }, () => world.open()));
+    expect(await world.run("select schema_version, layout from user_api")).toEqual([
+      { schema_version: 1, layout: "plain" },
+    ]);
+  }, 30_000);
+});

@@ -7,14 +7,18 @@ import { makeDatabase } from "./database.ts";
 
 export const cluster: Cluster | null = await findCluster();
 
+interface Held extends AsyncDisposable {
+  commit(): Promise<void>;
+}
+
 export interface World extends AsyncDisposable {
   readonly url: string;
   /** Opens a store on it, as one more replica; closed at the end. */
   open(options?: Partial<StoreOptions>): Promise<Store>;
   /** Runs statements beside it. */
   run<Row>(statement: string): Promise<Row[]>;
-  /** Runs a statement in a transaction that lasts until it is disposed of. */
-  hold(statement: string): Promise<AsyncDisposable>;
+  /** Runs a statement in a transaction that lasts until it is committed, or disposed of. */
+  hold(statement: string): Promise<Held>;
 }
 
 /** @param empty whether the schema is missing as well */
@@ -40,7 +44,13 @@ export async function makeWorld(empty = false): Promise<World> {
     async hold(statement) {
       const sql = new SQL(url, { max: 1 });
       await sql.unsafe(`begin; ${statement}`);
-      return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
+      return {
+        async commit() {
+          await sql.unsafe("commit");
+          await sql.close();
+        },
+        [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
+      };
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(stores.map((store) => store.close()));

@@ -15,3 +15,6 @@ select create_distributed_table('orders', 'user_id');
 select create_distributed_table('imported_orders', 'import_key', colocate_with => 'none');
 -- By the key, not its owner: one client may have most of them.
 select create_distributed_table('idempotency_keys', 'key', colocate_with => 'none');
+
+-- Last, and by name: before, it would be of a table that lies on the coordinator alone.
+alter table orders add constraint orders_user_id_fkey foreign key (user_id) references users (id);

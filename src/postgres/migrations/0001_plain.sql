@@ -5,6 +5,7 @@ alter sequence users_id_seq maxvalue 9007199254740991;
 alter sequence orders_id_seq maxvalue 9007199254740991;
 
 alter table orders add primary key (id);
+alter table orders add foreign key (user_id) references users (id);
 alter table imported_orders add foreign key (order_id) references orders (id);
 
 -- With the status, so that one user's orders in one status are counted in the index alone.

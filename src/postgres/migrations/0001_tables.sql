@@ -26,7 +26,7 @@ create table users (
 
 create table orders (
   id bigserial,
-  user_id bigint not null references users (id),
+  user_id bigint not null,
   currency text not null check (length(currency) = 3),
   -- Never changed, and always read whole: so a JSON array, not a table of its own.
   items text not null check (json_typeof(items::json) = 'array'),

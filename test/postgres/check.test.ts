@@ -1,0 +1,85 @@
+import { describe, expect, test } from "bun:test";
+import { newUser, orderFields } from "../contract/open.ts";
+import { cluster, makeWorld } from "./world.ts";
+
+/** What is done to the database, and what is found. */
+const damages: [string, string, string[]][] = [
+  ["nothing", "select 1", []],
+  [
+    "a count is too high",
+    "update counts set records = records + 1 where list = 'users' and slot = 3",
+    ["the total of users is wrong"],
+  ],
+  [
+    "counts are missing",
+    "delete from counts where list in ('paid', 'pending')",
+    ["the total of paid is wrong", "the total of pending is wrong"],
+  ],
+  [
+    "counts only lie in other slots",
+    "update counts set records = records + 5 where list = 'paid' and slot = 1; update counts set records = records - 5 where list = 'paid' and slot = 2",
+    [],
+  ],
+  [
+    "a total is not that of the items",
+    "update orders set total = total + 1 where id = 2",
+    ["the total of order 2 is not that of its items"],
+  ],
+  [
+    "an order is of nobody",
+    "set session_replication_role = replica; update orders set user_id = 9 where id = 1",
+    ["order 1 is of a user who is not there"],
+  ],
+  [
+    "a sequence would give ids again",
+    "select setval('orders_id_seq', 1)",
+    ["the sequence of orders is behind the last id, and would give it again"],
+  ],
+];
+
+describe.if(cluster !== null)("`check`", () => {
+  test.each(damages)("finds it when %s", async (_what, damage, findings) => {
+    await using world = await makeWorld();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    await newUser(store);
+    await store.users.remove(2, null);
+    const items = [
+      { sku: "A", quantity: 1_000_000, unit_price: 9_007_199_254 },
+      { sku: "B", quantity: 740_991, unit_price: 1 },
+    ];
+    const total = Number.MAX_SAFE_INTEGER;
+    await store.orders.place(orderFields(id, { items, total }), null);
+    await store.orders.place(orderFields(id), null);
+    await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null);
+    await world.run(damage);
+    expect(await store.check()).toEqual(findings);
+  });
+
+  test("counts exactly when many writers come at once, in whatever slots", async () => {
+    await using world = await makeWorld();
+    const stores = await Promise.all([world.open(), world.open(), world.open()]);
+    const writes = stores.flatMap((store) =>
+      Array.from({ length: 40 }, async () => {
+        const { id } = await newUser(store);
+        const { record } = await store.orders.place(orderFields(id), null);
+        await store.orders.update(record.id, () => ({ status: "paid", metadata: {} }), null);
+        const gone = await newUser(store);
+        await store.users.remove(gone.id, null);
+      }),
+    );
+    await Promise.all(writes);
+    const page = { limit: 1, offset: 0 };
+    expect((await stores[0]?.users.list(page))?.total).toBe(120);
+    expect((await stores[1]?.orders.list({ ...page, status: "paid" }))?.total).toBe(120);
+    expect((await stores[1]?.orders.list({ ...page, status: "pending" }))?.total).toBe(0);
+    expect(await stores[2]?.check()).toEqual([]);
+  }, 15_000);
+
+  test("finds nothing to delete of orders: the database refuses it", async () => {
+    await using world = await makeWorld();
+    const store = await world.open();
+    await store.orders.place(orderFields((await newUser(store)).id), null);
+    expect(world.run("delete from orders")).rejects.toThrow("orders are never deleted");
+  });
+});

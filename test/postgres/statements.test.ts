@@ -1,0 +1,105 @@
+/**
+ * What Citus refuses, looked for in every statement there is, since the same ones serve both layouts.
+ * @see https://docs.citusdata.com/en/stable/develop/reference_workarounds.html
+ */
+import { expect, test } from "bun:test";
+
+const folder = `${import.meta.dir}/../../src/postgres`;
+
+/** Statements as they stand in the source, in lower case as all are. */
+async function readStatements(): Promise<{ file: string; sql: string }[]> {
+  const statements: { file: string; sql: string }[] = [];
+  for (const file of [...new Bun.Glob("*.ts").scanSync(folder)].sort()) {
+    const text = await Bun.file(`${folder}/${file}`).text();
+    const literals = text.matchAll(/`([^`]*)`|"((?:select|insert|update|delete|lock) [^"]*)"/g);
+    for (const [, template, line] of literals) {
+      const sql = (template ?? line ?? "").trim();
+      if (/^(select|insert|update|delete|with|lock|set|copy)\b/.test(sql))
+        statements.push({ file, sql });
+    }
+  }
+  return statements;
+}
+
+const statements = await readStatements();
+const changes = statements.filter(({ sql }) => /^(insert|update|delete)\b/.test(sql));
+
+/** The column that a distributed table is distributed by. */
+const shard_keys = { orders: "user_id", imported_orders: "import_key", idempotency_keys: "key" };
+
+function tableOf(sql: string): string {
+  return /^(?:insert into|update|delete from) (\w+)/.exec(sql)?.[1] ?? "";
+}
+
+const refused: [string, RegExp][] = [
+  ["a lock on rows", /\bfor (no key )?(update|share|key share)\b/],
+  ["a change within a subquery", /\b(as|,)\s*(not )?(materialized )?\(\s*(insert|update|delete)\b/],
+  ["a recursive subquery", /\bwith recursive\b/],
+];
+
+const refused_in_changes: [string, RegExp][] = [
+  ["a subquery", /\(\s*(select|with)\b/],
+  ["rows that are selected", /^insert[^;]*\bselect\b/],
+  ["another table", /^(update[^;]*\bfrom\b|delete[^;]*\busing\b)/],
+  [
+    "a function whose value changes",
+    /\b(now|random|nextval|clock_timestamp|current_\w+|gen_random_uuid)\b/,
+  ],
+  ["a choice with functions", /\b(case|coalesce)\b/],
+];
+
+test("statements are found when the source is read", () => {
+  expect(statements.length).toBeGreaterThan(40);
+  const tables = new Set(changes.map(({ sql }) => tableOf(sql)));
+  for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
+    expect([table, tables.has(table)]).toEqual([table, true]);
+  }
+});
+
+test.each(refused)("no statement has %s when it is to run on Citus", (_what, pattern) => {
+  expect(statements.filter(({ sql }) => pattern.test(sql))).toEqual([]);
+});
+
+test.each(refused_in_changes)("no change has %s when it is to run on Citus", (_what, pattern) => {
+  expect(changes.filter(({ sql }) => pattern.test(sql))).toEqual([]);
+});
+
+test.each(Object.entries(shard_keys))(
+  "changes of `%s` name `%s`, and never change it",
+  (table, key) => {
+    const found = changes.filter(({ sql }) => tableOf(sql) === table);
+    for (const { file, sql } of found) {
+      const [head = "", rest = ""] = sql.split(/\bwhere\b/);
+      const named = sql.startsWith("insert") ? head : rest;
+      expect([file, sql, new RegExp(`\\b${key}\\b`).test(named)]).toEqual([file, sql, true]);
+      expect([sql, new RegExp(`\\bset\\b[^;]*\\b${key} =`).test(head)]).toEqual([sql, false]);
+      const conflict = /on conflict(?: \(([^)]*)\))?/.exec(sql);
+      if (conflict !== null)
+        expect([sql, conflict[1]]).toEqual([sql, expect.stringContaining(key)]);
+    }
+  },
+);
+
+test("the layout of Citus has no triggers, and nothing unique without what distributes", async () => {
+  const read = (name: string) => Bun.file(`${folder}/migrations/${name}`).text();
+  const text = `${await read("0001_tables.sql")}${await read("0001_citus.sql")}`;
+  const sql = text.replace(/--.*$/gm, "");
+  expect(sql).not.toMatch(/\btrigger\b|\bidentity\b|\bdeferrable\b/);
+  for (const [table, key] of Object.entries(shard_keys)) {
+    expect(sql).toMatch(new RegExp(`create_distributed_table\\('${table}', '${key}'`));
+    const [, body = ""] = new RegExp(`create table ${table} \\(([^;]*)\\);`).exec(sql) ?? [];
+    const [, altered = ""] = new RegExp(`alter table ${table} add ([^;]*);`).exec(sql) ?? [];
+    for (const [, columns, own] of `${body}\n${altered}`.matchAll(
+      /(?:primary key|unique) \(([^)]*)\)|^ *(\w+)[^\n,]*\b(?:primary key|unique)\b/gm,
+    )) {
+      expect([table, (columns ?? own ?? "").split(/, */).includes(key)]).toEqual([table, true]);
+    }
+    for (const [, columns = ""] of sql.matchAll(
+      new RegExp(`create unique index \\w+ on ${table} \\(([^)]*)\\)`, "g"),
+    )) {
+      expect(columns.split(/, */)).toContain(key);
+    }
+  }
+  // What others refer to is on every server.
+  expect(sql).toContain("create_reference_table('users')");
+});

@@ -53,7 +53,7 @@ interface Known {
 }
 
 /** Tokens that were looked up a moment ago. Of those that are not there strangers could ask without end. */
-function createMemory(read: (hash: string) => Promise<Token | null>) {
+export function createMemory(read: (hash: string) => Promise<Token | null>) {
   const known = new Map<string, Known>();
   /** Many requests come at once with the token of one client: one of them asks. */
   const asked = new Map<string, Promise<Token | null>>();

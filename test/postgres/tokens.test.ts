@@ -1,0 +1,56 @@
+import { expect, test } from "bun:test";
+import { createMemory } from "../../src/postgres/tokens.ts";
+import type { Token } from "../../src/token.ts";
+
+function tokenOf(hash: string): Token {
+  const times = { created_at: "", expires_at: null, last_used_at: null, revoked_at: null };
+  return { hash, name: hash, scope: "read", ...times };
+}
+
+/** Reads that are answered by hand. */
+function makeReads() {
+  const asked: { hash: string; answer: (token: Token | null) => void; fail: () => void }[] = [];
+  const memory = createMemory((hash) => {
+    const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
+    asked.push({ hash, answer: resolve, fail: () => reject(new Error("gone")) });
+    return promise;
+  });
+  return { asked, memory };
+}
+
+test("`find` asks once when many ask at once, and not again for a while", async () => {
+  const { asked, memory } = makeReads();
+  const finds = [memory.find("a"), memory.find("a"), memory.find("b")];
+  expect(asked.map(({ hash }) => hash)).toEqual(["a", "b"]);
+  for (const { hash, answer } of asked) answer(tokenOf(hash));
+  expect(await Promise.all(finds)).toEqual([tokenOf("a"), tokenOf("a"), tokenOf("b")]);
+  expect(await memory.find("a")).toEqual(tokenOf("a"));
+  expect(asked).toHaveLength(2);
+});
+
+test("`find` asks again when there was no such token, or no answer", async () => {
+  const { asked, memory } = makeReads();
+  const finds = [memory.find("a"), memory.find("b")];
+  asked[0]?.answer(null);
+  asked[1]?.fail();
+  expect(await finds[0]).toBeNull();
+  expect(finds[1]).rejects.toThrow("gone");
+  await Bun.sleep(0);
+  void memory.find("a");
+  void memory.find("b");
+  expect(asked).toHaveLength(4);
+});
+
+test("`find` keeps no answer when it was asked for before the tokens changed", async () => {
+  const { asked, memory } = makeReads();
+  const before = memory.find("a");
+  memory.forget();
+  const after = memory.find("a");
+  expect(asked).toHaveLength(2);
+  asked[0]?.answer(tokenOf("a"));
+  await before;
+  const revoked = { ...tokenOf("a"), revoked_at: "now" };
+  asked[1]?.answer(revoked);
+  expect(await after).toEqual(revoked);
+  expect(await memory.find("a")).toEqual(revoked);
+});

@@ -1,6 +1,7 @@
 // What holds between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
+import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { cluster, makeWorld } from "./world.ts";
@@ -53,20 +54,29 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
   });
 
-  test("`update` takes one of several edits of a version when they come at once", async () => {
-    await using world = await makeWorld();
-    const replicas = [await world.open(), await world.open()] as const;
-    const { id } = await newUser(replicas[0]);
-    for (let version = 1; version <= ROUNDS; version += 1) {
-      const edits = Array.from({ length: EDITS }, (_, at) =>
-        (replicas[at % 2] ?? replicas[0]).users.update(id, () => userFields(), [version]),
-      );
-      // In each round: over all of them two that were done make up for one in which none was.
-      const codes = (await Promise.allSettled(edits)).map(codeOf).sort();
-      expect([version, ...codes]).toEqual([version, "done", "stale", "stale", "stale"]);
-    }
-    expect((await replicas[1].users.get(id))?.version).toBe(ROUNDS + 1);
-  }, 30_000);
+  test.each(["users", "orders"] as const)(
+    "`%s.update` takes one edit of a version when several come at once",
+    async (table) => {
+      await using world = await makeWorld();
+      const replicas = [await world.open(), await world.open()] as const;
+      const { id } = await newUser(replicas[0]);
+      await replicas[0].orders.place(orderFields(id), null);
+      const update = ({ users, orders }: Store, version: number) =>
+        table === "users"
+          ? users.update(id, () => userFields(), [version])
+          : orders.update(1, ({ status }) => ({ status, metadata: {} }), [version]);
+      for (let version = 1; version <= ROUNDS; version += 1) {
+        const edits = Array.from({ length: EDITS }, (_, at) =>
+          update(replicas[at % 2] ?? replicas[0], version),
+        );
+        // In each round: over all of them two that were done make up for one in which none was.
+        const codes = (await Promise.allSettled(edits)).map(codeOf).sort();
+        expect([version, ...codes]).toEqual([version, "done", "stale", "stale", "stale"]);
+      }
+      expect((await replicas[1][table].get(1))?.version).toBe(ROUNDS + 1);
+    },
+    30_000,
+  );
 
   test("`revoke` holds on the other replica within 5 s, and at once on its own", async () => {
     await using world = await makeWorld();

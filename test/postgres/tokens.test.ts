@@ -48,9 +48,23 @@ test("`find` keeps no answer when it was asked for before the tokens changed", a
   const after = memory.find("a");
   expect(asked).toHaveLength(2);
   asked[0]?.answer(tokenOf("a"));
-  await before;
+  expect(await before).toEqual(tokenOf("a"));
+  const shared = memory.find("a");
+  expect(asked).toHaveLength(2);
   const revoked = { ...tokenOf("a"), revoked_at: "now" };
   asked[1]?.answer(revoked);
-  expect(await after).toEqual(revoked);
+  expect(await Promise.all([after, shared, memory.find("a")])).toEqual([revoked, revoked, revoked]);
+});
+
+test("`find` keeps no answer when a later one has come before it", async () => {
+  const { asked, memory } = makeReads();
+  const before = memory.find("a");
+  memory.forget();
+  const after = memory.find("a");
+  const revoked = { ...tokenOf("a"), revoked_at: "now" };
+  asked[1]?.answer(revoked);
+  await after;
+  asked[0]?.answer(tokenOf("a"));
+  await before;
   expect(await memory.find("a")).toEqual(revoked);
 });

@@ -2,13 +2,16 @@ import { SQL } from "bun";
 import { AppError, reason, systemCode } from "../error.ts";
 import { sqlState } from "./failures.ts";
 
-/** What an error's SQLSTATE, or its code, means to an operator; the first that it begins with. */
+/** What an error's SQLSTATE, or its code, with its message means to an operator; the first it begins with. */
 const reasons: readonly (readonly [code: string, meaning: string])[] = [
   ["ERR_POSTGRES_CONNECTION_REFUSED", "nothing answers at this address"],
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "nothing answers at this address"],
   ["ERR_POSTGRES_CONNECTION", "the server has closed the connection"],
   ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "the server has no TLS, which the URL asks for"],
-  ["08P01", "the pooler takes no settings of a connection: add prepare=false to the URL"],
+  [
+    "08P01 unsupported startup parameter",
+    "the pooler takes no settings of a connection: add prepare=false to the URL",
+  ],
   ["25006", "it is a standby, or set to be read-only"],
   ["28", "the user or the password is wrong, or not allowed from here"],
   ["3D000", "there is no such database: make it with `createdb`"],
@@ -27,8 +30,8 @@ const reasons: readonly (readonly [code: string, meaning: string])[] = [
 export function operatorError(what: string, error: unknown): unknown {
   const cause = error instanceof AppError && error.cause !== undefined ? error.cause : error;
   if (cause instanceof AppError) return new AppError("operator", `${what}: ${cause.message}`);
-  const code = sqlState(cause) || systemCode(cause);
-  const [, meaning] = reasons.find(([prefix]) => code.startsWith(prefix)) ?? [];
+  const told = `${sqlState(cause) || systemCode(cause)} ${reason(cause)}`;
+  const [, meaning] = reasons.find(([prefix]) => told.startsWith(prefix)) ?? [];
   // A TypeError is what the URL is refused with.
   const known = cause instanceof SQL.SQLError || cause instanceof TypeError;
   if (meaning === undefined && !known) return error;

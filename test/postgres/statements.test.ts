@@ -56,6 +56,11 @@ test("statements are found when the source is read", () => {
   }
 });
 
+test("no statement is made of values when it is made of parts", () => {
+  const parts = /\$\{(?!(?:columns|table|where|total|into|[A-Z_]+)\})/;
+  expect(statements.filter(({ sql }) => parts.test(sql))).toEqual([]);
+});
+
 test.each(refused)("no statement has %s when it is to run on Citus", (_what, pattern) => {
   expect(statements.filter(({ sql }) => pattern.test(sql))).toEqual([]);
 });

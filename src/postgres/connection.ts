@@ -15,15 +15,17 @@ const CONNECT_SECONDS = 5;
 const CLOSE_SECONDS = 5;
 
 /**
- * What the server bounds for each connection, unless the URL says otherwise. A process that is frozen in
- * a transaction must not keep its locks.
+ * What each connection asks of the server, unless the URL says otherwise: bounds, since a process that is
+ * frozen in a transaction must not keep its locks; and that what is answered is on disk, whatever the
+ * database or the role is set to.
  */
-const bounds = {
+const settings = {
   application_name: "user-api",
   statement_timeout: 5_000,
   lock_timeout: 3_000,
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
+  synchronous_commit: "on",
 };
 
 export type Value = string | number | null | readonly string[] | readonly number[];
@@ -88,7 +90,7 @@ function sessionOf(sql: SQL): Session {
  */
 function settingsFor(url: URL): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
-  const given = Object.entries(bounds).filter(([name]) => !url.searchParams.has(name));
+  const given = Object.entries(settings).filter(([name]) => !url.searchParams.has(name));
   return Object.fromEntries(given);
 }
 

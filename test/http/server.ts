@@ -9,7 +9,6 @@ import { type Folder, makeFolder } from "../folder.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
-
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
 

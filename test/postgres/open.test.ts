@@ -1,5 +1,6 @@
 // What an operator is told, in one line and without the password.
 import { describe, expect, test } from "bun:test";
+import { connect } from "../../src/postgres/connection.ts";
 import { newUser } from "../contract/open.ts";
 import { rejectionOf } from "../refusal.ts";
 import { cluster, makeWorld } from "./world.ts";
@@ -30,6 +31,22 @@ describe.if(cluster !== null)("`open`", () => {
       expect(message).not.toContain("hunter2");
       expect(message).not.toContain("\n");
     }
+  });
+
+  test("asks for answers that are on disk when the database is set to less", async () => {
+    await using world = await makeWorld();
+    const name = new URL(world.url).pathname.slice(1);
+    await world.run(`alter database "${name}" set synchronous_commit = off`);
+    const shown = async (database_url: string) => {
+      const db = connect({ database_url, max_pending_writes: 1 });
+      const row = await db.read((session) =>
+        session.first<{ synchronous_commit: string }>("show synchronous_commit"),
+      );
+      await db.close();
+      return row?.synchronous_commit;
+    };
+    expect(await shown(world.url)).toBe("on");
+    expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
   });
 
   test("refuses a database when it is not to be made", async () => {

@@ -57,19 +57,10 @@ interface Schema {
 }
 
 /** @throws {AppError} operator */
-function requireServer(
-  { version, encoding, ours, taken, has_citus }: Server,
-  layout: PostgresLayout,
-): void {
+function requireServer({ version, encoding, ours, taken }: Server): void {
   if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 12 or newer is needed");
   if (encoding !== "UTF8") fail("operator", `its encoding is ${encoding}, and must be UTF8`);
   if (!ours && taken) fail("operator", "it is the database of another program");
-  if (layout === "citus" && !has_citus) {
-    fail(
-      "operator",
-      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in it",
-    );
-  }
 }
 
 /**
@@ -85,9 +76,15 @@ async function findVersion(
 ): Promise<number> {
   const found = await session.first<Server>(server);
   if (found === null) throw new Error("the server has told nothing of itself");
-  requireServer(found, layout);
+  requireServer(found);
   const current = found.ours ? await session.first<Schema>(schema) : null;
-  if (current === null) return 0;
+  if (current === null) {
+    if (layout === "plain" || found.has_citus) return 0;
+    fail(
+      "operator",
+      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in it",
+    );
+  }
   if (current.schema_version > known) {
     const limit = `this program knows versions up to ${known}`;
     throw new AppError(

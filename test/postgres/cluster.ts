@@ -2,10 +2,10 @@
  * A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, or one made for them of what is installed,
  * on a free port of the loopback, in a temporary folder. It ends with the process, however that ends.
  */
-import { chownSync, mkdtempSync } from "node:fs";
+import { chownSync, mkdtempSync, realpathSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { SQL } from "bun";
 
 /** The server refuses to run as root; nobody is everywhere. */
@@ -24,14 +24,15 @@ export interface Cluster {
   readonly own: { readonly programs: string; readonly data: string } | null;
 }
 
-/** @returns the folder of `initdb` and `pg_ctl`, the newest one; `null` when there is none */
+/** @returns the folder of `initdb` and `postgres`, the newest one; `null` when there is none */
 function findPrograms(): string | null {
-  const found = Bun.which("pg_ctl") !== null ? Bun.which("initdb") : null;
-  if (found !== null) return join(found, "..");
+  const found = Bun.which("initdb");
+  // A link in PATH may have no link to the server beside it.
+  if (found !== null) return dirname(realpathSync(found));
   const folders = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
   const version = (path: string) => Number(path.split("/")[4]);
   const newest = folders.sort((left, right) => version(right) - version(left))[0];
-  return newest === undefined ? null : join(newest, "..");
+  return newest === undefined ? null : dirname(newest);
 }
 
 function freePort(): Promise<number> {

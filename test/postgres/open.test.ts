@@ -63,6 +63,8 @@ describe.if(cluster !== null)("`open`", () => {
 
   test("refuses a schema when it is newer, or of the other layout", async () => {
     await using world = await makeWorld();
+    const other = world.open({ postgres_layout: "citus" });
+    await rejectionOf(other, "operator", /it was made with POSTGRES_LAYOUT=plain/);
     await world.run("update user_api set layout = 'citus'");
     await rejectionOf(world.open(), "operator", /it was made with POSTGRES_LAYOUT=citus/);
     await world.run("update user_api set layout = 'plain', schema_version = 2");

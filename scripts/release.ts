@@ -33,7 +33,6 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
 
   const runtime = await fetchRuntime(target, Bun.version);
   await $`sh scripts/build.sh --target=${target.bun_target} --compile-executable-path=${runtime} --outfile=${built}/user-api --metafile=${metafile}`.quiet();
-  // The source map stays behind: the binary has its own copy.
   await rename(`${built}/user-api`, `${inside}/user-api`);
   const packages = await readContents(await Bun.file(metafile).json());
   const binary = await Bun.file(`${inside}/user-api`).bytes();

@@ -86,7 +86,7 @@ test("`acknowledged` writes are all there, and retries make none twice, when kil
   expect(users.meta.total).toBe(jobs.length);
   const emails = users.data.map((user: { email: string }) => user.email);
   expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
-});
+}, 20_000);
 
 test.if(against_binary)("`SIGTERM` lets a request in flight finish when it comes", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });

@@ -52,10 +52,10 @@ image-test: node_modules/.installed ## make the image and test it in containers 
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
 
-openapi-test: node_modules/.installed openapi/node_modules/.installed ## test the API document: two linters, a validator, a typed client
-	node_modules/.bin/tsc --project openapi
+openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## test the API document: two linters, a validator, a typed client
+	$(bun) run --bun types --project test/openapi
 	@mkdir -p dist/test && : >dist/test/openapi.xml
-	$(bun) test ./openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
+	TEST_OPENAPI=true $(bun) test test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
 
 release: node_modules/.installed ## make dist/release: binaries, licences, SBOMs, checksums
 	$(bun) scripts/release.ts
@@ -73,8 +73,8 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
 clean: ## remove all that the other commands have made, but the data
-	rm -rf dist node_modules .bun bench/node_modules bench/data openapi/node_modules openapi/made \
-	  test/browser/node_modules
+	rm -rf dist node_modules .bun bench/node_modules bench/data \
+	  test/browser/node_modules test/openapi/node_modules test/openapi/made
 
 # Touched last, so that an install cut short is repeated.
 node_modules/.installed: package.json bun.lock

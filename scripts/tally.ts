@@ -8,7 +8,7 @@ const runs = [
   { report: "dist/test/postgres-binary.xml", tests: "test/http/**" },
   { report: "dist/test/image.xml", tests: "test/image/**" },
   { report: "dist/test/browser.xml", tests: "test/browser/**" },
-  { report: "dist/test/openapi.xml", tests: "openapi" },
+  { report: "dist/test/openapi.xml", tests: "test/openapi" },
 ];
 
 let passed = 0;

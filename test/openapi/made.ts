@@ -1,6 +1,9 @@
 /** What the tests here make and run: in a folder of this one, so that its packages are found. */
 import { mkdirSync } from "node:fs";
 
+/** Set by `make openapi-test`: only then are the packages of this folder there. */
+export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
+
 const folder = `${import.meta.dir}/made`;
 mkdirSync(folder, { recursive: true });
 

@@ -24,7 +24,11 @@ test.skipIf(!enabled)(
     await Bun.write(made("client.ts"), lines.replaceAll(ADDRESS, server.url));
     await Bun.write(
       made("tsconfig.json"),
-      JSON.stringify({ extends: "../../../tsconfig.json", include: ["client.ts", "misuse.ts"], exclude: [] }),
+      JSON.stringify({
+        extends: "../../../tsconfig.json",
+        include: ["client.ts", "misuse.ts"],
+        exclude: [],
+      }),
     );
     const generated = await run([
       "node_modules/.bin/openapi-typescript",

@@ -12,7 +12,7 @@ async function createPrism() {
   const { validateOutput } = await import("@stoplight/prism-http/dist/validator/index.js");
   const known = await getHttpOperationsFromSpec(JSON.parse(documentText("1.2.3")));
   return {
-    operations: new Set(known.map(({ iid }) => iid)),
+    operations: new Set(known.map(({ iid }) => iid ?? "")),
     objections({ operation, answer }: Exchange): string[] {
       const resource = known.find(({ iid }) => iid === operation);
       if (resource === undefined) return [`unknown operation ${operation}`];

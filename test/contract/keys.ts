@@ -1,10 +1,25 @@
 import { expect, test } from "bun:test";
-import { type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/idempotency.ts";
+import { type Created, type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/idempotency.ts";
+import type { Order } from "../../src/order.ts";
+import type { Store } from "../../src/store.ts";
 import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, openWithClock, orderFields, userFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
 const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
+
+/** An order for each key: many at once, but fewer than may wait. */
+async function placeWith(store: Store, user_id: number, names: readonly string[]) {
+  const placed: Created<Order>[] = [];
+  for (let at = 0; at < names.length; at += 500) {
+    const some = names.slice(at, at + 500);
+    const orders = some.map((name) =>
+      store.orders.place(orderFields(user_id), { ...key, key: name }),
+    );
+    placed.push(...(await Promise.all(orders)));
+  }
+  return placed;
+}
 
 export function keysContract(open: Open): void {
   test("`create` and `place` replay the first record when a key is used again", async () => {
@@ -144,14 +159,8 @@ export function keysContract(open: Open): void {
     const names = Array.from({ length: 1001 }, (_, n) => `key-${n}`);
     /** @returns how many were known before */
     async function placeAll(): Promise<number> {
-      let replays = 0;
-      for (let at = 0; at < names.length; at += 100) {
-        const placed = names
-          .slice(at, at + 100)
-          .map((name) => it.store.orders.place(orderFields(id), { ...key, key: name }));
-        for (const { replayed } of await Promise.all(placed)) replays += Number(replayed);
-      }
-      return replays;
+      const placed = await placeWith(it.store, id, names);
+      return placed.filter(({ replayed }) => replayed).length;
     }
     await placeAll();
     const { time } = it.clock;
@@ -159,5 +168,19 @@ export function keysContract(open: Open): void {
     await it.store.sweep();
     it.clock.time = time;
     expect(await placeAll()).toBe(0);
+  });
+
+  test("`sweep` forgets a key past its lifetime when many before it were used anew", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const names = Array.from({ length: 500 }, (_, n) => `key-${n}`);
+    await placeWith(it.store, id, [...names, "old"]);
+    const { time } = it.clock;
+    it.pass(KEY_LIFETIME_MS);
+    await placeWith(it.store, id, names);
+    await it.store.sweep();
+    it.clock.time = time;
+    const [old] = await placeWith(it.store, id, ["old"]);
+    expect(old?.replayed).toBe(false);
   });
 }

@@ -2,9 +2,12 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import {
   chmodSync,
+  chownSync,
   existsSync,
   lstatSync,
+  mkdirSync,
   readdirSync,
+  readFileSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -52,6 +55,17 @@ async function makeBackup(folder: Folder): Promise<{ path: string; copy: string 
   return { path, copy };
 }
 
+/** Spoils a page of a database. @param sql asks which, from 1 */
+function damage(path: string, sql: string): void {
+  const db = new Database(path);
+  const [page] = db.prepare(sql).values()[0] as [number];
+  db.close();
+  const bytes = readFileSync(path);
+  // Behind the header of the file, by which it is still known for a database.
+  bytes.fill(0xff, page === 1 ? 100 : (page - 1) * 4096, page * 4096);
+  writeFileSync(path, bytes);
+}
+
 async function totalOf(path: string): Promise<number> {
   const store = await open(path);
   const { total } = await store.users.list({ limit: 1, offset: 0 });
@@ -70,9 +84,17 @@ test("`backUp` writes a whole copy when the database is in use", async () => {
   const copy = folder.at("copy.db");
   const server = await open(path, true);
   const parts: number[] = [];
-  const contents = await server.backUp(copy, (part) => parts.push(part), never);
+  const modes: number[] = [];
+  const onProgress = (part: number) => {
+    parts.push(part);
+    const draft = readdirSync(folder.path).find((name) => name.endsWith(".partial")) ?? "";
+    modes.push(statSync(folder.at(draft)).mode & 0o777);
+  };
+  const contents = await server.backUp(copy, onProgress, never);
   expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes: statSync(copy).size });
   expect(parts.at(-1)).toBe(1);
+  // Until it is whole it is nobody else's.
+  expect(new Set(modes)).toEqual(new Set([0o600]));
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   await server.close();
   expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
@@ -116,6 +138,43 @@ test("`backUp` refuses, and leaves nothing, when the file is there or its folder
     "Cannot back up to",
   );
   expect(readdirSync(folder.path).filter((name) => name.includes("partial"))).toEqual([]);
+});
+
+test("`backUp` leaves alone what another has put there meanwhile", async () => {
+  using folder = makeFolder();
+  const store = await open(await makeDatabase(folder));
+  const copy = folder.at("copy.db");
+  const backing = store.backUp(copy, () => writeFileSync(copy, "precious"), never);
+  expect((await rejectionOf(backing, "operator")).message).toBe(
+    `Cannot back up to ${copy}: there is such a file already`,
+  );
+  await store.close();
+  expect(await Bun.file(copy).text()).toBe("precious");
+  expect(readdirSync(folder.path).filter((name) => name.includes("partial"))).toEqual([]);
+});
+
+test("`backUp` says why when the database cannot be read to its end", async () => {
+  using folder = makeFolder();
+  const path = await makeDatabase(folder);
+  damage(path, "select rootpage from sqlite_schema where tbl_name = 'users' and type = 'index'");
+  const copy = folder.at("copy.db");
+  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+    `Cannot back up to ${copy}: database disk image is malformed`,
+  );
+  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+});
+
+const is_root = process.getuid?.() === 0;
+
+test.if(is_root)("`backUp` and `restore` keep the owner when root calls them", async () => {
+  using folder = makeFolder();
+  const { path, copy } = await makeBackup(folder);
+  chownSync(path, 4321, 1234);
+  const ownerOf = (name: string) => [statSync(name).uid, statSync(name).gid];
+  await backUp(path, folder.at("next.db"));
+  expect(ownerOf(folder.at("next.db"))).toEqual([4321, 1234]);
+  await restore(copy, path);
+  expect(ownerOf(path)).toEqual([4321, 1234]);
 });
 
 test("`backUp` refuses, and leaves nothing, when the copy is not sound", async () => {
@@ -222,6 +281,35 @@ test("`restore` keeps the log of a database that is broken away from the new one
   expect(await totalOf(path)).toBe(2);
 });
 
+test("`restore` replaces a database when that is damaged", async () => {
+  using folder = makeFolder();
+  const { path, copy } = await makeBackup(folder);
+  damage(path, "select 1");
+  const damaged = readFileSync(path);
+  const { kept } = await restore(copy, path);
+  expect(readFileSync(kept ?? "").equals(damaged)).toBe(true);
+  expect(await totalOf(path)).toBe(2);
+});
+
+test("`restore` brings the schema up to date when the backup is older", async () => {
+  using folder = makeFolder();
+  const copy = folder.at("copy.db");
+  {
+    using db = new Database(copy, { create: true });
+    db.run(`pragma application_id = ${0x75617069}`);
+  }
+  await restore(copy, folder.at("a.db"));
+  expect(await totalOf(folder.at("a.db"))).toBe(0);
+});
+
+test("`restore` takes a backup when somebody has looked into it", async () => {
+  using folder = makeFolder();
+  const { path, copy } = await makeBackup(folder);
+  // What a reader who was killed leaves beside it has no content.
+  writeFileSync(`${copy}-shm`, "");
+  expect(await restore(copy, path)).toMatchObject({ users: 2, orders: 1 });
+});
+
 test("`restore` leaves one file when the backup was opened since", async () => {
   using folder = makeFolder();
   const { path, copy } = await makeBackup(folder);
@@ -295,6 +383,12 @@ const unfit: readonly [string, (copy: string) => void, string][] = [
   ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
   ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],
+  [
+    "is being written",
+    (copy) => writeFileSync(`${copy}-journal`, ""),
+    "a database in use, not a backup",
+  ],
+  ["is a folder", (copy) => [rmSync(copy), mkdirSync(copy)], "it is not a file"],
   ["is empty", (copy) => writeFileSync(copy, ""), "not a SQLite database"],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a SQLite database"],
 ];

@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
-import { chmodSync, readdirSync, statSync } from "node:fs";
+import { expect, spyOn, test } from "bun:test";
+import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { keepOld, migrate, migrations, missingMigrations } from "../../src/sqlite/migrate.ts";
 import { makeFolder } from "../folder.ts";
 import { refusalOf } from "../refusal.ts";
@@ -55,6 +55,24 @@ test("`migrate` runs once when two connections try", () => {
   // It asked before the other was done, and must ask again inside its transaction.
   migrate(right);
   expect(tables(right)).toEqual(ours);
+});
+
+test("`migrate` lets nobody else write between its question and its answer when it runs", () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  using db = new Database(path, { create: true });
+  using other = new Database(path);
+  let asked = 0;
+  const known = Object.assign([...migrations], {
+    slice(at: number) {
+      asked += 1;
+      expect(() => other.run("begin immediate")).toThrow("database is locked");
+      return migrations.slice(at);
+    },
+  });
+  migrate(db, known);
+  expect(asked).toBe(1);
+  expect(tables(other)).toEqual(ours);
 });
 
 test("`migrate` leaves nothing behind when a statement fails", () => {
@@ -113,4 +131,29 @@ test("`keepOld` keeps the database as it was when its schema is older", () => {
     expect(value(kept, "pragma user_version")).toBe(1);
     expect(tables(kept)).toEqual(ours);
   }
+});
+
+test("`keepOld` lets nobody else read the copy when it is made", () => {
+  using folder = makeFolder();
+  using db = new Database(folder.at("a.db"), { create: true });
+  db.run("create table t (n); pragma user_version = 7");
+  const { run } = Database.prototype;
+  const modes: number[] = [];
+  const spy = spyOn(db, "run").mockImplementation((sql, ...given) => {
+    for (const draft of given.flat()) modes.push(statSync(String(draft)).mode & 0o777);
+    return run.call(db, sql, ...given);
+  });
+  keepOld(db);
+  spy.mockRestore();
+  expect(modes).toEqual([0o600]);
+  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v7"]);
+});
+
+test("`keepOld` leaves no draft when its name is taken by a folder", () => {
+  using folder = makeFolder();
+  using db = new Database(folder.at("a.db"), { create: true });
+  db.run("create table t (n); pragma user_version = 1");
+  mkdirSync(folder.at("a.db.v1"));
+  expect(() => keepOld(db)).toThrow();
+  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

@@ -1,6 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { takeServerLock } from "../../src/sqlite/lock.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
@@ -171,4 +172,17 @@ test("`openSqlite` frees the lock when it fails", async () => {
   await rejectionOf(open(path), "operator");
   ask(path, `pragma user_version = ${version}`);
   await (await open(path)).close();
+});
+
+test("`openSqlite` leaves the schema alone when it is older and a server is using it", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  {
+    using lock = takeServerLock(path, 0);
+    expect(lock).not.toBeNull();
+    const why = "its schema is older, and a server is using it";
+    await rejectionOf(open(path, false), "operator", `Cannot open ${path}: ${why}`);
+    expect(ask(path, "pragma user_version")).toEqual([0]);
+  }
+  await (await open(path, false)).close();
 });

@@ -1,5 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { createCheckpoints } from "../../src/sqlite/checkpoint.ts";
 import { makeWriter } from "./writer.ts";
 
 /** Pages of content that one write brings: more than a checkpoint waits for. */
@@ -61,4 +62,78 @@ test("`write` goes on when another process reads an older state", async () => {
   expect(checkpointed).toBeLessThan(log);
   made.other.run("commit");
   expect(made.visible()).toEqual([1, 2, 3, 4, 5]);
+});
+
+/** The same without a writer, which would ask for a checkpoint by itself. */
+function makeCheckpoints() {
+  const made = makeWriter();
+  const checkpoints = createCheckpoints(made.db);
+  let last = 0;
+  return {
+    ...made,
+    checkpoints,
+    /** A row of this many bytes. */
+    add(bytes: number) {
+      last += 1;
+      made.db.run("insert into t (n, content) values (?, zeroblob(?))", [last, bytes]);
+    },
+    [Symbol.dispose]() {
+      checkpoints.close();
+      made[Symbol.dispose]();
+    },
+  };
+}
+
+test("`createCheckpoints` takes its work off the commit when the log is long", () => {
+  using it = makeCheckpoints();
+  it.add(MANY_BYTES);
+  expect(logOf(it.db).checkpointed).toBe(0);
+});
+
+test("`start` tries again after as many pages, not with each commit, when some were left", async () => {
+  using it = makeCheckpoints();
+  it.add(1);
+  it.other.run("begin");
+  it.visible();
+  it.add(MANY_BYTES);
+  await it.checkpoints.start();
+  it.add(1);
+  expect(it.checkpoints.start()).toBeNull();
+  it.add(MANY_BYTES);
+  const again = it.checkpoints.start();
+  expect(again).not.toBeNull();
+  await again;
+  it.other.run("commit");
+  it.add(MANY_BYTES);
+  await it.checkpoints.start();
+  const { log, checkpointed } = logOf(it.db);
+  expect(checkpointed).toBe(log);
+  // The log begins anew, and what was left of the old one counts no more.
+  it.add(1);
+  expect(it.checkpoints.start()).toBeNull();
+  it.add(MANY_BYTES);
+  const anew = it.checkpoints.start();
+  expect(anew).not.toBeNull();
+  await anew;
+});
+
+test("`start` leaves the log to SQLite when its thread has ended", async () => {
+  using it = makeCheckpoints();
+  it.add(MANY_BYTES);
+  await it.checkpoints.start();
+  it.checkpoints.close();
+  it.add(1);
+  expect(it.checkpoints.start()).toBeNull();
+  it.add(MANY_BYTES);
+  await it.checkpoints.start();
+  it.add(MANY_BYTES);
+  expect(it.checkpoints.start()).toBeNull();
+  const { log, checkpointed } = logOf(it.db);
+  expect(checkpointed).toBe(log);
+});
+
+test("`start` does nothing when the log cannot be measured", () => {
+  using it = makeCheckpoints();
+  it.db.close();
+  expect(it.checkpoints.start()).toBeNull();
 });

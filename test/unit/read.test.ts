@@ -145,6 +145,12 @@ test("`readOnce` reads again when the version could not be asked", async () => {
   failing = false;
   read();
   expect(reads).toHaveLength(2);
+  // And again: what was read in between is as uncertain.
+  await nextTurn();
+  failing = true;
+  expect(read).toThrow("the disk fails");
+  read();
+  expect(reads).toHaveLength(3);
 });
 
 test("`readOnce` does not keep what is not there", () => {

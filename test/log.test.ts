@@ -25,17 +25,36 @@ test("`log` writes the level and the event alone when there are no fields", () =
   ]);
 });
 
+test("`log` writes the time of each event when the clock moves", () => {
+  let time_ms = Date.parse("2026-11-20T18:57:03.120Z");
+  const lines: string[] = [];
+  const options = { level: "info", format: "json", now: () => new Date(time_ms) } as const;
+  const log = createLog({ ...options, write: (line) => lines.push(line) });
+  for (const pause_ms of [0, 0, 1, 0, 60_000]) {
+    time_ms += pause_ms;
+    log.info("tick");
+  }
+  expect(lines.map((line) => JSON.parse(line).time.slice(14))).toEqual([
+    "57:03.120Z",
+    "57:03.120Z",
+    "57:03.121Z",
+    "57:03.121Z",
+    "58:03.121Z",
+  ]);
+});
+
 test("`log` writes words on one line when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
   log.info("request", {
     status: 200,
     route: "/users/:id",
     token: "two words\n",
+    reason: "two words",
     absent: undefined,
   });
   log.error("stopping");
   expect(lines).toEqual([
-    '18:57:03.120 INFO  request status=200 route=/users/:id token="two words\\n"\n',
+    '18:57:03.120 INFO  request status=200 route=/users/:id token="two words\\n" reason="two words"\n',
     "18:57:03.120 ERROR stopping\n",
   ]);
 });

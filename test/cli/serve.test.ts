@@ -1,5 +1,8 @@
 import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
 import { newToken } from "../../src/token.ts";
+import { half } from "../http/stopping.ts";
 import { makeWorld, type Serving } from "./world.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
@@ -206,4 +209,45 @@ test("`health` ends with 1 when what answers is not well", async () => {
       stderr: `Cannot call ${url} healthy: it answers ${status}\n`,
     });
   }
+});
+
+test("`health` ends with 1, and the API answers 503, when the database cannot be written", async () => {
+  using world = makeWorld({
+    openStore: async (options) => ({
+      ...(await openSqlite(options)),
+      ping: () => Promise.reject(new AppError("unavailable", "the disk is full")),
+    }),
+  });
+  const serving = await world.serve();
+  const answer = await get(serving, "/health");
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect(await answer.json()).toEqual({ data: null, error: "the disk is full" });
+  const { port } = new URL(serving.url);
+  expect((await world.run("health", "--port", port)).code).toBe(1);
+  await serving.stop();
+});
+
+test("`serve` tells everybody first, and ends in time, when a signal comes", async () => {
+  const token = newToken();
+  using world = makeWorld({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
+  const serving = await world.serve();
+  const unfinished = half({ url: serving.url, write_token: token }, "a@b.cd");
+  expect((await get(serving, "/health")).headers.get("connection")).not.toBe("close");
+  const began_ms = performance.now();
+  const ended = serving.stop();
+  const answers: Response[] = [];
+  // As one who does not listen: each answer puts off the end, but not beyond its time.
+  for (;;) {
+    const answer = await get(serving, "/health").catch(() => null);
+    if (answer === null) break;
+    answers.push(answer);
+    await Bun.sleep(20);
+  }
+  expect(answers.length).toBeGreaterThan(5);
+  for (const { status, headers } of answers.slice(1)) {
+    expect([status, headers.get("connection")]).toEqual([503, "close"]);
+  }
+  expect((await ended).code).toBe(0);
+  expect(performance.now() - began_ms).toBeWithin(900, 1_600);
+  expect(await unfinished.answer).toBe("");
 });

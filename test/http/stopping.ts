@@ -2,10 +2,8 @@
 import net from "node:net";
 import type { TestServer } from "./server.ts";
 
-type Reachable = Pick<TestServer, "url" | "write_token" | "call">;
-
 /** A request of which the last byte is still to be sent. */
-export function half(server: Reachable, email: string) {
+export function half(server: Pick<TestServer, "url" | "write_token">, email: string) {
   const body = JSON.stringify({ email });
   const head = [
     "POST /api/v1/users HTTP/1.1",
@@ -28,7 +26,7 @@ export function half(server: Reachable, email: string) {
 }
 
 /** Resolves when the server takes no new connections: it has understood the signal. */
-export async function refusing(server: Reachable): Promise<void> {
+export async function refusing(server: Pick<TestServer, "call">): Promise<void> {
   while (true) {
     const options = { token: null, headers: { connection: "close" } };
     if ((await server.call("GET", "/health", options).catch(() => null)) === null) return;

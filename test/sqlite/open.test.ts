@@ -1,6 +1,13 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { copyFileSync, existsSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { takeServerLock } from "../../src/sqlite/lock.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
@@ -185,4 +192,22 @@ test("`openSqlite` leaves the schema alone when it is older and a server is usin
     expect(ask(path, "pragma user_version")).toEqual([0]);
   }
   await (await open(path, false)).close();
+});
+
+test("`statistics` are the sizes of the files and the writes that wait when asked", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const store = await open(path);
+  const written = Promise.all([newUser(store), newUser(store)]);
+  const { pending_writes } = await store.statistics();
+  expect(pending_writes).toBe(2);
+  await written;
+  const sizeOf = (name: string) => statSync(name).size;
+  expect(await store.statistics()).toEqual({
+    pending_writes: 0,
+    database_bytes: sizeOf(path),
+    log_bytes: sizeOf(`${path}-wal`),
+  });
+  expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
+  await store.close();
 });

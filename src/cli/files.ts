@@ -101,17 +101,18 @@ export function openOutput(path: string | null): Output {
   const written = in_place ? target : `${target}.part`;
   const descriptor = explain("write", path, () => openSync(written, "w"));
   let open = true;
+  let done = in_place;
   return {
     ...createOutput(path, descriptor, () => {
       if (!in_place) fsyncSync(descriptor);
       closeSync(descriptor);
       open = false;
       if (!in_place) renameSync(written, target);
+      done = true;
     }),
     [Symbol.dispose]() {
-      if (!open) return;
-      closeSync(descriptor);
-      if (!in_place) rmSync(written);
+      if (open) closeSync(descriptor);
+      if (!done) rmSync(written);
     },
   };
 }

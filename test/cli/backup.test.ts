@@ -1,4 +1,10 @@
 import { expect, test } from "bun:test";
+import { backUpStore } from "../../src/cli/backup.ts";
+import type { Io } from "../../src/cli/io.ts";
+import { AppError } from "../../src/error.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
+import type { OpenStore, Store } from "../../src/store.ts";
+import { rejectionOf } from "../refusal.ts";
 import { makeWorld } from "./world.ts";
 
 test("`backup` and `restore` say what they have done", async () => {
@@ -16,6 +22,9 @@ test("`backup` and `restore` say what they have done", async () => {
     "",
   ]);
   expect((await world.run("token", "list")).stdout).toContain("\na ");
+  using other = makeWorld();
+  const fresh = await other.run("restore", copy);
+  expect(fresh.stdout).toBe(`${other.path} is restored: 0 users, 0 orders and 1 tokens (0.1 MB)\n`);
 });
 
 test("`backup` and `restore` end with 1 and one line when they cannot", async () => {
@@ -30,4 +39,35 @@ test("`backup` and `restore` end with 1 and one line when they cannot", async ()
     1,
     "Cannot restore /nowhere/backup.db: there is no such file\n",
   ]);
+});
+
+test("`backup` draws a bar on a terminal when it runs", async () => {
+  let drawn = "";
+  const write = (text: string) => {
+    drawn += text;
+  };
+  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  await world.run("token", "create", "a");
+  expect((await world.run("backup", `${world.path}.copy`)).code).toBe(0);
+  expect(drawn).toMatch(/100%/);
+});
+
+test("`backup` gives up when a signal comes", async () => {
+  using world = makeWorld();
+  await world.run("token", "create", "a");
+  const backUp: Store["backUp"] = (_path, _onProgress, signal) => {
+    const { promise, reject } = Promise.withResolvers<never>();
+    const interrupted = new AppError("operator", "it was interrupted");
+    signal.addEventListener("abort", () => reject(interrupted));
+    return promise;
+  };
+  const openStore: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
+  const io = {
+    environment: { DATABASE_URL: world.path },
+    openStore,
+    terminal: null,
+    now: () => world.clock.time,
+    untilStopped: async () => ({ by: "signal", signal: "SIGINT" }),
+  } as unknown as Io;
+  await rejectionOf(backUpStore(`${world.path}.copy`, {}, io), "operator", "it was interrupted");
 });

@@ -1,8 +1,12 @@
 import { afterAll, expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
-import { openOutput } from "../../src/cli/files.ts";
+import { dirname } from "node:path";
+import { openInput, openOutput } from "../../src/cli/files.ts";
+import { AppError } from "../../src/error.ts";
+import { openSqlite } from "../../src/sqlite/open.ts";
 import { odd_texts } from "../contract/open.ts";
 import { makeFolder } from "../folder.ts";
+import { refusalOf } from "../refusal.ts";
 import { makeWorld, type World } from "./world.ts";
 
 const folder = makeFolder();
@@ -77,9 +81,54 @@ test("`export --output` puts the file there whole, and leaves the old one when i
     expect(readFileSync(path, "utf8")).toBe("old");
   }
   expect(readFileSync(path, "utf8")).toBe("old");
+  expect(readdirSync(folder.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
   await world.run("export", "users", "--output", link);
   expect(readFileSync(path, "utf8")).toContain("a@b.cd");
   expect(readdirSync(folder.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
+});
+
+test("`export --output` leaves no half file when it fails on the way, or at the end", async () => {
+  mkdirSync(folder.at("half"));
+  using world = makeWorld({
+    openStore: async (options) => {
+      const store = await openSqlite(options);
+      const walk = () => Promise.reject(new AppError("operator", "the disk fails"));
+      return {
+        ...store,
+        transfer: { ...store.transfer, users: { ...store.transfer.users, walk } },
+      };
+    },
+  });
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  const outcome = await world.run("export", "users", "--output", folder.at("half/a"));
+  expect([outcome.code, outcome.stderr]).toEqual([1, "the disk fails\n"]);
+  expect(readdirSync(folder.at("half"))).toEqual([]);
+  const path = folder.at("half/b");
+  {
+    using output = openOutput(path);
+    mkdirSync(path);
+    refusalOf(output.finish, "operator", `Cannot write ${path}: it is a folder`);
+  }
+  expect(readdirSync(folder.at("half"))).toEqual(["b"]);
+});
+
+test("`export` and `backup` work beside a server, and leave nothing but their output", async () => {
+  using world = makeWorld();
+  const many = Array.from({ length: 1200 }, (_, at) => ({ email: `${at}@b.cd` }));
+  await feed(world, many, "import", "users");
+  await world.run("export", "users");
+  const files = () => readdirSync(dirname(world.path)).sort();
+  expect(files()).toEqual(["test.db", "test.db-serving"]);
+  const server = await world.serve();
+  const exported = await world.run("export", "users");
+  expect([exported.code, exported.stderr]).toEqual([0, "Exported 1200 users\n"]);
+  const backed_up = await world.run("backup", `${world.path}.copy`);
+  expect([backed_up.code, backed_up.stdout]).toEqual([
+    0,
+    expect.stringContaining("1,200 users, 0 orders and 1 tokens"),
+  ]);
+  await server.stop();
+  expect(files()).toEqual(["test.db", "test.db-serving", "test.db.copy"]);
 });
 
 test("`export --output` writes in place when the path is no file", async () => {
@@ -101,6 +150,12 @@ test("`export` draws a bar on a terminal when it runs", async () => {
   expect(drawn).toMatch(/100%/);
 });
 
+test("`openInput` knows the size of a file, and of nothing else", async () => {
+  await Bun.write(folder.at("size"), "12345");
+  expect(openInput(folder.at("size")).size).toBe(5);
+  expect(openInput("/dev/null").size).toBeNull();
+});
+
 const impossible: [string, string, string][] = [
   [
     "export orders --format csv",
@@ -119,6 +174,11 @@ const impossible: [string, string, string][] = [
   ],
   ["import users --key a", "", "Cannot use --key: users are known by their emails"],
   ["import orders --key é", "", "Cannot read --key: must be 1 to 200 visible ASCII characters"],
+  [
+    `import orders --key ${"k".repeat(201)}`,
+    "",
+    "Cannot read --key: must be 1 to 200 visible ASCII characters",
+  ],
   ["import users no/such", "", "Cannot read no/such: there is no such file or folder"],
   ["import users /tmp", "", "Cannot read /tmp: it is a folder"],
   [

@@ -171,17 +171,94 @@ test("`import` takes what was refused when it is run again with that line put ri
   expect(await feed(world, lines(plain), ...other)).toEqual(done("orders", 1));
 });
 
-test("`import` reads the same when the input comes in pieces of any size", async () => {
-  const text = bytes(`\ufeff${lines({ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" })}`);
-  for (const size of [1, 2, 7, 1000]) {
-    using world = makeWorld();
-    const count = Math.ceil(text.length / size);
-    world.stdin.chunks = Array.from({ length: count }, (_, at) =>
-      text.slice(at * size, (at + 1) * size),
-    );
-    expect(await world.run("import", "users")).toEqual(done("users", 2));
-    expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
+const two = {
+  ndjson: `\ufeff${lines({ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" })}`,
+  csv: "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n",
+};
+
+for (const [format, both] of Object.entries(two)) {
+  test(`\`import\` of ${format} reads the same when the input comes in pieces of any size`, async () => {
+    const text = bytes(both);
+    for (const size of [1, 2, 7, 1000]) {
+      using world = makeWorld();
+      const count = Math.ceil(text.length / size);
+      world.stdin.chunks = Array.from({ length: count }, (_, at) =>
+        text.slice(at * size, (at + 1) * size),
+      );
+      expect(await world.run("import", "users", "--format", format)).toEqual(done("users", 2));
+      expect((await world.run("export", "users")).stdout).toContain('"name":"😀"');
+    }
+  });
+}
+
+/** How many records each transaction of an import took. */
+async function batchesOf(text: string, format: string): Promise<number[]> {
+  const batches: number[] = [];
+  using world = makeWorld({
+    async openStore(options) {
+      const store = await openSqlite(options);
+      const { users } = store.transfer;
+      const importBatch: typeof users.import = (records, dry) => {
+        batches.push(records.length);
+        return users.import(records, dry);
+      };
+      const transfer = { ...store.transfer, users: { ...users, import: importBatch } };
+      return { ...store, transfer };
+    },
+  });
+  await feed(world, text, "import", "users", "--format", format);
+  return batches;
+}
+
+test("`import` takes at most 5000 records, and some 4 MB, in a transaction", async () => {
+  expect(await batchesOf(emails(10_001), "ndjson")).toEqual([5000, 5000, 1]);
+  expect(await batchesOf("{}\n".repeat(10_001), "ndjson")).toEqual([0, 0, 0]);
+  // Of 21 kB each.
+  const notes = Array.from({ length: 50 }, (_, at) => [`key ${at}`, "x".repeat(400)]);
+  const metadata = Object.fromEntries(notes);
+  const wide = Array.from({ length: 600 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
+  const csv = wide.map((user) => {
+    return `${user.email},"${JSON.stringify(user.metadata).replaceAll('"', '""')}"\n`;
+  });
+  for (const [text, format] of [
+    [lines(...wide), "ndjson"],
+    [`email,metadata\n${csv.join("")}`, "csv"],
+  ] as const) {
+    const batches = await batchesOf(text, format);
+    expect(batches.reduce((sum, each) => sum + each, 0)).toBe(600);
+    expect(batches).toHaveLength(3);
+    for (const records of batches.slice(0, -1)) expect(records).toBeWithin(190, 210);
   }
+}, 20_000);
+
+test("`import` tells each refusal once when there are several batches", async () => {
+  using world = makeWorld();
+  const { stderr } = await feed(world, `{}\n${emails(10_001)}{}`, "import", "users");
+  expect(stderr.split("\n")).toEqual([
+    "line 1: email is required",
+    "line 10003: email is required",
+    "Imported 10001 users; 0 already there, 2 refused",
+    "",
+  ]);
+});
+
+test("`import` takes a line of 1 MiB, and none of a byte more, also where the last has no end", async () => {
+  using world = makeWorld();
+  const padded = (at: number, size: number) =>
+    lines({ email: `${at}@b.cd` })
+      .trim()
+      .padEnd(size);
+  const text = [2 ** 20, 2 ** 20 + 1, 2 ** 20 + 1].map((size, at) => padded(at, size)).join("\n");
+  // The last line comes alone.
+  const cut = 2 ** 21 + 3;
+  world.stdin.chunks = [bytes(text.slice(0, cut)), bytes(text.slice(cut)), bytes("")];
+  const { stderr } = await world.run("import", "users");
+  expect(stderr.split("\n")).toEqual([
+    "line 2: record must be at most 1048576 bytes",
+    "line 3: record must be at most 1048576 bytes",
+    "Imported 1 users; 0 already there, 2 refused",
+    "",
+  ]);
 });
 
 test("`import` refuses a line alone when it is too long or no UTF-8", async () => {
@@ -240,6 +317,7 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
     "{,x,bad@b.cd",
     '"{""a"":""1"",""a"":""2""}",x,bad@b.cd',
     "x,y",
+    "x,y,z,",
     ",,nobody",
     ',"this one begins\non a line and ends on another",nobody',
     ",,nobody",
@@ -252,10 +330,11 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
       "line 8: metadata must be valid JSON",
       "line 9: metadata.a is given more than once",
       "line 10: record must have 3 cells, as the header has, not 2",
-      "line 11: email must be an email address of at most 254 characters",
+      "line 11: record must have 3 cells, as the header has, not 4",
       "line 12: email must be an email address of at most 254 characters",
-      "line 14: email must be an email address of at most 254 characters",
-      "Imported 3 users; 0 already there, 7 refused",
+      "line 13: email must be an email address of at most 254 characters",
+      "line 15: email must be an email address of at most 254 characters",
+      "Imported 3 users; 0 already there, 8 refused",
       "",
     ],
   ]);
@@ -268,6 +347,21 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
     { email: "ann@b.cd", name: 'Ann "A" Lee', metadata: { plan: "pro, plus" } },
     { email: "two@b.cd", name: "two\nlines", metadata: {} },
     { email: "bare@b.cd", name: null, metadata: {} },
+  ]);
+});
+
+test("`import` of CSV takes digits for an integer, and nothing else", async () => {
+  using world = makeWorld();
+  const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "99999999999999999999"].map(
+    (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
+  );
+  const csv = `id,email,version,created_at,updated_at\n${rows.join("")}`;
+  const { stderr } = await feed(world, csv, "import", "users", "--format", "csv");
+  expect(stderr.trim().split("\n")).toEqual([
+    ...[3, 4, 5, 6, 7, 8].map(
+      (line) => `line ${line}: id must be an integer from 1 to 9007199254740991`,
+    ),
+    "Imported 1 users; 0 already there, 6 refused",
   ]);
 });
 

@@ -186,3 +186,48 @@ test.skipIf(skipped_because !== null && !required)(
   },
   60_000,
 );
+
+/** Runs the program under strace. @returns its syncs and the names it gave, of this folder, in order */
+async function traceNames(folder: string, ...words: string[]): Promise<string[]> {
+  const trace = join(folder, "trace");
+  const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
+  const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace];
+  const env = { DATABASE_URL: join(folder, "sync.db") };
+  const options = { env, stdout: "ignore", stderr: "pipe" } as const;
+  const child = Bun.spawn([...strace, binary, ...words], options);
+  const stderr = await child.stderr.text();
+  expect(await child.exited, stderr).toBe(0);
+  const shown = (path = "") => path.replace(folder, ".").replace(/[0-9a-f]{8}-[0-9a-f-]{27}/, "*");
+  return (await Bun.file(trace).text()).split("\n").flatMap((line) => {
+    const [, synced] = /sync\(\d+<(.*)>\) += 0$/.exec(line) ?? [];
+    if (synced !== undefined) return [`sync ${shown(synced)}`];
+    const [, from, to] = /(?:link|rename)\w*\(.*?"(.*?)".*"(.*?)".* = 0$/.exec(line) ?? [];
+    return from === undefined ? [] : [`name ${shown(from)} ${shown(to)}`];
+  });
+}
+
+const names = "`backup`, `restore` and `export` sync a file before it gets its name";
+test.skipIf(skipped_because !== null && !required)(
+  skipped_because === null ? names : `${names} (not tested: ${skipped_because})`,
+  async () => {
+    const folder = mkdtempSync(join(dirname(binary), "sync-"));
+    const at = (name: string) => join(folder, name);
+    try {
+      await traceNames(folder, "token", "create", "a");
+      const backup = await traceNames(folder, "backup", at("b.db"));
+      expect(backup.slice(-3)).toEqual([
+        "sync ./b.db.*.partial",
+        "name ./b.db.*.partial ./b.db",
+        "sync .",
+      ]);
+      const restore = await traceNames(folder, "restore", at("b.db"));
+      expect(restore[0]).toBe("sync ./sync.db.*.partial");
+      expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
+      const output = await traceNames(folder, "export", "users", "--output", at("u.csv"));
+      expect(output.slice(-2)).toEqual(["sync ./u.csv.part", "name ./u.csv.part ./u.csv"]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+  60_000,
+);

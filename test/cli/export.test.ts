@@ -1,7 +1,16 @@
 import { afterAll, expect, test } from "bun:test";
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import {
+  closeSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+} from "node:fs";
 import { dirname } from "node:path";
-import { openInput, openOutput } from "../../src/cli/files.ts";
+import { openInput, openOutput, writeAll } from "../../src/cli/files.ts";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { odd_texts } from "../contract/open.ts";
@@ -148,6 +157,23 @@ test("`export` draws a bar on a terminal when it runs", async () => {
   const { stdout, stderr } = await world.run("export", "users");
   expect([stdout.length > 0, stderr]).toEqual([true, "Exported 1 users\n"]);
   expect(drawn).toMatch(/100%/);
+});
+
+test("`writeAll` writes all when the pipe is full and its reader slow", async () => {
+  const [pipe, text] = [folder.at("pipe"), "ä😀".repeat(100_000)];
+  Bun.spawnSync(["mkfifo", pipe]);
+  // So opened it waits for no reader, and refuses what does not fit.
+  const descriptor = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
+  const slow = 'exec < "$0"; echo open; sleep 0.1; cat > "$0.read"';
+  const reader = Bun.spawn(["sh", "-c", slow, pipe], { stdout: "pipe" });
+  await reader.stdout.getReader().read();
+  try {
+    writeAll(descriptor, text);
+  } finally {
+    closeSync(descriptor);
+  }
+  await reader.exited;
+  expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
 });
 
 test("`openInput` knows the size of a file, and of nothing else", async () => {

@@ -1,6 +1,4 @@
 /** The reference that one can try: a page of ours around Swagger UI, all of it in the binary. */
-import { promisify } from "node:util";
-import { brotliDecompress } from "node:zlib";
 import { Elysia } from "elysia";
 import swagger_style from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
 import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
@@ -47,7 +45,11 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-const decompress = promisify(brotliDecompress);
+/** Loaded when a client asks for it: few do, and a start would pay for it each time. */
+async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
+  const { brotliDecompressSync } = await import("node:zlib");
+  return new Uint8Array(brotliDecompressSync(bytes));
+}
 
 /** @see RFC 9110 §12.5.3 */
 function takesBrotli(accepted: string | undefined): boolean {
@@ -75,7 +77,7 @@ function createReader({ file, brotli }: Asset) {
   });
   const plain = once(async () => {
     const { bytes } = await stored();
-    return brotli ? new Uint8Array(await decompress(bytes)) : bytes;
+    return brotli ? decompress(bytes) : bytes;
   });
   return { stored, plain };
 }

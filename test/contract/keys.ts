@@ -11,8 +11,8 @@ const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: 
 /** An order for each key: many at once, but fewer than may wait. */
 async function placeWith(store: Store, user_id: number, names: readonly string[]) {
   const placed: Created<Order>[] = [];
-  for (let at = 0; at < names.length; at += 500) {
-    const some = names.slice(at, at + 500);
+  for (let at = 0; at < names.length; at += 100) {
+    const some = names.slice(at, at + 100);
     const orders = some.map((name) =>
       store.orders.place(orderFields(user_id), { ...key, key: name }),
     );

@@ -19,7 +19,8 @@ function layerOf(path: string): string {
 }
 
 async function readSources(pattern: string): Promise<Source[]> {
-  const paths = [...new Bun.Glob(pattern).scanSync(root)].sort();
+  const all = [...new Bun.Glob(pattern).scanSync(root)].sort();
+  const paths = all.filter((path) => !path.includes("node_modules/"));
   return Promise.all(
     paths.map(async (path) => {
       const text = await Bun.file(`${root}/${path}`).text();

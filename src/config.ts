@@ -195,6 +195,14 @@ function parse<Value>(name: string, text: string, parser: (text: string) => Valu
 }
 
 /**
+ * Reads where a database is, of a flag that is no setting.
+ * @throws {AppError} operator, naming the flag
+ */
+export function readDatabaseUrl(flag: string, text: string): string {
+  return parse(flag, text, parseDatabaseUrl);
+}
+
+/**
  * A flag wins over the environment; an empty variable counts as not set.
  * @throws {AppError} operator, naming the setting that is wrong
  */

@@ -6,10 +6,12 @@ import { runCommand } from "./cli/program.ts";
 import { isPostgres } from "./config.ts";
 import { AppError, reason } from "./error.ts";
 import { restorePostgres } from "./postgres/backup.ts";
+import { fillPostgres } from "./postgres/fill.ts";
 import { openPostgres } from "./postgres/open.ts";
+import { fillSqlite } from "./sqlite/fill.ts";
 import { openSqlite } from "./sqlite/open.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
-import type { OpenStore, RestoreStore } from "./store.ts";
+import type { FillStore, OpenStore, RestoreStore } from "./store.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -77,6 +79,9 @@ export const openStore: OpenStore = (options) =>
 export const restoreStore: RestoreStore = (options) =>
   isPostgres(options.database_url) ? restorePostgres(options) : restoreSqlite(options);
 
+export const fillStore: FillStore = (options, work) =>
+  isPostgres(options.database_url) ? fillPostgres(options, work) : fillSqlite(options, work);
+
 /** @returns the exit code */
 export async function main(words: readonly string[], io: Io): Promise<number> {
   try {
@@ -98,6 +103,7 @@ if (import.meta.main) {
     environment: Bun.env,
     openStore,
     restoreStore,
+    fillStore,
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: stdout.write,

@@ -1,3 +1,4 @@
+import type { Filling, Snapshot } from "./copy.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { Transfer } from "./transfer.ts";
@@ -46,6 +47,11 @@ export interface Store {
    * @throws {AppError} operator when there is such a file, or the copy cannot be made
    */
   backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<Contents>;
+  /**
+   * Runs work on all rows as they are now, while others write.
+   * @throws {AppError} operator when they cannot be read
+   */
+  snapshot<Result>(work: (snapshot: Snapshot) => Promise<Result>): Promise<Result>;
   /**
    * Walks all there is, from one snapshot.
    * @returns what is wrong, a sentence each; empty for a sound database
@@ -96,3 +102,13 @@ export type RestoreStore = (options: {
   readonly database_url: string;
   readonly now: () => Date;
 }) => Promise<Restored>;
+
+/**
+ * Fills a database that is new, or has a schema and no rows. It is walked, and all of it is on disk, before
+ * anyone sees it; when that or `work` fails there is no row in it.
+ * @throws {AppError} operator when there is anything in it, or it cannot be filled
+ */
+export type FillStore = <Result>(
+  options: Pick<StoreOptions, "database_url" | "postgres_layout">,
+  work: (filling: Filling) => Promise<Result>,
+) => Promise<Result>;

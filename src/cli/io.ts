@@ -1,5 +1,5 @@
 import type { Environment } from "../config.ts";
-import type { OpenStore, RestoreStore } from "../store.ts";
+import type { FillStore, OpenStore, RestoreStore } from "../store.ts";
 
 /** Why a server ends: it was asked to, or something went wrong that nothing else caught. */
 export type Stop =
@@ -34,6 +34,7 @@ export interface Io {
   readonly environment: Environment;
   readonly openStore: OpenStore;
   readonly restoreStore: RestoreStore;
+  readonly fillStore: FillStore;
   /** Whether a person reads what is printed on stdout. */
   readonly stdout_is_terminal: boolean;
   readonly now: () => Date;

@@ -1,9 +1,11 @@
 import { Argument, Command, CommanderError, Option } from "commander";
 import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
+import { postgres_layouts } from "../store.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";
+import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
 import { formats, tables } from "./format.ts";
 import { checkHealth } from "./health.ts";
@@ -138,6 +140,20 @@ function createProgram(io: Io): Command {
     .argument("<file>", "a backup");
   addSettings(restoring, database).action((file) => restoreBackup(file, flagsOf(restoring), io));
   addTransfers(program, io);
+
+  const copying = program
+    .command("copy")
+    .description("copy the whole database into an empty one, e.g. from SQLite to PostgreSQL")
+    .requiredOption("--to <database>", "where to: a path, or postgres://…")
+    .addOption(
+      new Option(
+        "--to-layout <layout>",
+        "how the tables are to lie there, otherwise as --postgres-layout says",
+      ).choices(postgres_layouts),
+    );
+  addSettings(copying, database).action(({ to, toLayout: layout = null }) =>
+    copyStore({ to, layout }, flagsOf(copying), io),
+  );
 
   program
     .command("openapi")

@@ -44,7 +44,10 @@ function lastIds(table: "users" | "orders"): string {
 }
 
 /** @returns what is wrong, a sentence each; empty for a sound database */
-async function findAll(session: Session, layout: PostgresLayout): Promise<readonly string[]> {
+export async function findAll(
+  session: Session,
+  layout: PostgresLayout,
+): Promise<readonly string[]> {
   const findings: string[] = [];
   if (layout === "plain") {
     for (const { list } of await session.all<{ list: string }>(miscounted_lists)) {

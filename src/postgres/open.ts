@@ -8,6 +8,7 @@ import { migrate } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createProbe } from "./probe.ts";
 import { operatorError } from "./reasons.ts";
+import { readSnapshot } from "./snapshot.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createOrderTransfer } from "./transfer.orders.ts";
 import { createUserTransfer } from "./transfer.users.ts";
@@ -38,6 +39,7 @@ function createStore(db: Database, { now, postgres_layout = "plain" }: StoreOpti
       return { pending_writes: db.gate.pending(), database_bytes, log_bytes: 0 };
     },
     backUp,
+    snapshot: (work) => readSnapshot(db, work),
     check: () => checkDatabase(db, postgres_layout),
     sweep: keys.sweep,
     close: db.close,

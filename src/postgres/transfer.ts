@@ -1,4 +1,5 @@
 /** What the transfers of users and of orders share: one transaction a batch, and the trial. */
+import type { NumberedTable } from "../copy.ts";
 import { canonical } from "../idempotency.ts";
 import type { Imported, Transfer } from "../transfer.ts";
 import type { Database, Session } from "./connection.ts";
@@ -67,7 +68,8 @@ function lock(table: Table): string {
   `;
 }
 
-function lastId(table: Table): string {
+/** The last id that was given; 0 for none. */
+export function lastId(table: NumberedTable): string {
   return `
     select (case when is_called then last_value else last_value - 1 end)::float8 as last
     from ${table}_id_seq

@@ -5,7 +5,7 @@ import { fail } from "../error.ts";
 import type { Contents, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
 import { pragma } from "./connection.ts";
-import { besideOf, createPrivate, discard, draftOf, likeOwner, put } from "./files.ts";
+import { createPrivate, discard, draftOf, likeOwner, put, requireFree } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
 import { operatorError } from "./reasons.ts";
 import { createThread } from "./thread.ts";
@@ -76,12 +76,7 @@ export async function backUp(
 ): Promise<Contents> {
   const draft = draftOf(path);
   try {
-    // Told before the work; whoever comes between is told by `put`.
-    if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
-      fail("operator", "there is such a file already");
-    }
-    // SQLite would take it for the copy's own, and bring it in.
-    if (besideOf(path).length > 0) fail("operator", "the log of another database is beside it");
+    requireFree(path);
     createPrivate(draft);
     await copy(db, draft, onProgress, signal);
     const contents = verify(draft);

@@ -25,6 +25,18 @@ export function besideOf(path: string): readonly string[] {
   return BESIDE.filter((suffix) => existsSync(path + suffix));
 }
 
+/**
+ * Told before a file is made here; whoever comes between is told by `put`.
+ * @throws {AppError} operator when something is in the way
+ */
+export function requireFree(path: string): void {
+  if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
+    fail("operator", "there is such a file already");
+  }
+  // SQLite would take it for the new file's own, and bring it in.
+  if (besideOf(path).length > 0) fail("operator", "the log of another database is beside it");
+}
+
 /** Only its owner may read a copy while it is made: it holds personal data. */
 export const PRIVATE = 0o600;
 

@@ -18,8 +18,14 @@ export interface Ids {
   finish(): void;
 }
 
+/** Ids that are really given. */
+interface StoredIds extends Ids {
+  /** Leaves out those up to this one, which is the last one then. */
+  skip(id: number): void;
+}
+
 /** @returns begins with the ids as they are now */
-export function prepareIds(db: Database, table: "users" | "orders"): () => Ids {
+export function prepareIds(db: Database, table: "users" | "orders"): () => StoredIds {
   const lastId = db.prepare<{ seq: number }, { table: string }>(`
     select seq
     from sqlite_sequence
@@ -80,13 +86,19 @@ export function prepareIds(db: Database, table: "users" | "orders"): () => Ids {
       count(TOTAL, 0, -1);
     }
 
+    function skip(id: number): void {
+      if (id > last) leaveOut(last + 1, id);
+      last = Math.max(last, id);
+    }
+
     return {
       last: () => last,
       give(id) {
         if (id <= last) return fill(id);
-        if (id > last + 1) leaveOut(last + 1, id - 1);
+        skip(id - 1);
         last = id;
       },
+      skip,
       finish,
     };
   };

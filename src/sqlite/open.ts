@@ -15,6 +15,7 @@ import { createOrderStore } from "./orders.ts";
 import { createProbe } from "./probe.ts";
 import { createReader } from "./read.ts";
 import { operatorError } from "./reasons.ts";
+import { readSnapshot } from "./snapshot.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createOrderTransfer } from "./transfer.orders.ts";
 import { createUserTransfer } from "./transfer.users.ts";
@@ -49,6 +50,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       };
     },
     backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
+    snapshot: (work) => readSnapshot(db.filename, work),
     async check() {
       return reader.read(() => checkDatabase(db));
     },

@@ -64,7 +64,7 @@ const tried_orders = `
 `;
 
 /** @returns the place of an order among those of its user, which stand by `id`: others make room */
-function preparePlaces(db: Database): (user_id: number, id: number) => number {
+export function preparePlaces(db: Database): (user_id: number, id: number) => number {
   const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
     select user_position, id
     from orders

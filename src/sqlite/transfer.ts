@@ -26,7 +26,7 @@ interface Parts<Row, Import> {
  * Ends the turn of the event loop, and with it the snapshot of its reads: who calls again and again
  * would keep it for as long, and the log from being checkpointed.
  */
-function endTurn(): Promise<void> {
+export function endTurn(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve);
   });

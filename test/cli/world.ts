@@ -1,7 +1,7 @@
 import { openInput, openOutput } from "../../src/cli/files.ts";
 import type { Io, Stop, Terminal } from "../../src/cli/io.ts";
 import type { Environment } from "../../src/config.ts";
-import { main, openStore as openEither, restoreStore } from "../../src/main.ts";
+import { fillStore, main, openStore as openEither, restoreStore } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeFolder } from "../folder.ts";
@@ -63,6 +63,7 @@ export function makeWorld(options: Options = {}): World {
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       openStore,
       restoreStore,
+      fillStore,
       stdout_is_terminal: false,
       now: () => clock.time,
       stdout(text) {

@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { openInput, openOutput } from "../../src/cli/files.ts";
 import type { Stop } from "../../src/cli/io.ts";
-import { main, openStore, restoreStore } from "../../src/main.ts";
+import { fillStore, main, openStore, restoreStore } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { type Folder, makeFolder } from "../folder.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
@@ -68,6 +68,7 @@ function runHere(environment: Settings): Running {
     environment,
     openStore,
     restoreStore,
+    fillStore,
     stdout_is_terminal: false,
     now: () => new Date(),
     stdout: write,

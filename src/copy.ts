@@ -1,0 +1,145 @@
+/** How all of a database goes into an empty one, and the proof that it has arrived. */
+import { fail } from "./error.ts";
+
+/** Rows as they are stored, JSON as text: so that nothing is written anew on the way. */
+export type CopyRow = Readonly<Record<string, string | number | null>>;
+
+/**
+ * What goes along, those first that others refer to. Rows come in the order of these columns, whose text
+ * sorts by bytes: the first are the first to be forgotten.
+ */
+export const copied_tables = {
+  users: {
+    columns: [
+      "id",
+      "email",
+      "email_key",
+      "name",
+      "metadata",
+      "version",
+      "created_at",
+      "updated_at",
+    ],
+    order: ["id"],
+  },
+  orders: {
+    columns: [
+      ...["id", "user_id", "currency", "items", "total", "status", "metadata", "version"],
+      ...["created_at", "updated_at"],
+    ],
+    order: ["id"],
+  },
+  imported_orders: { columns: ["import_key", "user_id", "order_id"], order: ["import_key"] },
+  tokens: {
+    columns: [
+      ...["id", "hash", "name", "scope", "created_at", "expires_at", "last_used_at", "revoked_at"],
+    ],
+    order: ["id"],
+  },
+  idempotency_keys: {
+    columns: ["owner", "key", "fingerprint", "record", "created_at"],
+    order: ["created_at", "owner", "key"],
+  },
+} as const satisfies Record<string, { columns: readonly string[]; order: readonly string[] }>;
+
+export type CopiedTable = keyof typeof copied_tables;
+
+const tables = Object.keys(copied_tables) as CopiedTable[];
+
+/** Those whose ids are never given twice, not even when the row has gone. */
+const numbered_tables = ["users", "orders", "tokens"] as const;
+export type NumberedTable = (typeof numbered_tables)[number];
+
+/** All rows, as they were at one moment. */
+export interface Snapshot {
+  count(table: CopiedTable): Promise<number>;
+  /** In order, in batches that fit into memory. */
+  read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
+  /** The last id that was given, perhaps to a row that has gone; 0 for none. */
+  lastId(table: NumberedTable): Promise<number>;
+}
+
+/** A database that is being filled, and that nobody else sees before it is full. */
+export interface Filling extends Omit<Snapshot, "count"> {
+  /** To be called table by table, in the order of {@link copied_tables}, and of the rows. */
+  write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
+  /** No id up to this one is given any more. To be called once a table, behind the rows. */
+  giveUpTo(table: NumberedTable, id: number): Promise<void>;
+}
+
+/** How many rows went, by table. */
+export type Copied = Readonly<Record<CopiedTable, number>>;
+
+/** Rows that were seen, in their order. */
+interface Seen {
+  readonly rows: number;
+  /** SHA-256 of them. */
+  readonly digest: string;
+}
+
+async function see(
+  table: CopiedTable,
+  batches: AsyncIterable<readonly CopyRow[]>,
+  take: (rows: readonly CopyRow[]) => Promise<void> | void,
+): Promise<Seen> {
+  const { columns } = copied_tables[table];
+  const hasher = new Bun.CryptoHasher("sha256");
+  let rows = 0;
+  for await (const batch of batches) {
+    for (const row of batch) hasher.update(`${JSON.stringify(columns.map((name) => row[name]))}\n`);
+    rows += batch.length;
+    await take(batch);
+  }
+  return { rows, digest: hasher.digest("hex") };
+}
+
+/** @throws {AppError} operator when an id could be given again */
+async function passIds(table: NumberedTable, from: Snapshot, into: Filling): Promise<void> {
+  const last = await from.lastId(table);
+  await into.giveUpTo(table, last);
+  if ((await into.lastId(table)) < last) {
+    fail("operator", `ids of ${table} up to ${last} would be given again`);
+  }
+}
+
+/**
+ * Writes all rows, reads them back, and compares number and digest of each table with those of the source.
+ * @param onRows told of rows that were written, or read back: in the end of twice as many as there are
+ * @throws {AppError} operator when they differ, or `signal` ends it
+ */
+export async function copyRows(
+  from: Snapshot,
+  into: Filling,
+  onRows: (rows: number, total: number) => void,
+  signal: AbortSignal,
+): Promise<Copied> {
+  const counts = {} as Record<CopiedTable, number>;
+  for (const table of tables) counts[table] = await from.count(table);
+  const total = 2 * Object.values(counts).reduce((sum, rows) => sum + rows);
+  let done = 0;
+  function advance(rows: number): void {
+    if (signal.aborted) fail("operator", "it was interrupted");
+    done += rows;
+    onRows(done, total);
+  }
+  advance(0);
+
+  const sent = {} as Record<CopiedTable, Seen>;
+  for (const table of tables) {
+    sent[table] = await see(table, from.read(table), async (rows) => {
+      await into.write(table, rows);
+      advance(rows.length);
+    });
+  }
+  for (const table of numbered_tables) await passIds(table, from, into);
+  for (const table of tables) {
+    const found = await see(table, into.read(table), (rows) => advance(rows.length));
+    if (found.rows !== counts[table]) {
+      fail("operator", `of ${counts[table]} rows of ${table} ${found.rows} have arrived`);
+    }
+    if (found.digest !== sent[table].digest) {
+      fail("operator", `the rows of ${table} have not arrived as they were`);
+    }
+  }
+  return counts;
+}

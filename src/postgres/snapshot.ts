@@ -1,0 +1,61 @@
+/** All rows of a database as they are at one moment, while others write. */
+import { type CopiedTable, type CopyRow, copied_tables, type Snapshot } from "../copy.ts";
+import type { Database, Session } from "./connection.ts";
+import { lastId } from "./transfer.ts";
+
+/** Rows that are asked for at once: some 30 MB where they are as large as can be. */
+const BATCH_ROWS = 1000;
+
+/** Come as doubles, which hold all that the API shows. */
+const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "total", "version"]);
+
+function selectFrom(table: CopiedTable): string {
+  const { columns, order } = copied_tables[table];
+  const list = columns.map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name));
+  // With the table: the name alone would be that of the double.
+  const by = order.map((name) => `${table}.${name}`);
+  return `select ${list.join(", ")} from ${table} order by ${by.join(", ")}`;
+}
+
+/** The rows as this transaction sees them. */
+export function snapshotOf(session: Session): Snapshot {
+  return {
+    async count(table) {
+      const count = `select count(*)::float8 as rows from ${table}`;
+      return (await session.first<{ rows: number }>(count))?.rows ?? 0;
+    },
+    async *read(table) {
+      // A name for each: what is fetched from it is prepared, with the columns of this one.
+      const cursor = `copied_${table}`;
+      await session.script(`declare ${cursor} no scroll cursor for ${selectFrom(table)}`);
+      let rows: readonly CopyRow[];
+      do {
+        rows = await session.all<CopyRow>(`fetch ${BATCH_ROWS} from ${cursor}`);
+        yield rows;
+      } while (rows.length > 0);
+      await session.script(`close ${cursor}`);
+    },
+    async lastId(table) {
+      return (await session.first<{ last: number }>(lastId(table)))?.last ?? 0;
+    },
+  };
+}
+
+/** No bound: it waits for the other database, and the other for it. */
+export const without_bounds = `
+  set local statement_timeout = 0;
+  set local idle_in_transaction_session_timeout = 0
+`;
+
+/** @see Store.snapshot */
+export function readSnapshot<Result>(
+  db: Database,
+  work: (snapshot: Snapshot) => Promise<Result>,
+): Promise<Result> {
+  const run = async (session: Session) => {
+    await session.script(without_bounds);
+    return work(snapshotOf(session));
+  };
+  const mode = "isolation level repeatable read read only";
+  return db.transact(run, { kind: "read", mode, patience_ms: Number.POSITIVE_INFINITY });
+}

@@ -1,0 +1,87 @@
+/** All rows of a database as they are at one moment, while others write. */
+import type { Database } from "bun:sqlite";
+import { type CopiedTable, type CopyRow, copied_tables, type Snapshot } from "../copy.ts";
+import { connect } from "./connection.ts";
+import { operatorError } from "./reasons.ts";
+import { endTurn } from "./transfer.ts";
+
+/** Rows of a batch at most, and characters, nearly. */
+const BATCH_ROWS = 5000;
+const BATCH_LENGTH = 2 ** 20;
+
+function selectFrom(table: CopiedTable): string {
+  const { columns, order } = copied_tables[table];
+  // Whose order it is stands with the order alone.
+  const from = table === "imported_orders" ? `${table} join orders on id = order_id` : table;
+  return `select ${columns.join(", ")} from ${from} order by ${order.join(", ")}`;
+}
+
+function lengthOf(row: CopyRow): number {
+  let length = 0;
+  for (const cell of Object.values(row)) length += typeof cell === "string" ? cell.length : 8;
+  return length;
+}
+
+/** Signals are heard, and progress is drawn, between two batches. */
+async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
+  let batch: CopyRow[] = [];
+  let length = 0;
+  for (const row of rows) {
+    batch.push(row);
+    length += lengthOf(row);
+    if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
+    yield batch;
+    await endTurn();
+    batch = [];
+    length = 0;
+  }
+  yield batch;
+}
+
+/** The rows as this connection sees them. */
+export function snapshotOf(db: Database): Snapshot {
+  const lastOf = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+  return {
+    async count(table) {
+      return (
+        db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0
+      );
+    },
+    read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
+    async lastId(table) {
+      return lastOf.get({ table })?.seq ?? 0;
+    },
+  };
+}
+
+/** What goes wrong with this database is told as its own: `work` uses another one, too. */
+function toldFor(path: string, snapshot: Snapshot): Snapshot {
+  const explain = (error: unknown) => {
+    throw operatorError(`Cannot read ${path}`, error);
+  };
+  return {
+    count: (table) => snapshot.count(table).catch(explain),
+    async *read(table) {
+      try {
+        yield* snapshot.read(table);
+      } catch (error) {
+        explain(error);
+      }
+    },
+    lastId: (table) => snapshot.lastId(table).catch(explain),
+  };
+}
+
+/** With a connection of its own: that of the store takes a new snapshot in every turn. @see Store.snapshot */
+export async function readSnapshot<Result>(
+  path: string,
+  work: (snapshot: Snapshot) => Promise<Result>,
+): Promise<Result> {
+  using db = connect(path);
+  db.run("begin");
+  return await work(toldFor(path, snapshotOf(db)));
+}

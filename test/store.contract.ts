@@ -5,6 +5,7 @@ import { keysContract } from "./contract/keys.ts";
 import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
 import { ordersContract } from "./contract/orders.ts";
+import { snapshotContract } from "./contract/snapshot.ts";
 import { tokensContract } from "./contract/tokens.ts";
 import { transferContract } from "./contract/transfer.ts";
 import { usersContract } from "./contract/users.ts";
@@ -18,5 +19,6 @@ export function storeContract(name: string, open: Open): void {
     keysContract(open);
     tokensContract(open);
     transferContract(open);
+    snapshotContract(open);
   });
 }

@@ -26,7 +26,8 @@ async function begin(session: Session, layout: PostgresLayout): Promise<void> {
   await session.script(alone);
   const { count } = snapshotOf(session);
   for (const table of tables) {
-    if ((await count(table)) > 0) fail("operator", `it is not empty, there are ${table} in it`);
+    if ((await count(table)) === 0) continue;
+    fail("operator", `it is not empty, there are ${table.replaceAll("_", " ")} in it`);
   }
 }
 

@@ -27,6 +27,8 @@ export interface World extends Disposable {
   /** What comes in on stdin, in these pieces. */
   readonly stdin: { chunks: readonly Uint8Array[] };
   run(...words: string[]): Promise<Outcome>;
+  /** The same, with a SIGINT as soon as it listens for one. */
+  interrupt(...words: string[]): Promise<Outcome>;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...words: string[]): Promise<Serving>;
   /** Whether no server holds the database. */
@@ -107,6 +109,11 @@ export function makeWorld(options: Options = {}): World {
     clock,
     stdin,
     run: (...words) => start(words).ended,
+    interrupt(...words) {
+      const { ended, stopped } = start(words);
+      stopped.resolve({ by: "signal", signal: "SIGINT" });
+      return ended;
+    },
     async serve(...words) {
       const { ended, stopped, printed } = start(["serve", ...words]);
       const listening = /"event":"listening","url":"([^"]+)"/;

@@ -1,0 +1,141 @@
+import { expect, test } from "bun:test";
+import { type CopyRow, copied_tables, copyRows, type Filling, type Snapshot } from "../src/copy.ts";
+import { rejectionOf } from "./refusal.ts";
+
+type Table = keyof typeof copied_tables;
+type Rows = Record<Table, CopyRow[]>;
+
+const tables = Object.keys(copied_tables) as Table[];
+const never = new AbortController().signal;
+
+/** Three rows in every table: a number, text and null in each column by turns. */
+function makeRows(): Rows {
+  const cells = [1, "a", null] as const;
+  const rowsOf = ({ columns }: (typeof copied_tables)[Table]): CopyRow[] =>
+    cells.map((_, n) =>
+      Object.fromEntries(columns.map((name, at) => [name, cells[(n + at) % 3] ?? null])),
+    );
+  return Object.fromEntries(tables.map((table) => [table, rowsOf(copied_tables[table])])) as Rows;
+}
+
+/** @param last the last ids that were given */
+function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): Snapshot & Filling {
+  return {
+    count: async (table) => rows[table].length,
+    async *read(table) {
+      yield rows[table].slice(0, 2);
+      yield rows[table].slice(2);
+    },
+    lastId: async (table) => last[table],
+    async write(table, written) {
+      rows[table].push(...written);
+    },
+    async giveUpTo(table, id) {
+      last[table] = id;
+    },
+  };
+}
+
+function makeEmpty(): Rows {
+  return Object.fromEntries(tables.map((table) => [table, []])) as unknown as Rows;
+}
+
+test("`copyRows` brings all rows and ids when nothing is in its way", async () => {
+  const rows = makeEmpty();
+  const last = { users: 0, orders: 0, tokens: 0 };
+  const told: [number, number][] = [];
+  const onRows = (done: number, total: number) => told.push([done, total]);
+  const copied = await copyRows(inMemory(makeRows()), inMemory(rows, last), onRows, never);
+  expect(copied).toEqual({
+    ...{ users: 3, orders: 3, imported_orders: 3, tokens: 3, idempotency_keys: 3 },
+  });
+  expect(rows).toEqual(makeRows());
+  expect(last).toEqual({ users: 9, orders: 3, tokens: 3 });
+  expect(told[0]).toEqual([0, 30]);
+  expect(told.at(-1)).toEqual([30, 30]);
+});
+
+const cells = tables.flatMap((table) =>
+  copied_tables[table].columns.map((column) => [table, column] as const),
+);
+
+test.each(cells)("`copyRows` finds it when a row of %s has another %s", async (table, column) => {
+  for (const [row, other] of [
+    [0, "a "],
+    [1, 2],
+    [2, ""],
+  ] as const) {
+    const rows = makeEmpty();
+    const into = inMemory(rows);
+    const spoiling: Filling = {
+      ...into,
+      async write(written, batch) {
+        await into.write(written, batch);
+        const last = rows[table].length - 1;
+        if (written === table && last >= row)
+          rows[table][row] = { ...rows[table][row], [column]: other };
+      },
+    };
+    await rejectionOf(
+      copyRows(inMemory(makeRows()), spoiling, () => {}, never),
+      "operator",
+      `the rows of ${table} have not arrived as they were`,
+    );
+  }
+});
+
+test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", async (table) => {
+  const changes: [number, (rows: CopyRow[]) => void][] = [
+    [2, (rows) => rows.pop()],
+    [4, (rows) => rows.push(rows[0] ?? {})],
+  ];
+  for (const [count, change] of changes) {
+    const rows = makeEmpty();
+    const into = inMemory(rows);
+    const spoiling: Filling = {
+      ...into,
+      async giveUpTo(numbered, id) {
+        await into.giveUpTo(numbered, id);
+        if (numbered === "tokens") change(rows[table]);
+      },
+    };
+    await rejectionOf(
+      copyRows(inMemory(makeRows()), spoiling, () => {}, never),
+      "operator",
+      `of 3 rows of ${table} ${count} have arrived`,
+    );
+  }
+});
+
+test("`copyRows` finds it when the order of the rows is another", async () => {
+  const rows = makeEmpty();
+  const into = inMemory(rows);
+  const giveUpTo: Filling["giveUpTo"] = async () => void rows.orders.reverse();
+  await rejectionOf(
+    copyRows(inMemory(makeRows()), { ...into, giveUpTo }, () => {}, never),
+    "operator",
+    "the rows of orders have not arrived as they were",
+  );
+});
+
+test("`copyRows` finds it when ids could be given again", async () => {
+  const last = { users: 0, orders: 0, tokens: 0 };
+  const into = { ...inMemory(makeEmpty(), last), giveUpTo: async () => {} };
+  await rejectionOf(
+    copyRows(inMemory(makeRows()), into, () => {}, never),
+    "operator",
+    "ids of users up to 9 would be given again",
+  );
+});
+
+test("`copyRows` ends with the next batch when it is told to", async () => {
+  const stop = new AbortController();
+  const rows = makeEmpty();
+  const onRows = (done: number) => done === 5 && stop.abort();
+  await rejectionOf(
+    copyRows(inMemory(makeRows()), inMemory(rows), onRows, stop.signal),
+    "operator",
+    "it was interrupted",
+  );
+  expect(tables.map((table) => rows[table].length)).toEqual([3, 3, 0, 0, 0]);
+});

@@ -1,0 +1,329 @@
+import { Database } from "bun:sqlite";
+import { describe, expect, test } from "bun:test";
+import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { openStore } from "../../src/main.ts";
+import type { Store } from "../../src/store.ts";
+import { hashToken, newToken } from "../../src/token.ts";
+import { newUser, odd_texts, orderFields, userFields } from "../contract/open.ts";
+import { cluster, makeWorld as makePostgres } from "../postgres/world.ts";
+import { makeWorld, type Outcome, type World } from "./world.ts";
+
+const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
+const kept = userFields({ email: "kept@b.cd" });
+const token = newToken();
+
+async function withStore(
+  database_url: string,
+  now: () => Date,
+  work: (store: Store) => Promise<void>,
+): Promise<void> {
+  const options = { max_pending_writes: 100, exclusive: false, create: true, now };
+  const store = await openStore({ ...options, database_url });
+  try {
+    await work(store);
+  } finally {
+    await store.close();
+  }
+}
+
+/** Some of all there can be in a database: the rows with the last ids are gone. */
+async function fill(world: World): Promise<void> {
+  await withStore(
+    world.path,
+    () => world.clock.time,
+    async (store) => {
+      await newUser(store);
+      await store.users.remove(1, null);
+      for (const text of odd_texts)
+        await newUser(store, { name: text, metadata: { [text]: text } });
+      await store.users.create(kept, key);
+      await store.users.update(5, (user) => ({ ...user, name: null }), null);
+      for (const user_id of [2, 3, 2, 2]) await store.orders.place(orderFields(user_id), null);
+      await store.orders.update(3, () => ({ status: "paid", metadata: { a: "b" } }), null);
+      const imported = { ...orderFields(4), import_key: "old shop:\t1" };
+      await store.transfer.orders.import([imported], false);
+      const { id } = await newUser(store);
+      await store.users.remove(id, null);
+      const fields = { scope: "read", expires_at: "2027-01-01T00:00:00.000Z" } as const;
+      await store.tokens.create({ hash: "b".repeat(64), name: "old", ...fields });
+      await store.tokens.revoke("old");
+      await store.tokens.create({ hash: hashToken(token), name: "é", ...fields });
+      await store.tokens.touch(hashToken(token), "2026-11-20T18:57:00.000Z");
+    },
+  );
+}
+
+/** All that SQLite has, as it has it. */
+function contentsOf(path: string): Record<string, unknown[]> {
+  using db = new Database(path, { readonly: true });
+  const selects = {
+    users: "select * from users order by id",
+    orders: "select * from orders order by id",
+    imported_orders: "select * from imported_orders order by import_key",
+    tokens: "select * from tokens order by id",
+    idempotency_keys: "select * from idempotency_keys order by id",
+    buckets: "select * from buckets where ids > 0 order by list, level, bucket",
+    sqlite_sequence: "select * from sqlite_sequence order by name",
+  };
+  return Object.fromEntries(
+    Object.entries(selects).map(([table, select]) => [table, db.prepare(select).all()]),
+  );
+}
+
+/** What is left of a copy that failed. */
+function filesBeside(path: string): string[] {
+  return readdirSync(dirname(path)).filter((name) => name.startsWith("copy.db"));
+}
+
+const summary = "11 users, 5 orders, 2 tokens, 1 idempotency keys and 1 import keys";
+
+function expectCopied(outcome: Outcome): void {
+  expect(outcome).toMatchObject({ code: 0, stderr: "" });
+  expect(outcome.stdout).toContain(`: ${summary}. Read back and compared, in `);
+  expect(outcome.stdout).not.toContain("secret");
+}
+
+/** The service goes on where it was: with its ids, its retries, and its tokens. */
+async function expectGoesOn(database_url: string, now: () => Date): Promise<void> {
+  await withStore(database_url, now, async (store) => {
+    expect(await store.check()).toEqual([]);
+    expect(await store.users.create(kept, key)).toMatchObject({ replayed: true, record: kept });
+    const found = await store.tokens.find(hashToken(token));
+    expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
+    expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();
+    const imported = { ...orderFields(4), import_key: "old shop:\t1" };
+    expect(await store.transfer.orders.import([imported], false)).toEqual([{ outcome: "known" }]);
+    expect((await newUser(store)).id).toBe(14);
+    expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
+    const page = await store.orders.list({ user_id: 2, limit: 10, offset: 0 });
+    expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
+    expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);
+    expect(await store.check()).toEqual([]);
+  });
+}
+
+describe.if(cluster !== null)("`copy`", () => {
+  test("brings all to PostgreSQL, to another one and back to SQLite when they are empty", async () => {
+    using world = makeWorld();
+    await using first = await makePostgres(true);
+    await using second = await makePostgres();
+    await fill(world);
+    const back = `${dirname(world.path)}/copy.db`;
+    expectCopied(await world.run("copy", "--to", first.url));
+    expectCopied(await world.run("copy", "--database-url", first.url, "--to", second.url));
+    expectCopied(await world.run("copy", "--database-url", second.url, "--to", back));
+    const contents = contentsOf(world.path);
+    expect(contents["orders"]).toHaveLength(5);
+    expect(contentsOf(back)).toEqual(contents);
+    expect(filesBeside(back)).toEqual(["copy.db"]);
+    for (const url of [second.url, back]) await expectGoesOn(url, () => world.clock.time);
+    // What was read from is as it was.
+    expect(contentsOf(world.path)).toEqual(contents);
+    await expectGoesOn(first.url, () => world.clock.time);
+  }, 20_000);
+
+  test("keeps keys no longer than they would be kept when they have moved", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await fill(world);
+    await world.run("copy", "--to", postgres.url);
+    world.clock.time = new Date(world.clock.time.getTime() + 24 * 3_600_000);
+    await withStore(
+      postgres.url,
+      () => world.clock.time,
+      async (store) => {
+        await store.sweep();
+        expect(await postgres.run("select * from idempotency_keys")).toHaveLength(0);
+      },
+    );
+  });
+
+  test("refuses a database when there is anything in it", async () => {
+    using world = makeWorld();
+    await fill(world);
+    const in_it: [string, (store: Store) => Promise<unknown>][] = [
+      ["users", (store) => newUser(store)],
+      [
+        "tokens",
+        (store) =>
+          store.tokens.create({ hash: key.owner, name: "a", scope: "read", expires_at: null }),
+      ],
+      [
+        "idempotency keys",
+        async (store) => {
+          const { record } = await store.users.create(userFields(), key);
+          await store.users.remove(record.id, null);
+        },
+      ],
+    ];
+    for (const [what, work] of in_it) {
+      await using postgres = await makePostgres();
+      await work(await postgres.open());
+      const { pathname, host } = new URL(postgres.url);
+      expect(await world.run("copy", "--to", postgres.url)).toEqual({
+        code: 1,
+        stdout: "",
+        stderr: `Cannot copy to postgres://postgres@${host}${pathname}: it is not empty, there are ${what} in it\n`,
+      });
+    }
+  });
+
+  test("fills a database again when ids were given in it, and gives none of them", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await fill(world);
+    await postgres.run("select setval('users_id_seq', 100)");
+    expectCopied(await world.run("copy", "--to", postgres.url));
+    expect((await newUser(await postgres.open())).id).toBe(101);
+  });
+
+  test("leaves nothing when a row has changed on the way", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await fill(world);
+    await postgres.run(`
+      create function spoil() returns trigger language plpgsql as
+        'begin new.name = ''é''; return new; end';
+      create trigger spoil before insert on users
+        for each row when (new.id = 5) execute function spoil()
+    `);
+    const outcome = await world.run("copy", "--to", postgres.url);
+    expect(outcome).toMatchObject({ code: 1, stdout: "" });
+    expect(outcome.stderr).toEndWith(": the rows of users have not arrived as they were\n");
+    expect(await postgres.run("select id from users union select id from orders")).toHaveLength(0);
+    // Once that is put right it can be filled.
+    await postgres.run("drop trigger spoil on users");
+    expectCopied(await world.run("copy", "--to", postgres.url));
+  });
+
+  test("takes no damage along when there is some, either way", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await using empty = await makePostgres();
+    await fill(world);
+    await world.run("copy", "--to", postgres.url);
+    {
+      using db = new Database(world.path);
+      db.run("update orders set total = total + 1 where id = 3");
+    }
+    const there = await world.run("copy", "--to", empty.url);
+    expect([there.code, there.stderr]).toEqual([
+      1,
+      expect.stringMatching(/: the total of order 3 is not that of its items\n$/),
+    ]);
+    expect(await empty.run("select id from users")).toHaveLength(0);
+
+    await postgres.run("set session_replication_role = replica; delete from users where id = 3");
+    const back = `${dirname(world.path)}/copy.db`;
+    const outcome = await world.run("copy", "--database-url", postgres.url, "--to", back);
+    expect([outcome.code, outcome.stderr]).toEqual([
+      1,
+      `Cannot copy to ${back}: row 2 of orders names a row that is not there\n`,
+    ]);
+    expect(filesBeside(back)).toEqual([]);
+  });
+
+  test("refuses rows when the other database cannot take them", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    const store = await postgres.open();
+    await newUser(store);
+    const back = `${dirname(world.path)}/copy.db`;
+    await fill(world);
+    const copy = () => world.run("copy", "--database-url", postgres.url, "--to", back);
+    await postgres.run("alter table users drop constraint users_email_check");
+    await postgres.run("update users set email = ''");
+    expect((await copy()).stderr).toBe(
+      `Cannot copy to ${back}: a row of users is not what it must be\n`,
+    );
+    await postgres.run("update users set email = 'a@b.cd'");
+    await postgres.run("select setval('users_id_seq', 16777217)");
+    expect((await copy()).code).toBe(0);
+    // SQLite counts the ids that are left out, and that takes too long.
+    await postgres.run("select setval('users_id_seq', 9007199254740991)");
+    const other = `${back}.2`;
+    const refused = await world.run("copy", "--database-url", postgres.url, "--to", other);
+    expect(refused.stderr).toBe(
+      `Cannot copy to ${other}: users: id must be at most 16777216 beyond the last one, 1\n`,
+    );
+    expect(filesBeside(back)).toEqual(["copy.db"]);
+  }, 20_000);
+
+  test("leaves nothing when it is interrupted", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await fill(world);
+    const outcome = await world.interrupt("copy", "--to", postgres.url);
+    expect(outcome).toMatchObject({ code: 1, stdout: "" });
+    expect(outcome.stderr).toEndWith(": it was interrupted\n");
+    expect(await postgres.run("select id from users")).toHaveLength(0);
+    const back = `${dirname(world.path)}/copy.db`;
+    const there = await world.interrupt("copy", "--to", back);
+    expect(there.stderr).toBe(`Cannot copy to ${back}: it was interrupted\n`);
+    expect(filesBeside(back)).toEqual([]);
+    expectCopied(await world.run("copy", "--to", postgres.url));
+  });
+
+  test("ends with a line when the other server is not there, or has no Citus", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres(true);
+    await fill(world);
+    const missing = await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a");
+    expect([missing.code, missing.stderr]).toEqual([
+      1,
+      "Cannot copy to postgres://ann@127.0.0.1:1/a: nothing answers at this address\n",
+    ]);
+    const citus = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
+    expect(citus.stderr).toContain(": POSTGRES_LAYOUT=citus needs the extension");
+  });
+
+  test("waits for nobody who holds the database to be filled", async () => {
+    using world = makeWorld();
+    await using postgres = await makePostgres();
+    await fill(world);
+    await using _held = await postgres.hold("lock table orders in row exclusive mode");
+    const outcome = await world.run("copy", "--to", `${postgres.url}&lock_timeout=100`);
+    expect(outcome.code).toBe(1);
+    expect(outcome.stderr).toEndWith(": canceling statement due to lock timeout\n");
+  });
+});
+
+test("`copy` makes another SQLite file when that is wanted", async () => {
+  using world = makeWorld();
+  await fill(world);
+  const to = `${dirname(world.path)}/copy.db`;
+  expectCopied(await world.run("copy", "--to", to));
+  expect(contentsOf(to)).toEqual(contentsOf(world.path));
+  await expectGoesOn(to, () => world.clock.time);
+});
+
+test("`copy` ends with a line when there is something in its way", async () => {
+  using world = makeWorld();
+  const to = `${dirname(world.path)}/copy.db`;
+  const refusals: [string[], string][] = [
+    [["--to", to], `Cannot open ${world.path}: there is no such file\n`],
+    [["--to", "mysql://a/b"], "Cannot read --to: must be a path, e.g. data/user-api.db, or "],
+    [["--to", "postgres://a"], "Cannot read --to: must be a URL such as postgres://user@"],
+    [["--to", ""], "Cannot read --to: must be a path\n"],
+  ];
+  for (const [words, line] of refusals) {
+    const { code, stdout, stderr } = await world.run("copy", ...words);
+    expect([words, code, stdout, stderr]).toEqual([words, 1, "", expect.stringContaining(line)]);
+  }
+  expect((await world.run("copy")).code).toBe(2);
+  expect((await world.run("copy", "--to", to, "--to-layout", "round")).code).toBe(2);
+
+  await fill(world);
+  writeFileSync(`${to}-wal`, "");
+  expect((await world.run("copy", "--to", to)).stderr).toBe(
+    `Cannot copy to ${to}: the log of another database is beside it\n`,
+  );
+  expect((await world.run("copy", "--to", world.path)).stderr).toBe(
+    `Cannot copy to ${world.path}: there is such a file already\n`,
+  );
+  expect((await world.run("copy", "--to", "/nowhere/copy.db")).stderr).toBe(
+    "Cannot copy to /nowhere/copy.db: its folder is not there, or cannot be made\n",
+  );
+  expect(existsSync(to)).toBe(false);
+});

@@ -56,20 +56,18 @@ function fillingOf(db: Database): Filling {
     values ($table, $id)
   `);
 
-  /** Whatever the ids leave out is counted. @throws {AppError} operator when it is too much */
-  function skipTo(table: "users" | "orders", id: number): void {
+  /** @returns the ids of the table, which reach this one @throws {AppError} operator when it is too far */
+  function idsFor(table: "users" | "orders", id: number) {
     const leap = refuseLeap(id, ids[table].last());
     if (leap?.outcome === "refused") fail("operator", `${table}: ${leap.reason}`);
-    ids[table].skip(id);
+    return ids[table];
   }
 
   function toInsert(table: CopiedTable, row: CopyRow): CopyRow {
-    if (table === "users" || table === "orders") {
-      skipTo(table, Number(row["id"]) - 1);
-      ids[table].give(Number(row["id"]));
-    }
-    if (table !== "orders") return row;
-    return { ...row, user_position: places(Number(row["user_id"]), Number(row["id"])) };
+    if (table !== "users" && table !== "orders") return row;
+    const id = Number(row["id"]);
+    idsFor(table, id).give(id);
+    return table === "users" ? row : { ...row, user_position: places(Number(row["user_id"]), id) };
   }
 
   return {
@@ -87,7 +85,7 @@ function fillingOf(db: Database): Filling {
     },
     async giveUpTo(table, id) {
       if (table !== "tokens") {
-        skipTo(table, id);
+        idsFor(table, id).skip(id);
         ids[table].finish();
       }
       forgetLast.run({ table });

@@ -1,0 +1,105 @@
+// Moves a database with the program itself, beside a server that serves it, to PostgreSQL and back, and
+// stops it on the way: what a client was told, and what it holds, is good at the other end.
+import { describe, expect, test } from "bun:test";
+import { readdirSync } from "node:fs";
+import { dirname } from "node:path";
+import { newUser } from "../http/make.ts";
+import { against_binary, startServer, type TestServer } from "../http/server.ts";
+import { cluster, makeWorld } from "../postgres/world.ts";
+
+const binary = Bun.env["TEST_BINARY"] ?? "";
+
+function start(...words: string[]) {
+  const child = Bun.spawn([binary, ...words], { env: {}, stdout: "pipe", stderr: "pipe" });
+  return {
+    interrupt: () => child.kill("SIGINT"),
+    async ended() {
+      const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
+      return { code: await child.exited, stdout, stderr };
+    },
+  };
+}
+
+/** @returns sends an order with a key, and the token of the first server, to a server */
+async function prepareOrder(first: TestServer) {
+  const { id } = await newUser(first);
+  const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+  return (server: TestServer) =>
+    server.call("POST", "/orders", {
+      body: { user_id: id, currency: "EUR", items },
+      headers: { "Idempotency-Key": "7f3c" },
+      token: first.write_token,
+    });
+}
+
+describe.if(against_binary && cluster !== null)("`copy`", () => {
+  test("brings a database to PostgreSQL and back when it is being served", async () => {
+    await using first = await startServer();
+    await using postgres = await makeWorld(true);
+    const order = await prepareOrder(first);
+    const placed = await order(first);
+    expect(placed.status).toBe(201);
+    const counts = ": 1 users, 1 orders, 2 tokens, 1 idempotency keys and 0 import keys. Read back";
+
+    const copied = start("copy", "--database-url", first.database, "--to", postgres.url);
+    expect(await copied.ended()).toEqual({
+      code: 0,
+      stdout: expect.stringContaining(counts),
+      stderr: "",
+    });
+    await using second = await startServer({ DATABASE_URL: postgres.url });
+    const back = `${first.database}.back`;
+    const returned = start("copy", "--database-url", postgres.url, "--to", back);
+    expect((await returned.ended()).stdout).toContain(counts);
+    await using third = await startServer({ DATABASE_URL: back });
+
+    for (const server of [second, third]) {
+      const again = await order(server);
+      expect([again.status, again.text]).toEqual([201, placed.text]);
+      expect(again.headers.get("idempotent-replayed")).toBe("true");
+      const next = await server.call("POST", "/users", {
+        body: { email: "next@example.com" },
+        token: first.write_token,
+      });
+      expect([next.status, next.json.data.id]).toEqual([201, 2]);
+      const refused = await server.call("GET", "/users", { token: null });
+      expect(refused.status).toBe(401);
+    }
+  }, 20_000);
+
+  test("leaves nothing when SIGINT ends it on the way", async () => {
+    await using server = await startServer();
+    await using postgres = await makeWorld();
+    await newUser(server);
+    const waiting = () =>
+      postgres.run(`
+        select from pg_stat_activity
+        where wait_event_type = 'Lock' and datname = current_database()
+      `);
+
+    const held = await postgres.hold("lock table users in share mode");
+    const there = start("copy", "--database-url", server.database, "--to", postgres.url);
+    while ((await waiting()).length === 0) await Bun.sleep(5);
+    there.interrupt();
+    await Bun.sleep(100);
+    await held.commit();
+    const outcome = await there.ended();
+    expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
+    expect(outcome.stderr).toEndWith(": it was interrupted\n");
+    expect(await postgres.run("select id from users union select id from tokens")).toEqual([]);
+
+    await (await postgres.open()).users.create(
+      { email: "a@example.com", name: null, metadata: {} },
+      null,
+    );
+    const locked = await postgres.hold("lock table orders in access exclusive mode");
+    const back = `${server.database}.back`;
+    const returning = start("copy", "--database-url", postgres.url, "--to", back);
+    while ((await waiting()).length === 0) await Bun.sleep(5);
+    returning.interrupt();
+    await Bun.sleep(100);
+    await locked.commit();
+    expect((await returning.ended()).stderr).toBe(`Cannot copy to ${back}: it was interrupted\n`);
+    expect(readdirSync(dirname(back)).filter((name) => name.includes("back"))).toEqual([]);
+  }, 20_000);
+});

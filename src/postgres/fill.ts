@@ -10,10 +10,11 @@ import { operatorError } from "./reasons.ts";
 import { snapshotOf, without_bounds } from "./snapshot.ts";
 
 const tables = Object.keys(copied_tables) as CopiedTable[];
+const ALL_TABLES = tables.join(", ");
 
 /** Who writes meanwhile waits until all is there. */
 const alone = `
-  lock table ${tables.join(", ")} in share row exclusive mode
+  lock table ${ALL_TABLES} in share row exclusive mode
 `;
 /** Users are on all servers: what follows a change of them may not run on several connections to one. */
 const one_by_one = `

@@ -10,11 +10,13 @@ const BATCH_ROWS = 1000;
 const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "total", "version"]);
 
 function selectFrom(table: CopiedTable): string {
-  const { columns, order } = copied_tables[table];
-  const list = columns.map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name));
+  const copied = copied_tables[table];
+  const columns = copied.columns
+    .map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name))
+    .join(", ");
   // With the table: the name alone would be that of the double.
-  const by = order.map((name) => `${table}.${name}`);
-  return `select ${list.join(", ")} from ${table} order by ${by.join(", ")}`;
+  const order = copied.order.map((name) => `${table}.${name}`).join(", ");
+  return `select ${columns} from ${table} order by ${order}`;
 }
 
 /** The rows as this transaction sees them. */

@@ -327,3 +327,14 @@ test("`copy` ends with a line when there is something in its way", async () => {
   );
   expect(existsSync(to)).toBe(false);
 });
+
+test("`copy` draws a bar on a terminal when it runs", async () => {
+  let drawn = "";
+  const write = (text: string) => {
+    drawn += text;
+  };
+  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  await fill(world);
+  expectCopied(await world.run("copy", "--to", `${dirname(world.path)}/copy.db`));
+  expect(drawn).toMatch(/ 0%.* 100%/s);
+});

@@ -59,6 +59,27 @@ export interface Snapshot {
   lastId(table: NumberedTable): Promise<number>;
 }
 
+/**
+ * The same rows. What goes wrong with them is told of their own database: who reads them uses another as well.
+ * @param explain the error to throw instead
+ */
+export function explained(snapshot: Snapshot, explain: (error: unknown) => unknown): Snapshot {
+  function rethrow(error: unknown): never {
+    throw explain(error);
+  }
+  return {
+    count: (table) => snapshot.count(table).catch(rethrow),
+    async *read(table) {
+      try {
+        yield* snapshot.read(table);
+      } catch (error) {
+        rethrow(error);
+      }
+    },
+    lastId: (table) => snapshot.lastId(table).catch(rethrow),
+  };
+}
+
 /** A database that is being filled, and that nobody else sees before it is full. */
 export interface Filling extends Omit<Snapshot, "count"> {
   /** To be called table by table, in the order of {@link copied_tables}, and of the rows. */

@@ -17,7 +17,10 @@ import { createUserStore } from "./users.ts";
 const size = "select pg_database_size(current_database())::float8 as bytes";
 
 /** The store over a connected, migrated database. */
-function createStore(db: Database, { now, postgres_layout = "plain" }: StoreOptions): Store {
+function createStore(
+  db: Database,
+  { database_url, now, postgres_layout = "plain" }: StoreOptions,
+): Store {
   const keys = createKeys(db, now);
   let database_bytes = 0;
   return {
@@ -39,7 +42,7 @@ function createStore(db: Database, { now, postgres_layout = "plain" }: StoreOpti
       return { pending_writes: db.gate.pending(), database_bytes, log_bytes: 0 };
     },
     backUp,
-    snapshot: (work) => readSnapshot(db, work),
+    snapshot: (work) => readSnapshot(db, shownDatabase(database_url), work),
     check: () => checkDatabase(db, postgres_layout),
     sweep: keys.sweep,
     close: db.close,

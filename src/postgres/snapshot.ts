@@ -1,6 +1,13 @@
 /** All rows of a database as they are at one moment, while others write. */
-import { type CopiedTable, type CopyRow, copied_tables, type Snapshot } from "../copy.ts";
+import {
+  type CopiedTable,
+  type CopyRow,
+  copied_tables,
+  explained,
+  type Snapshot,
+} from "../copy.ts";
 import type { Database, Session } from "./connection.ts";
+import { operatorError } from "./reasons.ts";
 import { lastId } from "./transfer.ts";
 
 /** Rows that are asked for at once: some 30 MB where they are as large as can be. */
@@ -49,15 +56,24 @@ export const without_bounds = `
   set local idle_in_transaction_session_timeout = 0
 `;
 
-/** @see Store.snapshot */
-export function readSnapshot<Result>(
+/** @param name of the database, for the operator @see Store.snapshot */
+export async function readSnapshot<Result>(
   db: Database,
+  name: string,
   work: (snapshot: Snapshot) => Promise<Result>,
 ): Promise<Result> {
+  const explain = (error: unknown) => operatorError(`Cannot read ${name}`, error);
+  let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
     await session.script(without_bounds);
-    return work(snapshotOf(session));
+    working = work(explained(snapshotOf(session), explain));
+    return working;
   };
   const mode = "isolation level repeatable read read only";
-  return db.transact(run, { kind: "read", mode, patience_ms: Number.POSITIVE_INFINITY });
+  try {
+    return await db.transact(run, { kind: "read", mode, patience_ms: Number.POSITIVE_INFINITY });
+  } catch (error) {
+    // With the connection the transaction ends at once, and `work` a little later, which tells more.
+    return await (working ?? Promise.reject(explain(error)));
+  }
 }

@@ -1,6 +1,12 @@
 /** All rows of a database as they are at one moment, while others write. */
 import type { Database } from "bun:sqlite";
-import { type CopiedTable, type CopyRow, copied_tables, type Snapshot } from "../copy.ts";
+import {
+  type CopiedTable,
+  type CopyRow,
+  copied_tables,
+  explained,
+  type Snapshot,
+} from "../copy.ts";
 import { connect } from "./connection.ts";
 import { operatorError } from "./reasons.ts";
 import { endTurn } from "./transfer.ts";
@@ -58,24 +64,6 @@ export function snapshotOf(db: Database): Snapshot {
   };
 }
 
-/** What goes wrong with this database is told as its own: `work` uses another one, too. */
-function toldFor(path: string, snapshot: Snapshot): Snapshot {
-  const explain = (error: unknown) => {
-    throw operatorError(`Cannot read ${path}`, error);
-  };
-  return {
-    count: (table) => snapshot.count(table).catch(explain),
-    async *read(table) {
-      try {
-        yield* snapshot.read(table);
-      } catch (error) {
-        explain(error);
-      }
-    },
-    lastId: (table) => snapshot.lastId(table).catch(explain),
-  };
-}
-
 /** With a connection of its own: that of the store takes a new snapshot in every turn. @see Store.snapshot */
 export async function readSnapshot<Result>(
   path: string,
@@ -83,5 +71,7 @@ export async function readSnapshot<Result>(
 ): Promise<Result> {
   using db = connect(path);
   db.run("begin");
-  return await work(toldFor(path, snapshotOf(db)));
+  return await work(
+    explained(snapshotOf(db), (error) => operatorError(`Cannot read ${path}`, error)),
+  );
 }

@@ -250,6 +250,41 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(filesBeside(back)).toEqual(["copy.db"]);
   }, 20_000);
 
+  test("says whose connection is lost, and leaves nothing, when one is", async () => {
+    using world = makeWorld();
+    await using source = await makePostgres();
+    await using target = await makePostgres();
+    await fill(world);
+    await world.run("copy", "--to", source.url);
+    const back = `${dirname(world.path)}/copy.db`;
+    const shown = ({ url }: { url: string }) =>
+      `postgres://postgres@${new URL(url).host}${new URL(url).pathname}`;
+    const lost = "terminating connection due to administrator command\n";
+    const copies: [typeof source, string, string][] = [
+      [
+        source,
+        target.url,
+        `Cannot copy to ${shown(target)}: Cannot read ${shown(source)}: ${lost}`,
+      ],
+      [source, back, `Cannot copy to ${back}: Cannot read ${shown(source)}: ${lost}`],
+      [target, target.url, `Cannot copy to ${shown(target)}: ${lost}`],
+    ];
+    for (const [ends, to, line] of copies) {
+      // Where it waits for what another holds its connection is ended.
+      await using _held = await ends.hold("lock table orders in access exclusive mode");
+      const copying = world.run("copy", "--database-url", source.url, "--to", to);
+      const end = `
+        select pg_terminate_backend(pid)
+        from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock'
+      `;
+      while ((await ends.run(end)).length === 0) await Bun.sleep(5);
+      expect(await copying).toEqual({ code: 1, stdout: "", stderr: line });
+    }
+    expect(filesBeside(back)).toEqual([]);
+    expect(await target.run("select id from users union select id from orders")).toEqual([]);
+  }, 20_000);
+
   test("leaves nothing when it is interrupted", async () => {
     using world = makeWorld();
     await using postgres = await makePostgres();

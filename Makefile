@@ -14,7 +14,8 @@ run: node_modules/.installed ## serve, and reload when a file changes
 	@exec $(bun) --watch src/main.ts serve
 
 # Cheapest first. The tests of test/http run in process and against the binary, and both again on
-# PostgreSQL where there is one. Those of test/binary need the binary, and skip themselves the first time.
+# PostgreSQL where there is one. Those of test/binary need the binary, and those of test/replicas both; they
+# skip themselves the first time.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, the binary and its tests
 	@rm -rf dist/test
 	$(bun) run --bun types
@@ -27,7 +28,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, th
 	scripts/build.sh
 	@: >dist/test/binary.xml
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
-	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test test/http --reporter=junit --reporter-outfile=dist/test/postgres-binary.xml
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test test/http test/replicas --reporter=junit --reporter-outfile=dist/test/postgres-binary.xml
 	@$(bun) scripts/tally.ts
 
 build: node_modules/.installed ## make dist/user-api

@@ -131,7 +131,7 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
   return { running, url };
 }
 
-async function makeTokens(database: string) {
+async function makeTokens(database: string): Promise<TestTokens> {
   const store = await openStore({
     database_url: database,
     max_pending_writes: 10,
@@ -196,16 +196,21 @@ function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number)
   });
 }
 
+export interface TestTokens {
+  readonly write_token: string;
+  readonly read_token: string;
+}
+
 /**
+ * One more server on a database that others may have, and that stays.
  * @param settings environment variables by name
- * @param folder for the database; gone when the server is disposed of
+ * @param tokens to call it with
  */
-export async function startServer(
+export async function startReplica(
+  database: string,
   settings: Settings = {},
-  folder: Folder = makeFolder(),
+  tokens: TestTokens = { write_token: "", read_token: "" },
 ): Promise<TestServer> {
-  const database = await newDatabase(folder);
-  const tokens = await makeTokens(database);
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let { running, url } = await start(environment);
   let stopped = false;
@@ -234,13 +239,30 @@ export async function startServer(
       stopped = false;
     },
     raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
+    [Symbol.asyncDispose]: () => server.stop(),
+  };
+  return server;
+}
+
+/**
+ * A server on a database of its own.
+ * @param settings environment variables by name
+ * @param folder for the database; gone when the server is disposed of
+ */
+export async function startServer(
+  settings: Settings = {},
+  folder: Folder = makeFolder(),
+): Promise<TestServer> {
+  const database = await newDatabase(folder);
+  const server = await startReplica(database, settings, await makeTokens(database));
+  const stop = server[Symbol.asyncDispose];
+  return Object.assign(server, {
     async [Symbol.asyncDispose]() {
-      await server.stop();
+      await stop();
       await dropDatabase(database);
       folder[Symbol.dispose]();
     },
-  };
-  return server;
+  });
 }
 
 /** Every log line up to now, parsed. */

@@ -1,15 +1,6 @@
-/**
- * A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, or one made for them of what is installed,
- * on a free port of the loopback, in a temporary folder. It ends with the process, however that ends.
- */
-import { chownSync, mkdtempSync, realpathSync } from "node:fs";
-import { createServer } from "node:net";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+/** A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, or one made for them. */
 import { SQL } from "bun";
-
-/** The server refuses to run as root; nobody is everywhere. */
-const NOBODY = "nobody";
+import { findPrograms, makeInstance } from "./instance.ts";
 
 export interface Cluster {
   /** @returns the URL of a new database, a copy of `template` if given, which nobody may have open */
@@ -22,98 +13,6 @@ export interface Cluster {
   readonly url: string;
   /** Folder of its programs and of its data; `null` for a server that was started elsewhere. */
   readonly own: { readonly programs: string; readonly data: string } | null;
-}
-
-/** @returns the folder of `initdb` and `postgres`, the newest one; `null` when there is none */
-function findPrograms(): string | null {
-  const found = Bun.which("initdb");
-  // A link in PATH may have no link to the server beside it.
-  if (found !== null) return dirname(realpathSync(found));
-  const folders = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
-  const version = (path: string) => Number(path.split("/")[4]);
-  const newest = folders.sort((left, right) => version(right) - version(left))[0];
-  return newest === undefined ? null : dirname(newest);
-}
-
-function freePort(): Promise<number> {
-  const { promise, resolve, reject } = Promise.withResolvers<number>();
-  const server = createServer();
-  server.on("error", reject);
-  server.listen(0, "127.0.0.1", () => {
-    const address = server.address();
-    const port = typeof address === "object" && address !== null ? address.port : 0;
-    server.close(() => resolve(port));
-  });
-  return promise;
-}
-
-/** Words of a command that runs as somebody who is not root. */
-function asNobody(words: readonly string[]): string[] {
-  return process.getuid?.() === 0 ? ["runuser", "-u", NOBODY, "--", ...words] : [...words];
-}
-
-function runProgram(...words: string[]): void {
-  const { exitCode, stdout, stderr } = Bun.spawnSync(asNobody(words), { cwd: tmpdir() });
-  if (exitCode !== 0) throw new Error(`Cannot run ${words[0]}: ${stdout}${stderr}`);
-}
-
-/** Ends the server when its input is closed, as it is with this process, however that ends. */
-const watch = `
-  folder=$1
-  shift
-  "$@" &
-  read -r line
-  kill -QUIT $!
-  wait
-  rm -rf "$folder"
-`;
-
-/** @returns the URL of its first database, and where it is */
-async function startServer(programs: string): Promise<{ url: string; data: string }> {
-  const folder = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
-  if (process.getuid?.() === 0) {
-    const id = Number(Bun.spawnSync(["id", "-u", NOBODY]).stdout.toString());
-    chownSync(folder, id, id);
-  }
-  const data = join(folder, "data");
-  const port = await freePort();
-  runProgram(
-    join(programs, "initdb"),
-    ...["--pgdata", data, "--username", "postgres", "--auth", "trust"],
-    ...["--encoding", "UTF8", "--locale", "C", "--no-sync"],
-  );
-  const settings = {
-    listen_addresses: "127.0.0.1",
-    port,
-    unix_socket_directories: "",
-    max_connections: 300,
-    // Nothing here has to outlive the machine.
-    fsync: "off",
-    autovacuum: "off",
-  };
-  const flags = Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
-  const server = Bun.spawn(
-    asNobody(["sh", "-c", watch, "sh", folder, join(programs, "postgres"), "-D", data, ...flags]),
-    { cwd: tmpdir(), stdin: "pipe", stdout: "ignore", stderr: "ignore" },
-  );
-  server.unref();
-  return { url: `postgres://postgres@127.0.0.1:${port}/postgres`, data };
-}
-
-async function untilAnswers(url: string): Promise<void> {
-  const deadline_ms = performance.now() + 20_000;
-  for (;;) {
-    const sql = new SQL(url, { max: 1 });
-    try {
-      await sql.unsafe("select 1");
-      return;
-    } catch (error) {
-      if (performance.now() > deadline_ms) throw error;
-      await Bun.sleep(20);
-    } finally {
-      await sql.close();
-    }
-  }
 }
 
 function withDatabase(url: string, name: string): string {
@@ -160,9 +59,10 @@ async function openCluster(): Promise<Cluster | null> {
     return clusterAt(given, null, Bun.env["TEST_POSTGRES_KEEP"] === "true");
   const programs = findPrograms();
   if (programs === null) return null;
-  const { url, data } = await startServer(programs);
-  await untilAnswers(url);
-  return clusterAt(url, { programs, data }, true);
+  // Nothing here has to outlive the machine.
+  const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
+  await instance.start();
+  return clusterAt(instance.url, instance, true);
 }
 
 const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POSTGRES_URL";

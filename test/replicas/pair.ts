@@ -1,0 +1,79 @@
+/** Two replicas of the compiled program on one empty database, and what a client of both needs. */
+import { against_postgres } from "../http/backend.ts";
+import { type Answer, against_binary, startReplica, type TestServer } from "../http/server.ts";
+
+/** Whether there is a program to run, and a server of PostgreSQL for it. */
+export const possible: boolean = against_binary && against_postgres;
+
+export const binary: string = Bun.env["TEST_BINARY"] ?? "";
+
+export interface Pair extends AsyncDisposable {
+  readonly both: readonly [TestServer, TestServer];
+  /** Of the first token, which one of them has printed. */
+  readonly token: string;
+  /** To one of them by turns. */
+  call(...request: Parameters<TestServer["call"]>): Promise<Answer>;
+}
+
+/** Whatever the replicas have printed so far. */
+function outputOf(both: Pair["both"]): string {
+  return both.map(({ output }) => output).join("\n");
+}
+
+/** The second is a program that has printed no token, as most replicas do. */
+async function untilFirstToken(both: Pair["both"]): Promise<string> {
+  for (;;) {
+    const [token] = /uat_\w+/.exec(outputOf(both)) ?? [];
+    if (token !== undefined) return token;
+    await Bun.sleep(5);
+  }
+}
+
+/** @param settings environment variables by name */
+export async function startPair(
+  database: string,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Pair> {
+  const both = await Promise.all([
+    startReplica(database, settings),
+    startReplica(database, settings),
+  ]);
+  const token = await untilFirstToken(both);
+  let turn = 0;
+  return {
+    both,
+    token,
+    call(method, path, options = {}) {
+      turn += 1;
+      return (both[turn % 2] ?? both[0]).call(method, path, { token, ...options });
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(both.map((server) => server.stop()));
+    },
+  };
+}
+
+/** All rows of a list, page after page from either replica; each page must tell the same total. */
+export async function walk(pair: Pair, path: string): Promise<Record<string, any>[]> {
+  const rows: Record<string, any>[] = [];
+  for (;;) {
+    const query = `${path.includes("?") ? "&" : "?"}limit=333&offset=${rows.length}`;
+    const { status, json, text } = await pair.call("GET", path + query);
+    if (status !== 200) throw new Error(`${path} answers ${status}: ${text}`);
+    rows.push(...json.data);
+    if (json.data.length === 333) continue;
+    if (json.meta.total === rows.length) return rows;
+    throw new Error(`${path} has ${rows.length} rows, and a total of ${json.meta.total}`);
+  }
+}
+
+/** What the commands of the program print and return. */
+export async function runCommand(database: string, ...words: string[]) {
+  const child = Bun.spawn([binary, ...words], {
+    env: { DATABASE_URL: database },
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
+  return { code: await child.exited, stdout, stderr };
+}

@@ -4,6 +4,8 @@
  */
 import { AppError } from "../error.ts";
 
+/** Of the places, the part that writes leave to reads: all writes may wait for one lock. */
+const READS_PART = 5;
 /** Reads that wait at most; one more is refused. */
 const MAX_PENDING_READS = 4096;
 /** How long work waits for a connection before it is refused. */
@@ -42,39 +44,53 @@ export function createGate(
   max_pending_writes: number,
   queue_patience_ms = QUEUE_PATIENCE_MS,
 ): Gate {
-  const queue: (() => void)[] = [];
+  const queue: { readonly kind: Kind; readonly begin: () => void }[] = [];
   const waiters: (() => void)[] = [];
-  let running = 0;
+  const places_of_writes = Math.max(1, places - Math.ceil(places / READS_PART));
+  const running = { read: 0, write: 0 };
   const pending = { read: 0, write: 0 };
   const most = { read: MAX_PENDING_READS, write: max_pending_writes };
 
-  function enter(): Promise<void> {
-    if (running < places) {
-      running += 1;
+  function mayBegin(kind: Kind): boolean {
+    if (running.read + running.write >= places) return false;
+    return kind === "read" || running.write < places_of_writes;
+  }
+
+  function enter(kind: Kind): Promise<void> {
+    if (mayBegin(kind)) {
+      running[kind] += 1;
       return Promise.resolve();
     }
     return new Promise((resolve, reject) => {
+      const waiting = {
+        kind,
+        begin() {
+          clearTimeout(timer);
+          resolve();
+        },
+      };
       const timer = setTimeout(() => {
-        queue.splice(queue.indexOf(begin), 1);
+        queue.splice(queue.indexOf(waiting), 1);
         reject(new AppError("unavailable", "the database is busy"));
       }, queue_patience_ms);
-      function begin(): void {
-        clearTimeout(timer);
-        resolve();
-      }
-      queue.push(begin);
+      queue.push(waiting);
     });
   }
 
-  function leave(): void {
-    const next = queue.shift();
-    // The place goes from one to the other.
+  function leave(kind: Kind): void {
+    running[kind] -= 1;
+    const at = queue.findIndex((waiting) => mayBegin(waiting.kind));
+    const [next] = at === -1 ? [] : queue.splice(at, 1);
     if (next !== undefined) {
-      next();
-      return;
+      running[next.kind] += 1;
+      next.begin();
+    } else if (isIdle()) {
+      for (const wake of waiters.splice(0)) wake();
     }
-    running -= 1;
-    if (running === 0) for (const wake of waiters.splice(0)) wake();
+  }
+
+  function isIdle(): boolean {
+    return running.read + running.write === 0;
   }
 
   return {
@@ -84,9 +100,10 @@ export function createGate(
       }
       pending[kind] += 1;
       try {
-        await enter();
+        await enter(kind);
         const answer = work();
-        answer.then(leave, leave);
+        const end = () => leave(kind);
+        answer.then(end, end);
         return await (patience_ms === Number.POSITIVE_INFINITY
           ? answer
           : within(answer, patience_ms));
@@ -97,7 +114,7 @@ export function createGate(
     pending: () => pending.write,
     isFull: () => pending.write >= most.write,
     idle() {
-      if (running === 0) return Promise.resolve();
+      if (isIdle()) return Promise.resolve();
       return new Promise((wake) => waiters.push(wake));
     },
   };

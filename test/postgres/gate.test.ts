@@ -55,6 +55,26 @@ test("`run` refuses a write when as many have begun or wait, and reads go on", a
   expect(await gate.run("write", async () => "written")).toBe("written");
 });
 
+test("`run` leaves a place to reads when more writes wait, and lets writes go on when one ends", async () => {
+  const gate = createGate(3, 10);
+  const writes = [makeWork(), makeWork(), makeWork()];
+  const results = writes.map(({ run }) => gate.run("write", run));
+  const begun = () => writes.map((work) => work.begun);
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  expect(await gate.run("read", async () => "read")).toBe("read");
+  // What the read leaves is not for a write.
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  writes[0]?.resolve("a");
+  await results[0];
+  await turn();
+  expect(begun()).toEqual([true, true, true]);
+  for (const work of writes) work.resolve("b");
+  await Promise.all(results);
+  await gate.idle();
+});
+
 test("`run` refuses work when it waits too long for a place, and never begins it", async () => {
   const gate = createGate(1, 10, 20);
   const slow = makeWork();

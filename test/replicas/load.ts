@@ -1,0 +1,142 @@
+/**
+ * Clients of two replicas who write and read all the while, and send again what was refused for the moment
+ * until it is answered: in the end they know exactly what must be there.
+ */
+import type { Answer } from "../http/server.ts";
+import type { Pair } from "./pair.ts";
+
+const WRITERS = 12;
+const READERS = 4;
+/** Between two tries of one request. */
+const AGAIN_MS = 10;
+
+type Row = Record<string, any>;
+
+export interface Load {
+  /** As last acknowledged, by id. */
+  readonly users: Map<number, Row>;
+  readonly orders: Map<number, Row>;
+  /** Answers that no outage excuses; a broken connection is one. */
+  readonly wrong: string[];
+  /** How many answers of each status there were. */
+  readonly statuses: Record<number, number>;
+  /** Of what each replica has done, by its place in the pair. */
+  readonly written: [number, number];
+  /** Resolves when all that was sent has been answered. */
+  stop(): Promise<void>;
+}
+
+/** @param token that both accept */
+export function startLoad(pair: Pair): Load {
+  const users = new Map<number, Row>();
+  const orders = new Map<number, Row>();
+  const wrong: string[] = [];
+  const statuses: Record<number, number> = {};
+  const written: [number, number] = [0, 0];
+  let going = true;
+
+  /** @returns the answer; `null` when it is 503, or when there is none */
+  async function ask(place: 0 | 1, ...request: Parameters<Pair["call"]>): Promise<Answer | null> {
+    const [method, path, options = {}] = request;
+    const what = `${method} ${path}`;
+    try {
+      const answer = await pair.both[place].call(method, path, { token: pair.token, ...options });
+      statuses[answer.status] = (statuses[answer.status] ?? 0) + 1;
+      if (answer.status !== 503) return answer;
+      if (answer.headers.get("retry-after") !== "1") wrong.push(`${what}: 503 without Retry-After`);
+    } catch (error) {
+      wrong.push(`${what}: ${error}`);
+    }
+    return null;
+  }
+
+  /** Either replica by turns, until it is answered. */
+  async function untilAnswered(...request: Parameters<Pair["call"]>): Promise<Answer> {
+    for (let tries = Math.floor(Math.random() * 2); ; tries += 1) {
+      const place = (tries % 2) as 0 | 1;
+      const answer = await ask(place, ...request);
+      if (answer !== null) {
+        if (answer.status < 300) written[place] += 1;
+        return answer;
+      }
+      await Bun.sleep(AGAIN_MS);
+    }
+  }
+
+  async function create(kind: "users" | "orders", fields: Row): Promise<Row | null> {
+    const headers = { "idempotency-key": crypto.randomUUID() };
+    // To be found by, should it be there twice.
+    const body = { ...fields, metadata: { key: headers["idempotency-key"] } };
+    const { status, text, json } = await untilAnswered("POST", `/${kind}`, { body, headers });
+    const known = kind === "users" ? users : orders;
+    if (status !== 201 || known.has(json.data.id)) {
+      wrong.push(`POST /${kind}: ${status} ${text}`);
+      return null;
+    }
+    known.set(json.data.id, json.data);
+    return json.data;
+  }
+
+  /** Nobody else edits it: a version that is behind is one whose answer was lost. */
+  async function rename(user: Row): Promise<void> {
+    const path = `/users/${user["id"]}`;
+    const name = `name ${Math.random()}`;
+    const headers = { "if-match": `"${user["version"]}"` };
+    const edited = await untilAnswered("PATCH", path, { body: { name }, headers });
+    const { status, json, text } =
+      edited.status === 412 ? await untilAnswered("GET", path) : edited;
+    const wanted = { ...user, name, version: user["version"] + 1 };
+    const { updated_at } = json?.data ?? {};
+    if (status !== 200 || !Bun.deepEquals(json.data, { ...wanted, updated_at })) {
+      wrong.push(`PATCH ${path}: ${edited.status}, then ${status} ${text}`);
+    }
+    users.set(user["id"], json?.data);
+  }
+
+  async function write(writer: number): Promise<void> {
+    for (let at = 0; going; at += 1) {
+      const email = `${writer}.${at}@example.com`;
+      const user = await create("users", { email });
+      if (user === null) return;
+      const items = [{ sku: "A-1", quantity: 1 + (at % 5), unit_price: 100 }];
+      await create("orders", { user_id: user["id"], currency: "EUR", items });
+      await rename(user);
+    }
+  }
+
+  /** What was acknowledged before a question must be in the answer. */
+  async function read(reader: number): Promise<void> {
+    const place = (reader % 2) as 0 | 1;
+    while (going) {
+      const least = orders.size;
+      const list = await ask(place, "GET", "/orders?limit=1");
+      if (list !== null && (list.status !== 200 || list.json.meta.total < least)) {
+        wrong.push(`GET /orders: ${list.status} ${list.text}, not ${least} or more`);
+      }
+      const [last] = [...orders.values()].slice(-1);
+      if (last !== undefined) {
+        const one = await ask(place, "GET", `/orders/${last["id"]}`);
+        if (one !== null && !(one.status === 200 && Bun.deepEquals(one.json.data, last))) {
+          wrong.push(`GET /orders/${last["id"]}: ${one.status} ${one.text}`);
+        }
+      }
+      await Bun.sleep(AGAIN_MS);
+    }
+  }
+
+  const clients = [
+    ...Array.from({ length: WRITERS }, (_, writer) => write(writer)),
+    ...Array.from({ length: READERS }, (_, reader) => read(reader)),
+  ];
+  return {
+    users,
+    orders,
+    wrong,
+    statuses,
+    written,
+    async stop() {
+      going = false;
+      await Promise.all(clients);
+    },
+  };
+}

@@ -1,0 +1,170 @@
+// The server of PostgreSQL ends in every way, stands still, or is full of locks, under load of two replicas:
+// what they had acknowledged is there afterwards, once, and meanwhile they say nothing but 503.
+import { expect, test } from "bun:test";
+import { SQL } from "bun";
+import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
+import { type Load, startLoad } from "./load.ts";
+import { type Pair, possible, runCommand, startPair, walk } from "./pair.ts";
+
+/** A request waits for a connection, and then for an answer. */
+const LONGEST_MS = 5_000 + 10_000;
+/** Measured: below 0.2 s. The bound is for machines that do much else. */
+const RECOVERED_MS = 5_000;
+
+// The signals find its processes in /proc.
+const programs = possible && process.platform === "linux" ? findPrograms() : null;
+
+const database_name = "user_api";
+
+interface Outage extends AsyncDisposable {
+  readonly instance: Instance;
+  readonly database: string;
+  readonly pair: Pair;
+}
+
+/** What is acknowledged is on disk, as it is where it matters. */
+async function startOutage(settings: Readonly<Record<string, string>> = {}): Promise<Outage> {
+  const instance = await makeInstance(programs ?? "", { fsync: "on" });
+  await instance.start();
+  const sql = new SQL(instance.url, { max: 1 });
+  await sql.unsafe(`create database ${database_name}`);
+  await sql.close();
+  const database = instance.url.replace(/postgres$/, database_name);
+  const pair = await startPair(database, settings);
+  return { instance, database, pair, [Symbol.asyncDispose]: () => pair[Symbol.asyncDispose]() };
+}
+
+async function untilWritten(load: Load, most_ms: number): Promise<number> {
+  const before = [...load.written];
+  const began_ms = performance.now();
+  while (load.written.some((count, place) => count === before[place])) {
+    if (performance.now() - began_ms > most_ms) throw new Error(`no write for ${most_ms} ms`);
+    await Bun.sleep(1);
+  }
+  return performance.now() - began_ms;
+}
+
+async function untilRefused(pair: Pair, path: string): Promise<void> {
+  const deadline_ms = performance.now() + LONGEST_MS;
+  for (const replica of pair.both) {
+    while ((await replica.call("GET", path, { token: pair.token })).status !== 503) {
+      if (performance.now() > deadline_ms) throw new Error(`${path} is not refused`);
+      await Bun.sleep(20);
+    }
+  }
+}
+
+const outages: readonly [string, (instance: Instance) => void][] = [
+  ["is stopped in order", ({ stop }) => stop("fast")],
+  ["is stopped at once", ({ stop }) => stop("immediate")],
+  ["is killed", ({ signal }) => signal("SIGKILL")],
+  ["is killed again", ({ signal }) => signal("SIGKILL")],
+];
+
+test.if(programs !== null)(
+  "`acknowledged` writes are there once when PostgreSQL is restarted and killed under load",
+  async () => {
+    await using outage = await startOutage();
+    const { instance, pair, database } = outage;
+    const load = startLoad(pair);
+    for (const [, end] of outages) {
+      await untilWritten(load, RECOVERED_MS);
+      await Bun.sleep(300);
+      const refused = load.statuses[503] ?? 0;
+      end(instance);
+      await untilRefused(pair, "/health");
+      await instance.start();
+      const recovered_ms = await untilWritten(load, RECOVERED_MS);
+      if (Bun.env["TEST_TIMES"] === "true")
+        process.stderr.write(`recovered in ${recovered_ms} ms\n`);
+      expect(load.statuses[503]).toBeGreaterThan(refused);
+      expect(load.wrong).toEqual([]);
+    }
+    await load.stop();
+    expect(load.wrong).toEqual([]);
+    expect(Object.keys(load.statuses).sort()).toEqual(
+      expect.arrayContaining(["200", "201", "503"]),
+    );
+    // Neither less nor more, since each write was sent until it was answered.
+    const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
+    for (const kind of ["users", "orders"] as const) {
+      const known = [...load[kind]].sort(byId).map(([, row]) => row);
+      expect(known.length).toBeGreaterThan(100);
+      expect(await walk(pair, `/${kind}`)).toEqual(known);
+    }
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+  },
+  120_000,
+);
+
+test.if(programs !== null)(
+  "`requests` are 503 within their bounds when PostgreSQL stands still, and answered when it goes on",
+  async () => {
+    await using outage = await startOutage();
+    const { instance, pair } = outage;
+    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
+    const path = `/users/${json.data.id}`;
+    instance.signal("SIGSTOP");
+    const began_ms = performance.now();
+    // More than there are connections: some wait for one, and some for an answer.
+    const asked = Array.from({ length: 40 }, (_, at) =>
+      at % 2 === 0 ? pair.call("GET", path) : pair.call("PATCH", path, { body: { name: `${at}` } }),
+    );
+    const answers = await Promise.all(asked);
+    expect(performance.now() - began_ms).toBeLessThan(LONGEST_MS + 1_000);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+    expect(new Set(answers.map(({ headers }) => headers.get("retry-after")))).toEqual(
+      new Set(["1"]),
+    );
+    await untilRefused(pair, "/health");
+    instance.signal("SIGCONT");
+    const deadline_ms = performance.now() + RECOVERED_MS;
+    for (const replica of pair.both) {
+      for (const asking of [path, "/health"]) {
+        while ((await replica.call("GET", asking, { token: pair.token })).status !== 200) {
+          if (performance.now() > deadline_ms) throw new Error(`${asking} stays refused`);
+          await Bun.sleep(10);
+        }
+      }
+    }
+  },
+  60_000,
+);
+
+test.if(programs !== null)(
+  "`reads` go on when more writes wait for a lock than there are connections",
+  async () => {
+    await using outage = await startOutage();
+    const { pair, database } = outage;
+    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
+    const path = `/users/${json.data.id}`;
+    const sql = new SQL(database, { max: 1 });
+    await sql.unsafe("begin; lock table orders in access exclusive mode");
+    const began_ms = performance.now();
+    const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+    const body = { user_id: json.data.id, currency: "EUR", items };
+    const posts = Array.from({ length: 60 }, () => pair.call("POST", "/orders", { body }));
+    let waiting = true;
+    const posted = Promise.all(posts).finally(() => {
+      waiting = false;
+    });
+    let [reads, slowest_ms] = [0, 0];
+    while (waiting) {
+      const asked_ms = performance.now();
+      const { status, text } = await pair.call("GET", path);
+      expect(status, text).toBe(200);
+      slowest_ms = Math.max(slowest_ms, performance.now() - asked_ms);
+      reads += 1;
+      await Bun.sleep(5);
+    }
+    expect(new Set((await posted).map(({ status }) => status))).toEqual(new Set([503]));
+    expect(performance.now() - began_ms).toBeLessThan(LONGEST_MS);
+    expect(slowest_ms).toBeLessThan(1_000);
+    expect(reads).toBeGreaterThan(100);
+    await sql.unsafe("rollback");
+    await sql.close();
+    expect((await pair.call("POST", "/orders", { body })).status).toBe(201);
+    expect((await pair.call("GET", "/orders")).json.meta.total).toBe(1);
+  },
+  60_000,
+);

@@ -11,7 +11,7 @@ const AGAIN_MS = 20;
 
 /** How long to wait for a connection to be made. */
 const CONNECT_SECONDS = 5;
-/** How long `close` waits for what is still running. */
+/** How long `close` waits for what is still running, and then for the server. */
 const CLOSE_SECONDS = 5;
 
 /**
@@ -60,7 +60,7 @@ export interface Database {
   /** One transaction. @throws {AppError} unavailable: also when nobody knows whether it was committed */
   transact<Result>(work: Work<Result>, options?: TransactionOptions): Promise<Result>;
   readonly gate: Gate;
-  /** Waits for what is under way. */
+  /** Waits for what is under way, as long as the server answers. */
   close(): Promise<void>;
 }
 
@@ -145,7 +145,7 @@ export function connect({
       return gate.run(kind, transaction as never, patience_ms) as never;
     },
     async close() {
-      await gate.idle();
+      await Promise.race([gate.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);
       await sql.close({ timeout: CLOSE_SECONDS });
     },
   };

@@ -4,7 +4,7 @@ import { type Answer, against_binary, startServer, type TestServer } from "./ser
 import { half, refusing } from "./stopping.ts";
 
 /** Ends the server the hard way where that is possible: in process there is only one process. */
-function kill(server: TestServer): Promise<void> {
+function kill(server: TestServer): Promise<number> {
   return against_binary ? server.stop("SIGKILL") : server.stop();
 }
 

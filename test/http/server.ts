@@ -42,8 +42,8 @@ export interface TestServer extends AsyncDisposable {
   /** Of the program; `null` when the server runs in this process. */
   readonly pid: number | null;
   call(method: string, path: string, options?: CallOptions): Promise<Answer>;
-  /** Leaves the database in place. In this process every signal is a clean stop. */
-  stop(signal?: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** Leaves the database in place. In this process every signal is a clean stop. @returns the exit code */
+  stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
   /** Starts again on the same database, at another port. */
   restart(): Promise<void>;
   /** Sends bytes, and returns what comes until the server closes or is silent for `idle_ms`. */
@@ -53,7 +53,8 @@ export interface TestServer extends AsyncDisposable {
 interface Running {
   readonly pid: number | null;
   output(): string;
-  stop(signal: "SIGTERM" | "SIGKILL"): Promise<void>;
+  /** @returns the exit code */
+  stop(signal: "SIGTERM" | "SIGKILL"): Promise<number>;
 }
 
 type Settings = Readonly<Record<string, string>>;
@@ -83,7 +84,7 @@ function runHere(environment: Settings): Running {
     output: () => output,
     async stop() {
       stopping.resolve({ by: "signal", signal: "SIGTERM" });
-      await ended;
+      return ended;
     },
   };
 }
@@ -105,9 +106,9 @@ function runBinary(program: string, environment: Settings): Running {
   return {
     pid: child.pid,
     output: () => output,
-    async stop(signal) {
+    stop(signal) {
       child.kill(signal);
-      await child.exited;
+      return child.exited;
     },
   };
 }
@@ -213,7 +214,7 @@ export async function startReplica(
 ): Promise<TestServer> {
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let { running, url } = await start(environment);
-  let stopped = false;
+  let stopped: Promise<number> | null = null;
 
   const server: TestServer = {
     ...tokens,
@@ -228,18 +229,19 @@ export async function startReplica(
       return running.output();
     },
     call: (method, path, options = {}) => sendCall(url, tokens.write_token, method, path, options),
-    async stop(signal = "SIGTERM") {
-      if (stopped) return;
-      stopped = true;
-      await running.stop(signal);
+    stop(signal = "SIGTERM") {
+      stopped ??= running.stop(signal);
+      return stopped;
     },
     async restart() {
       await server.stop();
       ({ running, url } = await start(environment));
-      stopped = false;
+      stopped = null;
     },
     raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
-    [Symbol.asyncDispose]: () => server.stop(),
+    async [Symbol.asyncDispose]() {
+      await server.stop();
+    },
   };
   return server;
 }

@@ -16,12 +16,14 @@ export interface Load {
   /** As last acknowledged, by id. */
   readonly users: Map<number, Row>;
   readonly orders: Map<number, Row>;
-  /** Answers that no outage excuses; a broken connection is one. */
+  /** Answers that no outage excuses; a connection that breaks is one. */
   readonly wrong: string[];
   /** How many answers of each status there were. */
   readonly statuses: Record<number, number>;
   /** Of what each replica has done, by its place in the pair. */
   readonly written: [number, number];
+  /** Those that are about to end, by their place: they have told so, and as from a proxy nothing goes there. */
+  readonly ending: Set<number>;
   /** Resolves when all that was sent has been answered. */
   stop(): Promise<void>;
 }
@@ -33,6 +35,7 @@ export function startLoad(pair: Pair): Load {
   const wrong: string[] = [];
   const statuses: Record<number, number> = {};
   const written: [number, number] = [0, 0];
+  const ending = new Set<number>();
   let going = true;
 
   /** @returns the answer; `null` when it is 503, or when there is none */
@@ -42,6 +45,7 @@ export function startLoad(pair: Pair): Load {
     try {
       const answer = await pair.both[place].call(method, path, { token: pair.token, ...options });
       statuses[answer.status] = (statuses[answer.status] ?? 0) + 1;
+      if (answer.headers.get("connection") === "close") ending.add(place);
       if (answer.status !== 503) return answer;
       if (answer.headers.get("retry-after") !== "1") wrong.push(`${what}: 503 without Retry-After`);
     } catch (error) {
@@ -50,10 +54,15 @@ export function startLoad(pair: Pair): Load {
     return null;
   }
 
+  function placeOf(turn: number): 0 | 1 {
+    const place = (turn % 2) as 0 | 1;
+    return ending.has(place) ? ((1 - place) as 0 | 1) : place;
+  }
+
   /** Either replica by turns, until it is answered. */
   async function untilAnswered(...request: Parameters<Pair["call"]>): Promise<Answer> {
     for (let tries = Math.floor(Math.random() * 2); ; tries += 1) {
-      const place = (tries % 2) as 0 | 1;
+      const place = placeOf(tries);
       const answer = await ask(place, ...request);
       if (answer !== null) {
         if (answer.status < 300) written[place] += 1;
@@ -106,8 +115,8 @@ export function startLoad(pair: Pair): Load {
 
   /** What was acknowledged before a question must be in the answer. */
   async function read(reader: number): Promise<void> {
-    const place = (reader % 2) as 0 | 1;
     while (going) {
+      const place = placeOf(reader);
       const least = orders.size;
       const list = await ask(place, "GET", "/orders?limit=1");
       if (list !== null && (list.status !== 200 || list.json.meta.total < least)) {
@@ -134,6 +143,7 @@ export function startLoad(pair: Pair): Load {
     wrong,
     statuses,
     written,
+    ending,
     async stop() {
       going = false;
       await Promise.all(clients);

@@ -2,13 +2,14 @@
 // what they had acknowledged is there afterwards, once, and meanwhile they say nothing but 503.
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
+import type { TestServer } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
 import { type Load, startLoad } from "./load.ts";
 import { type Pair, possible, runCommand, startPair, walk } from "./pair.ts";
 
 /** A request waits for a connection, and then for an answer. */
 const LONGEST_MS = 5_000 + 10_000;
-/** Measured: below 0.2 s. The bound is for machines that do much else. */
+/** Measured: 0.1 s (TEST_TIMES=true prints it). The bound is for machines that do much else. */
 const RECOVERED_MS = 5_000;
 
 // The signals find its processes in /proc.
@@ -44,13 +45,24 @@ async function untilWritten(load: Load, most_ms: number): Promise<number> {
   return performance.now() - began_ms;
 }
 
-async function untilRefused(pair: Pair, path: string): Promise<void> {
+async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
   const deadline_ms = performance.now() + LONGEST_MS;
-  for (const replica of pair.both) {
-    while ((await replica.call("GET", path, { token: pair.token })).status !== 503) {
-      if (performance.now() > deadline_ms) throw new Error(`${path} is not refused`);
+  const asked = replicas.map(async (replica) => {
+    while ((await replica.call("GET", "/health", { token: null })).status !== 503) {
+      if (performance.now() > deadline_ms) throw new Error("the replica does not notice");
       await Bun.sleep(20);
     }
+  });
+  await Promise.all(asked);
+}
+
+/** Neither less nor more than was acknowledged, since each write was sent until it was answered. */
+async function requireExact(pair: Pair, load: Load): Promise<void> {
+  const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
+  for (const kind of ["users", "orders"] as const) {
+    const known = [...load[kind]].sort(byId).map(([, row]) => row);
+    expect(known.length).toBeGreaterThan(100);
+    expect(await walk(pair, `/${kind}`)).toEqual(known);
   }
 }
 
@@ -67,16 +79,18 @@ test.if(programs !== null)(
     await using outage = await startOutage();
     const { instance, pair, database } = outage;
     const load = startLoad(pair);
-    for (const [, end] of outages) {
+    for (const [how, end] of outages) {
       await untilWritten(load, RECOVERED_MS);
       await Bun.sleep(300);
       const refused = load.statuses[503] ?? 0;
       end(instance);
-      await untilRefused(pair, "/health");
+      await untilUnhealthy(pair.both);
       await instance.start();
       const recovered_ms = await untilWritten(load, RECOVERED_MS);
-      if (Bun.env["TEST_TIMES"] === "true")
-        process.stderr.write(`recovered in ${recovered_ms} ms\n`);
+      if (Bun.env["TEST_TIMES"] === "true") {
+        process.stderr.write(`PostgreSQL ${how}: writes again after ${recovered_ms} ms
+`);
+      }
       expect(load.statuses[503]).toBeGreaterThan(refused);
       expect(load.wrong).toEqual([]);
     }
@@ -85,13 +99,7 @@ test.if(programs !== null)(
     expect(Object.keys(load.statuses).sort()).toEqual(
       expect.arrayContaining(["200", "201", "503"]),
     );
-    // Neither less nor more, since each write was sent until it was answered.
-    const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
-    for (const kind of ["users", "orders"] as const) {
-      const known = [...load[kind]].sort(byId).map(([, row]) => row);
-      expect(known.length).toBeGreaterThan(100);
-      expect(await walk(pair, `/${kind}`)).toEqual(known);
-    }
+    await requireExact(pair, load);
     expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
   },
   120_000,
@@ -116,15 +124,18 @@ test.if(programs !== null)(
     expect(new Set(answers.map(({ headers }) => headers.get("retry-after")))).toEqual(
       new Set(["1"]),
     );
-    await untilRefused(pair, "/health");
+    // One of them is asked to end meanwhile.
+    const [going, ending] = pair.both;
+    const stopped_ms = performance.now();
+    const [code] = await Promise.all([ending.stop(), untilUnhealthy([going])]);
+    expect(code).toBe(0);
+    expect(performance.now() - stopped_ms).toBeLessThan(LONGEST_MS);
     instance.signal("SIGCONT");
     const deadline_ms = performance.now() + RECOVERED_MS;
-    for (const replica of pair.both) {
-      for (const asking of [path, "/health"]) {
-        while ((await replica.call("GET", asking, { token: pair.token })).status !== 200) {
-          if (performance.now() > deadline_ms) throw new Error(`${asking} stays refused`);
-          await Bun.sleep(10);
-        }
+    for (const asking of [path, "/health"]) {
+      while ((await going.call("GET", asking, { token: pair.token })).status !== 200) {
+        if (performance.now() > deadline_ms) throw new Error(`${asking} stays refused`);
+        await Bun.sleep(10);
       }
     }
   },
@@ -165,6 +176,33 @@ test.if(programs !== null)(
     await sql.close();
     expect((await pair.call("POST", "/orders", { body })).status).toBe(201);
     expect((await pair.call("GET", "/orders")).json.meta.total).toBe(1);
+  },
+  60_000,
+);
+
+test.if(programs !== null)(
+  "`SIGTERM` loses nothing that was acknowledged when a replica ends under load",
+  async () => {
+    await using outage = await startOutage();
+    const { pair } = outage;
+    const load = startLoad(pair);
+    for (const replica of pair.both) {
+      await untilWritten(load, RECOVERED_MS);
+      await Bun.sleep(300);
+      expect(await replica.stop()).toBe(0);
+      const { written } = load;
+      const before = [...written];
+      await Bun.sleep(300);
+      const place = pair.both.indexOf(replica);
+      // The other goes on.
+      expect(written[place]).toBe(before[place] as number);
+      expect(written[1 - place]).toBeGreaterThan(before[1 - place] as number);
+      await replica.restart();
+      load.ending.clear();
+    }
+    await load.stop();
+    expect(load.wrong).toEqual([]);
+    await requireExact(pair, load);
   },
   60_000,
 );

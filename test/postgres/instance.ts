@@ -92,7 +92,7 @@ function processesOf(pid: number): number[] {
   return [pid, ...children.map(Number)];
 }
 
-async function answers(url: string): Promise<boolean> {
+export async function answers(url: string): Promise<boolean> {
   const sql = new SQL(url, { max: 1 });
   try {
     await sql.unsafe("select 1");

@@ -1,11 +1,18 @@
 /** Two replicas of the compiled program on one empty database, and what a client of both needs. */
 import { against_postgres } from "../http/backend.ts";
 import { type Answer, against_binary, startReplica, type TestServer } from "../http/server.ts";
+import { type Cluster, findCluster } from "../postgres/cluster.ts";
 
 /** Whether there is a program to run, and a server of PostgreSQL for it. */
 export const possible: boolean = against_binary && against_postgres;
 
-export const binary: string = Bun.env["TEST_BINARY"] ?? "";
+const binary = Bun.env["TEST_BINARY"] ?? "";
+
+export async function requireCluster(): Promise<Cluster> {
+  const cluster = await findCluster();
+  if (cluster === null) throw new Error("there is no PostgreSQL");
+  return cluster;
+}
 
 export interface Pair extends AsyncDisposable {
   readonly both: readonly [TestServer, TestServer];
@@ -15,15 +22,10 @@ export interface Pair extends AsyncDisposable {
   call(...request: Parameters<TestServer["call"]>): Promise<Answer>;
 }
 
-/** Whatever the replicas have printed so far. */
-function outputOf(both: Pair["both"]): string {
-  return both.map(({ output }) => output).join("\n");
-}
-
-/** The second is a program that has printed no token, as most replicas do. */
+/** Which of them makes it is chance. */
 async function untilFirstToken(both: Pair["both"]): Promise<string> {
   for (;;) {
-    const [token] = /uat_\w+/.exec(outputOf(both)) ?? [];
+    const [token] = /uat_\w+/.exec(both.map(({ output }) => output).join()) ?? [];
     if (token !== undefined) return token;
     await Bun.sleep(5);
   }
@@ -67,7 +69,7 @@ export async function walk(pair: Pair, path: string): Promise<Record<string, any
   }
 }
 
-/** What the commands of the program print and return. */
+/** @returns what a command of the program prints, and its exit code */
 export async function runCommand(database: string, ...words: string[]) {
   const child = Bun.spawn([binary, ...words], {
     env: { DATABASE_URL: database },

@@ -1,0 +1,66 @@
+/** Many clients of two replicas who want the same at once, and what they must be told. */
+import { expect } from "bun:test";
+import type { Answer } from "../http/server.ts";
+import { type Pair, walk } from "./pair.ts";
+
+type Row = Record<string, any>;
+
+function countOf(answers: readonly Answer[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
+}
+
+function times<Result>(count: number, work: (at: number) => Promise<Result>): Promise<Result[]> {
+  return Promise.all(Array.from({ length: count }, (_, at) => work(at)));
+}
+
+export async function createUser(pair: Pair, email: string): Promise<Row> {
+  const { status, json, text } = await pair.call("POST", "/users", { body: { email } });
+  expect(status, text).toBe(201);
+  return json.data;
+}
+
+/** Each key is sent `posts` times at once, and all keys are: on a database without orders. */
+export async function contendForKeys(pair: Pair, user_id: number, keys: number, posts: number) {
+  const items = [{ sku: "A-1", quantity: 2, unit_price: 150 }];
+  const body = { user_id, currency: "EUR", items };
+  const answers = await times(keys * posts, (at) => {
+    const headers = { "idempotency-key": `key-${Math.floor(at / posts)}` };
+    return pair.call("POST", "/orders", { body, headers });
+  });
+  expect(countOf(answers)).toEqual({ 201: keys * posts });
+  const replayed = answers.filter(({ headers }) => headers.has("idempotent-replayed"));
+  expect(replayed).toHaveLength(keys * (posts - 1));
+  const made: Row[] = [];
+  for (let at = 0; at < answers.length; at += posts) {
+    const of_key = answers.slice(at, at + posts);
+    const texts = new Set(of_key.map(({ text }) => text));
+    const places = new Set(of_key.map(({ headers }) => headers.get("location")));
+    expect([at, texts.size, places.size]).toEqual([at, 1, 1]);
+    made.push(of_key[0]?.json.data);
+  }
+  const orders = await walk(pair, "/orders");
+  expect(orders).toHaveLength(keys);
+  expect(orders).toEqual(made.sort((one, other) => one["id"] - other["id"]));
+  expect(await walk(pair, `/orders?user_id=${user_id}&status=pending`)).toEqual(orders);
+}
+
+/** Each version of a new user is edited `edits` times at once, under the condition that it is this one. */
+export async function contendForVersions(pair: Pair, { id }: Row, rounds: number, edits: number) {
+  for (let version = 1; version <= rounds; version += 1) {
+    const answers = await times(edits, (at) =>
+      pair.call("PATCH", `/users/${id}`, {
+        body: { name: `${version}.${at}` },
+        headers: { "if-match": `"${version}"` },
+      }),
+    );
+    // In each round: over all of them one with two winners makes up for one without.
+    expect(countOf(answers)).toEqual({ 200: 1, 412: edits - 1 });
+    const winner = answers.find(({ status }) => status === 200);
+    // From whichever replica comes next.
+    const { json } = await pair.call("GET", `/users/${id}`);
+    expect(json.data).toEqual(winner?.json.data);
+    expect(json.data.version).toBe(version + 1);
+  }
+}

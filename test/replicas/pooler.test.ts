@@ -1,0 +1,62 @@
+// The program behind PgBouncer, with the settings that the README names.
+import { expect, test } from "bun:test";
+import { writeFileSync } from "node:fs";
+import { makeFolder } from "../folder.ts";
+import { holdWrites } from "../http/backend.ts";
+import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
+import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
+import { has_pooler, startPooler } from "./pooler.ts";
+
+const IMPORTED = 2_000;
+
+test.if(possible && has_pooler)(
+  "`replicas` keep their promises when PgBouncer is between them and PostgreSQL",
+  async () => {
+    const cluster = await requireCluster();
+    const direct = await cluster.createDatabase();
+    const name = new URL(direct).pathname.slice(1);
+    await cluster.run(direct, `alter database ${name} set lock_timeout = '300ms'`);
+    {
+      await using pooler = await startPooler(cluster.url);
+      const database = pooler.through(direct);
+      await using pair = await startPair(database);
+      const user = await createUser(pair, "ann@example.com");
+      await contendForKeys(pair, user["id"], 40, 8);
+      await contendForVersions(pair, user, 20, 4);
+
+      // COPY, in a transaction with a lock, beside them.
+      using folder = makeFolder();
+      const lines = Array.from({ length: IMPORTED }, (_, at) => `{"email":"${at}@example.com"}\n`);
+      writeFileSync(folder.at("users.ndjson"), lines.join(""));
+      const importing = runCommand(database, "import", "users", folder.at("users.ndjson"));
+      expect(await importing).toMatchObject({ code: 0 });
+      const { json } = await pair.call("GET", "/users?limit=1");
+      expect(json.meta.total).toBe(IMPORTED + 1);
+      expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+
+      // What a connection cannot be told, the database tells it.
+      await using _ = await holdWrites(direct);
+      const began_ms = performance.now();
+      const refused = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
+      expect(refused.status).toBe(503);
+      expect(performance.now() - began_ms).toBeLessThan(2_500);
+    }
+    await cluster.dropDatabase(direct);
+  },
+  60_000,
+);
+
+test.if(possible && has_pooler)(
+  "`serve` tells what to do when PgBouncer refuses its settings",
+  async () => {
+    const cluster = await requireCluster();
+    const direct = await cluster.createDatabase();
+    {
+      await using pooler = await startPooler(cluster.url);
+      const database = pooler.through(direct).replace("?prepare=false", "");
+      const { code, stderr } = await runCommand(database, "serve");
+      expect([code, stderr]).toEqual([1, expect.stringMatching(/add prepare=false to the URL\n$/)]);
+    }
+    await cluster.dropDatabase(direct);
+  },
+);

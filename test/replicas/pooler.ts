@@ -1,0 +1,77 @@
+/** PgBouncer in front of a server, as it is mostly run: a connection is a client's for one transaction. */
+import { writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { answers, asNobody, freePort, makeFolderOfNobody } from "../postgres/instance.ts";
+
+/** Debian keeps it where only root looks. */
+const program = Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
+
+export const has_pooler: boolean = program !== null;
+
+/** Fewer connections than clients: that is what it is for. */
+const POOL_SIZE = 6;
+
+/** Ends it when its input is closed, as it is with this process, however that ends. */
+const watch = `
+  folder=$1
+  shift
+  "$@" &
+  read -r line
+  kill $!
+  wait
+  rm -rf "$folder"
+`;
+
+interface Pooler extends AsyncDisposable {
+  /** @returns the URL by which the program reaches the database of this URL */
+  through(database: string): string;
+}
+
+function settingsOf(server: URL, port: number, users: string): string {
+  return `
+[databases]
+* = host=${server.hostname} port=${server.port}
+
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${port}
+unix_socket_dir =
+auth_type = trust
+auth_file = ${users}
+pool_mode = transaction
+default_pool_size = ${POOL_SIZE}
+max_client_conn = 1000
+`;
+}
+
+export async function startPooler(url: string): Promise<Pooler> {
+  const folder = makeFolderOfNobody();
+  const port = await freePort();
+  const server = new URL(url);
+  const users = join(folder, "users.txt");
+  writeFileSync(users, `"${server.username}" ""\n`);
+  const settings = join(folder, "pgbouncer.ini");
+  writeFileSync(settings, settingsOf(server, port, users));
+  const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", folder, program ?? "", settings]), {
+    cwd: tmpdir(),
+    stdin: "pipe",
+    stdout: "ignore",
+    stderr: "ignore",
+  });
+  child.unref();
+  const through = (database: string) => {
+    const changed = new URL(database);
+    changed.host = `127.0.0.1:${port}`;
+    changed.search = "?prepare=false";
+    return changed.href;
+  };
+  while (!(await answers(through(url)))) await Bun.sleep(10);
+  return {
+    through,
+    async [Symbol.asyncDispose]() {
+      await child.stdin.end();
+      await child.exited;
+    },
+  };
+}

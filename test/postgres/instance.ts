@@ -12,7 +12,8 @@ import { SQL } from "bun";
 const NOBODY = "nobody";
 const PATIENCE_MS = 20_000;
 
-export interface Instance {
+/** It is gone, with its data, when it is disposed of. */
+export interface Instance extends AsyncDisposable {
   /** URL of its first database. */
   readonly url: string;
   /** Folder of its programs. */
@@ -49,18 +50,21 @@ export function freePort(): Promise<number> {
   return promise;
 }
 
-/** Words of a command that runs as somebody who is not root. */
+/** Of nobody, by `id`. */
+function idOf(option: "-u" | "-g"): number {
+  return Number(Bun.spawnSync(["id", option, NOBODY]).stdout.toString());
+}
+
+/** Words of a command that runs as somebody who is not root. Not by runuser, which stops with its child. */
 export function asNobody(words: readonly string[]): string[] {
-  return process.getuid?.() === 0 ? ["runuser", "-u", NOBODY, "--", ...words] : [...words];
+  if (process.getuid?.() !== 0) return [...words];
+  return ["setpriv", `--reuid=${NOBODY}`, `--regid=${idOf("-g")}`, "--clear-groups", ...words];
 }
 
 /** A temporary folder for whoever `asNobody` is. */
 export function makeFolderOfNobody(): string {
   const folder = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
-  if (process.getuid?.() === 0) {
-    const id = Number(Bun.spawnSync(["id", "-u", NOBODY]).stdout.toString());
-    chownSync(folder, id, id);
-  }
+  if (process.getuid?.() === 0) chownSync(folder, idOf("-u"), idOf("-g"));
   return folder;
 }
 
@@ -126,7 +130,13 @@ export async function makeInstance(
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
   const watching = asNobody(["sh", "-c", watch, "sh", folder]);
-  Bun.spawn(watching, { cwd: tmpdir(), stdin: "pipe", stdout: "ignore", stderr: "ignore" }).unref();
+  const watcher = Bun.spawn(watching, {
+    cwd: tmpdir(),
+    stdin: "pipe",
+    stdout: "ignore",
+    stderr: "ignore",
+  });
+  watcher.unref();
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`;
   const pid = () => Number.parseInt(readFileSync(join(data, "postmaster.pid"), "utf8"), 10);
   return {
@@ -160,6 +170,10 @@ export async function makeInstance(
           // A child ends with its parent, too.
         }
       }
+    },
+    async [Symbol.asyncDispose]() {
+      await watcher.stdin.end();
+      await watcher.exited;
     },
   };
 }

@@ -24,15 +24,17 @@ interface Outage extends AsyncDisposable {
 }
 
 /** What is acknowledged is on disk, as it is where it matters. */
-async function startOutage(settings: Readonly<Record<string, string>> = {}): Promise<Outage> {
-  const instance = await makeInstance(programs ?? "", { fsync: "on" });
+async function startOutage(): Promise<Outage> {
+  await using resources = new AsyncDisposableStack();
+  const instance = resources.use(await makeInstance(programs ?? "", { fsync: "on" }));
   await instance.start();
   const sql = new SQL(instance.url, { max: 1 });
   await sql.unsafe(`create database ${database_name}`);
   await sql.close();
   const database = instance.url.replace(/postgres$/, database_name);
-  const pair = await startPair(database, settings);
-  return { instance, database, pair, [Symbol.asyncDispose]: () => pair[Symbol.asyncDispose]() };
+  const pair = resources.use(await startPair(database));
+  const kept = resources.move();
+  return { instance, database, pair, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
 async function untilWritten(load: Load, most_ms: number): Promise<number> {

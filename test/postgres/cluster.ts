@@ -1,4 +1,4 @@
-/** A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, or one made for them. */
+/** A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, none if it is `none`, or one made for them. */
 import { SQL } from "bun";
 import { findPrograms, makeInstance } from "./instance.ts";
 
@@ -55,6 +55,7 @@ function clusterAt(url: string, own: Cluster["own"], kept: boolean): Cluster {
 
 async function openCluster(): Promise<Cluster | null> {
   const given = Bun.env["TEST_POSTGRES_URL"];
+  if (given === "none") return null;
   if (given !== undefined && given !== "")
     return clusterAt(given, null, Bun.env["TEST_POSTGRES_KEEP"] === "true");
   const programs = findPrograms();
@@ -70,15 +71,16 @@ const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POS
 const shared: { cluster?: Promise<Cluster | null> } = {};
 
 /**
- * The one server of all test files. `null` where there is none, which is told in a line, or is a failure, on
- * CI and where it is required.
+ * The one server of all test files. `null` where there is none, which is a failure on CI and where it is
+ * required.
+ * @param tell whether it is told in a line that there is none
  */
-export function findCluster(): Promise<Cluster | null> {
+export function findCluster(tell = true): Promise<Cluster | null> {
   shared.cluster ??= openCluster().then((cluster) => {
     if (cluster !== null) return cluster;
     const required = Bun.env["CI"] === "true" || Bun.env["TEST_POSTGRES_REQUIRED"] === "true";
     if (required) throw new Error(missing);
-    process.stderr.write(`${missing}\n`);
+    if (tell) process.stderr.write(`${missing}\n`);
     return null;
   });
   return shared.cluster;

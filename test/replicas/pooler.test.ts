@@ -5,11 +5,11 @@ import { makeFolder } from "../folder.ts";
 import { holdWrites } from "../http/backend.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
-import { has_pooler, startPooler } from "./pooler.ts";
+import { hasPooler, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
 
-test.if(possible && has_pooler)(
+test.if(possible && hasPooler())(
   "`replicas` keep their promises when PgBouncer is between them and PostgreSQL",
   async () => {
     const cluster = await requireCluster();
@@ -46,7 +46,7 @@ test.if(possible && has_pooler)(
   60_000,
 );
 
-test.if(possible && has_pooler)(
+test.if(possible && hasPooler())(
   "`serve` tells what to do when PgBouncer refuses its settings",
   async () => {
     const cluster = await requireCluster();

@@ -7,7 +7,13 @@ import { answers, asNobody, freePort, makeFolderOfNobody } from "../postgres/ins
 /** Debian keeps it where only root looks. */
 const program = Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
 
-export const has_pooler: boolean = program !== null;
+/** @throws {Error} when there is none, and it is required */
+export function hasPooler(): boolean {
+  if (program === null && Bun.env["TEST_POSTGRES_REQUIRED"] === "true") {
+    throw new Error("there is no PgBouncer: install pgbouncer");
+  }
+  return program !== null;
+}
 
 /** Fewer connections than clients: that is what it is for. */
 const POOL_SIZE = 6;

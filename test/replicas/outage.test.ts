@@ -75,7 +75,7 @@ const outages: readonly [string, (instance: Instance) => void][] = [
   ["is killed again", ({ signal }) => signal("SIGKILL")],
 ];
 
-test.if(programs !== null)(
+test.concurrent.if(programs !== null)(
   "`acknowledged` writes are there once when PostgreSQL is restarted and killed under load",
   async () => {
     await using outage = await startOutage();
@@ -107,7 +107,7 @@ test.if(programs !== null)(
   120_000,
 );
 
-test.if(programs !== null)(
+test.concurrent.if(programs !== null)(
   "`requests` are 503 within their bounds when PostgreSQL stands still, and answered when it goes on",
   async () => {
     await using outage = await startOutage();
@@ -144,7 +144,7 @@ test.if(programs !== null)(
   60_000,
 );
 
-test.if(programs !== null)(
+test.concurrent.if(programs !== null)(
   "`reads` go on when more writes wait for a lock than there are connections",
   async () => {
     await using outage = await startOutage();
@@ -172,7 +172,7 @@ test.if(programs !== null)(
     }
     expect(new Set((await posted).map(({ status }) => status))).toEqual(new Set([503]));
     expect(performance.now() - began_ms).toBeLessThan(LONGEST_MS);
-    expect(slowest_ms).toBeLessThan(1_000);
+    expect(slowest_ms).toBeLessThan(2_000);
     expect(reads).toBeGreaterThan(100);
     await sql.unsafe("rollback");
     await sql.close();
@@ -182,7 +182,7 @@ test.if(programs !== null)(
   60_000,
 );
 
-test.if(programs !== null)(
+test.concurrent.if(programs !== null)(
   "`SIGTERM` loses nothing that was acknowledged when a replica ends under load",
   async () => {
     await using outage = await startOutage();

@@ -38,6 +38,8 @@ export interface Variant {
 export interface Running extends Server {
   readonly token: string;
   readonly users: number;
+  /** CPU time that a database server has used for it. */
+  database_us?(): number;
 }
 
 /** Starts one on this database itself; `path` must not be in use. */

@@ -1,6 +1,7 @@
 /** What was to be reached, and what was. */
 import { cold, type Footprint, type Growth } from "./footprint.ts";
 import { depthName, depths_title, sizeName, sizes_title } from "./lists.ts";
+import { on_postgres, on_sqlite, postgres_titles } from "./postgres.ts";
 import { framework, framework_logging, many_tokens, ours, reads_title } from "./reads.ts";
 import { compare, type Group, median } from "./rounds.ts";
 import { type Beside, titleOf } from "./writes.ts";
@@ -124,6 +125,15 @@ function writeVerdicts(results: Results): Verdict[] {
   return verdicts;
 }
 
+/** None where there was no PostgreSQL. */
+function postgresVerdicts({ groups }: Results): Verdict[] {
+  return groups
+    .filter(({ title }) => postgres_titles.includes(title))
+    .map((group) =>
+      ratioVerdict(`${group.title} / on SQLite`, group, [on_postgres, on_sqlite], null),
+    );
+}
+
 /** Growth up to this in the second half of the requests is noise of the collector. */
 const FLAT = 1.05;
 
@@ -154,6 +164,7 @@ export function judge(results: Results): Verdict[] {
     ...readVerdicts(results),
     ...listVerdicts(results),
     ...writeVerdicts(results),
+    ...postgresVerdicts(results),
     ...footprintVerdicts(results),
   ];
 }

@@ -19,7 +19,7 @@ export interface Sample {
   readonly requests_per_s: number;
   readonly p50_ms: number;
   readonly p99_ms: number;
-  /** CPU time of the server for one request. */
+  /** CPU time of the server for one request, and of its database server if it has one. */
   readonly cpu_us: number;
   /** Part of its core that wrk used: near 1 it is wrk that was measured. */
   readonly wrk_load: number;
@@ -49,7 +49,8 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
   // Emails and keys are new in every run.
   const name = Bun.randomUUIDv7();
   server.requireUp();
-  const before_us = cpuTime_us(server.pid);
+  const usedSoFar_us = () => cpuTime_us(server.pid) + (server.database_us?.() ?? 0);
+  const before_us = usedSoFar_us();
   const busy_before_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
   const wrk = Bun.spawn(
     pinned(LOAD_CORE, [
@@ -62,7 +63,7 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
   const output = await wrk.stdout.text();
   await wrk.exited;
   server.requireUp();
-  const used_us = cpuTime_us(server.pid) - before_us;
+  const used_us = usedSoFar_us() - before_us;
   const busy_after_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
   const line = output.split("\n").findLast((text) => text.startsWith("{"));
   if (line === undefined) throw new Error(`wrk said: ${output}`);

@@ -3,6 +3,7 @@ import { Database } from "bun:sqlite";
 import { cpus, release, totalmem } from "node:os";
 import { new_node, old_node } from "./contenders.ts";
 import manifest from "./package.json" with { type: "json" };
+import { describePostgres } from "./postgres.ts";
 import { binary, data_folder } from "./seed.ts";
 
 function output(...command: string[]): string {
@@ -28,6 +29,7 @@ export function describeVersions(): Record<string, string> {
   const [, wrk = ""] = /wrk (?:debian\/)?(\S+)/.exec(output("wrk", "--version")) ?? [];
   return {
     "user-api": `${output(binary, "version")}, commit ${output("git", "rev-parse", "--short", "HEAD")}`,
+    PostgreSQL: describePostgres() ?? "none, so that it was not measured",
     Bun: `${Bun.version} with SQLite ${sqlite?.[0]}`,
     Hono: dependencies.hono,
     Node: node(old_node, dependencies["better-sqlite3"]),

@@ -113,6 +113,8 @@ const meanings = `- **user-api** is the compiled binary with its defaults: token
 - **Node** is the one that this machine has; **newer Node** the current one, which npm brings, with the
   better-sqlite3 that is made for it. The goals were set with the former.
 - **plain SQL** is \`count(*)\` and \`limit … offset …\`, served by raw.
+- **On PostgreSQL** the service and the database server share one core, the database's connections are on
+  loopback, and \`fsync\` is on. The CPU time is that of both.
 - **measured** is the ratio of the medians of all rounds; in each round all take turns (A B A B), and the
   servers are started anew several times, since two starts of one program differ by up to a tenth. A run
   in which others used more than 10 % of a core is made again, and does not count if others are left.

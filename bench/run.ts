@@ -9,6 +9,7 @@ import { judge, type Results } from "./goals.ts";
 import { measureDepths, measureSizes } from "./lists.ts";
 import { describeMachine, describeVersions } from "./machine.ts";
 import { plot } from "./plot.ts";
+import { measurePostgres } from "./postgres.ts";
 import { LOAD_CORE } from "./process.ts";
 import { measureReads } from "./reads.ts";
 import { report } from "./report.ts";
@@ -67,6 +68,7 @@ async function measure(): Promise<Results> {
     ...(await restarted(plan, async () => [await measureDepths(medium, plan)])),
     ...(await restarted(plan, async () => [await measureSizes(seeds, plan)])),
     ...(await restarted(plan, () => measureWrites(small, settings.connections, plan))),
+    ...(await restarted(plan, () => measurePostgres(small, plan))),
   ];
   const beside = await measureBeside(small, plan);
   const growth = await measureGrowth(small, settings.requests);

@@ -23,6 +23,8 @@ export interface Instance extends AsyncDisposable {
   start(): Promise<void>;
   /** `fast` cuts connections and ends in order, `immediate` leaves all to be recovered. */
   stop(mode: "fast" | "immediate"): void;
+  /** Of the server and of those that it has started. */
+  processes(): number[];
   /** The signal reaches all of its processes at once. */
   signal(name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void;
 }
@@ -162,6 +164,7 @@ export async function makeInstance(
       }
     },
     stop: (mode) => runProgram(join(programs, "pg_ctl"), "-D", data, "-w", "-m", mode, "stop"),
+    processes: () => processesOf(pid()),
     signal(name) {
       for (const each of processesOf(pid())) {
         try {

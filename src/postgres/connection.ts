@@ -112,9 +112,27 @@ export function connect({
   max_pending_writes,
   onCommit,
 }: Pick<StoreOptions, "database_url" | "max_pending_writes" | "onCommit">): Database {
-  const sql = createPool(database_url);
-  const gate = createGate(sql.options.max ?? 1, max_pending_writes);
-  const plain = sessionOf(sql);
+  let sql = createPool(database_url);
+  let plain = sessionOf(sql);
+  let made_ms = performance.now();
+
+  /**
+   * A network that is gone tells nobody: all that is sent on its connections would wait until the system
+   * gives them up, for a quarter of an hour, and new ones may be well.
+   * @param began_ms when the work began that has no answer: it may be of connections that are gone by now
+   */
+  function reconnect(began_ms: number): void {
+    if (began_ms < made_ms) return;
+    const silent = sql;
+    sql = createPool(database_url);
+    plain = sessionOf(sql);
+    made_ms = performance.now();
+    // Whoever waits for them is told; nobody waits for this.
+    silent.close({ timeout: 0 }).catch(() => {});
+  }
+
+  const places = sql.options.max ?? 1;
+  const gate = createGate({ places, max_pending_writes, onSilence: reconnect });
 
   async function untilDone<Result>(work: () => Promise<Result>): Promise<Result> {
     for (let runs = 1; ; runs += 1) {

@@ -28,22 +28,39 @@ export interface Gate {
   idle(): Promise<void>;
 }
 
-/** @throws {AppError} unavailable when it takes longer; what becomes of the work nobody knows */
-function within<Result>(work: Promise<Result>, patience_ms: number): Promise<Result> {
+/**
+ * @param onSilence called when it takes longer
+ * @throws {AppError} unavailable when it takes longer; what becomes of the work nobody knows
+ */
+function within<Result>(
+  work: Promise<Result>,
+  patience_ms: number,
+  onSilence: () => void,
+): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const timer = setTimeout(() => {
     reject(new AppError("unavailable", "the database does not answer"));
+    onSilence();
   }, patience_ms);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
   return promise;
 }
 
-/** @param places how many may run at once */
-export function createGate(
-  places: number,
-  max_pending_writes: number,
+interface GateOptions {
+  /** How many may run at once. */
+  readonly places: number;
+  readonly max_pending_writes: number;
+  readonly queue_patience_ms?: number;
+  /** Told that work has no answer in time, and when it began. */
+  readonly onSilence?: (began_ms: number) => void;
+}
+
+export function createGate({
+  places,
+  max_pending_writes,
   queue_patience_ms = QUEUE_PATIENCE_MS,
-): Gate {
+  onSilence,
+}: GateOptions): Gate {
   const queue: { readonly kind: Kind; readonly begin: () => void }[] = [];
   const waiters: (() => void)[] = [];
   const places_of_writes = Math.max(1, places - Math.ceil(places / READS_PART));
@@ -101,12 +118,13 @@ export function createGate(
       pending[kind] += 1;
       try {
         await enter(kind);
+        const began_ms = performance.now();
         const answer = work();
         const end = () => leave(kind);
         answer.then(end, end);
         return await (patience_ms === Number.POSITIVE_INFINITY
           ? answer
-          : within(answer, patience_ms));
+          : within(answer, patience_ms, () => onSilence?.(began_ms)));
       } finally {
         pending[kind] -= 1;
       }

@@ -1,6 +1,7 @@
 // What a client sees when the server is slow, gone, full of locks or read-only: 503, or an answer.
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
+import { connect, type Session } from "../../src/postgres/connection.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { rejectionOf } from "../refusal.ts";
 import { cluster, makeWorld, type World } from "./world.ts";
@@ -116,6 +117,24 @@ describe.if(cluster !== null)("the store", () => {
     });
     expect(await store.users.create(fields, key)).toMatchObject({ replayed: true });
     expect((await store.users.list(page)).total).toBe(1);
+  });
+
+  test("is well again, and ends, when its connections are silent", async () => {
+    await using world = await makeWorld();
+    const search = "?max=2&statement_timeout=0";
+    const database_url = Object.assign(new URL(world.url), { search }).href;
+    const db = connect({ database_url, max_pending_writes: 10 });
+    const sleep = (session: Session) => session.all("select pg_sleep(60)");
+    const silent = [1, 2].map(() => db.transact(sleep, { patience_ms: 100 }));
+    await Promise.all(silent.map((work) => rejectionOf(work, "unavailable")));
+    const began_ms = performance.now();
+    const answers = [1, 2, 3].map(() => db.read((session) => session.first("select 1 as one")));
+    expect(await Promise.all(answers)).toEqual(answers.map(() => ({ one: 1 })));
+    const last = db.transact(sleep, { patience_ms: 100 });
+    const ending = db.close();
+    await rejectionOf(last, "unavailable");
+    await ending;
+    expect(performance.now() - began_ms).toBeLessThan(2_000);
   });
 
   test.each(["40001", "40P01"])(

@@ -16,7 +16,7 @@ function makeWork() {
 const turn = () => Bun.sleep(0);
 
 test("`run` lets as many run as there are places, and the next when one ends", async () => {
-  const gate = createGate(2, 10);
+  const gate = createGate({ places: 2, max_pending_writes: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
   const results = works.map(({ run }, at) => gate.run(at % 2 === 0 ? "read" : "write", run));
   const begun = () => works.map((work) => work.begun);
@@ -39,7 +39,7 @@ test("`run` lets as many run as there are places, and the next when one ends", a
 });
 
 test("`run` refuses a write when as many have begun or wait, and reads go on", async () => {
-  const gate = createGate(4, 2);
+  const gate = createGate({ places: 4, max_pending_writes: 2 });
   const works = [makeWork(), makeWork()];
   const results = works.map(({ run }) => gate.run("write", run));
   expect(gate.isFull()).toBe(true);
@@ -76,7 +76,7 @@ test("`run` leaves a place to reads when more writes wait, and lets writes go on
 });
 
 test("`run` refuses work when it waits too long for a place, and never begins it", async () => {
-  const gate = createGate(1, 10, 20);
+  const gate = createGate({ places: 1, max_pending_writes: 10, queue_patience_ms: 20 });
   const slow = makeWork();
   const late = makeWork();
   const result = gate.run("read", slow.run);
@@ -90,10 +90,18 @@ test("`run` refuses work when it waits too long for a place, and never begins it
 });
 
 test("`run` gives up work when there is no answer, and its place when it ends", async () => {
-  const gate = createGate(1, 10);
+  const silences: number[] = [];
+  const gate = createGate({
+    places: 1,
+    max_pending_writes: 10,
+    onSilence: (began_ms) => silences.push(began_ms),
+  });
+  const before_ms = performance.now();
   const lost = makeWork();
   const next = makeWork();
   await rejectionOf(gate.run("write", lost.run, 20), "unavailable", "the database does not answer");
+  expect(silences).toEqual([expect.any(Number)]);
+  expect(silences[0]).toBeWithin(before_ms, before_ms + 20);
   const waiting = gate.run("read", next.run);
   let idle = false;
   const ended = gate.idle().then(() => {

@@ -3,8 +3,7 @@ import { SQL } from "bun";
 import { AppError, systemCode } from "../error.ts";
 
 export const UNIQUE_VIOLATION = "23505";
-/** The second is what `on delete restrict` gives from PostgreSQL 18 on. */
-const FOREIGN_KEY_VIOLATIONS = ["23503", "23001"];
+const FOREIGN_KEY_VIOLATION = "23503";
 
 /** Two transactions were in each other's way, and this one was given up: it may be run again. */
 const RUN_AGAIN = ["40001", "40P01"];
@@ -27,7 +26,7 @@ export function mayRunAgain(error: unknown): boolean {
 }
 
 export function isForeignKeyViolation(error: unknown): boolean {
-  return FOREIGN_KEY_VIOLATIONS.includes(sqlState(error));
+  return sqlState(error) === FOREIGN_KEY_VIOLATION;
 }
 
 /** @returns unavailable, where the request may be sent again; any other error as it is */

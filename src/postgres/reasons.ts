@@ -30,6 +30,9 @@ const reasons: readonly (readonly [code: string, meaning: string])[] = [
 export function operatorError(what: string, error: unknown): unknown {
   const cause = error instanceof AppError && error.cause !== undefined ? error.cause : error;
   if (cause instanceof AppError) return new AppError("operator", `${what}: ${cause.message}`);
+  if (cause instanceof URIError) {
+    return new AppError("operator", `${what}: a % in the URL is to be written as %25`);
+  }
   const told = `${sqlState(cause) || systemCode(cause)} ${reason(cause)}`;
   const [, meaning] = reasons.find(([prefix]) => told.startsWith(prefix)) ?? [];
   // A TypeError is what the URL is refused with.

@@ -8,7 +8,7 @@ import { cluster, makeWorld } from "./world.ts";
 /** The URL with other parts. */
 function change(
   url: string,
-  parts: Partial<Record<"port" | "pathname" | "search" | "username", string>>,
+  parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,
 ) {
   return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
 }
@@ -22,6 +22,8 @@ describe.if(cluster !== null)("`open`", () => {
       [{ username: "stranger" }, /the user or the password is wrong, or not allowed from here$/],
       [{ search: "sslmode=require" }, /the server has no TLS, which the URL asks for$/],
       [{ search: "sslmode=nonsense" }, /sslmode/],
+      [{ pathname: "/50%" }, /a % in the URL is to be written as %25$/],
+      [{ password: "hunter2%" }, /a % in the URL is to be written as %25$/],
       [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
     ];
     for (const [parts, line] of wrong) {

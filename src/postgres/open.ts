@@ -14,6 +14,9 @@ import { createOrderTransfer } from "./transfer.orders.ts";
 import { createUserTransfer } from "./transfer.users.ts";
 import { createUserStore } from "./users.ts";
 
+/** How long the figures wait for the size: who collects them waits for ten seconds at most, as a rule. */
+const SIZE_PATIENCE_MS = 1_000;
+
 const size = "select pg_database_size(current_database())::float8 as bytes";
 
 /** The store over a connected, migrated database. */
@@ -23,6 +26,12 @@ function createStore(
 ): Store {
   const keys = createKeys(db, now);
   let database_bytes = 0;
+
+  async function measureSize(): Promise<void> {
+    const row = await db.read((session) => session.first<{ bytes: number }>(size));
+    database_bytes = row?.bytes ?? 0;
+  }
+
   return {
     users: createUserStore(db, keys, postgres_layout, now),
     orders: createOrderStore(db, keys, postgres_layout, now),
@@ -33,12 +42,8 @@ function createStore(
     },
     ping: createProbe(db, now),
     async statistics() {
-      try {
-        const row = await db.read((session) => session.first<{ bytes: number }>(size));
-        database_bytes = row?.bytes ?? 0;
-      } catch {
-        // What was last known: the other figures are needed most when the database is away.
-      }
+      // Else what was last known: the other figures are needed most when the database is away.
+      await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_PATIENCE_MS)]);
       return { pending_writes: db.gate.pending(), database_bytes, log_bytes: 0 };
     },
     backUp,

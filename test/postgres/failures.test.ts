@@ -192,6 +192,20 @@ describe.if(cluster !== null)("the store", () => {
     expect((await store.statistics()).database_bytes).toBe(database_bytes);
   });
 
+  test("tells its figures soon when every connection is taken", async () => {
+    await using world = await makeWorld();
+    const search = "?max=1&lock_timeout=1500";
+    const database_url = Object.assign(new URL(world.url), { search }).href;
+    const store = await world.open({ database_url });
+    const { database_bytes } = await store.statistics();
+    await using _ = await world.hold("lock table users in access exclusive mode");
+    const waiting = rejectionOf(store.users.create(userFields(), null), "unavailable");
+    const began_ms = performance.now();
+    expect(await store.statistics()).toEqual({ pending_writes: 1, database_bytes, log_bytes: 0 });
+    expect(performance.now() - began_ms).toBeLessThan(2_000);
+    await waiting;
+  });
+
   test("names the tools of PostgreSQL when it is to be backed up", async () => {
     await using world = await makeWorld();
     const store = await world.open();

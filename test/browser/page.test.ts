@@ -164,6 +164,15 @@ testPage(
   },
 );
 
+testPage("`page` uses no token when the service cannot look at it", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  await page.route("**/api/v1/users?limit=1", (route) => route.fulfill({ status: 503 }));
+  await giveToken(page, server.write_token, "cannot look at the token at the moment");
+  expect(await page.getByLabel("Token").inputValue()).toBe(server.write_token);
+  expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
+});
+
 /** Presses Tab until the focus is on `target`. */
 async function tabTo(page: Page, target: Locator): Promise<void> {
   for (let presses = 0; presses < 100; presses += 1) {

@@ -48,6 +48,7 @@ async function problemWith(token) {
   const headers = { authorization: `Bearer ${token}` };
   const answer = await fetch("users?limit=1", { headers }).catch(() => null);
   if (answer === null) return "The service does not answer.";
+  if (answer.status >= 500) return "The service cannot look at the token at the moment.";
   if (answer.status === 401) return "The service does not know this token, or it has expired.";
   return null;
 }

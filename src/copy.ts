@@ -29,7 +29,7 @@ export const copied_tables = {
     ],
     order: ["id"],
   },
-  imported_orders: { columns: ["import_key", "user_id", "order_id"], order: ["import_key"] },
+  imported_orders: { columns: ["import_key", "order_id"], order: ["import_key"] },
   tokens: {
     columns: [
       ...["id", "hash", "name", "scope", "created_at", "expires_at", "last_used_at", "revoked_at"],

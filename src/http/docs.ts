@@ -56,6 +56,11 @@ function takesBrotli(accepted: string | undefined): boolean {
   return /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i.test(accepted ?? "");
 }
 
+/** Weak comparison, as `If-None-Match` has it (RFC 9110 §13.1.2). @param etag a weak one */
+function isKnown(known: string | undefined, etag: string): boolean {
+  return known !== undefined && (known.trim() === "*" || known.includes(etag.replace("W/", "")));
+}
+
 /** What `work` gives, once it is asked for; a failure is not kept. */
 function once<Value>(work: () => Promise<Value>): () => Promise<Value> {
   let result: Promise<Value> | null = null;
@@ -100,7 +105,7 @@ function createAnswer(asset: Asset) {
     });
     if (asset.type === HTML) set.headers["content-security-policy"] = POLICY;
     if (asset.brotli) set.headers["vary"] = "accept-encoding";
-    if (headers["if-none-match"]?.includes(etag)) {
+    if (isKnown(headers["if-none-match"], etag)) {
       set.status = 304;
       return null;
     }

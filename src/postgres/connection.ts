@@ -157,10 +157,14 @@ export function connect({
     gate,
     read: (work) => gate.run("read", () => untilDone(() => work(plain))),
     change: (work) => gate.run("write", () => measure(() => untilDone(() => work(plain)))),
-    transact(work, { kind = "write", mode = "", patience_ms } = {}) {
-      const run = () => untilDone(() => sql.begin(mode, (tx) => work(sessionOf(tx))));
-      const transaction = kind === "write" ? () => measure(run) : run;
-      return gate.run(kind, transaction as never, patience_ms) as never;
+    transact<Result>(
+      work: Work<Result>,
+      { kind = "write", mode = "", patience_ms }: TransactionOptions = {},
+    ) {
+      // Bun's type takes the result for a list of queries.
+      const once = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
+      const run = () => untilDone(once);
+      return gate.run(kind, kind === "write" ? () => measure(run) : run, patience_ms);
     },
     async close() {
       await Promise.race([gate.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

@@ -1,4 +1,5 @@
 import { shownDatabase } from "../config.ts";
+import { createProbe } from "../probe.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
@@ -6,7 +7,6 @@ import { connect, type Database } from "./connection.ts";
 import { createKeys } from "./keys.ts";
 import { migrate } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
-import { createProbe } from "./probe.ts";
 import { operatorError } from "./reasons.ts";
 import { readSnapshot } from "./snapshot.ts";
 import { createTokenStore } from "./tokens.ts";
@@ -17,6 +17,10 @@ import { createUserStore } from "./users.ts";
 /** How long the figures wait for the size: who collects them waits for ten seconds at most, as a rule. */
 const SIZE_PATIENCE_MS = 1_000;
 
+const write = `
+  update user_api
+  set probed_at = $1
+`;
 const size = "select pg_database_size(current_database())::float8 as bytes";
 
 /** The store over a connected, migrated database. */
@@ -40,7 +44,10 @@ function createStore(
       users: createUserTransfer(db, now),
       orders: createOrderTransfer(db, now),
     },
-    ping: createProbe(db, now),
+    ping: createProbe({
+      write: () => db.change((session) => session.all(write, now().toISOString())),
+      isFull: db.gate.isFull,
+    }),
     async statistics() {
       // Else what was last known: the other figures are needed most when the database is away.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_PATIENCE_MS)]);

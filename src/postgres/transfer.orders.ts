@@ -50,7 +50,7 @@ function createTaker(now: () => Date): Taker<OrderImport> {
     )`,
     rows: [],
   };
-  const imported: Copy = { into: "imported_orders (import_key, user_id, order_id)", rows: [] };
+  const imported: Copy = { into: "imported_orders (import_key, order_id)", rows: [] };
 
   function toOrder(record: OrderImport, ids: Ids): Order {
     if ("id" in record) return record;
@@ -127,7 +127,7 @@ function createTaker(now: () => Date): Taker<OrderImport> {
       ]);
       if (!("id" in record)) {
         taken.keys.set(record.import_key, seen);
-        imported.rows.push([record.import_key, user_id, id]);
+        imported.rows.push([record.import_key, id]);
       }
       ids.give(id);
       return created;

@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { fail } from "../error.ts";
+import { createProbe } from "../probe.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
@@ -10,9 +11,8 @@ import { createWriter } from "./commit.ts";
 import { configure, connect } from "./connection.ts";
 import { createKeys } from "./keys.ts";
 import { LOCK_PATIENCE_MS, takeServerLock } from "./lock.ts";
-import { keepOld, migrate, missingMigrations } from "./migrate.ts";
+import { keepOld, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
-import { createProbe } from "./probe.ts";
 import { createReader } from "./read.ts";
 import { operatorError } from "./reasons.ts";
 import { readSnapshot } from "./snapshot.ts";
@@ -32,7 +32,8 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const checkpoints = createCheckpoints(db);
   const writer = createWriter(db, reader, checkpoints, options);
   const keys = createKeys(db, now);
-  const probe = createProbe(db, writer);
+  // The first page is written anew, and nothing changes.
+  const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   return {
     users: createUserStore(db, reader, writer, keys, now),
     orders: createOrderStore(db, reader, writer, keys, now),
@@ -41,7 +42,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       users: createUserTransfer(db, reader, writer, now),
       orders: createOrderTransfer(db, reader, writer, now),
     },
-    ping: probe,
+    ping: createProbe({
+      write: () => writer.write(() => rewrite.run()),
+      isFull: writer.isFull,
+    }),
     async statistics() {
       return {
         pending_writes: writer.pending(),

@@ -17,9 +17,7 @@ const BATCH_LENGTH = 2 ** 20;
 
 function selectFrom(table: CopiedTable): string {
   const { columns, order } = copied_tables[table];
-  // Whose order it is stands with the order alone.
-  const from = table === "imported_orders" ? `${table} join orders on id = order_id` : table;
-  return `select ${columns.join(", ")} from ${from} order by ${order.join(", ")}`;
+  return `select ${columns.join(", ")} from ${table} order by ${order.join(", ")}`;
 }
 
 function lengthOf(row: CopyRow): number {

@@ -5,7 +5,7 @@ import { mkdirSync } from "node:fs";
 export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
 
 const folder = `${import.meta.dir}/made`;
-mkdirSync(folder, { recursive: true });
+if (enabled) mkdirSync(folder, { recursive: true });
 
 /** @returns the path of a file of this name */
 export function made(name: string): string {

@@ -56,7 +56,7 @@ test("`run` refuses a write when as many have begun or wait, and reads go on", a
 });
 
 test("`run` leaves a place to reads when more writes wait, and lets writes go on when one ends", async () => {
-  const gate = createGate(3, 10);
+  const gate = createGate({ places: 3, max_pending_writes: 10 });
   const writes = [makeWork(), makeWork(), makeWork()];
   const results = writes.map(({ run }) => gate.run("write", run));
   const begun = () => writes.map((work) => work.begun);

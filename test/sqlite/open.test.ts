@@ -132,6 +132,22 @@ test("`close` ends the store when called: nothing is written afterwards", async 
   expect(ask(path, "select count(*) from users")).toEqual([1]);
 });
 
+test("`ping` writes for real, and changes nothing, when asked", async () => {
+  using folder = makeFolder();
+  const path = folder.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  using beside = new Database(path, { readonly: true });
+  const version = beside.prepare("pragma data_version");
+  const [before, schema] = [version.get(), ask(path, "pragma user_version")];
+  expect(version.get()).toEqual(before);
+  await store.ping();
+  expect(version.get()).not.toEqual(before);
+  expect(ask(path, "pragma user_version")).toEqual(schema);
+  expect(ask(path, "select count(*) from users")).toEqual([1]);
+  await store.close();
+});
+
 test("`openSqlite` refuses a second server when one is serving, also through a link", async () => {
   using folder = makeFolder();
   const path = folder.at("a.db");

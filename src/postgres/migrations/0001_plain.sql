@@ -1,6 +1,6 @@
 -- One server: totals are counted by triggers, in the transaction of the rows.
 
--- No id is larger than what the API shows exactly.
+-- No id is larger than what the API shows exactly. Citus manages the sequences of its tables itself.
 alter sequence users_id_seq maxvalue 9007199254740991;
 alter sequence orders_id_seq maxvalue 9007199254740991;
 

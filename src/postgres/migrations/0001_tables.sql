@@ -45,7 +45,6 @@ create index orders_by_status on orders (status, id);
 -- Orders that were imported without an id: which record of which import each was.
 create table imported_orders (
   import_key text collate "C" primary key check (length(import_key) between 1 and 255),
-  user_id bigint not null,
   order_id bigint not null
 );
 

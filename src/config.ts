@@ -58,13 +58,16 @@ export function shownDatabase(database_url: string): string {
 }
 
 function parseDatabaseUrl(text: string): string {
+  // A URL that is a little wrong must not become a path: it would name a file after a password.
+  if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must have no spaces or quotes around it");
   if (isPostgres(text)) {
     // Without a name it would be the database that is named after the user.
     const url = text.includes("://") ? URL.parse(text) : null;
     if (url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"))) return text;
-    fail("operator", "must be a URL such as postgres://user@localhost/user_api");
+    const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
+    fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
   }
-  if (/^:memory:|^[a-z]{2,}:/i.test(text))
+  if (/^:memory:|^[a-z]{2,}:|:\/\//i.test(text))
     fail("operator", "must be a path, e.g. data/user-api.db, or postgres://…");
   return parsePath(text);
 }

@@ -119,10 +119,17 @@ const refused: [keyof typeof environment, string[], string][] = [
       "postgres://a/",
       "postgres://a:b:c/d",
     ],
-    "must be a URL such as postgres://user@localhost/user_api",
+    "must be a URL such as postgres://user@localhost/user_api; " +
+      "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
   ],
   ["POSTGRES_LAYOUT", ["PLAIN", "sharded", "plain "], "must be one of plain, citus"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
+  ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], path_rule],
+  [
+    "DATABASE_URL",
+    [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
+    "must have no spaces or quotes around it",
+  ],
   ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
   [
     "PORT",

@@ -106,10 +106,18 @@ const filters: Readonly<Record<string, string>> = {
   status: "Only orders that have it",
 };
 
+/** What a schema says of a number, in words: pages show it nowhere else. */
+function boundsOf({ minimum, maximum, default: fallback }: Schema): string {
+  if (fallback === undefined) return "";
+  const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
+  return `: from ${minimum}${upTo}, ${fallback} unless given`;
+}
+
 export function queryOf({ properties }: Schema): Json[] {
-  return Object.entries<Schema>(properties).map(([name, property]) =>
-    parameter(name, filters[name] ?? "", shown(property), { in: "query" }),
-  );
+  return Object.entries<Schema>(properties).map(([name, property]) => {
+    const description = `${filters[name] ?? ""}${boundsOf(property)}`;
+    return parameter(name, description, shown(property), { in: "query" });
+  });
 }
 
 export function bodyOf({ title = "" }: Schema, example: Json, types = [JSON_TYPE]): Json {

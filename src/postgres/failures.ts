@@ -13,6 +13,8 @@ const RUN_AGAIN = ["40001", "40P01"];
  * left (53), a shutdown or a timeout (57, 55P03, 25P03), a standby (25006), the system (58).
  */
 const PASSING = /^(08|28|3D|53|57|58|55P03|25006|25P03|40)/;
+/** It was reached, and a lock or a statement took longer than it may. */
+const TOO_LONG = /^(55P03|57014)$/;
 const LOST =
   /^ERR_POSTGRES_(CONNECTION|IDLE_TIMEOUT|LIFETIME_TIMEOUT|TLS|QUERY_CANCELLED)|^E[A-Z]+$/;
 
@@ -35,7 +37,9 @@ export function asUnavailable(error: unknown): unknown {
   const state = sqlState(error);
   const passing = state === "" ? LOST.test(systemCode(error)) : PASSING.test(state);
   if (!passing) return error;
-  const refusal = new AppError("unavailable", "the database cannot be reached at the moment");
+  const busy = TOO_LONG.test(state);
+  const problem = busy ? "is busy" : "cannot be reached at the moment";
+  const refusal = new AppError("unavailable", `the database ${problem}`);
   refusal.cause = error;
   return refusal;
 }

@@ -99,6 +99,10 @@ test.each(FILES)("`%s` is not sent again when the client has it", async (path) =
       expect(answer.headers.get("cache-control")).toBe("no-cache");
     }
   }
+  for (const known of ["*", etag.replace("W/", ""), `"other", ${etag}`]) {
+    const again = { ...stranger, headers: { "if-none-match": known } };
+    expect((await server.call("GET", path, again)).status).toBe(304);
+  }
   for (const known of ['W/"1"', "", "x"]) {
     const again = { ...stranger, headers: { "if-none-match": known } };
     expect((await server.call("GET", path, again)).status).toBe(200);

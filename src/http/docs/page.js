@@ -12,6 +12,26 @@ function paint() {
 paint();
 dark.addEventListener("change", paint);
 
+/** What stands for the token wherever Swagger UI shows a request: pages are shown to others. */
+const STANDS_FOR_TOKEN = "$TOKEN";
+
+/** Empty for none. */
+let token = "";
+
+function lendToken(request) {
+  const { headers } = request;
+  if (headers.Authorization === `Bearer ${STANDS_FOR_TOKEN}`) {
+    headers.Authorization = `Bearer ${token}`;
+  }
+  return request;
+}
+
+/** One way to give a token is enough: that of Swagger UI checks nothing, and shows it. */
+function withoutPadlocks() {
+  const nothing = () => () => null;
+  return { wrapComponents: { authorizeBtn: nothing, authorizeOperationBtn: nothing } };
+}
+
 const ui = SwaggerUIBundle({
   url: new URL("openapi.json", document.baseURI).href,
   dom_id: "#reference",
@@ -23,6 +43,9 @@ const ui = SwaggerUIBundle({
   // Else it asks validator.swagger.io about documents of other hosts than localhost.
   validatorUrl: null,
   persistAuthorization: false,
+  requestInterceptor: lendToken,
+  showMutatedRequest: false,
+  plugins: [withoutPadlocks],
 });
 
 const form = document.getElementById("token-form");
@@ -42,10 +65,10 @@ function schemeName() {
 }
 
 /** @returns what is wrong with the token; `null` when nothing is */
-async function problemWith(token) {
+async function problemWith(given) {
   // What a header cannot carry, fetch would throw at.
-  if (!/^[\x21-\x7e]+$/.test(token)) return "That is no token: it has characters that none has.";
-  const headers = { authorization: `Bearer ${token}` };
+  if (!/^[\x21-\x7e]+$/.test(given)) return "That is no token: it has characters that none has.";
+  const headers = { authorization: `Bearer ${given}` };
   const answer = await fetch("users?limit=1", { headers }).catch(() => null);
   if (answer === null) return "The service does not answer.";
   if (answer.status >= 500) return "The service cannot look at the token at the moment.";
@@ -55,30 +78,26 @@ async function problemWith(token) {
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const token = field.value.trim();
+  // As it stands in a header, too.
+  const given = field.value.trim().replace(/^Bearer\s+/i, "");
   say("Asking the service …", "waiting");
-  const problem = await problemWith(token);
+  const problem = await problemWith(given);
   const name = schemeName();
   if (problem !== null || name === undefined) {
     say(problem ?? "The document is not there yet.", "bad");
     return;
   }
-  ui.preauthorizeApiKey(name, token);
+  token = given;
+  ui.preauthorizeApiKey(name, STANDS_FOR_TOKEN);
   field.value = "";
+  forget.hidden = false;
+  say("In use for every request below, until you leave or reload this page.", "good");
 });
 
 forget.addEventListener("click", () => {
+  token = "";
   ui.authActions.logout([schemeName()]);
+  forget.hidden = true;
+  say(BEFORE, "");
   field.focus();
-});
-
-let used = false;
-/** Swagger UI has a dialog for tokens as well: so what it holds is what is told here. */
-ui.getStore().subscribe(() => {
-  const authorized = ui.authSelectors.authorized().size > 0;
-  if (authorized === used) return;
-  used = authorized;
-  forget.hidden = !used;
-  if (used) say("In use for every request below, until you leave or reload this page.", "good");
-  else say(BEFORE, "");
 });

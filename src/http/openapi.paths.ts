@@ -1,7 +1,7 @@
 /** The operations of the API document: one for each route. */
 import { OrderInput, OrderPatch, OrderQuery } from "../order.ts";
 import { UserInput, UserPatch, UserQuery } from "../user.ts";
-import { withUsual } from "./openapi.headers.ts";
+import { header, withUsual } from "./openapi.headers.ts";
 import {
   answer,
   bodyOf,
@@ -165,6 +165,19 @@ function orderPaths(times: Json): Json {
   };
 }
 
+/** The headers of the page that shows the document. */
+function ofPage(): Json {
+  const same = (value: string) => header(`\`${value}\``, { type: "string", const: value }, value);
+  return {
+    "X-Request-Id": refer("headers", "RequestId"),
+    "Cache-Control": same("no-cache"),
+    ETag: header("Of this version of it", { type: "string", pattern: '^W/"' }, 'W/"7f3c"'),
+    "Content-Security-Policy": header("Nothing of other hosts", { type: "string" }, "default-src"),
+    "X-Content-Type-Options": same("nosniff"),
+    "Referrer-Policy": same("no-referrer"),
+  };
+}
+
 function systemPaths(): Json {
   return {
     "/api/v1/health": {
@@ -212,6 +225,24 @@ function systemPaths(): Json {
             { type: "object", properties: { openapi: { type: "string" } }, required: ["openapi"] },
             { openapi: "3.1.0" },
           ),
+        },
+      }),
+    },
+    "/api/v1/docs": {
+      get: operation("system", {
+        id: "getDocs",
+        summary: "Read this document as a page",
+        description:
+          "Requests can be tried there. The files of the page lie below it, public as well.",
+        scope: null,
+        parameters: [refer("parameters", "IfNoneMatch")],
+        answers: {
+          200: {
+            description: "The page",
+            headers: ofPage(),
+            content: { "text/html; charset=utf-8": { schema: { type: "string" } } },
+          },
+          304: { description: "The page is still the same", headers: ofPage() },
         },
       }),
     },

@@ -66,6 +66,8 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["getHealth", "/health", { token: null }],
     ["getMetrics", "/metrics"],
     ["getOpenapi", "/openapi.json", { token: null }],
+    ["getDocs", "/docs", { token: null }],
+    ["getDocs", "/docs", { headers: { "if-none-match": "*" } }],
   ];
 }
 

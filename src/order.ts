@@ -108,6 +108,22 @@ export function orderFields(input: OrderInput): OrderFields {
   };
 }
 
+/** An order as it is when it has just been placed. @param time RFC 3339 */
+export function placedOrder(id: number, fields: OrderFields, time: string): Order {
+  return {
+    id,
+    user_id: fields.user_id,
+    currency: fields.currency,
+    items: fields.items,
+    total: fields.total,
+    status: "pending",
+    metadata: fields.metadata,
+    version: 1,
+    created_at: time,
+    updated_at: time,
+  };
+}
+
 /**
  * What an import takes: an order as an export has it, or what a client may choose of one. Nothing in
  * the latter tells it from another just like it, so a key does: it makes one order, however often.

@@ -1,5 +1,11 @@
 import { failField } from "../error.ts";
-import type { Order, OrderFields, OrderQuery, OrderStore } from "../order.ts";
+import {
+  type Order,
+  type OrderFields,
+  type OrderQuery,
+  type OrderStore,
+  placedOrder,
+} from "../order.ts";
 import type { PostgresLayout } from "../store.ts";
 import { requireVersion } from "../version.ts";
 import { overtaken, untilNotOvertaken } from "./again.ts";
@@ -18,23 +24,20 @@ export const columns = `
   metadata, version::float8 as version, created_at, updated_at
 `;
 
-function order(row: OrderRow, items: Order["items"], metadata: Order["metadata"]): Order {
+/** Member by member, since a row of a list has its total as well. */
+export function fromRow(row: OrderRow): Order {
   return {
     id: row.id,
     user_id: row.user_id,
     currency: row.currency,
-    items,
+    items: JSON.parse(row.items),
     total: row.total,
     status: row.status,
-    metadata,
+    metadata: JSON.parse(row.metadata),
     version: row.version,
     created_at: row.created_at,
     updated_at: row.updated_at,
   };
-}
-
-export function fromRow(row: OrderRow): Order {
-  return order(row, JSON.parse(row.items), JSON.parse(row.metadata));
 }
 
 const with_id = `
@@ -47,7 +50,7 @@ const insert = `
     user_id, currency, items, total, status, metadata, version, created_at, updated_at
   )
   values ($1, $2, $3, $4, 'pending', $5, 1, $6, $6)
-  returning ${columns}
+  returning id::float8 as id
 `;
 // With the user, so that Citus knows which server has it.
 const change = `
@@ -99,20 +102,19 @@ export function createOrderStore(
   }
 
   async function place(session: Session, fields: OrderFields): Promise<Order> {
-    const { user_id, currency, items, total, metadata } = fields;
+    const time = now().toISOString();
     try {
-      const row = await session.first<OrderRow>(
+      const row = await session.first<{ id: number }>(
         insert,
-        user_id,
-        currency,
-        JSON.stringify(items),
-        total,
-        JSON.stringify(metadata),
-        now().toISOString(),
+        fields.user_id,
+        fields.currency,
+        JSON.stringify(fields.items),
+        fields.total,
+        JSON.stringify(fields.metadata),
+        time,
       );
       if (row === null) throw new Error("an inserted order was not returned");
-      // Not parsed again: they are what was just written.
-      return order(row, items, metadata);
+      return placedOrder(row.id, fields, time);
     } catch (error) {
       if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
       throw error;

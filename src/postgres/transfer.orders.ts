@@ -1,4 +1,4 @@
-import type { Order, OrderImport } from "../order.ts";
+import { type Order, type OrderImport, placedOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { Database, Session } from "./connection.ts";
 import { columns, fromRow, type OrderRow } from "./orders.ts";
@@ -54,16 +54,7 @@ function createTaker(now: () => Date): Taker<OrderImport> {
 
   function toOrder(record: OrderImport, ids: Ids): Order {
     if ("id" in record) return record;
-    const { import_key: _, ...fields } = record;
-    const time = now().toISOString();
-    return {
-      id: ids.last() + 1,
-      ...fields,
-      status: "pending",
-      version: 1,
-      created_at: time,
-      updated_at: time,
-    };
+    return placedOrder(ids.last() + 1, record, now().toISOString());
   }
 
   /** @returns why the order is not to be made; `null` when it is */

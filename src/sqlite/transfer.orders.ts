@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import type { Order, OrderImport } from "../order.ts";
+import { type Order, type OrderImport, placedOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { Writer } from "./commit.ts";
 import type { Ids } from "./ids.ts";
@@ -140,16 +140,8 @@ export function createOrderTransfer(
     const items = JSON.stringify(record.items);
     const metadata = JSON.stringify(record.metadata);
     if ("id" in record) return { ...record, items, metadata, import_key: null };
-    const time = now().toISOString();
-    const id = ids.last() + 1;
-    const fresh = {
-      id,
-      status: "pending",
-      version: 1,
-      created_at: time,
-      updated_at: time,
-    } as const;
-    return { ...record, ...fresh, items, metadata };
+    const order = placedOrder(ids.last() + 1, record, now().toISOString());
+    return { ...order, items, metadata, import_key: record.import_key };
   }
 
   /** @param into where new ones go; they are looked for in `orders` as well */

@@ -10,6 +10,7 @@ import { createOutput, createRequestLog } from "./output.js";
 
 const db = new Database(Bun.env["DATABASE"], { readwrite: true, strict: true });
 db.run("pragma journal_mode = wal");
+db.run("pragma cache_size = -16000");
 
 const one = db.prepare<{ version: number }, { id: number }>(`
   select id, email, name, metadata, version, created_at, updated_at

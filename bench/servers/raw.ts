@@ -8,6 +8,7 @@ import { Database } from "bun:sqlite";
 const db = new Database(Bun.env["DATABASE"], { readwrite: true, strict: true });
 db.run("pragma journal_mode = wal");
 db.run(`pragma synchronous = ${Bun.env["DURABILITY"]}`);
+db.run("pragma cache_size = -16000");
 
 const columns = "id, email, name, metadata, version, created_at, updated_at";
 const one = db.prepare(`select ${columns} from users where id = $id`);

@@ -3,7 +3,7 @@ import { Elysia } from "elysia";
 import type { Config } from "../config.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
-import { createGate, createGuard } from "./auth.ts";
+import { createAuthenticate, createGate, createGuard, credentials } from "./auth.ts";
 import { bodyLimitedTo } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
@@ -30,9 +30,12 @@ export interface AppOptions {
 
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
-  const guard = createGuard({ tokens: store.tokens, api_token: config.api_token, cors, now });
-  const gate = createGate(guard, createRateLimit(config.rate_limit));
-  const takes = bodyLimitedTo(config.max_body_bytes);
+  const { api_token, rate_limit, max_body_bytes } = config;
+  const authenticate = createAuthenticate({ tokens: store.tokens, api_token, now });
+  const take = createRateLimit(rate_limit);
+  const guard = createGuard(authenticate, cors);
+  const gate = createGate(guard, take);
+  const takes = bodyLimitedTo(max_body_bytes);
 
   const open = new Elysia().use(health(store, drain)).use(openapi(version)).use(docs());
   const guarded = new Elysia()
@@ -44,6 +47,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
     .use(exchange({ log, cors, metrics, drain }))
+    .use(credentials())
     .use(open)
     .use(guarded)
     .use(fallback(guard, cors, open.routes, routes));

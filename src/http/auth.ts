@@ -14,16 +14,20 @@ import {
 import type { Cors } from "./cors.ts";
 import type { Take } from "./rate.ts";
 
-export interface GuardOptions {
+export interface AuthenticateOptions {
   readonly tokens: TokenStore;
   /** Accepted beside the stored ones; `null` for none. */
   readonly api_token: string | null;
-  readonly cors: Cors | null;
   readonly now: () => Date;
 }
 
 /** The only place a token may stand in; the scheme's case does not matter (RFC 9110 §11.1). */
 const CREDENTIALS = /^Bearer +([^\s,]+) *$/i;
+
+/** @param authorization the header field */
+export function credentialsOf(authorization: string | null | undefined): string | undefined {
+  return CREDENTIALS.exec(authorization ?? "")?.[1];
+}
 
 function environmentToken(api_token: string, now: Date): Token {
   return {
@@ -41,7 +45,9 @@ function environmentToken(api_token: string, now: Date): Token {
 const MAX_HASHES = 1000;
 
 /** @returns the token of these credentials; `null` when it is none that is valid now */
-function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
+export type Authenticate = (credentials: string) => Promise<Token | null>;
+
+export function createAuthenticate({ tokens, api_token, now }: AuthenticateOptions): Authenticate {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hash of each token that was valid when last seen: it need not be computed each time. */
   const hashes = new Map<string, string>();
@@ -57,7 +63,7 @@ function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
     if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
   }
 
-  return async (credentials: string): Promise<Token | null> => {
+  return async (credentials) => {
     let hash = hashes.get(credentials);
     if (hash === undefined) {
       if (!isTokenShaped(credentials)) return null;
@@ -73,25 +79,31 @@ function createAuthenticate({ tokens, api_token, now }: GuardOptions) {
 }
 
 /**
+ * Brings the header into the one spelling that the bearer plugin knows, or takes it away where it holds no
+ * token. An app uses it before all routes: the hook of the plugin is global, and from the second group of
+ * routes on would come before one of the guard.
+ */
+export function credentials() {
+  return new Elysia({ name: "credentials" }).onTransform({ as: "global" }, ({ headers }) => {
+    const found = credentialsOf(headers["authorization"]);
+    if (found === undefined) delete headers["authorization"];
+    else headers["authorization"] = `Bearer ${found}`;
+  });
+}
+
+/**
  * Lets valid tokens through and gives the routes `token`. The bearer plugin also takes a query
- * parameter and knows one spelling of the scheme only: so the header is brought into that spelling
- * first, and the plugin is believed only where the header held a token.
+ * parameter: so it is believed only where the header held a token.
  * @throws {AppError} unauthorised, invalid_token
  */
-export function createGuard(options: GuardOptions) {
-  const authenticate = createAuthenticate(options);
+export function createGuard(authenticate: Authenticate, cors: Cors | null) {
   return new Elysia({ name: "guard" })
-    .onTransform({ as: "scoped" }, ({ headers }) => {
-      const [, credentials] = CREDENTIALS.exec(headers["authorization"] ?? "") ?? [];
-      if (credentials === undefined) delete headers["authorization"];
-      else headers["authorization"] = `Bearer ${credentials}`;
-    })
     .use(bearer())
-    .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
+    .derive({ as: "scoped" }, async ({ bearer: presented, headers, request }) => {
       // A browser asks without a token, and is told nothing but what it may ask.
-      if (options.cors?.preflight(request)) return { token: null as Token | null };
+      if (cors?.preflight(request)) return { token: null as Token | null };
       if (headers["authorization"] === undefined) fail("unauthorised", "unauthorised");
-      const token = credentials === undefined ? null : await authenticate(credentials);
+      const token = presented === undefined ? null : await authenticate(presented);
       return { token: token ?? fail("invalid_token", "unauthorised") };
     });
 }

@@ -264,10 +264,21 @@ describe("the wire", () => {
 });
 
 test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
-  "`%s` is accepted when a valid token follows",
+  "`%s` is accepted on every route when a valid token follows",
   async (scheme) => {
     const headers = { authorization: `${scheme}${valid}` };
-    expect((await server.call("GET", `/users/${user.id}`, { headers })).status).toBe(200);
+    const more = [
+      ["GET", "/metrics"],
+      ["GET", "/nope"],
+    ] as const;
+    for (const [method, path] of [...ROUTES, ...more]) {
+      const may_carry = method !== "GET" && method !== "HEAD";
+      const { status } = await server.call(method, path, {
+        headers,
+        ...(may_carry ? { body: {} } : {}),
+      });
+      expect([method, path, status]).not.toEqual([method, path, 401]);
+    }
   },
 );
 

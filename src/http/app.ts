@@ -8,13 +8,14 @@ import { bodyLimitedTo } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
-import { exchange } from "./exchange.ts";
+import { createFinish, exchange } from "./exchange.ts";
 import { fallback } from "./fallback.ts";
 import { health } from "./health.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
 import { openapi } from "./openapi.ts";
 import { orders } from "./orders.ts";
 import { createRateLimit } from "./rate.ts";
+import { records } from "./records.ts";
 import { users } from "./users.ts";
 
 export interface AppOptions {
@@ -36,6 +37,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const guard = createGuard(authenticate, cors);
   const gate = createGate(guard, take);
   const takes = bodyLimitedTo(max_body_bytes);
+  const finish = createFinish({ log, cors, metrics, drain });
 
   const open = new Elysia().use(health(store, drain)).use(openapi(version)).use(docs());
   const guarded = new Elysia()
@@ -46,7 +48,8 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
-    .use(exchange({ log, cors, metrics, drain }))
+    .wrap(records({ store, authenticate, take, finish, log }))
+    .use(exchange(log, finish))
     .use(credentials())
     .use(open)
     .use(guarded)

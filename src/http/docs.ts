@@ -92,7 +92,7 @@ function createAnswer(asset: Asset) {
   const { stored, plain } = createReader(asset);
   return async (
     headers: Readonly<Record<string, string | undefined>>,
-    set: Answer & { status?: unknown },
+    set: Answer,
   ): Promise<Uint8Array | null> => {
     const { bytes, etag } = await stored();
     Object.assign(set.headers, {

@@ -18,9 +18,12 @@ export interface Refusal {
   readonly meta?: { readonly problems: readonly Problem[] };
 }
 
-/** Headers of the answer under way, by lower-case name: Elysia's `set.headers`. */
+/** The answer under way: Elysia's `set`. */
 export interface Answer {
+  /** By lower-case name. */
   headers: Record<string, string | number>;
+  /** 200 where none is set. */
+  status?: unknown;
 }
 
 export function envelope<Data>(data: Data): Envelope<Data> {
@@ -47,7 +50,7 @@ export function record<Row extends { readonly version: number }>(
  * @param path of the list it is in
  */
 export function created<Row extends { readonly id: number; readonly version: number }>(
-  set: Answer & { status?: unknown },
+  set: Answer,
   path: string,
   { record: row, replayed }: Created<Row>,
 ): Envelope<Row> {

@@ -1,7 +1,7 @@
 /** The one place where an error becomes an answer. */
 import { AppError, type ErrorCode, reason } from "../error.ts";
 import type { Log } from "../log.ts";
-import { type Refusal, refusal } from "./envelope.ts";
+import { type Answer, type Refusal, refusal } from "./envelope.ts";
 
 export interface Mapping {
   readonly status: number;
@@ -64,4 +64,18 @@ export function logFault(log: Log, error: unknown, request_id: string | undefine
   const stack = error instanceof Error && !known ? error.stack : undefined;
   const event = known ? error.code : "internal error";
   log.error(event, { request_id, reason: reason(error), stack });
+}
+
+/** @returns the body of the answer */
+export function refuse(
+  set: Answer,
+  error: unknown,
+  log: Log,
+  request_id: string | undefined,
+): Refusal | string {
+  logFault(log, error, request_id);
+  const { status, headers, body } = answerTo(error);
+  set.status = status;
+  set.headers = { ...headers };
+  return body;
 }

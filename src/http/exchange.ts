@@ -4,7 +4,8 @@ import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
-import { answerTo, logFault } from "./errors.ts";
+import type { Answer } from "./envelope.ts";
+import { refuse } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 
 export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
@@ -18,7 +19,13 @@ const UNREAD = Symbol("unread body");
 const BODILESS: ReadonlySet<number> = new Set([204, 304]);
 
 /** What is noted of a request as it begins. */
-function begin(given: string | null | undefined) {
+export interface Begun {
+  readonly request_id: string;
+  readonly started_ms: number;
+}
+
+/** @param given by the client, as its `X-Request-Id` */
+export function begin(given: string | null | undefined): Begun {
   const request_id = given && REQUEST_ID.test(given) ? given : crypto.randomUUID();
   return { request_id, started_ms: performance.now() };
 }
@@ -27,18 +34,59 @@ function microseconds(milliseconds: number): number {
   return Math.round(milliseconds * 1000) / 1000;
 }
 
-export interface ExchangeOptions {
+/** A request, and what it has come to. */
+export interface Exchange {
+  readonly begun: Begun;
+  readonly request: Request;
+  /** The pattern, not the path: paths are without number. */
+  readonly route: string;
+  readonly token: { readonly name: string } | null;
+  readonly set: Answer;
+  /** Text and bytes as they are, all else as JSON. */
+  readonly body: unknown;
+}
+
+export interface FinishOptions {
   readonly log: Log;
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "answered">;
   readonly drain: Drain;
 }
 
+/** Counts an exchange, logs it, and makes its response. The headers that are set are its own from then on. */
+export type Finish = (exchange: Exchange) => Response;
+
+export function createFinish({ log, cors, metrics, drain }: FinishOptions): Finish {
+  return ({ begun: { request_id, started_ms }, request, route, token, set, body }) => {
+    const { method } = request;
+    const status = Number(set.status ?? 200);
+    const duration_ms = microseconds(performance.now() - started_ms);
+    metrics.answered(method, route, status, duration_ms);
+    if (log.enabled("info")) {
+      const fields = { method, route, status, duration_ms, request_id, token: token?.name };
+      log.info("request", fields);
+    }
+    const text = typeof body === "string";
+    const headers = set.headers as Record<string, string>;
+    headers["content-type"] ??= text ? "text/plain; charset=utf-8" : "application/json";
+    headers["cache-control"] ??= "no-store";
+    headers["x-request-id"] = request_id;
+    if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
+    if (drain.isDraining()) Object.assign(headers, drain.headers());
+    if (BODILESS.has(status)) {
+      delete headers["content-type"];
+      return new Response(null, { status, headers });
+    }
+    const ready = text || body instanceof Uint8Array;
+    return new Response(ready ? body : JSON.stringify(body), { status, headers });
+  };
+}
+
 /**
  * The hooks take their parameter apart in place: Elysia reads their source, and for one that takes
  * the context whole it would parse cookies, at half the cost of a request.
  */
-export function exchange({ log, cors, metrics, drain }: ExchangeOptions) {
+export function exchange(log: Log, finish: Finish) {
   return new Elysia({ name: "exchange" })
     .onParse({ as: "global" }, () => UNREAD)
     .derive({ as: "global" }, ({ headers, request }) => ({
@@ -54,43 +102,26 @@ export function exchange({ log, cors, metrics, drain }: ExchangeOptions) {
       // No route has run, and so no guard: whoever asks is told what a stranger is told.
       const unrouted = request_id === undefined && error instanceof NotFoundError;
       const fault = unrouted ? new AppError("unauthorised", "unauthorised") : error;
-      logFault(log, fault, request_id);
-      const { status, headers, body } = answerTo(fault);
-      set.status = status;
-      set.headers = { ...headers };
-      return body;
+      return refuse(set as Answer, fault, log, request_id);
     })
     .mapResponse(
       { as: "global" },
-      ({ request, responseValue, route, set, request_id, started_ms, token }) => {
-        const { method } = request;
-        const status = Number(set.status ?? 200);
-        const text = typeof responseValue === "string";
-        const id = request_id ?? begin(null).request_id;
-        const duration_ms = microseconds(performance.now() - (started_ms ?? performance.now()));
-        metrics.answered(method, route ?? "none", status, duration_ms);
-        if (log.enabled("info")) {
-          const fields = { method, route, status, duration_ms, request_id: id, token: token?.name };
-          log.info("request", fields);
-        }
-        const headers: Record<string, string> = {
-          "content-type": text ? "text/plain; charset=utf-8" : "application/json",
-          "cache-control": "no-store",
-          ...(set.headers as Record<string, string>),
-          "x-request-id": id,
-        };
-        if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
-        if (drain.isDraining()) Object.assign(headers, drain.headers());
+      ({ request, responseValue, route, set, request_id, started_ms, token = null }) => {
+        // Where no route has run, nothing has begun.
+        const begun = request_id === undefined ? begin(null) : { request_id, started_ms };
+        const { headers, status } = set as Answer;
+        const response = finish({
+          begun,
+          request,
+          route: route ?? "none",
+          token,
+          set: { headers, status },
+          body: responseValue,
+        });
         // What is set is in the answer: left here, Elysia would take the answer apart and merge it.
         set.headers = {};
         set.status = 200;
-        if (BODILESS.has(status)) {
-          delete headers["content-type"];
-          return new Response(null, { status, headers });
-        }
-        const ready = text || responseValue instanceof Uint8Array;
-        const body = ready ? responseValue : JSON.stringify(responseValue);
-        return new Response(body, { status, headers });
+        return response;
       },
     );
 }

@@ -42,7 +42,7 @@ export function fallback(
 ) {
   const allowed = allowedMethods(routes);
 
-  function answer({ request, set }: { request: Request; set: Answer & { status?: unknown } }) {
+  function answer({ request, set }: { request: Request; set: Answer }) {
     const preflight = cors?.preflight(request);
     if (preflight) {
       set.status = 204;

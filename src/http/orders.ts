@@ -4,13 +4,26 @@ import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } fr
 import type { Store } from "../store.ts";
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
-import { created, page, record } from "./envelope.ts";
+import { type Answer, created, page, record } from "./envelope.ts";
 import { keyFor, noQuery, orderPath, query, readIfMatch, readIfNoneMatch } from "./params.ts";
 
 const PATH = "/api/v1/orders";
 
 function found(order: Order | null): Order {
   return order ?? fail("order_not_found", "order not found");
+}
+
+/** @param if_none_match the header field: a client that has this version is told so, and no more */
+export async function readOrder(
+  store: Store,
+  id: number,
+  if_none_match: string | null | undefined,
+  set: Answer,
+) {
+  const isKnown = readIfNoneMatch(if_none_match);
+  const order = found(await store.orders.get(id));
+  if (isKnown(order.version)) set.status = 304;
+  return record(set, order);
 }
 
 export function orders(store: Store, gate: Gate, takes: TakesBody) {
@@ -21,12 +34,7 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     })
     .get(
       "/:id",
-      async ({ params, headers, set }) => {
-        const isKnown = readIfNoneMatch(headers["if-none-match"]);
-        const order = found(await store.orders.get(params.id));
-        if (isKnown(order.version)) set.status = 304;
-        return record(set, order);
-      },
+      ({ params, headers, set }) => readOrder(store, params.id, headers["if-none-match"], set),
       { params: orderPath, query: noQuery },
     )
     .post(

@@ -179,8 +179,8 @@ export function readIfMatch(value: string | undefined): AcceptedVersions {
  * @returns whether the client says that it has this version already
  * @throws {AppError} invalid
  */
-export function readIfNoneMatch(value: string | undefined): (version: number) => boolean {
-  if (value === undefined) return () => false;
+export function readIfNoneMatch(value: string | null | undefined): (version: number) => boolean {
+  if (value === undefined || value === null) return () => false;
   const tags = readEntityTags("If-None-Match", value);
   return (version) => tags === "*" || tags.some((tag) => tag.version === version);
 }

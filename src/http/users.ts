@@ -4,13 +4,26 @@ import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
-import { created, envelope, page, record } from "./envelope.ts";
+import { type Answer, created, envelope, page, record } from "./envelope.ts";
 import { keyFor, noQuery, query, readIfMatch, readIfNoneMatch, userPath } from "./params.ts";
 
 const PATH = "/api/v1/users";
 
 function found(user: User | null): User {
   return user ?? fail("not_found", "user not found");
+}
+
+/** @param if_none_match the header field: a client that has this version is told so, and no more */
+export async function readUser(
+  store: Store,
+  id: number,
+  if_none_match: string | null | undefined,
+  set: Answer,
+) {
+  const isKnown = readIfNoneMatch(if_none_match);
+  const user = found(await store.users.get(id));
+  if (isKnown(user.version)) set.status = 304;
+  return record(set, user);
 }
 
 export function users(store: Store, gate: Gate, takes: TakesBody) {
@@ -21,12 +34,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     })
     .get(
       "/:id",
-      async ({ params, headers, set }) => {
-        const isKnown = readIfNoneMatch(headers["if-none-match"]);
-        const user = found(await store.users.get(params.id));
-        if (isKnown(user.version)) set.status = 304;
-        return record(set, user);
-      },
+      ({ params, headers, set }) => readUser(store, params.id, headers["if-none-match"], set),
       { params: userPath, query: noQuery },
     )
     .post(

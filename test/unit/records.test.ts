@@ -1,0 +1,135 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import type { Exchange } from "../../src/http/exchange.ts";
+import { records } from "../../src/http/records.ts";
+import { createLog } from "../../src/log.ts";
+import type { Store } from "../../src/store.ts";
+import type { Token } from "../../src/token.ts";
+
+const token = { hash: "hash", name: "ci" } as Token;
+const user = { id: 7, version: 3 };
+
+interface World {
+  readonly authenticate?: () => Promise<Token | null>;
+  readonly take?: () => boolean;
+  readonly get?: () => Promise<unknown>;
+}
+
+/** @returns who has answered, and what */
+async function answerOf(url: string, init: RequestInit = {}, world: World = {}) {
+  const { authenticate = async () => token, take = () => true, get = async () => user } = world;
+  let finished: Exchange | null = null;
+  let output = "";
+  const log = createLog({
+    level: "info",
+    format: "json",
+    now: () => new Date(),
+    write: (line) => {
+      output += line;
+    },
+  });
+  const finish = (exchange: Exchange) => {
+    finished = exchange;
+    return new Response("past");
+  };
+  const store = { users: { get }, orders: { get } } as unknown as Store;
+  const request = new Request(url, { headers: { authorization: "Bearer ab" }, ...init });
+  const handle = records({ store, authenticate, take, finish, log });
+  const response = await handle(() => new Response("Elysia"), request)(request);
+  return { by: await response.text(), output, ...(finished ?? {}) } as Partial<Exchange> & {
+    by: string;
+    output: string;
+  };
+}
+
+const site = "http://127.0.0.1:3000";
+
+for (const path of ["/api/v1/users/7", "/api/v1/orders/7", "/api/v1/users/999999999999999"]) {
+  test(`\`records\` answers past Elysia when asked for ${path}`, async () => {
+    const { by, route, set, body } = await answerOf(site + path);
+    expect(by).toBe("past");
+    expect(route).toBe(path.replace(/\d+$/, ":id"));
+    expect(set?.headers["etag"]).toBe('"3"');
+    expect(body).toEqual({ data: user, error: null });
+  });
+}
+
+for (const path of [
+  "/api/v1/users",
+  "/api/v1/users/",
+  "/api/v1/users/7/",
+  "/api/v1/users/7?",
+  "/api/v1/users/7?a=1",
+  "/api/v1/users/07",
+  "/api/v1/users/0",
+  "/api/v1/users/-7",
+  "/api/v1/users/7a",
+  "/api/v1/users/%37",
+  "/api/v1/users/1234567890123456",
+  "/api/v1/tokens/7",
+  "/api/v1/health",
+  "/api/v2/users/7",
+  "/users/7",
+  "/x/api/v1/users/7",
+]) {
+  test(`\`records\` leaves the request to Elysia when asked for ${path}`, async () => {
+    expect((await answerOf(site + path)).by).toBe("Elysia");
+  });
+}
+
+for (const method of ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+  test(`\`records\` leaves the request to Elysia when its method is ${method}`, async () => {
+    expect((await answerOf(`${site}/api/v1/users/7`, { method })).by).toBe("Elysia");
+  });
+}
+
+const plain = `${site}/api/v1/users/7`;
+
+test("`records` leaves the request to Elysia when there are no credentials", async () => {
+  const basic = { headers: { authorization: "Basic ab" } };
+  expect((await answerOf(plain, { headers: {} })).by).toBe("Elysia");
+  expect((await answerOf(plain, basic)).by).toBe("Elysia");
+});
+
+test("`records` leaves the request to Elysia when the token is not valid", async () => {
+  expect((await answerOf(plain, {}, { authenticate: async () => null })).by).toBe("Elysia");
+});
+
+test("`records` leaves the request to Elysia, without a look at the record, when the rate is used up", async () => {
+  let asked = false;
+  const get = async () => {
+    asked = true;
+    return user;
+  };
+  expect((await answerOf(plain, {}, { take: () => false, get })).by).toBe("Elysia");
+  expect(asked).toBe(false);
+});
+
+test("`records` refuses as the routes do when there is no such record", async () => {
+  const get = async () => null;
+  const of_user = await answerOf(plain, {}, { get });
+  expect([of_user.set?.status, of_user.body]).toEqual([
+    404,
+    { data: null, error: "user not found" },
+  ]);
+  const of_order = await answerOf(`${site}/api/v1/orders/7`, {}, { get });
+  expect([of_order.set?.status, of_order.body]).toEqual([404, "order not found"]);
+  expect(of_order.output).toBe("");
+});
+
+for (const failing of ["authenticate", "get"]) {
+  test(`\`records\` logs and hides a fault when \`${failing}\` fails`, async () => {
+    const fault = Promise.reject(new Error("disk I/O error"));
+    const { set, body, output, begun } = await answerOf(plain, {}, { [failing]: () => fault });
+    expect([set?.status, body]).toEqual([500, "internal error"]);
+    expect(output).toContain("disk I/O error");
+    expect(output).toContain(`${begun?.request_id}`);
+  });
+
+  test(`\`records\` is a 503 when \`${failing}\` says that the database is away`, async () => {
+    const away = Promise.reject(new AppError("unavailable", "the database does not answer"));
+    const { by, set } = await answerOf(plain, {}, { [failing]: () => away });
+    expect([by, set?.status]).toEqual(["past", 503]);
+    expect(set?.headers["retry-after"]).toBe("1");
+  });
+}

@@ -28,7 +28,7 @@ export function configure(db: Database): void {
   db.run("pragma fullfsync = on");
   // A log that grew while a backup read an older state does not stay as large.
   db.run(`pragma journal_size_limit = ${LOG_LIMIT_BYTES}`);
-  db.run(`pragma cache_size = ${-CACHE_KIB}`);
+  db.run(`pragma cache_size = -${CACHE_KIB}`);
   db.run("pragma foreign_keys = on");
   db.run("pragma trusted_schema = off");
 }

@@ -26,11 +26,18 @@ export interface List {
   find(offset: number): Place;
 }
 
+/** The lists of each table that count the ids which are missing from them, not those that are in them. */
+export const full_lists = {
+  users: ["users"],
+  orders: ["orders", "pending"],
+} as const;
+export type Table = keyof typeof full_lists;
+
 export interface Buckets {
-  /** A list whose ids are counted: the orders in a status. */
+  /** A list whose ids are counted: the orders in a status but `pending`. */
   counted(list: string): List;
-  /** A list of all ids ever given, but for those counted as missing: a whole table. */
-  full(table: "users" | "orders"): List;
+  /** A list of all ids that a table ever gave, but for those counted as missing. */
+  full<Of extends Table>(table: Of, list: (typeof full_lists)[Of][number]): List;
 }
 
 /** How many ids a bucket of this level holds. */
@@ -98,14 +105,14 @@ export function createBuckets(db: Database): Buckets {
       },
     }),
 
-    full: (table) => ({
-      total: () => (lastId.get({ table })?.seq ?? 0) - totalOf(table),
+    full: (table, list) => ({
+      total: () => (lastId.get({ table })?.seq ?? 0) - totalOf(list),
       find(offset) {
-        if (totalOf(table) === 0) return { after: offset, skip: 0 };
+        if (totalOf(list) === 0) return { after: offset, skip: 0 };
         let parent = 0;
         let rest = offset;
         for (let level = TOP; level >= 0; level -= 1) {
-          [parent, rest] = step(table, level, parent, rest);
+          [parent, rest] = step(list, level, parent, rest);
         }
         return { after: parent * FANOUT, skip: rest };
       },

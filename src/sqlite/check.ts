@@ -1,7 +1,7 @@
 /** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
 import type { Database } from "bun:sqlite";
 import { order_statuses } from "../order.ts";
-import { FANOUT_BITS, TOP, TOTAL } from "./buckets.ts";
+import { FANOUT_BITS, type Table, TOP, TOTAL } from "./buckets.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
@@ -37,8 +37,8 @@ function prepareRecount(db: Database, counted: string) {
   `);
 }
 
-/** The ids that were given, up to the last one, and have no row. */
-function missingFrom(table: "users" | "orders"): string {
+/** The ids that were given, up to the last one, and have no such row. */
+function missingFrom(table: Table, where = "true"): string {
   return `
     with recursive
       last (id) as (
@@ -50,7 +50,7 @@ function missingFrom(table: "users" | "orders"): string {
         select number + 1 from bucket where number < ((select id from last) - 1) >> $shift
       ),
       present (number, ids) as (
-        select (id - 1) >> $shift, count(*) from ${table} group by 1
+        select (id - 1) >> $shift, count(*) from ${table} where ${where} group by 1
       )
     select number, missing
     from (
@@ -91,7 +91,14 @@ export function checkDatabase(db: Database): readonly string[] {
   const recounts = [
     { lists: ["users"], recount: prepareRecount(db, missingFrom("users")) },
     { lists: ["orders"], recount: prepareRecount(db, missingFrom("orders")) },
-    { lists: order_statuses, recount: prepareRecount(db, inStatus) },
+    {
+      lists: ["pending"],
+      recount: prepareRecount(db, missingFrom("orders", "status = 'pending'")),
+    },
+    {
+      lists: order_statuses.filter((status) => status !== "pending"),
+      recount: prepareRecount(db, inStatus),
+    },
   ];
   for (const { lists, recount } of recounts) {
     for (const list of lists) {

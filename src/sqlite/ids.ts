@@ -3,7 +3,7 @@
  * `buckets.ts`): an id beyond it leaves some out, one before it fills a gap.
  */
 import type { Database } from "bun:sqlite";
-import { TOP, TOTAL, widthOf } from "./buckets.ts";
+import { full_lists, type Table, TOP, TOTAL, widthOf } from "./buckets.ts";
 
 /** How many counts wait in memory at most. */
 const MAX_COUNTS = 10_000;
@@ -25,23 +25,23 @@ interface StoredIds extends Ids {
 }
 
 /** @returns begins with the ids as they are now */
-export function prepareIds(db: Database, table: "users" | "orders"): () => StoredIds {
+export function prepareIds(db: Database, table: Table): () => StoredIds {
   const lastId = db.prepare<{ seq: number }, { table: string }>(`
     select seq
     from sqlite_sequence
     where name = $table
   `);
-  const change = { table: "", level: 0, bucket: 0, ids: 0 };
+  const change = { list: "", level: 0, bucket: 0, ids: 0 };
   const add = db.prepare<null, typeof change>(`
     insert into buckets (list, level, bucket, ids)
-    values ($table, $level, $bucket, $ids)
+    values ($list, $level, $bucket, $ids)
     on conflict do update set ids = ids + excluded.ids
   `);
   // Not the same statement: the row to insert would break the check that no count is below 0.
   const take = db.prepare<null, typeof change>(`
     update buckets
     set ids = ids - $ids
-    where list = $table and level = $level and bucket = $bucket
+    where list = $list and level = $level and bucket = $bucket
   `);
 
   return () => {
@@ -52,8 +52,10 @@ export function prepareIds(db: Database, table: "users" | "orders"): () => Store
     function finish(): void {
       for (const [level, buckets] of counts.entries()) {
         for (const [bucket, ids] of buckets) {
-          if (ids > 0) add.run({ table, level, bucket, ids });
-          if (ids < 0) take.run({ table, level, bucket, ids: -ids });
+          for (const list of full_lists[table]) {
+            if (ids > 0) add.run({ list, level, bucket, ids });
+            if (ids < 0) take.run({ list, level, bucket, ids: -ids });
+          }
         }
         buckets.clear();
       }

@@ -5,7 +5,6 @@ import {
   type OrderQuery,
   type OrderStatus,
   type OrderStore,
-  order_statuses,
   placedOrder,
 } from "../order.ts";
 import type { Page } from "../page.ts";
@@ -47,10 +46,14 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 /** The lists of orders, each with its own way to a page at any offset. */
 function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
   const buckets = createBuckets(db);
-  const all = buckets.full("orders");
-  const inStatus = Object.fromEntries(
-    order_statuses.map((status) => [status, buckets.counted(status)]),
-  ) as Record<OrderStatus, List>;
+  const all = buckets.full("orders", "orders");
+  const inStatus: Record<OrderStatus, List> = {
+    pending: buckets.full("orders", "pending"),
+    paid: buckets.counted("paid"),
+    shipped: buckets.counted("shipped"),
+    delivered: buckets.counted("delivered"),
+    canceled: buckets.counted("canceled"),
+  };
   const pageOfAll = db.prepare<OrderRow, Place & { limit: number }>(`
     select ${columns}
     from orders

@@ -3,6 +3,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type OrderStatus, order_statuses } from "../../src/order.ts";
+import { prepareIds } from "../../src/sqlite/ids.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
 import { makeFolder } from "../folder.ts";
@@ -118,7 +119,10 @@ const changes: [string, string][] = [
   ["every third is shipped", "update orders set status = 'shipped' where id % 3 = 0"],
   ["the first 4,096 are canceled", "update orders set status = 'canceled' where id <= 4096"],
   ["all have the status they had", "update orders set status = status"],
+  ["every fifth is pending again", "update orders set status = 'pending' where id % 5 = 0"],
   ["all are delivered", "update orders set status = 'delivered'"],
+  ["all are pending again", "update orders set status = 'pending'"],
+  ["all are paid", "update orders set status = 'paid'"],
 ];
 
 for (const [when, sql] of changes) {
@@ -136,12 +140,21 @@ test("`orders.list` counts nothing when a change is rolled back", async () => {
 });
 
 test("`orders.list` finds the pages of a status when ids are beyond 64 of the largest buckets", async () => {
+  const first = 300_000;
+  const count = 70;
+  db.run("begin");
+  // As an import does: the ids that are left out are of no order, and of no pending one.
+  const ids = prepareIds(db, "orders")();
+  for (let at = 1; at <= count; at += 1) ids.give(first * at);
+  ids.finish();
   db.run(`
     insert into orders (id, user_id, user_position, currency, items, total, status, metadata,
       version, created_at, updated_at)
-    ${some(100)}
-    select 20000000 + id * 300000, 1, 1000000 + id, 'EUR', '[]', 0, 'paid', '{}', 1, 't', 't'
+    ${some(count)}
+    select id * ${first}, 1, 1000000 + id, 'EUR', '[]', 0, iif(id % 2 = 0, 'paid', 'pending'), '{}',
+      1, 't', 't'
     from n
   `);
+  db.run("commit");
   for (const status of order_statuses) await expectOrders(status);
 });

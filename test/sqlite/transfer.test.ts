@@ -2,7 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type Order, order_statuses } from "../../src/order.ts";
+import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
@@ -42,10 +42,16 @@ function someIds(last: number, random: Random): number[] {
 }
 
 /** The pages around every edge where one can go wrong, and the total. */
-async function expectPages(store: Store, table: "users" | "orders", ids: number[], random: Random) {
+async function expectPages(
+  store: Store,
+  table: "users" | "orders",
+  ids: number[],
+  random: Random,
+  filter: { status?: OrderStatus } = {},
+) {
   const offsets = [0, 1, 63, 64, 65, ids.length - 2, ids.length, random(ids.length + 1)];
   for (const offset of offsets.filter((at) => at >= 0)) {
-    const { rows, total } = await store[table].list({ limit: 3, offset });
+    const { rows, total } = await store[table].list({ ...filter, limit: 3, offset });
     expect([offset, total, rows.map(({ id }) => id)]).toEqual([
       offset,
       ids.length,
@@ -61,6 +67,7 @@ for (const seed of [3, 11, 42]) {
     const { store } = it;
     const users = new Set<number>();
     const orders = new Map<number, number>();
+    const statuses = new Map<number, OrderStatus>();
     let last_user = 0;
     let last_order = 0;
 
@@ -97,8 +104,10 @@ for (const seed of [3, 11, 42]) {
         ...given,
       }));
       const results = await store.transfer.orders.import(batch, false);
-      for (const [at, { id, user_id }] of batch.entries()) {
-        if (results[at]?.outcome === "created") orders.set(id, user_id);
+      for (const [at, { id, user_id, status }] of batch.entries()) {
+        if (results[at]?.outcome !== "created") continue;
+        orders.set(id, user_id);
+        statuses.set(id, status);
       }
       last_order = Math.max(last_order, ...orders.keys());
     }
@@ -108,6 +117,7 @@ for (const seed of [3, 11, 42]) {
       expect(record.id).toBe(last_order + 1);
       last_order = record.id;
       orders.set(record.id, user_id);
+      statuses.set(record.id, "pending");
     }
 
     await importUsers();
@@ -119,6 +129,10 @@ for (const seed of [3, 11, 42]) {
       const ascending = (ids: Iterable<number>) => [...ids].sort((left, right) => left - right);
       await expectPages(store, "users", ascending(users), random);
       await expectPages(store, "orders", ascending(orders.keys()), random);
+      for (const status of order_statuses) {
+        const ids = ascending(statuses.keys()).filter((id) => statuses.get(id) === status);
+        await expectPages(store, "orders", ids, random, { status });
+      }
       for (const user_id of new Set(orders.values())) {
         const ids = ascending([...orders].filter(([, of]) => of === user_id).map(([id]) => id));
         const { rows, total } = await store.orders.list({ user_id, limit: 1000, offset: 0 });

@@ -44,8 +44,9 @@ create table imported_orders (
 -- How many ids of a list lie in each bucket of consecutive ids: what finds a page at any offset, and
 -- the exact total, without walking the rows. Buckets begin at id 1 and hold 64 ids on level 0, 4,096
 -- on level 1, 262,144 on level 2 and all on level 3.
--- 'users' and 'orders' count the ids that are missing: rows come in order and seldom go, so that an
--- insert costs nothing. A status counts the orders that are in it: they come and go all the time.
+-- 'users', 'orders' and 'pending' count the ids that are missing from them: rows come in order and seldom
+-- go, and an order is placed as a pending one, so that neither costs anything here. The other statuses count
+-- the orders that are in them: they come and go all the time.
 create table buckets (
   list text not null,
   level integer not null check (level between 0 and 3),
@@ -65,22 +66,28 @@ create trigger orders_deleted before delete on orders begin
   select raise(abort, 'orders are never deleted');
 end;
 
-create trigger orders_inserted after insert on orders begin
+-- Only an import brings an order that is not pending.
+create trigger orders_inserted after insert on orders
+when new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
-  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
-    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  select list.column1, level.column1, (new.id - 1) >> level.column2, 1
+  from (values ('pending'), (new.status)) as list,
+    (values (0, 6), (1, 12), (2, 18), (3, 62)) as level
+  where true
   on conflict do update set ids = ids + 1;
 end;
 
 create trigger orders_changed_status after update of status on orders
 when new.status <> old.status begin
   update buckets set ids = ids - 1
-  where list = old.status
+  where list in (nullif(old.status, 'pending'), iif(new.status = 'pending', 'pending', null))
     and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
       (2, (old.id - 1) >> 18), (3, 0));
   insert into buckets (list, level, bucket, ids)
-  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
-    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  select list.column1, level.column1, (new.id - 1) >> level.column2, 1
+  from (values (nullif(new.status, 'pending')), (iif(old.status = 'pending', 'pending', null))) as list,
+    (values (0, 6), (1, 12), (2, 18), (3, 62)) as level
+  where list.column1 is not null
   on conflict do update set ids = ids + 1;
 end;
 

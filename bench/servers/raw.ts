@@ -9,6 +9,7 @@ const db = new Database(Bun.env["DATABASE"], { readwrite: true, strict: true });
 db.run("pragma journal_mode = wal");
 db.run(`pragma synchronous = ${Bun.env["DURABILITY"]}`);
 db.run("pragma cache_size = -16000");
+db.run("pragma wal_autocheckpoint = 4000");
 
 const columns = "id, email, name, metadata, version, created_at, updated_at";
 const one = db.prepare(`select ${columns} from users where id = $id`);

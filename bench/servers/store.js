@@ -19,6 +19,7 @@ export function configure(db, durability) {
   db.exec("pragma busy_timeout = 5000");
   db.exec("pragma journal_mode = wal");
   db.exec("pragma cache_size = -16000");
+  db.exec("pragma wal_autocheckpoint = 4000");
   db.exec("pragma foreign_keys = on");
   db.exec(`pragma synchronous = ${durability}`);
 }

@@ -4,7 +4,7 @@ import { Database } from "bun:sqlite";
 const OPEN_PATIENCE_MS = 5_000;
 
 /** Four times what the log is between two checkpoints. */
-const LOG_LIMIT_BYTES = 16 * 1024 * 1024;
+const LOG_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /**
  * Pages kept in memory, at most; as better-sqlite3 has it. Beyond SQLite's own 2,000 each row is a system

@@ -3,7 +3,7 @@ import { Elysia } from "elysia";
 import type { Config } from "../config.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
-import { createAuthenticate, createGate, createGuard, credentials } from "./auth.ts";
+import { createGate, createGuard, createIdentify, oneSpelling } from "./auth.ts";
 import { bodyLimitedTo } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
@@ -32,9 +32,9 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const { api_token, rate_limit, max_body_bytes } = config;
-  const authenticate = createAuthenticate({ tokens: store.tokens, api_token, now });
+  const identify = createIdentify({ tokens: store.tokens, api_token, now });
   const take = createRateLimit(rate_limit);
-  const guard = createGuard(authenticate, cors);
+  const guard = createGuard(identify, cors);
   const gate = createGate(guard, take);
   const takes = bodyLimitedTo(max_body_bytes);
   const finish = createFinish({ log, cors, metrics, drain });
@@ -48,9 +48,9 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
-    .wrap(records({ store, authenticate, take, finish, log }))
+    .wrap(records({ store, identify, take, finish, log }))
     .use(exchange(log, finish))
-    .use(credentials())
+    .use(oneSpelling())
     .use(open)
     .use(guarded)
     .use(fallback(guard, cors, open.routes, routes));

@@ -14,7 +14,7 @@ import {
 import type { Cors } from "./cors.ts";
 import type { Take } from "./rate.ts";
 
-export interface AuthenticateOptions {
+export interface IdentifyOptions {
   readonly tokens: TokenStore;
   /** Accepted beside the stored ones; `null` for none. */
   readonly api_token: string | null;
@@ -44,10 +44,15 @@ function environmentToken(api_token: string, now: Date): Token {
 /** How many tokens' hashes are kept at hand. */
 const MAX_HASHES = 1000;
 
-/** @returns the token of these credentials; `null` when it is none that is valid now */
-export type Authenticate = (credentials: string) => Promise<Token | null>;
+/**
+ * Whose credentials these are.
+ * @param credentials as `credentialsOf` gives them
+ * @throws {AppError} unauthorised when there are none
+ * @throws {AppError} invalid_token when no token that is valid now has them
+ */
+export type Identify = (credentials: string | undefined) => Promise<Token>;
 
-export function createAuthenticate({ tokens, api_token, now }: AuthenticateOptions): Authenticate {
+export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identify {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hash of each token that was valid when last seen: it need not be computed each time. */
   const hashes = new Map<string, string>();
@@ -64,47 +69,51 @@ export function createAuthenticate({ tokens, api_token, now }: AuthenticateOptio
   }
 
   return async (credentials) => {
+    if (credentials === undefined) fail("unauthorised", "unauthorised");
     let hash = hashes.get(credentials);
     if (hash === undefined) {
-      if (!isTokenShaped(credentials)) return null;
+      if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
       hash = hashToken(credentials);
     }
     const time = now();
     const token = hash === environment_token?.hash ? environment_token : await tokens.find(hash);
-    if (token === null || !isActive(token, time)) return null;
+    if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
     if (hashes.size < MAX_HASHES) hashes.set(credentials, hash);
     if (token !== environment_token) note(token, time);
     return token;
   };
 }
 
+/** @throws {AppError} too_many_requests */
+export function spend(take: Take, token: Token): void {
+  if (!take(token.hash)) fail("too_many_requests", "too many requests with this token");
+}
+
 /**
  * Brings the header into the one spelling that the bearer plugin knows, or takes it away where it holds no
- * token. An app uses it before all routes: the hook of the plugin is global, and from the second group of
- * routes on would come before one of the guard.
+ * token. For an app to use before all routes: the plugin's hook is global, and from the second group of
+ * routes on comes before those of the guard.
  */
-export function credentials() {
-  return new Elysia({ name: "credentials" }).onTransform({ as: "global" }, ({ headers }) => {
-    const found = credentialsOf(headers["authorization"]);
-    if (found === undefined) delete headers["authorization"];
-    else headers["authorization"] = `Bearer ${found}`;
+export function oneSpelling() {
+  return new Elysia({ name: "one spelling" }).onTransform({ as: "global" }, ({ headers }) => {
+    const credentials = credentialsOf(headers["authorization"]);
+    if (credentials === undefined) delete headers["authorization"];
+    else headers["authorization"] = `Bearer ${credentials}`;
   });
 }
 
 /**
- * Lets valid tokens through and gives the routes `token`. The bearer plugin also takes a query
- * parameter: so it is believed only where the header held a token.
+ * Lets valid tokens through and gives the routes `token`. It needs `oneSpelling`: without, tokens in other
+ * spellings are refused. The plugin also takes a query parameter, but finds none (see `exchange`).
  * @throws {AppError} unauthorised, invalid_token
  */
-export function createGuard(authenticate: Authenticate, cors: Cors | null) {
+export function createGuard(identify: Identify, cors: Cors | null) {
   return new Elysia({ name: "guard" })
     .use(bearer())
-    .derive({ as: "scoped" }, async ({ bearer: presented, headers, request }) => {
+    .derive({ as: "scoped" }, async ({ bearer: credentials, request }) => {
       // A browser asks without a token, and is told nothing but what it may ask.
       if (cors?.preflight(request)) return { token: null as Token | null };
-      if (headers["authorization"] === undefined) fail("unauthorised", "unauthorised");
-      const token = presented === undefined ? null : await authenticate(presented);
-      return { token: token ?? fail("invalid_token", "unauthorised") };
+      return { token: (await identify(credentials)) as Token | null };
     });
 }
 
@@ -123,7 +132,7 @@ export function createGate(guard: Guard, take: Take) {
       if (token.scope === "read" && method !== "GET" && method !== "HEAD") {
         fail("insufficient_scope", "this token may only read");
       }
-      if (!take(token.hash)) fail("too_many_requests", "too many requests with this token");
+      spend(take, token);
       return { owner: token.hash };
     })
     .as("scoped");

@@ -7,7 +7,7 @@ import type { TakesBody } from "./body.ts";
 import { type Answer, created, page, record } from "./envelope.ts";
 import { keyFor, noQuery, orderPath, query, readIfMatch, readIfNoneMatch } from "./params.ts";
 
-const PATH = "/api/v1/orders";
+export const orders_path = "/api/v1/orders";
 
 function found(order: Order | null): Order {
   return order ?? fail("order_not_found", "order not found");
@@ -27,11 +27,15 @@ export async function readOrder(
 }
 
 export function orders(store: Store, gate: Gate, takes: TakesBody) {
-  return new Elysia({ prefix: PATH })
+  return new Elysia({ prefix: orders_path })
     .use(gate)
-    .get("", async ({ query, set }) => page(set, PATH, query, await store.orders.list(query)), {
-      query: query(OrderQuery),
-    })
+    .get(
+      "",
+      async ({ query, set }) => page(set, orders_path, query, await store.orders.list(query)),
+      {
+        query: query(OrderQuery),
+      },
+    )
     .get(
       "/:id",
       ({ params, headers, set }) => readOrder(store, params.id, headers["if-none-match"], set),
@@ -40,8 +44,8 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     .post(
       "",
       async ({ body, headers, owner, set }) => {
-        const key = keyFor(headers["idempotency-key"], owner, PATH, body);
-        return created(set, PATH, await store.orders.place(orderFields(body), key));
+        const key = keyFor(headers["idempotency-key"], owner, orders_path, body);
+        return created(set, orders_path, await store.orders.place(orderFields(body), key));
       },
       { query: noQuery, ...takes(OrderInput, Order) },
     )

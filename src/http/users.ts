@@ -7,7 +7,7 @@ import type { TakesBody } from "./body.ts";
 import { type Answer, created, envelope, page, record } from "./envelope.ts";
 import { keyFor, noQuery, query, readIfMatch, readIfNoneMatch, userPath } from "./params.ts";
 
-const PATH = "/api/v1/users";
+export const users_path = "/api/v1/users";
 
 function found(user: User | null): User {
   return user ?? fail("not_found", "user not found");
@@ -27,11 +27,15 @@ export async function readUser(
 }
 
 export function users(store: Store, gate: Gate, takes: TakesBody) {
-  return new Elysia({ prefix: PATH })
+  return new Elysia({ prefix: users_path })
     .use(gate)
-    .get("", async ({ query, set }) => page(set, PATH, query, await store.users.list(query)), {
-      query: query(UserQuery),
-    })
+    .get(
+      "",
+      async ({ query, set }) => page(set, users_path, query, await store.users.list(query)),
+      {
+        query: query(UserQuery),
+      },
+    )
     .get(
       "/:id",
       ({ params, headers, set }) => readUser(store, params.id, headers["if-none-match"], set),
@@ -40,8 +44,8 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .post(
       "",
       async ({ body, headers, owner, set }) => {
-        const key = keyFor(headers["idempotency-key"], owner, PATH, body);
-        return created(set, PATH, await store.users.create(userFields(body), key));
+        const key = keyFor(headers["idempotency-key"], owner, users_path, body);
+        return created(set, users_path, await store.users.create(userFields(body), key));
       },
       { query: noQuery, ...takes(UserInput, User) },
     )

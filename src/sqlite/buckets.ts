@@ -26,18 +26,17 @@ export interface List {
   find(offset: number): Place;
 }
 
-/** The lists of each table that count the ids which are missing from them, not those that are in them. */
-export const full_lists = {
-  users: ["users"],
-  orders: ["orders", "pending"],
-} as const;
-export type Table = keyof typeof full_lists;
+export type Table = "users" | "orders";
+
+/** The lists that count which of all ids their table ever gave are missing, not which are in them. */
+export const full_lists = { users: "users", orders: "orders", pending: "orders" } as const;
+export type FullList = keyof typeof full_lists;
 
 export interface Buckets {
   /** A list whose ids are counted: the orders in a status but `pending`. */
   counted(list: string): List;
-  /** A list of all ids that a table ever gave, but for those counted as missing. */
-  full<Of extends Table>(table: Of, list: (typeof full_lists)[Of][number]): List;
+  /** A list whose missing ids are counted: a whole table, or the orders that are `pending`. */
+  full(list: FullList): List;
 }
 
 /** How many ids a bucket of this level holds. */
@@ -105,8 +104,8 @@ export function createBuckets(db: Database): Buckets {
       },
     }),
 
-    full: (table, list) => ({
-      total: () => (lastId.get({ table })?.seq ?? 0) - totalOf(list),
+    full: (list) => ({
+      total: () => (lastId.get({ table: full_lists[list] })?.seq ?? 0) - totalOf(list),
       find(offset) {
         if (totalOf(list) === 0) return { after: offset, skip: 0 };
         let parent = 0;

@@ -1,7 +1,7 @@
 /** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
 import type { Database } from "bun:sqlite";
 import { order_statuses } from "../order.ts";
-import { FANOUT_BITS, type Table, TOP, TOTAL } from "./buckets.ts";
+import { FANOUT_BITS, full_lists, type Table, TOP, TOTAL } from "./buckets.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
@@ -65,6 +65,7 @@ function missingFrom(table: Table, where = "true"): string {
   `;
 }
 
+const pending = "status = 'pending'";
 const inStatus = `
   select (id - 1) >> $shift, count(*)
   from orders
@@ -91,12 +92,9 @@ export function checkDatabase(db: Database): readonly string[] {
   const recounts = [
     { lists: ["users"], recount: prepareRecount(db, missingFrom("users")) },
     { lists: ["orders"], recount: prepareRecount(db, missingFrom("orders")) },
+    { lists: ["pending"], recount: prepareRecount(db, missingFrom("orders", pending)) },
     {
-      lists: ["pending"],
-      recount: prepareRecount(db, missingFrom("orders", "status = 'pending'")),
-    },
-    {
-      lists: order_statuses.filter((status) => status !== "pending"),
+      lists: order_statuses.filter((status) => !Object.hasOwn(full_lists, status)),
       recount: prepareRecount(db, inStatus),
     },
   ];

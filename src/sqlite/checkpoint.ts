@@ -1,15 +1,10 @@
 /**
  * Brings the write-ahead log into the database in another thread. SQLite would do it inside a commit,
- * and two syncs and a thousand pages more would hold up every request of that moment.
+ * and two syncs and thousands of pages more would hold up every request of that moment.
  */
 import type { Database } from "bun:sqlite";
+import { DUE_PAGES } from "./connection.ts";
 import { createThread } from "./thread.ts";
-
-/**
- * Pages in the log after which it is due, 16 MB. Of SQLite's own 1,000 most are written again soon: with
- * four times as many each is copied less often, and 7 % more orders are placed a second.
- */
-const DUE_PAGES = 4000;
 
 /** SQLite 3.51 measures the log without a checkpoint; macOS may bring an older one of its own. */
 const NOOP_SINCE = 51;
@@ -55,7 +50,7 @@ export function createCheckpoints(db: Database): Checkpoints {
       // Where the disk refuses, all is in the log, and the next attempt comes with the next pages.
       await thread.run("pragma wal_checkpoint(passive)");
     } catch {
-      // Without the thread SQLite does as it always does.
+      // Without the thread SQLite does it inside a commit.
       broken = true;
       db.run(`pragma wal_autocheckpoint = ${DUE_PAGES}`);
     }

@@ -5,6 +5,7 @@ import { fail, systemCode } from "../error.ts";
 import type { FillStore } from "../store.ts";
 import { refuseLeap } from "../transfer.ts";
 import { verify } from "./backup.ts";
+import type { Table } from "./buckets.ts";
 import { connect } from "./connection.ts";
 import { createPrivate, discard, draftOf, put, requireFree } from "./files.ts";
 import { prepareIds } from "./ids.ts";
@@ -57,7 +58,7 @@ function fillingOf(db: Database): Filling {
   `);
 
   /** @returns the ids of the table, which reach this one @throws {AppError} operator when it is too far */
-  function idsFor(table: "users" | "orders", id: number) {
+  function idsFor(table: Table, id: number) {
     const leap = refuseLeap(id, ids[table].last());
     if (leap?.outcome === "refused") fail("operator", `${table}: ${leap.reason}`);
     return ids[table];

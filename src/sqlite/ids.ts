@@ -44,6 +44,8 @@ export function prepareIds(db: Database, table: Table): () => StoredIds {
     where list = $list and level = $level and bucket = $bucket
   `);
 
+  const lists = Object.entries(full_lists).flatMap(([list, of]) => (of === table ? [list] : []));
+
   return () => {
     let last = lastId.get({ table })?.seq ?? 0;
     /** By level: how many ids more are missing in a bucket, or how many less. */
@@ -52,7 +54,7 @@ export function prepareIds(db: Database, table: Table): () => StoredIds {
     function finish(): void {
       for (const [level, buckets] of counts.entries()) {
         for (const [bucket, ids] of buckets) {
-          for (const list of full_lists[table]) {
+          for (const list of lists) {
             if (ids > 0) add.run({ list, level, bucket, ids });
             if (ids < 0) take.run({ list, level, bucket, ids: -ids });
           }

@@ -46,9 +46,9 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 /** The lists of orders, each with its own way to a page at any offset. */
 function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
   const buckets = createBuckets(db);
-  const all = buckets.full("orders", "orders");
+  const all = buckets.full("orders");
   const inStatus: Record<OrderStatus, List> = {
-    pending: buckets.full("orders", "pending"),
+    pending: buckets.full("pending"),
     paid: buckets.counted("paid"),
     shipped: buckets.counted("shipped"),
     delivered: buckets.counted("delivered"),

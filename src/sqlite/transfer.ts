@@ -1,6 +1,7 @@
 /** What the transfers of users and of orders share: one transaction a batch, and the trial. */
 import type { Database } from "bun:sqlite";
 import type { Imported, Transfer } from "../transfer.ts";
+import type { Table } from "./buckets.ts";
 import type { Writer } from "./commit.ts";
 import { type Ids, prepareIds, trialIds } from "./ids.ts";
 import type { Reader } from "./read.ts";
@@ -14,7 +15,7 @@ export function isSameJson(stored: string, given: string): boolean {
 }
 
 interface Parts<Row, Import> {
-  readonly table: "users" | "orders";
+  readonly table: Table;
   walk(after: number, limit: number): readonly Row[];
   /** Into the table itself. */
   readonly take: Take<Import>;

@@ -27,7 +27,7 @@ export function createUserStore(
   keys: Keys,
   now: () => Date,
 ): UserStore {
-  const all = createBuckets(db).full("users", "users");
+  const all = createBuckets(db).full("users");
   const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}
     from users

@@ -30,6 +30,11 @@ test("`createCheckpoints` leaves the log alone when it is short", async () => {
   await made.writer.write(() => made.insert(1));
   await made.writer.idle();
   expect(logOf(made.db).checkpointed).toBe(0);
+  await made.writer.write(() =>
+    made.db.run("insert into t (n, content) values (2, zeroblob(?))", [MANY_BYTES / 2]),
+  );
+  await made.writer.idle();
+  expect(logOf(made.db).checkpointed).toBe(0);
 });
 
 test("`write` waits, and reads do not, when there is a checkpoint", async () => {

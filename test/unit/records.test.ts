@@ -1,23 +1,27 @@
 import { expect, test } from "bun:test";
+import { readConfig } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
+import { createApp } from "../../src/http/app.ts";
+import { createDrain } from "../../src/http/drain.ts";
 import type { Exchange } from "../../src/http/exchange.ts";
+import { createMetrics } from "../../src/http/metrics.ts";
 import { records } from "../../src/http/records.ts";
 import { createLog } from "../../src/log.ts";
 import type { Store } from "../../src/store.ts";
-import type { Token } from "../../src/token.ts";
+import { newToken, type Token } from "../../src/token.ts";
 
 const token = { hash: "hash", name: "ci" } as Token;
 const user = { id: 7, version: 3 };
 
 interface World {
-  readonly authenticate?: () => Promise<Token | null>;
+  readonly identify?: (credentials: string | undefined) => Promise<Token>;
   readonly take?: () => boolean;
   readonly get?: () => Promise<unknown>;
 }
 
 /** @returns who has answered, and what */
 async function answerOf(url: string, init: RequestInit = {}, world: World = {}) {
-  const { authenticate = async () => token, take = () => true, get = async () => user } = world;
+  const { identify = async () => token, take = () => true, get = async () => user } = world;
   let finished: Exchange | null = null;
   let output = "";
   const log = createLog({
@@ -34,7 +38,7 @@ async function answerOf(url: string, init: RequestInit = {}, world: World = {}) 
   };
   const store = { users: { get }, orders: { get } } as unknown as Store;
   const request = new Request(url, { headers: { authorization: "Bearer ab" }, ...init });
-  const handle = records({ store, authenticate, take, finish, log });
+  const handle = records({ store, identify, take, finish, log });
   const response = await handle(() => new Response("Elysia"), request)(request);
   return { by: await response.text(), output, ...(finished ?? {}) } as Partial<Exchange> & {
     by: string;
@@ -43,6 +47,10 @@ async function answerOf(url: string, init: RequestInit = {}, world: World = {}) 
 }
 
 const site = "http://127.0.0.1:3000";
+
+test("`records` answers past Elysia over TLS, too", async () => {
+  expect((await answerOf("https://example.com/api/v1/users/7")).by).toBe("past");
+});
 
 for (const path of ["/api/v1/users/7", "/api/v1/orders/7", "/api/v1/users/999999999999999"]) {
   test(`\`records\` answers past Elysia when asked for ${path}`, async () => {
@@ -85,24 +93,47 @@ for (const method of ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
 
 const plain = `${site}/api/v1/users/7`;
 
-test("`records` leaves the request to Elysia when there are no credentials", async () => {
-  const basic = { headers: { authorization: "Basic ab" } };
-  expect((await answerOf(plain, { headers: {} })).by).toBe("Elysia");
-  expect((await answerOf(plain, basic)).by).toBe("Elysia");
-});
-
-test("`records` leaves the request to Elysia when the token is not valid", async () => {
-  expect((await answerOf(plain, {}, { authenticate: async () => null })).by).toBe("Elysia");
-});
-
-test("`records` leaves the request to Elysia, without a look at the record, when the rate is used up", async () => {
-  let asked = false;
-  const get = async () => {
-    asked = true;
-    return user;
+test("`records` reads the credentials out of the header when there are some", async () => {
+  const given: unknown[] = [];
+  const identify = async (credentials: string | undefined) => {
+    given.push(credentials);
+    return token;
   };
-  expect((await answerOf(plain, {}, { take: () => false, get })).by).toBe("Elysia");
-  expect(asked).toBe(false);
+  for (const authorization of [
+    "Bearer ab",
+    "bearer  ab ",
+    "Basic ab",
+    "ab",
+    "Bearer a, Bearer b",
+  ]) {
+    await answerOf(plain, { headers: { authorization } }, { identify });
+  }
+  await answerOf(plain, { headers: {} }, { identify });
+  expect(given).toEqual(["ab", "ab", undefined, undefined, undefined, undefined]);
+});
+
+test("`records` refuses a stranger, without a look at the record, and asks for the token once", async () => {
+  let asked = 0;
+  const identify = () => {
+    asked += 1;
+    return Promise.reject(new AppError("invalid_token", "unauthorised"));
+  };
+  const get = () => Promise.reject(new Error("asked for the record"));
+  const { by, set, body, token: found } = await answerOf(plain, {}, { identify, get });
+  expect([by, set?.status, body, found]).toEqual(["past", 401, "unauthorised", null]);
+  expect(asked).toBe(1);
+});
+
+test("`records` refuses, without a look at the record, when the rate is used up", async () => {
+  const get = () => Promise.reject(new Error("asked for the record"));
+  let taken = 0;
+  const take = () => {
+    taken += 1;
+    return false;
+  };
+  const { set, token: found } = await answerOf(plain, {}, { take, get });
+  expect([set?.status, found]).toEqual([429, token]);
+  expect(taken).toBe(1);
 });
 
 test("`records` refuses as the routes do when there is no such record", async () => {
@@ -117,7 +148,7 @@ test("`records` refuses as the routes do when there is no such record", async ()
   expect(of_order.output).toBe("");
 });
 
-for (const failing of ["authenticate", "get"]) {
+for (const failing of ["identify", "get"]) {
   test(`\`records\` logs and hides a fault when \`${failing}\` fails`, async () => {
     const fault = Promise.reject(new Error("disk I/O error"));
     const { set, body, output, begun } = await answerOf(plain, {}, { [failing]: () => fault });
@@ -133,3 +164,27 @@ for (const failing of ["authenticate", "get"]) {
     expect(set?.headers["retry-after"]).toBe("1");
   });
 }
+
+test("`createApp` answers a record past Elysia, and all else through it", async () => {
+  let through = 0;
+  const api_token = newToken();
+  const app = createApp({
+    store: { users: { get: async () => user } } as unknown as Store,
+    config: readConfig({ API_TOKEN: api_token }, {}),
+    log: createLog({ level: "silent", format: "json", now: () => new Date(), write() {} }),
+    now: () => new Date(),
+    metrics: createMetrics(),
+    drain: createDrain(),
+    version: "0",
+  }).onRequest(() => {
+    through += 1;
+  });
+  const init = { headers: { authorization: `Bearer ${api_token}` } };
+  for (const [url, expected] of [
+    [plain, 0],
+    [`${plain}?`, 1],
+  ] as const) {
+    const response = await app.handle(new Request(url, init));
+    expect([response.status, through]).toEqual([200, expected]);
+  }
+});

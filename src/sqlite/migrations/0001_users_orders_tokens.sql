@@ -70,25 +70,46 @@ end;
 create trigger orders_inserted after insert on orders
 when new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
-  select list.column1, level.column1, (new.id - 1) >> level.column2, 1
-  from (values ('pending'), (new.status)) as list,
-    (values (0, 6), (1, 12), (2, 18), (3, 62)) as level
-  where true
+  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
+    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  on conflict do update set ids = ids + 1;
+  insert into buckets (list, level, bucket, ids)
+  values ('pending', 0, (new.id - 1) >> 6, 1), ('pending', 1, (new.id - 1) >> 12, 1),
+    ('pending', 2, (new.id - 1) >> 18, 1), ('pending', 3, 0, 1)
   on conflict do update set ids = ids + 1;
 end;
 
-create trigger orders_changed_status after update of status on orders
-when new.status <> old.status begin
+create trigger orders_joined_status after update of status on orders
+when new.status <> old.status and new.status <> 'pending' begin
+  insert into buckets (list, level, bucket, ids)
+  values (new.status, 0, (new.id - 1) >> 6, 1), (new.status, 1, (new.id - 1) >> 12, 1),
+    (new.status, 2, (new.id - 1) >> 18, 1), (new.status, 3, 0, 1)
+  on conflict do update set ids = ids + 1;
+end;
+
+create trigger orders_left_status after update of status on orders
+when new.status <> old.status and old.status <> 'pending' begin
   update buckets set ids = ids - 1
-  where list in (nullif(old.status, 'pending'), iif(new.status = 'pending', 'pending', null))
+  where list = old.status
     and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
       (2, (old.id - 1) >> 18), (3, 0));
+end;
+
+-- The other way round: an order that is not pending is missing from those that are.
+create trigger orders_left_pending after update of status on orders
+when old.status = 'pending' and new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
-  select list.column1, level.column1, (new.id - 1) >> level.column2, 1
-  from (values (nullif(new.status, 'pending')), (iif(old.status = 'pending', 'pending', null))) as list,
-    (values (0, 6), (1, 12), (2, 18), (3, 62)) as level
-  where list.column1 is not null
+  values ('pending', 0, (new.id - 1) >> 6, 1), ('pending', 1, (new.id - 1) >> 12, 1),
+    ('pending', 2, (new.id - 1) >> 18, 1), ('pending', 3, 0, 1)
   on conflict do update set ids = ids + 1;
+end;
+
+create trigger orders_joined_pending after update of status on orders
+when new.status = 'pending' and old.status <> 'pending' begin
+  update buckets set ids = ids - 1
+  where list = 'pending'
+    and (level, bucket) in (values (0, (old.id - 1) >> 6), (1, (old.id - 1) >> 12),
+      (2, (old.id - 1) >> 18), (3, 0));
 end;
 
 create table tokens (

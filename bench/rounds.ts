@@ -9,6 +9,7 @@ export interface Plan {
   /** Of each start. */
   readonly rounds: number;
   readonly duration_s: number;
+  /** Just before each run. */
   readonly warmup_s: number;
   /** How often a run is made again at most when others took too much of its cores. */
   readonly repeats: number;
@@ -49,10 +50,15 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
 }
 
-/** The first undisturbed run, or the least disturbed; one that has a fault is never made again. */
+/**
+ * The first undisturbed run, or the least disturbed; one that has a fault is never made again. Just before it
+ * the server is warmed up: what an engine has compiled it throws away when it stands still for 20 s, so that who
+ * had waited while others were warmed up was 13 % slower.
+ */
 async function measure({ server, load }: Candidate, plan: Plan): Promise<Sample> {
-  const { duration_s, repeats, patience_s } = plan;
+  const { duration_s, warmup_s, repeats, patience_s } = plan;
   await untilQuiet(patience_s);
+  await apply(server, { ...load, duration_s: warmup_s });
   let best = await apply(server, { ...load, duration_s });
   for (let repeat = 0; repeat < repeats; repeat += 1) {
     if (best.disturbance <= DISTURBED || best.fault !== null) break;
@@ -69,10 +75,8 @@ export async function interleave(
   plan: Plan,
 ): Promise<Group> {
   console.log(`\n${title}`);
-  const { rounds, warmup_s } = plan;
-  for (const { server, load } of candidates) await apply(server, { ...load, duration_s: warmup_s });
   const rows = candidates.map(({ name }) => ({ name, samples: [] as Sample[] }));
-  for (let round = 0; round < rounds; round += 1) {
+  for (let round = 0; round < plan.rounds; round += 1) {
     for (const [index, candidate] of candidates.entries()) {
       const sample = await measure(candidate, plan);
       rows[index]?.samples.push(sample);

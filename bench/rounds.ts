@@ -57,6 +57,8 @@ export function median(values: readonly number[]): number {
  */
 async function measure({ server, load }: Candidate, plan: Plan): Promise<Sample> {
   const { duration_s, warmup_s, repeats, patience_s } = plan;
+  // What the one before has left to the kernel, one that does not sync above all, is not this one's to write.
+  Bun.spawnSync(["sync"]);
   await untilQuiet(patience_s);
   await apply(server, { ...load, duration_s: warmup_s });
   let best = await apply(server, { ...load, duration_s });

@@ -104,16 +104,17 @@ export function oneSpelling() {
 
 /**
  * Lets valid tokens through and gives the routes `token`. It needs `oneSpelling`: without, tokens in other
- * spellings are refused. The plugin also takes a query parameter, but finds none (see `exchange`).
+ * spellings are refused. The plugin also takes a query parameter: so it is believed only where there is a header.
  * @throws {AppError} unauthorised, invalid_token
  */
 export function createGuard(identify: Identify, cors: Cors | null) {
   return new Elysia({ name: "guard" })
     .use(bearer())
-    .derive({ as: "scoped" }, async ({ bearer: credentials, request }) => {
+    .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
       // A browser asks without a token, and is told nothing but what it may ask.
       if (cors?.preflight(request)) return { token: null as Token | null };
-      return { token: (await identify(credentials)) as Token | null };
+      const presented = headers["authorization"] === undefined ? undefined : credentials;
+      return { token: (await identify(presented)) as Token | null };
     });
 }
 

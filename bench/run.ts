@@ -22,7 +22,7 @@ const again = Bun.argv.includes("--report");
 
 const settings = quick
   ? {
-      plan: { starts: 1, rounds: 2, duration_s: 1, warmup_s: 1, repeats: 0, patience_s: 0 },
+      plan: { starts: 1, rounds: 1, duration_s: 1, warmup_s: 1, repeats: 0, patience_s: 0 },
       connections: [64],
       seeds: [
         [10_000, 10_000],

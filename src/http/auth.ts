@@ -1,6 +1,7 @@
 /** Who may do what: the guard of every route but the public ones. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
+import { type Awaitable, chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import {
   hashToken,
@@ -41,6 +42,12 @@ function environmentToken(api_token: string, now: Date): Token {
   };
 }
 
+/** @throws {AppError} invalid_token for what no token can be: the store need not be asked */
+function hashOf(credentials: string): string {
+  if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
+  return hashToken(credentials);
+}
+
 /** How many tokens' hashes are kept at hand. */
 const MAX_HASHES = 1000;
 
@@ -50,7 +57,7 @@ const MAX_HASHES = 1000;
  * @throws {AppError} unauthorised when there are none
  * @throws {AppError} invalid_token when no token that is valid now has them
  */
-export type Identify = (credentials: string | undefined) => Promise<Token>;
+export type Identify = (credentials: string | undefined) => Awaitable<Token>;
 
 export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identify {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
@@ -68,19 +75,17 @@ export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Ide
     if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
   }
 
-  return async (credentials) => {
+  return (credentials) => {
     if (credentials === undefined) fail("unauthorised", "unauthorised");
-    let hash = hashes.get(credentials);
-    if (hash === undefined) {
-      if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
-      hash = hashToken(credentials);
-    }
+    const hash = hashes.get(credentials) ?? hashOf(credentials);
     const time = now();
-    const token = hash === environment_token?.hash ? environment_token : await tokens.find(hash);
-    if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
-    if (hashes.size < MAX_HASHES) hashes.set(credentials, hash);
-    if (token !== environment_token) note(token, time);
-    return token;
+    const found = hash === environment_token?.hash ? environment_token : tokens.find(hash);
+    return chain(found, (token) => {
+      if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
+      if (hashes.size < MAX_HASHES) hashes.set(credentials, hash);
+      if (token !== environment_token) note(token, time);
+      return token;
+    });
   };
 }
 

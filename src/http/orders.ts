@@ -1,4 +1,5 @@
 import { Elysia } from "elysia";
+import { chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } from "../order.ts";
 import type { Store } from "../store.ts";
@@ -14,16 +15,18 @@ function found(order: Order | null): Order {
 }
 
 /** @param if_none_match the header field: a client that has this version is told so, and no more */
-export async function readOrder(
+export function readOrder(
   store: Store,
   id: number,
   if_none_match: string | null | undefined,
   set: Answer,
 ) {
   const isKnown = readIfNoneMatch(if_none_match);
-  const order = found(await store.orders.get(id));
-  if (isKnown(order.version)) set.status = 304;
-  return record(set, order);
+  return chain(store.orders.get(id), (got) => {
+    const order = found(got);
+    if (isKnown(order.version)) set.status = 304;
+    return record(set, order);
+  });
 }
 
 export function orders(store: Store, gate: Gate, takes: TakesBody) {

@@ -2,6 +2,7 @@
  * One record by its id, past Elysia: its hooks and checks were a fifth of what such a request costs. It is
  * made of the same parts as the routes are, and knows only plain requests: an id and no query.
  */
+import { type Awaitable, chain, recover } from "../awaitable.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
@@ -27,27 +28,30 @@ const reads = { [users_path]: readUser, [orders_path]: readOrder };
 const RECORD = new RegExp(`^https?://[^/]+(${users_path}|${orders_path})/([1-9]\\d{0,14})$`);
 
 /** What answers a request; Elysia's own type says only that it is a function. */
-type Handle = (request: Request) => Response | Promise<Response>;
+type Handle = (request: Request) => Awaitable<Response>;
 
 /** For Elysia's `wrap`, which asks for each request who is to answer it. */
 export function records({ store, identify, take, finish, log }: RecordsOptions) {
   return (elysia: () => unknown, request: Request): Handle => {
     const [, path, id] = request.method === "GET" ? (RECORD.exec(request.url) ?? []) : [];
     if (path === undefined) return elysia as Handle;
-    return async ({ headers }) => {
+    return ({ headers }) => {
       const begun = begin(headers.get("x-request-id"));
       const set: Answer = { headers: {} };
       let token: Token | null = null;
-      let body: unknown;
-      try {
-        token = await identify(credentialsOf(headers.get("authorization")));
-        spend(take, token);
-        const read = reads[path as keyof typeof reads];
-        body = await read(store, Number(id), headers.get("if-none-match"), set);
-      } catch (error) {
-        body = refuse(set, error, log, begun.request_id);
-      }
-      return finish({ begun, request, route: `${path}/:id`, token, set, body });
+      const answer = recover(
+        () =>
+          chain(identify(credentialsOf(headers.get("authorization"))), (known) => {
+            token = known;
+            spend(take, known);
+            const read = reads[path as keyof typeof reads];
+            return read(store, Number(id), headers.get("if-none-match"), set);
+          }),
+        (error) => refuse(set, error, log, begun.request_id),
+      );
+      return chain(answer, (body) =>
+        finish({ begun, request, route: `${path}/:id`, token, set, body }),
+      );
     };
   };
 }

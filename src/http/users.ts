@@ -1,4 +1,5 @@
 import { Elysia } from "elysia";
+import { chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
@@ -14,16 +15,18 @@ function found(user: User | null): User {
 }
 
 /** @param if_none_match the header field: a client that has this version is told so, and no more */
-export async function readUser(
+export function readUser(
   store: Store,
   id: number,
   if_none_match: string | null | undefined,
   set: Answer,
 ) {
   const isKnown = readIfNoneMatch(if_none_match);
-  const user = found(await store.users.get(id));
-  if (isKnown(user.version)) set.status = 304;
-  return record(set, user);
+  return chain(store.users.get(id), (got) => {
+    const user = found(got);
+    if (isKnown(user.version)) set.status = 304;
+    return record(set, user);
+  });
 }
 
 export function users(store: Store, gate: Gate, takes: TakesBody) {

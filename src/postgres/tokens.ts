@@ -1,3 +1,4 @@
+import type { Awaitable } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Database, Session } from "./connection.ts";
@@ -76,11 +77,9 @@ export function createMemory(read: (hash: string) => Promise<Token | null>) {
   }
 
   return {
-    find(hash: string): Promise<Token | null> {
+    find(hash: string): Awaitable<Token | null> {
       const found = known.get(hash);
-      if (found !== undefined && performance.now() < found.until_ms) {
-        return Promise.resolve(found.token);
-      }
+      if (found !== undefined && performance.now() < found.until_ms) return found.token;
       const asking = asked.get(hash) ?? ask(hash);
       asked.set(hash, asking);
       return asking;

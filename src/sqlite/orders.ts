@@ -170,7 +170,7 @@ export function createOrderStore(
       return { rows: rows.map(fromRow), total };
     },
 
-    async get(id) {
+    get(id) {
       return reader.read(() => find(id));
     },
 

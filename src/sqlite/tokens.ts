@@ -45,7 +45,7 @@ export function createTokenStore(
     async list() {
       return reader.read(() => all.all());
     },
-    async find(hash) {
+    find(hash) {
       return reader.readOnce(hash, () => withHash.get({ hash }));
     },
     create(fields) {

@@ -96,7 +96,7 @@ export function createUserStore(
       return { rows: rows.map(fromRow), total };
     },
 
-    async get(id) {
+    get(id) {
       return reader.read(() => find(id));
     },
 

@@ -1,0 +1,19 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import { createIdentify } from "../../src/http/auth.ts";
+import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
+
+test("`createIdentify` asks the store when it could be a token, and only then", () => {
+  const asked: string[] = [];
+  const find = (hash: string) => {
+    asked.push(hash);
+    return null;
+  };
+  const tokens = { find } as unknown as TokenStore;
+  const identify = createIdentify({ tokens, api_token: null, now: () => new Date() });
+  const [unknown, typo] = [newToken(), newToken().slice(1)];
+  for (const credentials of [undefined, "", "ab", typo, unknown]) {
+    expect(() => identify(credentials)).toThrow(AppError);
+  }
+  expect(asked).toEqual([hashToken(unknown)]);
+});

@@ -32,7 +32,7 @@ const settings = quick
       requests: 200_000,
     }
   : {
-      plan: { starts: 3, rounds: 1, duration_s: 3, warmup_s: 2, repeats: 2, patience_s: 20 },
+      plan: { starts: 3, rounds: 4, duration_s: 1, warmup_s: 1, repeats: 2, patience_s: 20 },
       connections: [1, 8, 64, 256],
       seeds: [
         [10_000, 10_000],

@@ -112,14 +112,15 @@ const meanings = `- **user-api** is the compiled binary with its defaults: token
   shipped; bun:sqlite stays at FULL, and NORMAL is what guides advise.
 - **Node** is the one that this machine has; **newer Node** the current one, which npm brings, with the
   better-sqlite3 that is made for it. The goals were set with the former.
-- **plain SQL** is \`count(*)\` and \`limit … offset …\`, served by raw.
+- **plain SQL** is \`count(*)\` and \`limit … offset …\`, served by raw; its table has one run of five times the length a start.
 - **On PostgreSQL** the service and the database server share one core, the database's connections are on
   loopback, and \`fsync\` is on. The CPU time is that of both.
 - **measured** is the ratio of the medians of all rounds; in each round all take turns (A B A B), and the
   servers are started anew several times, since two starts of one program differ by up to a tenth. A run
   in which others used more than 10 % of a core is made again, and does not count if others are left.
-  **by CPU time** is the same by the CPU time of the server's process for one request: it hardly
-  depends on what else the machine does, but says nothing of waiting for the disk.
+  **by CPU time** is the same by the CPU time of the server's process for one request: it depends less
+  on what else the machine does, but says nothing of waiting for the disk.
+- An answer that takes longer than a run counts in no rate and no p99, which favours the slow.
 - Servers run on core 0 with their log to /dev/null, wrk and all else on core 1.`;
 
 export function report(results: Results): string {

@@ -1,12 +1,15 @@
 /**
- * Work that ends at once where it can. To wait even for nothing costs: a request that is answered in the turn
- * it came in is not set aside, and leaves half the garbage.
+ * Work that ends at once where it can: to wait costs, even for what is there already. Bun has to keep a request
+ * that is not answered by the return, and each promise is garbage.
  */
 
-/** What is there at once, or comes later: SQLite has read a row by the return, PostgreSQL has not. */
+/**
+ * What is there at once, or comes later: SQLite has read a row by the return, PostgreSQL has not. What gives it
+ * fails in the same two ways: it throws, or the promise is rejected.
+ */
 export type Awaitable<Value> = Value | Promise<Value>;
 
-/** `next(await value)`, at once where the value is there: then `next` may throw at once, too. */
+/** `next(await value)`, at once where the value is there. */
 export function chain<Value, Result>(
   value: Awaitable<Value>,
   next: (value: Value) => Awaitable<Result>,

@@ -41,3 +41,10 @@ test("`recover` puts another value in its place when it fails, at once or later"
   expect(pending).toBeInstanceOf(Promise);
   expect(await pending).toEqual([fault]);
 });
+
+test("`recover` fails when what is to recover fails, at once or later", async () => {
+  expect(() => recover(raise, raise)).toThrow(fault);
+  await expect(
+    Promise.resolve(recover(() => Promise.reject(new Error("other")), raise)),
+  ).rejects.toBe(fault);
+});

@@ -42,7 +42,10 @@ function environmentToken(api_token: string, now: Date): Token {
   };
 }
 
-/** @throws {AppError} invalid_token for what no token can be: the store need not be asked */
+/**
+ * What the store knows a token by.
+ * @throws {AppError} invalid_token when it cannot be a token: then the store need not be asked
+ */
 function hashOf(credentials: string): string {
   if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
   return hashToken(credentials);

@@ -1,5 +1,6 @@
 /** One run of wrk against one server, and what it cost the server. */
 import type { Running } from "./contenders.ts";
+import { memoryLatency_ns } from "./memory.ts";
 import { busyTime_us, cpuTime_us, LOAD_CORE, pinned, SERVER_CORE } from "./process.ts";
 
 /** Longer than any answer that is measured here; one that takes longer makes the run invalid. */
@@ -25,6 +26,8 @@ export interface Sample {
   readonly wrk_load: number;
   /** Part of a core, the server's or wrk's, that others used: far above 0 the run says little. */
   readonly disturbance: number;
+  /** Of one read beyond a core's own caches, just before. */
+  readonly memory_ns: number;
   /** What makes this run worthless; `null` when all was answered as it should be. */
   readonly fault: string | null;
 }
@@ -50,6 +53,7 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
   const name = Bun.randomUUIDv7();
   server.requireUp();
   const usedSoFar_us = () => cpuTime_us(server.pid) + (server.database_us?.() ?? 0);
+  const memory_ns = memoryLatency_ns();
   const before_us = usedSoFar_us();
   const busy_before_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
   const wrk = Bun.spawn(
@@ -81,6 +85,7 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
     cpu_us: requests === 0 ? 0 : used_us / requests,
     wrk_load: wrk_us / 1e6 / duration_s,
     disturbance: Math.max(0, ...others_us) / 1e6 / duration_s,
+    memory_ns,
     fault: faultOf(summary),
   };
 }

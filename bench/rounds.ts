@@ -107,9 +107,11 @@ export async function restarted(
   return groups;
 }
 
-function describe({ requests_per_s, p99_ms, cpu_us, disturbance, fault }: Sample): string {
+function describe(sample: Sample): string {
+  const { requests_per_s, p99_ms, cpu_us, disturbance, memory_ns, fault } = sample;
   const rate = `${requests_per_s.toFixed(0)}/s, p99 ${p99_ms.toFixed(2)} ms`;
-  const cost = `${cpu_us.toFixed(1)} µs CPU, others ${(disturbance * 100).toFixed(0)} %`;
+  const others = `others ${(disturbance * 100).toFixed(0)} %, memory ${memory_ns.toFixed(0)} ns`;
+  const cost = `${cpu_us.toFixed(1)} µs CPU, ${others}`;
   return `${rate}, ${cost}${fault === null ? "" : `: ${fault}`}`;
 }
 

@@ -88,23 +88,25 @@ export async function interleave(
   return { title, rows };
 }
 
+/** One table of several; rows of one name become one. */
+export function joined(title: string, groups: readonly Group[]): Group {
+  const rows = new Map<string, Sample[]>();
+  for (const { name, samples } of groups.flatMap((group) => group.rows)) {
+    rows.set(name, [...(rows.get(name) ?? []), ...samples]);
+  }
+  return { title, rows: [...rows].map(([name, samples]) => ({ name, samples })) };
+}
+
 /** Measures as often as the plan says, each time with servers started anew, and brings it together. */
 export async function restarted(
   { starts }: Plan,
   measure: () => Promise<readonly Group[]>,
 ): Promise<readonly Group[]> {
-  let groups = await measure();
-  for (let start = 1; start < starts; start += 1) {
-    const more = await measure();
-    groups = groups.map(({ title, rows }, group) => ({
-      title,
-      rows: rows.map(({ name, samples }, row) => ({
-        name,
-        samples: [...samples, ...(more[group]?.rows[row]?.samples ?? [])],
-      })),
-    }));
-  }
-  return groups;
+  const measured: Group[] = [];
+  for (let start = 0; start < starts; start += 1) measured.push(...(await measure()));
+  return [...Map.groupBy(measured, ({ title }) => title)].map(([title, groups]) =>
+    joined(title, groups),
+  );
 }
 
 function describe(sample: Sample): string {

@@ -62,14 +62,13 @@ function faults(groups: readonly Group[]): string {
 function noise(groups: readonly Group[]): string {
   const samples = groups.flatMap(({ rows }) => rows.flatMap((row) => row.samples));
   const parts = samples.map(({ disturbance }) => disturbance * 100);
-  const latencies = samples.map(({ memory_ns }) => memory_ns).sort((left, right) => left - right);
-  const nanoseconds = (part: number) =>
-    latencies[Math.round(part * (latencies.length - 1))]?.toFixed(0);
+  const latencies_ns = samples.map(({ memory_ns }) => memory_ns);
+  const [least, most] = [Math.min(...latencies_ns), Math.max(...latencies_ns)];
   const wrk = Math.max(...samples.map(({ wrk_load }) => wrk_load * 100));
   return `Others used ${rounded(median(parts))} % of a core in the median run and \
 ${rounded(Math.max(...parts))} % in the worst; wrk used at most ${rounded(wrk)} % of its own. \
-Just before the runs one read beyond a core's own caches took ${nanoseconds(0)} to ${nanoseconds(1)} ns, \
-${nanoseconds(0.5)} in the median: what else the host does shows there alone, and slows those most who have \
+Just before the runs one read beyond a core's own caches took ${least.toFixed(0)} to ${most.toFixed(0)} ns, \
+${median(latencies_ns).toFixed(0)} in the median: what else the host does shows there alone, and slows those most who have \
 most code and data.`;
 }
 

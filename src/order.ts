@@ -1,5 +1,4 @@
 import { type Static, Type } from "@sinclair/typebox";
-import type { Awaitable } from "./awaitable.ts";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
@@ -174,7 +173,7 @@ export interface OrderStore {
   /** By `id` ascending. */
   list(query: OrderQuery): Promise<Page<Order>>;
   /** `null` when there is no such order. */
-  get(id: number): Awaitable<Order | null>;
+  get(id: number): Promise<Order | null>;
   /**
    * @throws {AppError} invalid when `user_id` is no user
    * @throws {AppError} key_reused when the key stands for another request

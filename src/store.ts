@@ -1,6 +1,6 @@
 import type { Filling, Snapshot } from "./copy.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
-import type { TokenStore } from "./token.ts";
+import type { Token, TokenStore } from "./token.ts";
 import type { Transfer } from "./transfer.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
 
@@ -28,11 +28,23 @@ export interface Statistics {
   readonly log_bytes: number;
 }
 
+/**
+ * Reads of one row that are done by the return. To wait costs, even for what is there already: Bun has to keep
+ * a request that is not answered by then, and each promise is garbage. `null` where there is no such row.
+ */
+export interface ReadsAtOnce {
+  user(id: number): User | null;
+  order(id: number): Order | null;
+  token(hash: string): Token | null;
+}
+
 /** All that is asked of a database. */
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
+  /** `null` for a database that is far away. */
+  readonly at_once: ReadsAtOnce | null;
   /** How all users, and all orders, come out and go in. */
   readonly transfer: {
     readonly users: Transfer<User, UserImport>;

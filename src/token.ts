@@ -1,5 +1,4 @@
 import { type Static, Type } from "@sinclair/typebox";
-import type { Awaitable } from "./awaitable.ts";
 import { Nullable, OneOf, Text, Time } from "./schema.ts";
 
 const PREFIX = "uat_";
@@ -87,7 +86,7 @@ export interface TokenStore {
   /** All tokens that ever were, oldest first. */
   list(): Promise<readonly Token[]>;
   /** `null` when no token has this hash. Revoked and expired ones are found, too. */
-  find(hash: string): Awaitable<Token | null>;
+  find(hash: string): Promise<Token | null>;
   /** @throws {AppError} conflict when a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
   /** Makes `fields` a token if there is none at all; `null` when there is one. */

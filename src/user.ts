@@ -1,5 +1,4 @@
 import { type Static, Type } from "@sinclair/typebox";
-import type { Awaitable } from "./awaitable.ts";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
@@ -93,7 +92,7 @@ export interface UserStore {
   /** By `id` ascending; with `email`, the one user who has it in whatever case. */
   list(query: UserQuery): Promise<Page<User>>;
   /** `null` when there is no such user. */
-  get(id: number): Awaitable<User | null>;
+  get(id: number): Promise<User | null>;
   /**
    * @throws {AppError} conflict when the email is taken
    * @throws {AppError} key_reused when the key stands for another request

@@ -32,7 +32,7 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const { api_token, rate_limit, max_body_bytes } = config;
-  const identify = createIdentify({ tokens: store.tokens, api_token, now });
+  const { identify, identifyAtOnce } = createIdentify({ tokens: store.tokens, api_token, now });
   const take = createRateLimit(rate_limit);
   const guard = createGuard(identify, cors);
   const gate = createGate(guard, take);
@@ -48,7 +48,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
 
   // Elysia cuts the path behind a host of three characters or more unless told otherwise.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
-    .wrap(records({ store, identify, take, finish, log }))
+    .wrap(records({ store, identifyAtOnce, take, finish, log }))
     .use(exchange(log, finish))
     .use(oneSpelling())
     .use(open)

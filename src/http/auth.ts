@@ -1,8 +1,8 @@
 /** Who may do what: the guard of every route but the public ones. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
-import { type Awaitable, chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
+import type { ReadsAtOnce } from "../store.ts";
 import {
   hashToken,
   isActive,
@@ -42,15 +42,6 @@ function environmentToken(api_token: string, now: Date): Token {
   };
 }
 
-/**
- * What the store knows a token by.
- * @throws {AppError} invalid_token when it cannot be a token: then the store need not be asked
- */
-function hashOf(credentials: string): string {
-  if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
-  return hashToken(credentials);
-}
-
 /** How many tokens' hashes are kept at hand. */
 const MAX_HASHES = 1000;
 
@@ -60,14 +51,33 @@ const MAX_HASHES = 1000;
  * @throws {AppError} unauthorised when there are none
  * @throws {AppError} invalid_token when no token that is valid now has them
  */
-export type Identify = (credentials: string | undefined) => Awaitable<Token>;
+export type Identify = (credentials: string | undefined) => Promise<Token>;
 
-export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identify {
+/** As `Identify`, done by the return. */
+export type IdentifyAtOnce = (credentials: string | undefined) => Token;
+
+export interface Identification {
+  readonly identify: Identify;
+  readonly identifyAtOnce: (reads: ReadsAtOnce) => IdentifyAtOnce;
+}
+
+export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identification {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hash of each token that was valid when last seen: it need not be computed each time. */
   const hashes = new Map<string, string>();
   /** The minute that each token's use was last noted in, by hash: once is enough. */
   const touched = new Map<string, number>();
+
+  /** @returns what the store knows a token by; of what cannot be one the store need not be asked */
+  function hashOf(credentials: string): string {
+    const known = hashes.get(credentials);
+    if (known !== undefined) return known;
+    if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
+    return hashToken(credentials);
+  }
+
+  const environmentTokenOf = (hash: string) =>
+    hash === environment_token?.hash ? environment_token : null;
 
   function note({ hash, last_used_at }: Token, time: Date): void {
     const minute = minuteOf(time);
@@ -78,17 +88,25 @@ export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Ide
     if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
   }
 
-  return (credentials) => {
-    if (credentials === undefined) fail("unauthorised", "unauthorised");
-    const hash = hashes.get(credentials) ?? hashOf(credentials);
+  function admit(credentials: string, token: Token | null): Token {
     const time = now();
-    const found = hash === environment_token?.hash ? environment_token : tokens.find(hash);
-    return chain(found, (token) => {
-      if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
-      if (hashes.size < MAX_HASHES) hashes.set(credentials, hash);
-      if (token !== environment_token) note(token, time);
-      return token;
-    });
+    if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
+    if (hashes.size < MAX_HASHES) hashes.set(credentials, token.hash);
+    if (token !== environment_token) note(token, time);
+    return token;
+  }
+
+  return {
+    async identify(credentials = fail("unauthorised", "unauthorised")) {
+      const hash = hashOf(credentials);
+      return admit(credentials, environmentTokenOf(hash) ?? (await tokens.find(hash)));
+    },
+    identifyAtOnce:
+      (reads) =>
+      (credentials = fail("unauthorised", "unauthorised")) => {
+        const hash = hashOf(credentials);
+        return admit(credentials, environmentTokenOf(hash) ?? reads.token(hash));
+      },
   };
 }
 

@@ -26,6 +26,9 @@ export interface Answer {
   status?: unknown;
 }
 
+/** For a record: a client may keep it if it asks each time whether it still holds. */
+export const ASK_EACH_TIME = "private, no-cache";
+
 export function envelope<Data>(data: Data): Envelope<Data> {
   return { data, error: null };
 }
@@ -35,13 +38,13 @@ export function refusal(error: string, problems: readonly Problem[] = []): Refus
   return problems.length === 0 ? base : { ...base, meta: { problems } };
 }
 
-/** One record, which a client may keep if it asks each time whether it still holds. */
+/** One record, with what tells whether it has changed. */
 export function record<Row extends { readonly version: number }>(
   set: Answer,
   row: Row,
 ): Envelope<Row> {
   set.headers["etag"] = `"${row.version}"`;
-  set.headers["cache-control"] = "private, no-cache";
+  set.headers["cache-control"] = ASK_EACH_TIME;
   return envelope(row);
 }
 

@@ -4,7 +4,7 @@ import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
-import type { Answer } from "./envelope.ts";
+import { type Answer, ASK_EACH_TIME } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -28,6 +28,22 @@ export interface Begun {
 export function begin(given: string | null | undefined): Begun {
   const request_id = given && REQUEST_ID.test(given) ? given : crypto.randomUUID();
   return { request_id, started_ms: performance.now() };
+}
+
+const JSON_TYPE = "application/json";
+
+/** A response copies these: that takes half as long as to read the same out of text each time. */
+const record_headers = new Headers({ "content-type": JSON_TYPE, "cache-control": ASK_EACH_TIME });
+
+/** @returns `null` when more is set, or other, than `record` sets */
+function headersOfRecord({ headers }: Answer, request_id: string): Headers | null {
+  const { etag } = headers;
+  if (etag === undefined || headers["cache-control"] !== ASK_EACH_TIME) return null;
+  if (Object.keys(headers).length !== 2) return null;
+  // Always the same two, so that nothing is left of the answer before.
+  record_headers.set("etag", String(etag));
+  record_headers.set("x-request-id", request_id);
+  return record_headers;
 }
 
 function microseconds(milliseconds: number): number {
@@ -66,9 +82,13 @@ export function createFinish({ log, cors, metrics, drain }: FinishOptions): Fini
       const fields = { method, route, status, duration_ms, request_id, token: token?.name };
       log.info("request", fields);
     }
+    if (status === 200 && cors === null && !drain.isDraining()) {
+      const headers = headersOfRecord(set, request_id);
+      if (headers !== null) return new Response(JSON.stringify(body), { headers });
+    }
     const text = typeof body === "string";
     const headers = set.headers as Record<string, string>;
-    headers["content-type"] ??= text ? "text/plain; charset=utf-8" : "application/json";
+    headers["content-type"] ??= text ? "text/plain; charset=utf-8" : JSON_TYPE;
     headers["cache-control"] ??= "no-store";
     headers["x-request-id"] = request_id;
     if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));

@@ -1,5 +1,7 @@
 /** The header fields and parameters of the API document. */
+
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
+import { ASK_EACH_TIME } from "./envelope.ts";
 import { REQUEST_ID } from "./exchange.ts";
 import { integer, type Json, refer } from "./openapi.schemas.ts";
 import { IDEMPOTENCY_KEY } from "./params.ts";
@@ -19,8 +21,8 @@ export function headers(): Json {
     NoStore: header("Not to be kept", { ...text, const: "no-store" }, "no-store"),
     Revalidate: header(
       "To be kept only by the client itself, which asks each time whether it still holds",
-      { ...text, const: "private, no-cache" },
-      "private, no-cache",
+      { ...text, const: ASK_EACH_TIME },
+      ASK_EACH_TIME,
     ),
     ETag: header(
       "The record's `version`, for `If-Match` and `If-None-Match`",

@@ -1,5 +1,4 @@
 import { Elysia } from "elysia";
-import { chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } from "../order.ts";
 import type { Store } from "../store.ts";
@@ -15,18 +14,15 @@ function found(order: Order | null): Order {
 }
 
 /** @param if_none_match the header field: a client that has this version is told so, and no more */
-export function readOrder(
-  store: Store,
-  id: number,
-  if_none_match: string | null | undefined,
+export function showOrder(
   set: Answer,
+  got: Order | null,
+  if_none_match: string | null | undefined,
 ) {
   const isKnown = readIfNoneMatch(if_none_match);
-  return chain(store.orders.get(id), (got) => {
-    const order = found(got);
-    if (isKnown(order.version)) set.status = 304;
-    return record(set, order);
-  });
+  const order = found(got);
+  if (isKnown(order.version)) set.status = 304;
+  return record(set, order);
 }
 
 export function orders(store: Store, gate: Gate, takes: TakesBody) {
@@ -41,7 +37,8 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     )
     .get(
       "/:id",
-      ({ params, headers, set }) => readOrder(store, params.id, headers["if-none-match"], set),
+      async ({ params, headers, set }) =>
+        showOrder(set, await store.orders.get(params.id), headers["if-none-match"]),
       { params: orderPath, query: noQuery },
     )
     .post(

@@ -174,13 +174,15 @@ export function readIfMatch(value: string | undefined): AcceptedVersions {
   return tags === "*" ? null : tags.filter(({ weak }) => !weak).map(({ version }) => version);
 }
 
+const knowsNone = () => false;
+
 /**
  * `If-None-Match`, in which weak tags match as strong ones do.
  * @returns whether the client says that it has this version already
  * @throws {AppError} invalid
  */
 export function readIfNoneMatch(value: string | null | undefined): (version: number) => boolean {
-  if (value === undefined || value === null) return () => false;
+  if (value === undefined || value === null) return knowsNone;
   const tags = readEntityTags("If-None-Match", value);
   return (version) => tags === "*" || tags.some((tag) => tag.version === version);
 }

@@ -1,5 +1,4 @@
 import { Elysia } from "elysia";
-import { chain } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
@@ -15,18 +14,11 @@ function found(user: User | null): User {
 }
 
 /** @param if_none_match the header field: a client that has this version is told so, and no more */
-export function readUser(
-  store: Store,
-  id: number,
-  if_none_match: string | null | undefined,
-  set: Answer,
-) {
+export function showUser(set: Answer, got: User | null, if_none_match: string | null | undefined) {
   const isKnown = readIfNoneMatch(if_none_match);
-  return chain(store.users.get(id), (got) => {
-    const user = found(got);
-    if (isKnown(user.version)) set.status = 304;
-    return record(set, user);
-  });
+  const user = found(got);
+  if (isKnown(user.version)) set.status = 304;
+  return record(set, user);
 }
 
 export function users(store: Store, gate: Gate, takes: TakesBody) {
@@ -41,7 +33,8 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     )
     .get(
       "/:id",
-      ({ params, headers, set }) => readUser(store, params.id, headers["if-none-match"], set),
+      async ({ params, headers, set }) =>
+        showUser(set, await store.users.get(params.id), headers["if-none-match"]),
       { params: userPath, query: noQuery },
     )
     .post(

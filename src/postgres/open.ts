@@ -40,6 +40,7 @@ function createStore(
     users: createUserStore(db, keys, postgres_layout, now),
     orders: createOrderStore(db, keys, postgres_layout, now),
     tokens: createTokenStore(db, now),
+    at_once: null,
     transfer: {
       users: createUserTransfer(db, now),
       orders: createOrderTransfer(db, now),

@@ -1,4 +1,3 @@
-import type { Awaitable } from "../awaitable.ts";
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Database, Session } from "./connection.ts";
@@ -77,7 +76,7 @@ export function createMemory(read: (hash: string) => Promise<Token | null>) {
   }
 
   return {
-    find(hash: string): Awaitable<Token | null> {
+    async find(hash: string): Promise<Token | null> {
       const found = known.get(hash);
       if (found !== undefined && performance.now() < found.until_ms) return found.token;
       const asking = asked.get(hash) ?? ask(hash);

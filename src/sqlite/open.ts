@@ -41,10 +41,14 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const keys = createKeys(db, now);
   // The first page is written anew, and nothing changes.
   const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
+  const users = createUserStore(db, reader, writer, keys, now);
+  const orders = createOrderStore(db, reader, writer, keys, now);
+  const tokens = createTokenStore(db, reader, writer, now);
   return {
-    users: createUserStore(db, reader, writer, keys, now),
-    orders: createOrderStore(db, reader, writer, keys, now),
-    tokens: createTokenStore(db, reader, writer, now),
+    users,
+    orders,
+    tokens,
+    at_once: { user: users.getAtOnce, order: orders.getAtOnce, token: tokens.findAtOnce },
     transfer: {
       users: createUserTransfer(db, reader, writer, now),
       orders: createOrderTransfer(db, reader, writer, now),

@@ -116,7 +116,7 @@ export function createOrderStore(
   writer: Writer,
   keys: Keys,
   now: () => Date,
-): OrderStore {
+): OrderStore & { readonly getAtOnce: (id: number) => Order | null } {
   const countOfUser = prepareCountOfUser(db);
   const readPage = prepareLists(db, countOfUser);
   const withId = db.prepare<OrderRow, { id: number }>(`
@@ -164,14 +164,17 @@ export function createOrderStore(
     }
   }
 
+  const getAtOnce = (id: number) => reader.read(() => find(id));
+
   return {
     async list(query) {
       const { rows, total } = reader.read(() => readPage(query));
       return { rows: rows.map(fromRow), total };
     },
 
-    get(id) {
-      return reader.read(() => find(id));
+    getAtOnce,
+    async get(id) {
+      return getAtOnce(id);
     },
 
     place(fields, key) {

@@ -11,7 +11,7 @@ export interface Reader {
    * As `read`, once for each key: what was read stays true until the database changes.
    * @param work what it returns is kept, but `null`
    */
-  readOnce<Result>(key: string, work: () => Result): Result;
+  readOnce<Result>(key: string, work: (key: string) => Result): Result;
   /**
    * Lets the snapshot go, and all that was read once: to be called before each write, so that what is
    * read next sees all that is committed.
@@ -48,29 +48,30 @@ export function createReader(db: Database): Reader {
     }
   }
 
-  function read<Result>(work: () => Result): Result {
-    if (!open) {
-      begin.run();
-      open = true;
-      setImmediate(release);
-      renew();
-    }
-    return work();
+  /** Makes sure that this turn has its snapshot. */
+  function enter(): void {
+    if (open) return;
+    begin.run();
+    open = true;
+    setImmediate(release);
+    renew();
   }
 
   return {
-    read,
-    readOnce<Result>(key: string, work: () => Result): Result {
-      return read(() => {
-        const found = known.get(key);
-        if (found !== undefined) return found as Result;
-        const result = work();
-        // Of what is not there strangers could ask without end.
-        if (result === null) return result;
-        if (known.size >= MAX_KNOWN) known.clear();
-        known.set(key, result);
-        return result;
-      });
+    read(work) {
+      enter();
+      return work();
+    },
+    readOnce<Result>(key: string, work: (key: string) => Result): Result {
+      enter();
+      const found = known.get(key);
+      if (found !== undefined) return found as Result;
+      const result = work(key);
+      // Of what is not there strangers could ask without end.
+      if (result === null) return result;
+      if (known.size >= MAX_KNOWN) known.clear();
+      known.set(key, result);
+      return result;
     },
     end() {
       known.clear();

@@ -11,7 +11,7 @@ export function createTokenStore(
   reader: Reader,
   writer: Writer,
   now: () => Date,
-): TokenStore {
+): TokenStore & { readonly findAtOnce: (hash: string) => Token | null } {
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens
@@ -41,12 +41,16 @@ export function createTokenStore(
     where hash = $hash
   `);
 
+  const read = (hash: string) => withHash.get({ hash });
+  const findAtOnce = (hash: string) => reader.readOnce(hash, read);
+
   return {
     async list() {
       return reader.read(() => all.all());
     },
-    find(hash) {
-      return reader.readOnce(hash, () => withHash.get({ hash }));
+    findAtOnce,
+    async find(hash) {
+      return findAtOnce(hash);
     },
     create(fields) {
       return writer.write(() => {

@@ -26,7 +26,7 @@ export function createUserStore(
   writer: Writer,
   keys: Keys,
   now: () => Date,
-): UserStore {
+): UserStore & { readonly getAtOnce: (id: number) => User | null } {
   const all = createBuckets(db).full("users");
   const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}
@@ -90,14 +90,17 @@ export function createUserStore(
     return row === null ? null : fromRow(row);
   }
 
+  const getAtOnce = (id: number) => reader.read(() => find(id));
+
   return {
     async list(query) {
       const { rows, total } = reader.read(() => readPage(query));
       return { rows: rows.map(fromRow), total };
     },
 
-    get(id) {
-      return reader.read(() => find(id));
+    getAtOnce,
+    async get(id) {
+      return getAtOnce(id);
     },
 
     create(fields, key) {

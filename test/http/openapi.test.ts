@@ -39,7 +39,7 @@ test("`paths` are the routes of the app, no more and no fewer, when compared", (
   const config = readConfig({});
   const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
   // Only its routes are asked for: no store is used.
-  const store = { tokens: {}, users: {}, orders: {} } as Store;
+  const store = { tokens: {}, users: {}, orders: {}, at_once: null } as Store;
   const [metrics, drain] = [createMetrics(), createDrain()];
   const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
   const routes = app.routes.filter(({ path }) => path !== "/*" && !FILE_OF_PAGE.test(path));

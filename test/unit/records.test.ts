@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { readConfig } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
 import { createApp } from "../../src/http/app.ts";
-import type { Identify } from "../../src/http/auth.ts";
+import type { IdentifyAtOnce } from "../../src/http/auth.ts";
 import { createDrain } from "../../src/http/drain.ts";
 import type { Exchange } from "../../src/http/exchange.ts";
 import { createMetrics } from "../../src/http/metrics.ts";
@@ -17,14 +17,14 @@ const token = { hash: "hash", name: "ci" } as Token;
 const user = { id: 7, version: 3 };
 
 interface World {
-  readonly identify?: Identify;
+  readonly identify?: IdentifyAtOnce;
   readonly take?: () => boolean;
   readonly get?: () => unknown;
 }
 
 /** @returns who has answered, and what */
 async function answerOf(url: string, init: RequestInit = {}, world: World = {}) {
-  const { identify = async () => token, take = () => true, get = async () => user } = world;
+  const { identify = () => token, take = () => true, get = () => user } = world;
   let finished: Exchange | null = null;
   let output = "";
   const log = createLog({
@@ -39,9 +39,9 @@ async function answerOf(url: string, init: RequestInit = {}, world: World = {}) 
     finished = exchange;
     return new Response("past");
   };
-  const store = { users: { get }, orders: { get } } as unknown as Store;
+  const store = { at_once: { user: get, order: get } } as unknown as Store;
   const request = new Request(url, { headers: { authorization: "Bearer ab" }, ...init });
-  const handle = records({ store, identify, take, finish, log });
+  const handle = records({ store, identifyAtOnce: () => identify, take, finish, log });
   const response = await handle(() => new Response("Elysia"), request)(request);
   return { by: await response.text(), output, ...(finished ?? {}) } as Partial<Exchange> & {
     by: string;
@@ -98,7 +98,7 @@ const plain = `${site}/api/v1/users/7`;
 
 test("`records` reads the credentials out of the header when there are some", async () => {
   const given: unknown[] = [];
-  const identify = async (credentials: string | undefined) => {
+  const identify = (credentials: string | undefined) => {
     given.push(credentials);
     return token;
   };
@@ -119,16 +119,16 @@ test("`records` refuses a stranger, without a look at the record, and asks for t
   let asked = 0;
   const identify = () => {
     asked += 1;
-    return Promise.reject(new AppError("invalid_token", "unauthorised"));
+    throw new AppError("invalid_token", "unauthorised");
   };
-  const get = () => Promise.reject(new Error("asked for the record"));
+  const get = () => expect.unreachable();
   const { by, set, body, token: found } = await answerOf(plain, {}, { identify, get });
   expect([by, set?.status, body, found]).toEqual(["past", 401, "unauthorised", null]);
   expect(asked).toBe(1);
 });
 
 test("`records` refuses, without a look at the record, when the rate is used up", async () => {
-  const get = () => Promise.reject(new Error("asked for the record"));
+  const get = () => expect.unreachable();
   let taken = 0;
   const take = () => {
     taken += 1;
@@ -140,7 +140,7 @@ test("`records` refuses, without a look at the record, when the rate is used up"
 });
 
 test("`records` refuses as the routes do when there is no such record", async () => {
-  const get = async () => null;
+  const get = () => null;
   const of_user = await answerOf(plain, {}, { get });
   expect([of_user.set?.status, of_user.body]).toEqual([
     404,
@@ -151,31 +151,27 @@ test("`records` refuses as the routes do when there is no such record", async ()
   expect(of_order.output).toBe("");
 });
 
-/** SQLite fails before it returns, PostgreSQL after. */
-const ways: Readonly<Record<string, (error: Error) => () => Promise<never>>> = {
-  "at once": (error) => () => {
-    throw error;
-  },
-  later: (error) => () => Promise.reject(error),
-};
-
 for (const failing of ["identify", "get"]) {
-  for (const [when, failWith] of Object.entries(ways)) {
-    test(`\`records\` logs and hides a fault when \`${failing}\` fails ${when}`, async () => {
-      const fault = failWith(new Error("disk I/O error"));
-      const { set, body, output, begun } = await answerOf(plain, {}, { [failing]: fault });
-      expect([set?.status, body]).toEqual([500, "internal error"]);
-      expect(output).toContain("disk I/O error");
-      expect(output).toContain(`${begun?.request_id}`);
-    });
+  const failWith = (error: Error) => ({
+    [failing]() {
+      throw error;
+    },
+  });
 
-    test(`\`records\` is a 503 when \`${failing}\` says ${when} that the database is away`, async () => {
-      const away = failWith(new AppError("unavailable", "the database does not answer"));
-      const { by, set } = await answerOf(plain, {}, { [failing]: away });
-      expect([by, set?.status]).toEqual(["past", 503]);
-      expect(set?.headers["retry-after"]).toBe("1");
-    });
-  }
+  test(`\`records\` logs and hides a fault when \`${failing}\` fails`, async () => {
+    const world = failWith(new Error("disk I/O error"));
+    const { set, body, output, begun } = await answerOf(plain, {}, world);
+    expect([set?.status, body]).toEqual([500, "internal error"]);
+    expect(output).toContain("disk I/O error");
+    expect(output).toContain(`${begun?.request_id}`);
+  });
+
+  test(`\`records\` is a 503 when \`${failing}\` says that the database is away`, async () => {
+    const world = failWith(new AppError("unavailable", "the database does not answer"));
+    const { by, set } = await answerOf(plain, {}, world);
+    expect([by, set?.status]).toEqual(["past", 503]);
+    expect(set?.headers["retry-after"]).toBe("1");
+  });
 }
 
 function makeApp(store: Store, api_token: string) {
@@ -190,25 +186,26 @@ function makeApp(store: Store, api_token: string) {
   });
 }
 
-test("`createApp` answers a record past Elysia, and all else through it", async () => {
-  let through = 0;
-  const api_token = newToken();
-  const store = { users: { get: async () => user } } as unknown as Store;
-  const app = makeApp(store, api_token).onRequest(() => {
-    through += 1;
+for (const [what, at_once, past] of [
+  ["reads at once", { user: () => user }, 1],
+  ["has to be waited for", null, 0],
+] as const) {
+  test(`\`createApp\` answers ${past} of two requests past Elysia when its store ${what}`, async () => {
+    let through = 0;
+    const api_token = newToken();
+    const store = { users: { get: async () => user }, at_once } as unknown as Store;
+    const app = makeApp(store, api_token).onRequest(() => {
+      through += 1;
+    });
+    const init = { headers: { authorization: `Bearer ${api_token}` } };
+    for (const url of [plain, `${plain}?`]) {
+      expect((await app.handle(new Request(url, init))).status).toBe(200);
+    }
+    expect(through).toBe(2 - past);
   });
-  const init = { headers: { authorization: `Bearer ${api_token}` } };
-  for (const [url, expected] of [
-    [plain, 0],
-    [`${plain}?`, 1],
-  ] as const) {
-    const response = await app.handle(new Request(url, init));
-    expect([response.status, through]).toEqual([200, expected]);
-  }
-});
+}
 
-/** To wait, even for what is there already, is an eighth of what such a request costs. */
-test("`createApp` answers at once when SQLite has what is asked for, or knows that it has not", async () => {
+test("`createApp` answers a record at once when SQLite has what is asked for, or knows that it has not", async () => {
   using folder = makeFolder();
   const now = () => new Date();
   const options = { max_pending_writes: 10, exclusive: true, create: true, now };

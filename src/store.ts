@@ -29,12 +29,15 @@ export interface Statistics {
 }
 
 /**
- * Reads of one row that are done by the return. To wait costs, even for what is there already: Bun has to keep
- * a request that is not answered by then, and each promise is garbage. `null` where there is no such row.
+ * Reads of one row that are done by the return, with all writes that have resolved. To wait costs, even for what
+ * is there already: Bun has to keep a request that is not answered by then, and each promise is garbage.
  */
 export interface ReadsAtOnce {
+  /** As {@link UserStore.get}. */
   user(id: number): User | null;
+  /** As {@link OrderStore.get}. */
   order(id: number): Order | null;
+  /** As {@link TokenStore.find}: revoked and expired ones, too. */
   token(hash: string): Token | null;
 }
 
@@ -43,7 +46,7 @@ export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
-  /** `null` for a database that is far away. */
+  /** `null` for a database that has to be waited for. */
   readonly at_once: ReadsAtOnce | null;
   /** How all users, and all orders, come out and go in. */
   readonly transfer: {

@@ -1,6 +1,7 @@
 // The promises of the ports in src, which any database must keep. Each file of test/contract has
 // those of one port; a database's own test calls `storeContract` with a way to open it.
 import { describe } from "bun:test";
+import { atOnceContract } from "./contract/at-once.ts";
 import { keysContract } from "./contract/keys.ts";
 import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
@@ -18,6 +19,7 @@ export function storeContract(name: string, open: Open): void {
     listsContract(open);
     keysContract(open);
     tokensContract(open);
+    atOnceContract(open);
     transferContract(open);
     snapshotContract(open);
   });

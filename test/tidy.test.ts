@@ -92,7 +92,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
   { what: "a module-level variable", pattern: /^(?:export )?let /m },
   {
     what: "a module-level singleton",
-    pattern: /^(?:export )?const \w+ = new (?:Map|Elysia|Database)\b/m,
+    pattern: /^(?:export )?const \w+ = new (?:Map|Set|Headers|Elysia|Database)\b/m,
   },
   { what: "a class but AppError", pattern: /^(?:export )?class (?!AppError)/m },
   { what: "process.exit", pattern: /process\.exit\(/, but: /^src\/main\.ts$/ },

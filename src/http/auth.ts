@@ -58,7 +58,7 @@ export type IdentifyAtOnce = (credentials: string | undefined) => Token;
 
 export interface Identification {
   readonly identify: Identify;
-  readonly identifyAtOnce: (reads: ReadsAtOnce) => IdentifyAtOnce;
+  readonly identifyAtOnce: (reads: Pick<ReadsAtOnce, "token">) => IdentifyAtOnce;
 }
 
 export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identification {
@@ -68,7 +68,10 @@ export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Ide
   /** The minute that each token's use was last noted in, by hash: once is enough. */
   const touched = new Map<string, number>();
 
-  /** @returns what the store knows a token by; of what cannot be one the store need not be asked */
+  /**
+   * What the store knows a token by.
+   * @throws {AppError} invalid_token when it cannot be one: then the store need not be asked
+   */
   function hashOf(credentials: string): string {
     const known = hashes.get(credentials);
     if (known !== undefined) return known;
@@ -76,7 +79,7 @@ export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Ide
     return hashToken(credentials);
   }
 
-  const environmentTokenOf = (hash: string) =>
+  const ownTokenOf = (hash: string) =>
     hash === environment_token?.hash ? environment_token : null;
 
   function note({ hash, last_used_at }: Token, time: Date): void {
@@ -88,25 +91,32 @@ export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Ide
     if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
   }
 
+  /** @throws {AppError} invalid_token */
   function admit(credentials: string, token: Token | null): Token {
     const time = now();
-    if (token === null || !isActive(token, time)) fail("invalid_token", "unauthorised");
-    if (hashes.size < MAX_HASHES) hashes.set(credentials, token.hash);
+    if (token === null || !isActive(token, time)) {
+      hashes.delete(credentials);
+      fail("invalid_token", "unauthorised");
+    }
+    if (!hashes.has(credentials)) {
+      if (hashes.size >= MAX_HASHES) hashes.clear();
+      hashes.set(credentials, token.hash);
+    }
     if (token !== environment_token) note(token, time);
     return token;
   }
 
   return {
-    async identify(credentials = fail("unauthorised", "unauthorised")) {
+    async identify(credentials) {
+      if (credentials === undefined) fail("unauthorised", "unauthorised");
       const hash = hashOf(credentials);
-      return admit(credentials, environmentTokenOf(hash) ?? (await tokens.find(hash)));
+      return admit(credentials, ownTokenOf(hash) ?? (await tokens.find(hash)));
     },
-    identifyAtOnce:
-      (reads) =>
-      (credentials = fail("unauthorised", "unauthorised")) => {
-        const hash = hashOf(credentials);
-        return admit(credentials, environmentTokenOf(hash) ?? reads.token(hash));
-      },
+    identifyAtOnce: (reads) => (credentials) => {
+      if (credentials === undefined) fail("unauthorised", "unauthorised");
+      const hash = hashOf(credentials);
+      return admit(credentials, ownTokenOf(hash) ?? reads.token(hash));
+    },
   };
 }
 

@@ -26,7 +26,10 @@ export interface Answer {
   status?: unknown;
 }
 
-/** For a record: a client may keep it if it asks each time whether it still holds. */
+export const JSON_TYPE = "application/json";
+export const TEXT_TYPE = "text/plain; charset=utf-8";
+
+/** `Cache-Control` of a record: a client may keep it if it asks each time whether it still holds. */
 export const ASK_EACH_TIME = "private, no-cache";
 
 export function envelope<Data>(data: Data): Envelope<Data> {
@@ -46,6 +49,16 @@ export function record<Row extends { readonly version: number }>(
   set.headers["etag"] = `"${row.version}"`;
   set.headers["cache-control"] = ASK_EACH_TIME;
   return envelope(row);
+}
+
+/** One record that was asked for: a client that has its version is told so, and no more. */
+export function show<Row extends { readonly version: number }>(
+  set: Answer,
+  row: Row,
+  isKnown: (version: number) => boolean,
+): Envelope<Row> {
+  if (isKnown(row.version)) set.status = 304;
+  return record(set, row);
 }
 
 /**

@@ -4,7 +4,7 @@ import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
-import { type Answer, ASK_EACH_TIME } from "./envelope.ts";
+import { type Answer, ASK_EACH_TIME, JSON_TYPE, TEXT_TYPE } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -28,22 +28,6 @@ export interface Begun {
 export function begin(given: string | null | undefined): Begun {
   const request_id = given && REQUEST_ID.test(given) ? given : crypto.randomUUID();
   return { request_id, started_ms: performance.now() };
-}
-
-const JSON_TYPE = "application/json";
-
-/** A response copies these: that takes half as long as to read the same out of text each time. */
-const record_headers = new Headers({ "content-type": JSON_TYPE, "cache-control": ASK_EACH_TIME });
-
-/** @returns `null` when more is set, or other, than `record` sets */
-function headersOfRecord({ headers }: Answer, request_id: string): Headers | null {
-  const { etag } = headers;
-  if (etag === undefined || headers["cache-control"] !== ASK_EACH_TIME) return null;
-  if (Object.keys(headers).length !== 2) return null;
-  // Always the same two, so that nothing is left of the answer before.
-  record_headers.set("etag", String(etag));
-  record_headers.set("x-request-id", request_id);
-  return record_headers;
 }
 
 function microseconds(milliseconds: number): number {
@@ -73,6 +57,20 @@ export interface FinishOptions {
 export type Finish = (exchange: Exchange) => Response;
 
 export function createFinish({ log, cors, metrics, drain }: FinishOptions): Finish {
+  /** A response copies these: that takes half as long as to read the same out of text each time. */
+  const of_record = new Headers({ "content-type": JSON_TYPE, "cache-control": ASK_EACH_TIME });
+
+  /** @returns `null` when more is set, or other, than `record` sets */
+  function headersOfRecord({ headers }: Answer, request_id: string): Headers | null {
+    const { etag } = headers;
+    if (etag === undefined || headers["cache-control"] !== ASK_EACH_TIME) return null;
+    if (Object.keys(headers).length !== 2) return null;
+    // Always the same two, so that nothing is left of the answer before.
+    of_record.set("etag", `${etag}`);
+    of_record.set("x-request-id", request_id);
+    return of_record;
+  }
+
   return ({ begun: { request_id, started_ms }, request, route, token, set, body }) => {
     const { method } = request;
     const status = Number(set.status ?? 200);
@@ -82,13 +80,14 @@ export function createFinish({ log, cors, metrics, drain }: FinishOptions): Fini
       const fields = { method, route, status, duration_ms, request_id, token: token?.name };
       log.info("request", fields);
     }
-    if (status === 200 && cors === null && !drain.isDraining()) {
+    const text = typeof body === "string";
+    const ready = text || body instanceof Uint8Array;
+    if (status === 200 && !ready && cors === null && !drain.isDraining()) {
       const headers = headersOfRecord(set, request_id);
       if (headers !== null) return new Response(JSON.stringify(body), { headers });
     }
-    const text = typeof body === "string";
     const headers = set.headers as Record<string, string>;
-    headers["content-type"] ??= text ? "text/plain; charset=utf-8" : JSON_TYPE;
+    headers["content-type"] ??= text ? TEXT_TYPE : JSON_TYPE;
     headers["cache-control"] ??= "no-store";
     headers["x-request-id"] = request_id;
     if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
@@ -97,7 +96,6 @@ export function createFinish({ log, cors, metrics, drain }: FinishOptions): Fini
       delete headers["content-type"];
       return new Response(null, { status, headers });
     }
-    const ready = text || body instanceof Uint8Array;
     return new Response(ready ? body : JSON.stringify(body), { status, headers });
   };
 }

@@ -2,6 +2,7 @@ import type { Config } from "../config.ts";
 import { AppError, fail, reason, systemCode } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { App } from "./app.ts";
+import { TEXT_TYPE } from "./envelope.ts";
 import { internal, logFault } from "./errors.ts";
 
 /** Bun's own limit, above ours, so that ours answers: Bun's 413 has no body. */
@@ -61,7 +62,7 @@ function cannotListen({ host, port, tls_cert, tls_key }: Config, error: unknown)
 function lastResort(log: Log) {
   return (error: unknown) => {
     logFault(log, error, undefined);
-    const headers = { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" };
+    const headers = { "content-type": TEXT_TYPE, "cache-control": "no-store" };
     return new Response(internal.text, { status: internal.status, headers });
   };
 }

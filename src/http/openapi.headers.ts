@@ -1,5 +1,4 @@
 /** The header fields and parameters of the API document. */
-
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { ASK_EACH_TIME } from "./envelope.ts";
 import { REQUEST_ID } from "./exchange.ts";

@@ -1,7 +1,8 @@
 /** How an operation of the API document is made, and what makes it like others. */
 import type { Schema } from "../schema.ts";
+import { JSON_TYPE } from "./envelope.ts";
 import { parameter, withUsual } from "./openapi.headers.ts";
-import { JSON_TYPE, type RefusalName, statusOf } from "./openapi.responses.ts";
+import { type RefusalName, statusOf } from "./openapi.responses.ts";
 import { enveloped, type Json, refer, shown } from "./openapi.schemas.ts";
 
 const PATCH_TYPE = "application/merge-patch+json";

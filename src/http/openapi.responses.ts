@@ -1,12 +1,9 @@
 /** The refusals of the API document, by the table that makes them (`errors.ts`). */
 import type { ErrorCode } from "../error.ts";
-import { refusal } from "./envelope.ts";
+import { JSON_TYPE, refusal, TEXT_TYPE } from "./envelope.ts";
 import { type Mapping, mappings } from "./errors.ts";
 import { header, withUsual } from "./openapi.headers.ts";
 import { type Json, mapped, refer } from "./openapi.schemas.ts";
-
-export const JSON_TYPE = "application/json";
-const TEXT_TYPE = "text/plain; charset=utf-8";
 
 /** What a refusal's code means, and examples of its sentence. */
 type Meaning = readonly [description: string, ...messages: readonly string[]];

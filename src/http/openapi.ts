@@ -3,9 +3,10 @@
  * @see https://spec.openapis.org/oas/v3.1.0
  */
 import { Elysia } from "elysia";
+import { JSON_TYPE } from "./envelope.ts";
 import { headers, parameters } from "./openapi.headers.ts";
 import { paths } from "./openapi.paths.ts";
-import { JSON_TYPE, responses } from "./openapi.responses.ts";
+import { responses } from "./openapi.responses.ts";
 import { type Json, schemas } from "./openapi.schemas.ts";
 import { noQuery } from "./params.ts";
 

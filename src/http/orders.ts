@@ -4,25 +4,14 @@ import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } fr
 import type { Store } from "../store.ts";
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
-import { type Answer, created, page, record } from "./envelope.ts";
+import { created, page, record, show } from "./envelope.ts";
 import { keyFor, noQuery, orderPath, query, readIfMatch, readIfNoneMatch } from "./params.ts";
 
 export const orders_path = "/api/v1/orders";
 
-function found(order: Order | null): Order {
+/** @throws {AppError} order_not_found */
+export function foundOrder(order: Order | null): Order {
   return order ?? fail("order_not_found", "order not found");
-}
-
-/** @param if_none_match the header field: a client that has this version is told so, and no more */
-export function showOrder(
-  set: Answer,
-  got: Order | null,
-  if_none_match: string | null | undefined,
-) {
-  const isKnown = readIfNoneMatch(if_none_match);
-  const order = found(got);
-  if (isKnown(order.version)) set.status = 304;
-  return record(set, order);
 }
 
 export function orders(store: Store, gate: Gate, takes: TakesBody) {
@@ -37,8 +26,10 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     )
     .get(
       "/:id",
-      async ({ params, headers, set }) =>
-        showOrder(set, await store.orders.get(params.id), headers["if-none-match"]),
+      async ({ params, headers, set }) => {
+        const isKnown = readIfNoneMatch(headers["if-none-match"]);
+        return show(set, foundOrder(await store.orders.get(params.id)), isKnown);
+      },
       { params: orderPath, query: noQuery },
     )
     .post(
@@ -54,7 +45,7 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
       async ({ params, body, headers, set }) => {
         const accepted = readIfMatch(headers["if-match"]);
         const edit = (order: Order) => patchOrder(order, body);
-        return record(set, found(await store.orders.update(params.id, edit, accepted)));
+        return record(set, foundOrder(await store.orders.update(params.id, edit, accepted)));
       },
       { params: orderPath, query: noQuery, ...takes(OrderPatch, Order) },
     );

@@ -4,15 +4,18 @@
  * that reads at once.
  */
 import type { Log } from "../log.ts";
+import type { Order } from "../order.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
+import type { User } from "../user.ts";
 import { credentialsOf, type Identification, spend } from "./auth.ts";
-import type { Answer } from "./envelope.ts";
+import { type Answer, show } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import { begin, type Finish } from "./exchange.ts";
-import { orders_path, showOrder } from "./orders.ts";
+import { foundOrder, orders_path } from "./orders.ts";
+import { readIfNoneMatch } from "./params.ts";
 import type { Take } from "./rate.ts";
-import { showUser, users_path } from "./users.ts";
+import { foundUser, users_path } from "./users.ts";
 
 export interface RecordsOptions extends Pick<Identification, "identifyAtOnce"> {
   readonly store: Pick<Store, "at_once">;
@@ -21,17 +24,15 @@ export interface RecordsOptions extends Pick<Identification, "identifyAtOnce"> {
   readonly log: Log;
 }
 
-/** A whole URL: a strange Host can make a path of itself. Fifteen digits are exact. */
-const RECORD = new RegExp(`^https?://[^/]+(${users_path}|${orders_path})/([1-9]\\d{0,14})$`);
-
 /** What answers a request; Elysia's own type says only that it is a function. */
 type Handle = (request: Request) => Response | Promise<Response>;
 
-/** What a path has one of by each id. */
+/** One kind of record: its route, and how it is read by its id. */
 interface Kind {
-  /** The pattern of the path of one. */
+  /** The pattern of the path. */
   readonly route: string;
-  readonly show: (set: Answer, id: number, if_none_match: string | null) => unknown;
+  /** @throws {AppError} not_found, order_not_found */
+  readonly read: (id: number) => User | Order;
 }
 
 /** @returns for Elysia's `wrap`, which asks for each request who is to answer it */
@@ -40,17 +41,14 @@ export function records({ store, identifyAtOnce, take, finish, log }: RecordsOpt
   if (reads === null) return (elysia: () => unknown) => elysia as Handle;
   const identify = identifyAtOnce(reads);
   const kinds: Readonly<Record<string, Kind>> = {
-    [users_path]: {
-      route: `${users_path}/:id`,
-      show: (set, id, if_none_match) => showUser(set, reads.user(id), if_none_match),
-    },
-    [orders_path]: {
-      route: `${orders_path}/:id`,
-      show: (set, id, if_none_match) => showOrder(set, reads.order(id), if_none_match),
-    },
+    [users_path]: { route: `${users_path}/:id`, read: (id) => foundUser(reads.user(id)) },
+    [orders_path]: { route: `${orders_path}/:id`, read: (id) => foundOrder(reads.order(id)) },
   };
+  const paths = Object.keys(kinds).join("|");
+  // A whole URL: a strange Host can make a path of itself. Fifteen digits are exact.
+  const url_of_record = new RegExp(`^https?://[^/?#]+(${paths})/([1-9]\\d{0,14})$`);
 
-  function answer(request: Request, { route, show }: Kind, id: number): Response {
+  function answer(request: Request, { route, read }: Kind, id: number): Response {
     const { headers } = request;
     const begun = begin(headers.get("x-request-id"));
     const set: Answer = { headers: {} };
@@ -59,7 +57,8 @@ export function records({ store, identifyAtOnce, take, finish, log }: RecordsOpt
     try {
       token = identify(credentialsOf(headers.get("authorization")));
       spend(take, token);
-      body = show(set, id, headers.get("if-none-match"));
+      const isKnown = readIfNoneMatch(headers.get("if-none-match"));
+      body = show(set, read(id), isKnown);
     } catch (error) {
       body = refuse(set, error, log, begun.request_id);
     }
@@ -67,7 +66,8 @@ export function records({ store, identifyAtOnce, take, finish, log }: RecordsOpt
   }
 
   return (elysia: () => unknown, request: Request): Handle => {
-    const [, path = "", id] = request.method === "GET" ? (RECORD.exec(request.url) ?? []) : [];
+    const [, path = "", id] =
+      request.method === "GET" ? (url_of_record.exec(request.url) ?? []) : [];
     const kind = kinds[path];
     return kind === undefined ? (elysia as Handle) : () => answer(request, kind, Number(id));
   };

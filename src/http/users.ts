@@ -4,21 +4,14 @@ import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
-import { type Answer, created, envelope, page, record } from "./envelope.ts";
+import { created, envelope, page, record, show } from "./envelope.ts";
 import { keyFor, noQuery, query, readIfMatch, readIfNoneMatch, userPath } from "./params.ts";
 
 export const users_path = "/api/v1/users";
 
-function found(user: User | null): User {
+/** @throws {AppError} not_found */
+export function foundUser(user: User | null): User {
   return user ?? fail("not_found", "user not found");
-}
-
-/** @param if_none_match the header field: a client that has this version is told so, and no more */
-export function showUser(set: Answer, got: User | null, if_none_match: string | null | undefined) {
-  const isKnown = readIfNoneMatch(if_none_match);
-  const user = found(got);
-  if (isKnown(user.version)) set.status = 304;
-  return record(set, user);
 }
 
 export function users(store: Store, gate: Gate, takes: TakesBody) {
@@ -33,8 +26,10 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     )
     .get(
       "/:id",
-      async ({ params, headers, set }) =>
-        showUser(set, await store.users.get(params.id), headers["if-none-match"]),
+      async ({ params, headers, set }) => {
+        const isKnown = readIfNoneMatch(headers["if-none-match"]);
+        return show(set, foundUser(await store.users.get(params.id)), isKnown);
+      },
       { params: userPath, query: noQuery },
     )
     .post(
@@ -50,7 +45,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
       async ({ params, body, headers, set }) => {
         const accepted = readIfMatch(headers["if-match"]);
         const edit = (user: User) => patchUser(user, body);
-        return record(set, found(await store.users.update(params.id, edit, accepted)));
+        return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
       { params: userPath, query: noQuery, ...takes(UserPatch, User) },
     )
@@ -59,7 +54,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
       async ({ params, body, headers, set }) => {
         const accepted = readIfMatch(headers["if-match"]);
         const edit = () => userFields(body);
-        return record(set, found(await store.users.update(params.id, edit, accepted)));
+        return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
       { params: userPath, query: noQuery, ...takes(UserInput, User) },
     )
@@ -67,7 +62,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
       "/:id",
       async ({ params, headers }) => {
         const accepted = readIfMatch(headers["if-match"]);
-        return envelope(found(await store.users.remove(params.id, accepted)));
+        return envelope(foundUser(await store.users.remove(params.id, accepted)));
       },
       { params: userPath, query: noQuery },
     );

@@ -67,7 +67,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
     snapshot: (work) => readSnapshot(db.filename, work),
     async check() {
-      return reader.read(() => checkDatabase(db));
+      return reader.read(checkDatabase, db);
     },
     async sweep() {
       while (await writer.write(() => keys.sweep())) {

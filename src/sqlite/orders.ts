@@ -8,6 +8,7 @@ import {
   placedOrder,
 } from "../order.ts";
 import type { Page } from "../page.ts";
+import type { ReadsAtOnce } from "../store.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type List, type Place } from "./buckets.ts";
 import type { Writer } from "./commit.ts";
@@ -116,7 +117,7 @@ export function createOrderStore(
   writer: Writer,
   keys: Keys,
   now: () => Date,
-): OrderStore & { readonly getAtOnce: (id: number) => Order | null } {
+): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
   const countOfUser = prepareCountOfUser(db);
   const readPage = prepareLists(db, countOfUser);
   const withId = db.prepare<OrderRow, { id: number }>(`
@@ -164,11 +165,11 @@ export function createOrderStore(
     }
   }
 
-  const getAtOnce = (id: number) => reader.read(() => find(id));
+  const getAtOnce = (id: number) => reader.read(find, id);
 
   return {
     async list(query) {
-      const { rows, total } = reader.read(() => readPage(query));
+      const { rows, total } = reader.read(readPage, query);
       return { rows: rows.map(fromRow), total };
     },
 

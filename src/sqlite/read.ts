@@ -6,10 +6,11 @@ import type { Database } from "bun:sqlite";
  */
 export interface Reader {
   /** Runs `work`, which must be synchronous, in the snapshot of this turn. */
-  read<Result>(work: () => Result): Result;
+  read<Given extends unknown[], Result>(work: (...given: Given) => Result, ...given: Given): Result;
   /**
    * As `read`, once for each key: what was read stays true until the database changes.
-   * @param work what it returns is kept, but `null`
+   * @param key of one kind of work: all callers share them
+   * @param work given the key; what it returns is kept, but `null`
    */
   readOnce<Result>(key: string, work: (key: string) => Result): Result;
   /**
@@ -58,9 +59,9 @@ export function createReader(db: Database): Reader {
   }
 
   return {
-    read(work) {
+    read(work, ...given) {
       enter();
-      return work();
+      return work(...given);
     },
     readOnce<Result>(key: string, work: (key: string) => Result): Result {
       enter();

@@ -1,5 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
+import type { ReadsAtOnce } from "../store.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Writer } from "./commit.ts";
 import type { Reader } from "./read.ts";
@@ -11,7 +12,7 @@ export function createTokenStore(
   reader: Reader,
   writer: Writer,
   now: () => Date,
-): TokenStore & { readonly findAtOnce: (hash: string) => Token | null } {
+): TokenStore & { readonly findAtOnce: ReadsAtOnce["token"] } {
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens

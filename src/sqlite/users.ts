@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
+import type { ReadsAtOnce } from "../store.ts";
 import { emailKey, type User, type UserFields, type UserQuery, type UserStore } from "../user.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type Place } from "./buckets.ts";
@@ -26,7 +27,7 @@ export function createUserStore(
   writer: Writer,
   keys: Keys,
   now: () => Date,
-): UserStore & { readonly getAtOnce: (id: number) => User | null } {
+): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
   const all = createBuckets(db).full("users");
   const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}
@@ -90,11 +91,11 @@ export function createUserStore(
     return row === null ? null : fromRow(row);
   }
 
-  const getAtOnce = (id: number) => reader.read(() => find(id));
+  const getAtOnce = (id: number) => reader.read(find, id);
 
   return {
     async list(query) {
-      const { rows, total } = reader.read(() => readPage(query));
+      const { rows, total } = reader.read(readPage, query);
       return { rows: rows.map(fromRow), total };
     },
 

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { createCors } from "../../src/http/cors.ts";
 import { createDrain } from "../../src/http/drain.ts";
-import { type Answer, record } from "../../src/http/envelope.ts";
+import { type Answer, record, show } from "../../src/http/envelope.ts";
 import { createFinish, type Finish, type FinishOptions } from "../../src/http/exchange.ts";
 import { createLog } from "../../src/log.ts";
 
@@ -52,13 +52,49 @@ test("`finish` gives a record all that is set, and the next one nothing of it", 
   expect([...finished(finish, "1").headers.keys()]).toEqual(usual);
 });
 
-test("`finish` lets a client change the fields of one response, and no other", () => {
+test("`finish` leaves the fields of a response alone when the next is made", () => {
   const finish = makeFinish();
   const first = finished(finish, "1");
-  first.headers.set("etag", "changed");
+  const before = Object.fromEntries(first.headers);
   first.headers.set("x-more", "more");
-  const second = finished(finish, "1");
-  expect([second.headers.get("etag"), second.headers.get("x-more")]).toEqual(['"1"', null]);
+  expect(finished(finish, "2").headers.has("x-more")).toBe(false);
+  expect(Object.fromEntries(first.headers)).toEqual({ ...before, "x-more": "more" });
+});
+
+test("`finish` answers a record alike by both ways it has", async () => {
+  const draining = { ...createDrain(), isDraining: () => true };
+  const [short, long] = [makeFinish(), makeFinish({ drain: draining })].map((finish) =>
+    finished(finish, "1"),
+  ) as [Response, Response];
+  long.headers.delete("connection");
+  expect(short.status).toBe(long.status);
+  expect(Object.fromEntries(short.headers)).toEqual(Object.fromEntries(long.headers));
+  expect(await short.text()).toBe(await long.text());
+});
+
+test("`finish` sends no body when the client has the record already", async () => {
+  const finish = makeFinish();
+  const set: Answer = { headers: {} };
+  const body = show(set, { version: 7 }, (version) => version === 7);
+  const begun = { request_id: "id", started_ms: performance.now() };
+  const response = finish({ begun, request, route: "/r", token: null, set, body });
+  expect([response.status, await response.text()]).toEqual([304, ""]);
+  expect(Object.fromEntries(response.headers)).toEqual({
+    "cache-control": "private, no-cache",
+    etag: '"7"',
+    "x-request-id": "id",
+  });
+});
+
+test("`finish` sends text and bytes as they are, whatever is set beside", async () => {
+  const finish = makeFinish();
+  for (const body of ["a text", new TextEncoder().encode("some bytes")]) {
+    const set: Answer = { headers: {} };
+    record(set, { version: 1 });
+    const begun = { request_id: "id", started_ms: performance.now() };
+    const response = finish({ begun, request, route: "/r", token: null, set, body });
+    expect(await response.text()).toBe(typeof body === "string" ? body : "some bytes");
+  }
 });
 
 test("`finish` tells pages of a record who may read it, and clients that the server ends", () => {

@@ -61,6 +61,19 @@ export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
 }
 
+/** A user as they are when they have just been created. @param time RFC 3339 */
+export function createdUser(id: number, fields: UserFields, time: string): User {
+  return {
+    id,
+    email: fields.email,
+    name: fields.name,
+    metadata: fields.metadata,
+    version: 1,
+    created_at: time,
+    updated_at: time,
+  };
+}
+
 /** What an import takes: a user as an export has it, or what a client may set of one. */
 export type UserImport = User | UserFields;
 

@@ -1,5 +1,5 @@
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
-import { emailKey, type User, type UserFields, type UserImport } from "../user.ts";
+import { createdUser, emailKey, type User, type UserFields, type UserImport } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { type Copy, createTransfer, digest, type Ids, type Taker } from "./transfer.ts";
 import { columns, fromRow, type UserRow } from "./users.ts";
@@ -59,9 +59,7 @@ function createTaker(now: () => Date): Taker<UserImport> {
   };
 
   function toUser(record: UserImport, ids: Ids): User {
-    if ("id" in record) return record;
-    const time = now().toISOString();
-    return { id: ids.last() + 1, ...record, version: 1, created_at: time, updated_at: time };
+    return "id" in record ? record : createdUser(ids.last() + 1, record, now().toISOString());
   }
 
   return {

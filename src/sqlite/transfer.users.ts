@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
-import type { User, UserImport } from "../user.ts";
+import { createdUser, type User, type UserImport } from "../user.ts";
 import type { Writer } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import type { Reader } from "./read.ts";
@@ -71,13 +71,9 @@ export function createUserTransfer(
   `);
 
   function toNewRow(record: UserImport, ids: Ids): NewRow {
-    if ("id" in record) {
-      const { id, version, created_at, updated_at } = record;
-      return { ...toRow(record), id, version, created_at, updated_at };
-    }
-    const time = now().toISOString();
-    const id = ids.last() + 1;
-    return { ...toRow(record), id, version: 1, created_at: time, updated_at: time };
+    const user = "id" in record ? record : createdUser(ids.last() + 1, record, now().toISOString());
+    const { id, version, created_at, updated_at } = user;
+    return { ...toRow(user), id, version, created_at, updated_at };
   }
 
   /** @param into where new ones go; they are looked for in `users` as well */

@@ -10,11 +10,14 @@ export const framework = "Elysia and its bearer plugin alone";
 export const framework_logging = `${framework}, with log lines`;
 export const many_tokens = "user-api, 64 tokens";
 
-/** Beside the ceiling. */
+const ceiling = "raw Bun.serve";
+
 const near: Record<string, Variant> = {
   [ours]: { contender: "user-api" },
   "user-api, no log lines": { contender: "user-api", log: false },
-  "raw Bun.serve": { contender: "raw" },
+  [ceiling]: { contender: "raw" },
+};
+const frameworks: Record<string, Variant> = {
   [framework_logging]: { contender: "Elysia" },
   [framework]: { contender: "Elysia", log: false },
 };
@@ -31,19 +34,22 @@ const TOKENS = 64;
 
 export function measureReads(seed: Seed, plan: Plan): Promise<Group> {
   const tokens = createTokens(seed, TOKENS);
-  return withServers(seed, { ...near, ...peers }, async (servers) => {
+  return withServers(seed, { ...near, ...frameworks, ...peers }, async (servers) => {
     const load = { mode: "user", connections: 64 } as const;
     const candidates: Candidate[] = [...servers].map(([name, server]) => ({ name, server, load }));
     const server = servers.get(ours) as Running;
     const shared = { ...server, token: tokens.join(",") };
     candidates.push({ name: many_tokens, server: shared, load });
-    // In two parts: an engine throws away what it has compiled when it stands still for 20 s.
-    const parts = [
-      candidates.filter(({ name }) => !(name in peers)),
-      candidates.filter(({ name }) => name === ours || name in peers),
-    ];
-    const groups: Group[] = [];
-    for (const part of parts) groups.push(await interleave(reads_title, part, plan));
-    return joined(reads_title, groups);
+    const named = (...names: readonly string[]) =>
+      candidates.filter(({ name }) => names.includes(name));
+    // In parts: an engine throws away what it has compiled when it stands still for 20 s.
+    return joined(reads_title, [
+      await interleave(reads_title, named(...Object.keys(near)), {
+        ...plan,
+        rounds: plan.near_rounds,
+      }),
+      await interleave(reads_title, named(ceiling, ...Object.keys(frameworks), many_tokens), plan),
+      await interleave(reads_title, named(ours, ...Object.keys(peers)), plan),
+    ]);
   });
 }

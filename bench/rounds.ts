@@ -8,6 +8,8 @@ export interface Plan {
   readonly starts: number;
   /** Of each start. */
   readonly rounds: number;
+  /** Of those whose figure is near its goal: on a shared host a second is a quarter off the next. */
+  readonly near_rounds: number;
   readonly duration_s: number;
   /** Just before each run. */
   readonly warmup_s: number;

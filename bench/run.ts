@@ -22,7 +22,15 @@ const again = Bun.argv.includes("--report");
 
 const settings = quick
   ? {
-      plan: { starts: 1, rounds: 1, duration_s: 1, warmup_s: 1, repeats: 0, patience_s: 0 },
+      plan: {
+        starts: 1,
+        rounds: 1,
+        near_rounds: 1,
+        duration_s: 1,
+        warmup_s: 1,
+        repeats: 0,
+        patience_s: 0,
+      },
       connections: [64],
       seeds: [
         [10_000, 10_000],
@@ -32,7 +40,15 @@ const settings = quick
       requests: 200_000,
     }
   : {
-      plan: { starts: 3, rounds: 3, duration_s: 1, warmup_s: 1, repeats: 2, patience_s: 20 },
+      plan: {
+        starts: 3,
+        rounds: 3,
+        near_rounds: 9,
+        duration_s: 1,
+        warmup_s: 1,
+        repeats: 2,
+        patience_s: 20,
+      },
       connections: [1, 8, 64, 256],
       seeds: [
         [10_000, 10_000],

@@ -50,12 +50,18 @@ export function measureWrites(
 ): Promise<Group[]> {
   return withServers(seed, { ...baselines, ...peers }, async (servers) => {
     const groups: Group[] = [];
-    async function measure(mode: Mode, connections: number, names: readonly string[]) {
+    async function measure(
+      mode: Mode,
+      connections: number,
+      names: readonly string[],
+      rounds = plan.rounds,
+    ) {
       const candidates: Candidate[] = [];
       for (const [name, server] of servers) {
         if (names.includes(name)) candidates.push({ name, server, load: { mode, connections } });
       }
-      groups.push(await interleave(titleOf(mode, connections), candidates, plan));
+      const title = titleOf(mode, connections);
+      groups.push(await interleave(title, candidates, { ...plan, rounds }));
     }
     for (const count of connections) {
       await measure(
@@ -64,6 +70,7 @@ export function measureWrites(
         Object.keys(count === 64 ? { ...baselines, ...peers } : baselines),
       );
     }
+    await measure("post-order", 64, [ours, "Fastify, FULL"], plan.near_rounds);
     await measure("post-order", 64, placing);
     return groups;
   });

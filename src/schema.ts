@@ -175,7 +175,11 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
     case ValueErrorType.ObjectRequiredProperty:
       return "is required";
     case ValueErrorType.ObjectAdditionalProperties:
-      if (TypeGuard.IsRecord(error.schema)) return "must have a name of 1 to 40 characters";
+      if (TypeGuard.IsRecord(error.schema)) {
+        return isStorable(error.path)
+          ? "must have a name of 1 to 40 characters"
+          : "must have a name without U+0000 and lone surrogates";
+      }
       return Object.hasOwn(record?.properties ?? {}, error.path.slice(1))
         ? "is read-only"
         : "is not allowed";

@@ -195,8 +195,16 @@ const refused: [string, unknown, ...string[]][] = [
     { ...ok, metadata: { ["a".repeat(41)]: "" } },
     `metadata.${"a".repeat(41)} must have a name of 1 to 40 characters`,
   ],
-  ["has NUL in a key", { ...ok, metadata: { "a\0": "" } }, "metadata.a\0 must have a name"],
-  ["has half a pair as a key", { ...ok, metadata: { [lone]: "" } }, "metadata.\ufffd must have"],
+  [
+    "has NUL in a key",
+    { ...ok, metadata: { "a\0": "" } },
+    "metadata.a\0 must have a name without U+0000",
+  ],
+  [
+    "has half a pair as a key",
+    { ...ok, metadata: { [lone]: "" } },
+    "metadata.\ufffd must have a name without",
+  ],
   ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "metadata.0 must be text"],
   ["has a field without a name", { ...ok, "": 1 }, '"" is not allowed'],
   [

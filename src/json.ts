@@ -53,10 +53,48 @@ function fieldOf({ field, names, member }: Open): string {
 /**
  * Walks the text once, character by character, before it is parsed. What is malformed is left for
  * the parser to refuse.
- * @returns the first member that an object has twice, as in `items[0].sku`; `null` for none
+ * @returns how many members its objects have, each as often as it is written
  * @throws {AppError} invalid when it is nested too deep
  */
-function inspect(text: string): string | null {
+function countWritten(text: string): number {
+  let depth = 0;
+  let members = 0;
+  for (let at = 0; at < text.length; at += 1) {
+    const character = text[at];
+    if (character === '"') {
+      at = endOfString(text, at) - 1;
+    } else if (character === "{" || character === "[") {
+      if (depth === MAX_DEPTH) {
+        failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
+      }
+      depth += 1;
+    } else if (character === "}" || character === "]") {
+      if (depth > 0) depth -= 1;
+    } else if (character === ":") {
+      members += 1;
+    }
+  }
+  return members;
+}
+
+/** How many members the objects in a parsed value have. */
+function countKept(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  let members = 0;
+  if (Array.isArray(value)) {
+    for (const element of value) members += countKept(element);
+    return members;
+  }
+  const object = value as Readonly<Record<string, unknown>>;
+  for (const name in object) members += 1 + countKept(object[name]);
+  return members;
+}
+
+/**
+ * Walks a well-formed text once more: costly, and so only where the parser has dropped something.
+ * @returns the first member that an object has twice, as in `items[0].sku`; `null` for none
+ */
+function findRepeated(text: string): string | null {
   const open: Open[] = [];
   let string = "";
   let repeated: string | null = null;
@@ -68,9 +106,6 @@ function inspect(text: string): string | null {
       string = text.slice(at, end);
       at = end - 1;
     } else if (character === "{" || character === "[") {
-      if (open.length === MAX_DEPTH) {
-        failField("body", `must not be nested deeper than ${MAX_DEPTH} levels`);
-      }
       const names = character === "{" ? new Set<string>() : null;
       open.push({ field: inner === undefined ? "" : fieldOf(inner), names, member: 0 });
     } else if (character === "}" || character === "]") {
@@ -78,9 +113,7 @@ function inspect(text: string): string | null {
     } else if (character === "," && typeof inner?.member === "number") {
       inner.member += 1;
     } else if (character === ":" && inner?.names) {
-      inner.member = String(parse(string));
-      // It names one member: a colon more is malformed, and must not be parsed as often as it comes.
-      string = "";
+      inner.member = String(JSON.parse(string));
       if (inner.names.has(inner.member)) repeated ??= fieldOf(inner);
       inner.names.add(inner.member);
     }
@@ -103,8 +136,9 @@ function parse(text: string, reviver?: typeof unrounded): unknown {
  * twice
  */
 export function parseJson(text: string): unknown {
-  const repeated = inspect(text);
+  const members = countWritten(text);
   const value = parse(text, /\d[.eE]/.test(text) ? unrounded : undefined);
+  const repeated = countKept(value) === members ? null : findRepeated(text);
   if (repeated !== null) failField(repeated, "is given more than once");
   return value;
 }

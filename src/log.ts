@@ -1,4 +1,5 @@
 /** One line per event: JSON for programs, words for people. */
+import { createClock } from "./clock.ts";
 
 export const log_levels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof log_levels)[number];
@@ -12,20 +13,6 @@ export type Fields = Readonly<Record<string, string | number | boolean | null | 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
   /** Whether lines of this level are written: ask before making costly fields. */
   enabled(level: Severity): boolean;
-}
-
-/** Many events share a millisecond: its text is made once. */
-function createClock(now: () => Date): () => string {
-  let last_ms = Number.NaN;
-  let text = "";
-  return () => {
-    const time = now();
-    if (time.getTime() !== last_ms) {
-      last_ms = time.getTime();
-      text = time.toISOString();
-    }
-    return text;
-  };
 }
 
 /** @param time in UTC, RFC 3339 with milliseconds */

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { type Created, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
 
@@ -44,9 +45,8 @@ export function createKeys(db: Database, now: () => Date): Keys {
     )
   `);
 
-  function expired(): string {
-    return new Date(now().getTime() - KEY_LIFETIME_MS).toISOString();
-  }
+  const clock = createClock(now);
+  const expired = createClock(() => new Date(now().getTime() - KEY_LIFETIME_MS));
 
   return {
     once(key, make) {
@@ -57,7 +57,7 @@ export function createKeys(db: Database, now: () => Date): Keys {
       }
       if (claimed !== null) return { record: JSON.parse(claimed.record), replayed: true };
       const record = make();
-      claim.run({ ...key, record: JSON.stringify(record), now: now().toISOString() });
+      claim.run({ ...key, record: JSON.stringify(record), now: clock() });
       return { record, replayed: false };
     },
     sweep() {

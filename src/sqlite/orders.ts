@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { createClock } from "../clock.ts";
 import { failField, systemCode } from "../error.ts";
 import {
   type Order,
@@ -118,6 +119,7 @@ export function createOrderStore(
   keys: Keys,
   now: () => Date,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
+  const clock = createClock(now);
   const countOfUser = prepareCountOfUser(db);
   const readPage = prepareLists(db, countOfUser);
   const withId = db.prepare<OrderRow, { id: number }>(`
@@ -181,7 +183,7 @@ export function createOrderStore(
     place(fields, key) {
       return writer.write(() =>
         keys.once(key, () => {
-          const time = now().toISOString();
+          const time = clock();
           const id = add({
             ...fields,
             // Not a subquery of the insert: that costs three times the insert itself.
@@ -207,7 +209,7 @@ export function createOrderStore(
           id,
           status: changed.status,
           metadata: JSON.stringify(changed.metadata),
-          now: now().toISOString(),
+          now: clock(),
         });
         return row && fromRow(row);
       });

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
@@ -35,6 +36,7 @@ export function createUserStore(
   keys: Keys,
   now: () => Date,
 ): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
+  const clock = createClock(now);
   const all = createBuckets(db).full("users");
   const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}
@@ -113,7 +115,7 @@ export function createUserStore(
     create(fields, key) {
       return writer.write(() =>
         keys.once(key, () => {
-          const time = now().toISOString();
+          const time = clock();
           const { changes, lastInsertRowid } = insert.run({ ...toRow(fields), now: time });
           if (changes === 0) fail("conflict", "email is already taken");
           // Not asked back, which is 40 % of the insert: it is what was just written.
@@ -133,7 +135,7 @@ export function createUserStore(
         if (takenByAnother.get({ email_key: row.email_key, id }) !== null) {
           fail("conflict", "email is already taken");
         }
-        const changed = change.get({ ...row, id, now: now().toISOString() });
+        const changed = change.get({ ...row, id, now: clock() });
         return changed && fromRow(changed);
       });
     },

@@ -1,7 +1,8 @@
-/**
- * The time as text, RFC 3339 in UTC with milliseconds. Many requests share a millisecond: its text is made once.
- */
-export function createClock(now: () => Date): () => string {
+/** The time as text: RFC 3339, in UTC, with milliseconds. */
+export type Clock = () => string;
+
+/** Many requests share a millisecond: its text is made once. */
+export function createClock(now: () => Date): Clock {
   let last_ms = Number.NaN;
   let text = "";
   return () => {

@@ -5,7 +5,7 @@
 import { AppError, fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { checker, type Schema, type ValueOf } from "../schema.ts";
-import { JSON_TYPE } from "./envelope.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
 import { type Input, input } from "./params.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
@@ -19,7 +19,7 @@ function requireJson(request: Request): void {
   if (header === null || header === "") return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
   if (type === JSON_TYPE) return;
-  if (type === "application/merge-patch+json" && request.method === "PATCH") return;
+  if (type === PATCH_TYPE && request.method === "PATCH") return;
   fail("unsupported_type", `the body must be ${JSON_TYPE}`);
 }
 

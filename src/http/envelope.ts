@@ -27,6 +27,8 @@ export interface Answer {
 }
 
 export const JSON_TYPE = "application/json";
+/** JSON Merge Patch (RFC 7396). */
+export const PATCH_TYPE = "application/merge-patch+json";
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
 /** `Cache-Control` of a record: a client may keep it if it asks each time whether it still holds. */

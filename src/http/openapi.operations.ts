@@ -1,11 +1,9 @@
 /** How an operation of the API document is made, and what makes it like others. */
 import type { Schema } from "../schema.ts";
-import { JSON_TYPE } from "./envelope.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
 import { parameter, withUsual } from "./openapi.headers.ts";
 import { type RefusalName, statusOf } from "./openapi.responses.ts";
 import { enveloped, type Json, refer, shown } from "./openapi.schemas.ts";
-
-const PATCH_TYPE = "application/merge-patch+json";
 
 interface Draft {
   readonly id: string;

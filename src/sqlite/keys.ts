@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { createClock } from "../clock.ts";
+import { type Clock, createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { type Created, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
 
@@ -25,7 +25,7 @@ export interface Keys {
   sweep(): boolean;
 }
 
-export function createKeys(db: Database, now: () => Date): Keys {
+export function createKeys(db: Database, now: () => Date, clock: Clock): Keys {
   const find = db.prepare<KeyRow, { owner: string; key: string; expired: string }>(`
     select fingerprint, record
     from idempotency_keys
@@ -45,7 +45,6 @@ export function createKeys(db: Database, now: () => Date): Keys {
     )
   `);
 
-  const clock = createClock(now);
   const expired = createClock(() => new Date(now().getTime() - KEY_LIFETIME_MS));
 
   return {

@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
+import { createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { createProbe } from "../probe.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
@@ -38,20 +39,21 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const reader = createReader(db);
   const checkpoints = createCheckpoints(db);
   const writer = createWriter(db, reader, checkpoints, options);
-  const keys = createKeys(db, now);
+  const clock = createClock(now);
+  const keys = createKeys(db, now, clock);
   // The first page is written anew, and nothing changes.
   const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
-  const users = createUserStore(db, reader, writer, keys, now);
-  const orders = createOrderStore(db, reader, writer, keys, now);
-  const tokens = createTokenStore(db, reader, writer, now);
+  const users = createUserStore(db, reader, writer, keys, clock);
+  const orders = createOrderStore(db, reader, writer, keys, clock);
+  const tokens = createTokenStore(db, reader, writer, clock);
   return {
     users,
     orders,
     tokens,
     at_once: { user: users.getAtOnce, order: orders.getAtOnce, token: tokens.findAtOnce },
     transfer: {
-      users: createUserTransfer(db, reader, writer, now),
-      orders: createOrderTransfer(db, reader, writer, now),
+      users: createUserTransfer(db, reader, writer, clock),
+      orders: createOrderTransfer(db, reader, writer, clock),
     },
     ping: createProbe({
       write: () => writer.write(() => rewrite.run()),

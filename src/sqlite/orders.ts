@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { createClock } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import { failField, systemCode } from "../error.ts";
 import {
   type Order,
@@ -117,9 +117,8 @@ export function createOrderStore(
   reader: Reader,
   writer: Writer,
   keys: Keys,
-  now: () => Date,
+  clock: Clock,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
-  const clock = createClock(now);
   const countOfUser = prepareCountOfUser(db);
   const readPage = prepareLists(db, countOfUser);
   const withId = db.prepare<OrderRow, { id: number }>(`

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
@@ -11,7 +12,7 @@ export function createTokenStore(
   db: Database,
   reader: Reader,
   writer: Writer,
-  now: () => Date,
+  clock: Clock,
 ): TokenStore & { readonly findAtOnce: ReadsAtOnce["token"] } {
   const all = db.prepare<Token, []>(`
     select ${columns}
@@ -55,18 +56,18 @@ export function createTokenStore(
     },
     create(fields) {
       return writer.write(() => {
-        const token = insert.get({ ...fields, now: now().toISOString() });
+        const token = insert.get({ ...fields, now: clock() });
         return token ?? fail("conflict", `a token named ${fields.name} exists already`);
       });
     },
     createFirst(fields) {
       return writer.write(() => {
         if (any.get() !== null) return null;
-        return insert.get({ ...fields, now: now().toISOString() });
+        return insert.get({ ...fields, now: clock() });
       });
     },
     revoke(name) {
-      return writer.write(() => revoke.get({ name, now: now().toISOString() }));
+      return writer.write(() => revoke.get({ name, now: clock() }));
     },
     async touch(hash, used_at) {
       await writer.write(() => touch.run({ hash, used_at }));

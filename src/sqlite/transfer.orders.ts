@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import type { Clock } from "../clock.ts";
 import { type Order, type OrderImport, placedOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { Writer } from "./commit.ts";
@@ -119,7 +120,7 @@ export function createOrderTransfer(
   db: Database,
   reader: Reader,
   writer: Writer,
-  now: () => Date,
+  clock: Clock,
 ): Transfer<Order, OrderImport> {
   const orders = prepareOrders(db, "orders", "imported_orders");
   const placeFor = preparePlaces(db);
@@ -140,7 +141,7 @@ export function createOrderTransfer(
     const items = JSON.stringify(record.items);
     const metadata = JSON.stringify(record.metadata);
     if ("id" in record) return { ...record, items, metadata, import_key: null };
-    const order = placedOrder(ids.last() + 1, record, now().toISOString());
+    const order = placedOrder(ids.last() + 1, record, clock());
     return { ...order, items, metadata, import_key: record.import_key };
   }
 

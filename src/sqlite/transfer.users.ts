@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import type { Clock } from "../clock.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import { createdUser, type User, type UserImport } from "../user.ts";
 import type { Writer } from "./commit.ts";
@@ -59,7 +60,7 @@ export function createUserTransfer(
   db: Database,
   reader: Reader,
   writer: Writer,
-  now: () => Date,
+  clock: Clock,
 ): Transfer<User, UserImport> {
   const users = prepareUsers(db, "users");
   const page = db.prepare<UserRow, { after: number; limit: number }>(`
@@ -71,7 +72,7 @@ export function createUserTransfer(
   `);
 
   function toNewRow(record: UserImport, ids: Ids): NewRow {
-    const user = "id" in record ? record : createdUser(ids.last() + 1, record, now().toISOString());
+    const user = "id" in record ? record : createdUser(ids.last() + 1, record, clock());
     const { id, version, created_at, updated_at } = user;
     return { ...toRow(user), id, version, created_at, updated_at };
   }

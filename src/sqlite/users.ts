@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { createClock } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
@@ -34,9 +34,8 @@ export function createUserStore(
   reader: Reader,
   writer: Writer,
   keys: Keys,
-  now: () => Date,
+  clock: Clock,
 ): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
-  const clock = createClock(now);
   const all = createBuckets(db).full("users");
   const page = db.prepare<UserRow, Place & { limit: number }>(`
     select ${columns}

@@ -53,9 +53,9 @@ export function writeAll(descriptor: number, text: string): void {
   }
 }
 
-/** A reader that has gone has seen what it wanted. */
+/** A reader that has gone has seen what it wanted: of a pipe, or of a socket in which there was still something. */
 export function isReaderGone(error: unknown): boolean {
-  return systemCode(error) === "EPIPE";
+  return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
 }
 
 function sizeOf(stats: Stats): number | null {

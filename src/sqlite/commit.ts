@@ -1,6 +1,6 @@
 /**
- * The group commit: writes that arrive in one turn of the event loop share one transaction and so
- * one fsync; each is answered after that fsync.
+ * The group commit: writes that arrive in one turn of the event loop, or in turns on end, share one
+ * transaction and so one fsync; each is answered after that fsync.
  */
 import { type Database, SQLiteError } from "bun:sqlite";
 import { AppError } from "../error.ts";
@@ -82,8 +82,19 @@ export function createWriter(
   function schedule(): void {
     if (scheduled) return;
     scheduled = true;
-    if (busy_since_ms === null) setImmediate(flush);
+    if (busy_since_ms === null) setImmediate(gather, 1);
     else setTimeout(flush, BUSY_RETRY_MS);
+  }
+
+  /**
+   * Begins with the first turn of the event loop that brings no more: of 64 clients who write at once, a
+   * third come a turn late, and would have an fsync to themselves. A lone write waits for nobody.
+   * @param before how many waited a turn ago
+   */
+  function gather(before: number): void {
+    const waiting = queue.length;
+    if (waiting > before && waiting < MAX_BATCH) setImmediate(gather, waiting);
+    else flush();
   }
 
   function settle(answers: readonly (() => void)[]): void {

@@ -14,6 +14,41 @@ test("`write` shares one commit when many come in one turn", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
+test("`write` shares one commit with those of the turns that follow when each brings more", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+  for (const n of [3, 4]) {
+    await nextTurn();
+    writes.push(it.writer.write(() => it.insert(n)));
+  }
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(1);
+  expect(it.visible()).toEqual([1, 2, 3, 4]);
+});
+
+test("`write` waits for none that come later when it is alone", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const lone = it.writer.write(() => it.insert(1));
+  await nextTurn();
+  await it.writer.write(() => it.insert(2));
+  await lone;
+  expect(it.commits() - before).toBe(2);
+});
+
+test("`write` is answered when more come without end", async () => {
+  using it = makeWriter();
+  let answered = false;
+  const writes = [it.writer.write(() => it.insert(0)).then(() => (answered = true))];
+  for (let n = 1; n < 999 && !answered; n += 1) {
+    writes.push(it.writer.write(() => it.insert(n)).then(() => true));
+    await nextTurn();
+  }
+  expect(answered).toBe(true);
+  await Promise.all(writes);
+});
+
 test("`write` is answered only when other connections can see it", async () => {
   using it = makeWriter();
   const answers: unknown[] = [];

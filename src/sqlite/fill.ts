@@ -2,6 +2,7 @@
 import type { Database } from "bun:sqlite";
 import type { CopiedTable, CopyRow, Filling } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
+import type { OrderStatus } from "../order.ts";
 import type { FillStore } from "../store.ts";
 import { refuseLeap } from "../transfer.ts";
 import { verify } from "./backup.ts";
@@ -67,8 +68,12 @@ function fillingOf(db: Database): Filling {
   function toInsert(table: CopiedTable, row: CopyRow): CopyRow {
     if (table !== "users" && table !== "orders") return row;
     const id = Number(row["id"]);
-    idsFor(table, id).give(id);
-    return table === "users" ? row : { ...row, user_position: places(Number(row["user_id"]), id) };
+    if (table === "users") {
+      idsFor(table, id).give(id);
+      return row;
+    }
+    idsFor(table, id).give(id, row["status"] as OrderStatus);
+    return { ...row, user_position: places(Number(row["user_id"]), id) };
   }
 
   return {

@@ -1,8 +1,10 @@
 /**
  * Ids that an import brings. The buckets count those that are missing up to the last one (see
- * `buckets.ts`): an id beyond it leaves some out, one before it fills a gap.
+ * `buckets.ts`): an id beyond it leaves some out, one before it fills a gap. No trigger counts a new
+ * order that is not pending, since only an import brings one, and each order that is placed would pay for it.
  */
 import type { Database } from "bun:sqlite";
+import type { OrderStatus } from "../order.ts";
 import { full_lists, type Table, TOP, TOTAL, widthOf } from "./buckets.ts";
 
 /** How many counts wait in memory at most. */
@@ -12,8 +14,8 @@ const MAX_COUNTS = 10_000;
 export interface Ids {
   /** The last one that was given; 0 for none. */
   last(): number;
-  /** To be called for each new row. */
-  give(id: number): void;
+  /** To be called for each new row. @param status of a new order */
+  give(id: number, status?: OrderStatus): void;
   /** Writes the counts: to be called last. */
   finish(): void;
 }
@@ -48,59 +50,77 @@ export function prepareIds(db: Database, table: Table): () => StoredIds {
 
   return () => {
     let last = lastId.get({ table })?.seq ?? 0;
-    /** By level: how many ids more are missing in a bucket, or how many less. */
-    const counts = Array.from({ length: TOTAL + 1 }, () => new Map<number, number>());
+    /** By list, level and bucket: how many ids more are counted, or how many less. */
+    const counts = new Map<string, Map<number, number>[]>();
+    let waiting = 0;
 
     function finish(): void {
-      for (const [level, buckets] of counts.entries()) {
-        for (const [bucket, ids] of buckets) {
-          for (const list of lists) {
+      for (const [list, levels] of counts) {
+        for (const [level, buckets] of levels.entries()) {
+          for (const [bucket, ids] of buckets) {
             if (ids > 0) add.run({ list, level, bucket, ids });
             if (ids < 0) take.run({ list, level, bucket, ids: -ids });
           }
         }
-        buckets.clear();
       }
+      counts.clear();
+      waiting = 0;
     }
 
-    function count(level: number, bucket: number, ids: number): void {
-      const buckets = counts[level];
-      buckets?.set(bucket, (buckets.get(bucket) ?? 0) + ids);
-      if (buckets !== undefined && buckets.size > MAX_COUNTS) finish();
+    function levelsOf(list: string): Map<number, number>[] {
+      const levels = Array.from({ length: TOTAL + 1 }, () => new Map<number, number>());
+      counts.set(list, levels);
+      return levels;
+    }
+
+    function count(list: string, level: number, bucket: number, ids: number): void {
+      const buckets = (counts.get(list) ?? levelsOf(list))[level];
+      const before = buckets?.get(bucket);
+      buckets?.set(bucket, (before ?? 0) + ids);
+      if (before === undefined) waiting += 1;
+      if (waiting > MAX_COUNTS) finish();
+    }
+
+    /** One id more, or one less. */
+    function countOne(list: string, id: number, ids: 1 | -1): void {
+      for (let level = 0; level <= TOP; level += 1) {
+        count(list, level, Math.floor((id - 1) / widthOf(level)), ids);
+      }
+      count(list, TOTAL, 0, ids);
     }
 
     /** The ids from `first` to `end` are missing from now on. */
-    function leaveOut(first: number, end: number): void {
+    function leaveOut(list: string, first: number, end: number): void {
       for (let level = 0; level <= TOP; level += 1) {
         const width = widthOf(level);
         for (let at = first; at <= end; ) {
           const bucket = Math.floor((at - 1) / width);
           const next = Math.min((bucket + 1) * width, end) + 1;
-          count(level, bucket, next - at);
+          count(list, level, bucket, next - at);
           at = next;
         }
       }
-      count(TOTAL, 0, end + 1 - first);
-    }
-
-    function fill(id: number): void {
-      for (let level = 0; level <= TOP; level += 1) {
-        count(level, Math.floor((id - 1) / widthOf(level)), -1);
-      }
-      count(TOTAL, 0, -1);
+      count(list, TOTAL, 0, end + 1 - first);
     }
 
     function skip(id: number): void {
-      if (id > last) leaveOut(last + 1, id);
-      last = Math.max(last, id);
+      if (id <= last) return;
+      for (const list of lists) leaveOut(list, last + 1, id);
+      last = id;
     }
 
     return {
       last: () => last,
-      give(id) {
-        if (id <= last) return fill(id);
-        skip(id - 1);
-        last = id;
+      give(id, status) {
+        if (id <= last) {
+          for (const list of lists) countOne(list, id, -1);
+        } else {
+          skip(id - 1);
+          last = id;
+        }
+        if (status === undefined || status === "pending") return;
+        countOne(status, id, 1);
+        countOne("pending", id, 1);
       },
       skip,
       finish,

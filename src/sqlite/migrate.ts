@@ -3,9 +3,10 @@ import { AppError } from "../error.ts";
 import { pragma } from "./connection.ts";
 import { createPrivate, discard, draftOf, likeOwner, replace, sync } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
+import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
-export const migrations: readonly string[] = [first];
+export const migrations: readonly string[] = [first, second];
 
 export const SCHEMA_VERSION = migrations.length;
 

@@ -178,7 +178,7 @@ export function createOrderTransfer(
       const user_position = into === orders ? placeFor(user_id, id) : 1;
       into.insert.run({ ...row, user_position });
       if (import_key !== null) into.insertKey.run({ import_key, id });
-      ids.give(id);
+      ids.give(id, row.status);
       return created;
     };
   }

@@ -145,7 +145,7 @@ test("`orders.list` finds the pages of a status when ids are beyond 64 of the la
   db.run("begin");
   // As an import does: the ids that are left out are of no order, and of no pending one.
   const ids = prepareIds(db, "orders")();
-  for (let at = 1; at <= count; at += 1) ids.give(first * at);
+  for (let at = 1; at <= count; at += 1) ids.give(first * at, at % 2 === 0 ? "paid" : "pending");
   ids.finish();
   db.run(`
     insert into orders (id, user_id, user_position, currency, items, total, status, metadata,

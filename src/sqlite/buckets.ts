@@ -1,7 +1,7 @@
 /**
  * Exact totals in constant time, and pages at any offset at the price of the first: a list is walked
- * in buckets of consecutive ids, whose counts triggers keep in the transaction of the rows (see the
- * table `buckets`).
+ * in buckets of consecutive ids, whose counts are kept in the transaction of the rows: by triggers (see the
+ * table `buckets`) and, for the rows of an import, by `ids.ts`.
  */
 import type { Database } from "bun:sqlite";
 

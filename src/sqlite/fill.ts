@@ -68,11 +68,9 @@ function fillingOf(db: Database): Filling {
   function toInsert(table: CopiedTable, row: CopyRow): CopyRow {
     if (table !== "users" && table !== "orders") return row;
     const id = Number(row["id"]);
-    if (table === "users") {
-      idsFor(table, id).give(id);
-      return row;
-    }
-    idsFor(table, id).give(id, row["status"] as OrderStatus);
+    // The table itself refuses a status that is none.
+    idsFor(table, id).give(id, table === "orders" ? (row["status"] as OrderStatus) : null);
+    if (table === "users") return row;
     return { ...row, user_position: places(Number(row["user_id"]), id) };
   }
 

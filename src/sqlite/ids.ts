@@ -1,7 +1,7 @@
 /**
  * Ids that an import brings. The buckets count those that are missing up to the last one (see
  * `buckets.ts`): an id beyond it leaves some out, one before it fills a gap. No trigger counts a new
- * order that is not pending, since only an import brings one, and each order that is placed would pay for it.
+ * order that is not pending: only an import or a copy brings one, and each that is placed would pay for it.
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
@@ -14,8 +14,11 @@ const MAX_COUNTS = 10_000;
 export interface Ids {
   /** The last one that was given; 0 for none. */
   last(): number;
-  /** To be called for each new row. @param status of a new order */
-  give(id: number, status?: OrderStatus): void;
+  /**
+   * To be called for each new row.
+   * @param status of an order; `null` for a user
+   */
+  give(id: number, status: OrderStatus | null): void;
   /** Writes the counts: to be called last. */
   finish(): void;
 }
@@ -67,14 +70,14 @@ export function prepareIds(db: Database, table: Table): () => StoredIds {
       waiting = 0;
     }
 
-    function levelsOf(list: string): Map<number, number>[] {
+    function addList(list: string): Map<number, number>[] {
       const levels = Array.from({ length: TOTAL + 1 }, () => new Map<number, number>());
       counts.set(list, levels);
       return levels;
     }
 
     function count(list: string, level: number, bucket: number, ids: number): void {
-      const buckets = (counts.get(list) ?? levelsOf(list))[level];
+      const buckets = (counts.get(list) ?? addList(list))[level];
       const before = buckets?.get(bucket);
       buckets?.set(bucket, (before ?? 0) + ids);
       if (before === undefined) waiting += 1;
@@ -118,7 +121,7 @@ export function prepareIds(db: Database, table: Table): () => StoredIds {
           skip(id - 1);
           last = id;
         }
-        if (status === undefined || status === "pending") return;
+        if (status === null || status === "pending") return;
         countOne(status, id, 1);
         countOne("pending", id, 1);
       },

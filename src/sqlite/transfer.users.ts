@@ -106,7 +106,7 @@ export function createUserTransfer(
       const leap = refuseLeap(id, ids.last());
       if (leap !== null) return leap;
       into.insert.run(row);
-      ids.give(id);
+      ids.give(id, null);
       return created;
     };
   }

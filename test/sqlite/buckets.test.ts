@@ -143,7 +143,7 @@ test("`orders.list` finds the pages of a status when ids are beyond 64 of the la
   const first = 300_000;
   const count = 70;
   db.run("begin");
-  // As an import does: the ids that are left out are of no order, and of no pending one.
+  // As an import does: the ids that are left out are of no order, and every second one of none pending.
   const ids = prepareIds(db, "orders")();
   for (let at = 1; at <= count; at += 1) ids.give(first * at, at % 2 === 0 ? "paid" : "pending");
   ids.finish();

@@ -155,6 +155,31 @@ test("`import` counts what it leaves out when it leaps as far as it may", async 
   expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
 });
 
+test("`import` counts what it brings when that is more than it notes at once", async () => {
+  await using it = await openStore();
+  const { id: user_id } = (await it.store.users.create(userFields(), null)).record;
+  // A leap over 6,250 buckets of the smallest kind, and then back.
+  const ids = [400_000, 399_999, 64, 65, 1, 270_000, 4096, 4097, 400_001];
+  const records = ids.map((id, at) => ({
+    ...orderFields(user_id),
+    ...given,
+    id,
+    status: order_statuses[at % 3] ?? "pending",
+  }));
+  await it.store.transfer.orders.import(records, false);
+  expect(await it.store.check()).toEqual([]);
+  for (const status of order_statuses.slice(0, 3)) {
+    const expected = records.filter((record) => record.status === status).map(({ id }) => id);
+    await expectPages(
+      it.store,
+      "orders",
+      expected.sort((a, b) => a - b),
+      makeRandom(1),
+      { status },
+    );
+  }
+});
+
 test("`import` walks one user's orders and not the table when an order comes late", async () => {
   await using it = await openStore();
   using db = new Database(it.path);

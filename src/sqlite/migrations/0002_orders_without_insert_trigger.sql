@@ -1,3 +1,4 @@
--- With a trigger on insert SQLite journals each insert by itself, at a tenth of what an order costs it. What is
--- placed is pending and counts nowhere; an import counts what it brings in another status (see `ids.ts`).
+-- For a table with a trigger on insert SQLite opens a statement journal (https://www.sqlite.org/tempfiles.html)
+-- with each insert, and copies into it all pages that it changes. What is placed is pending and counts nowhere;
+-- an import and a copy count what they bring in another status (see `ids.ts`).
 drop trigger orders_inserted;

@@ -11,9 +11,9 @@ import { connect } from "./connection.ts";
 import { createPrivate, discard, draftOf, put, requireFree } from "./files.ts";
 import { prepareIds } from "./ids.ts";
 import { migrate } from "./migrate.ts";
+import { preparePlaces } from "./places.ts";
 import { operatorError } from "./reasons.ts";
 import { snapshotOf } from "./snapshot.ts";
-import { preparePlaces } from "./transfer.orders.ts";
 
 const inserts: Readonly<Record<CopiedTable, string>> = {
   users: `
@@ -47,7 +47,7 @@ const inserts: Readonly<Record<CopiedTable, string>> = {
 };
 
 function fillingOf(db: Database): Filling {
-  const places = preparePlaces(db);
+  const places = preparePlaces(db)();
   const ids = { users: prepareIds(db, "users")(), orders: prepareIds(db, "orders")() };
   const forgetLast = db.prepare<null, { table: string }>(`
     delete from sqlite_sequence
@@ -71,7 +71,7 @@ function fillingOf(db: Database): Filling {
     // The table itself refuses a status that is none.
     idsFor(table, id).give(id, table === "orders" ? (row["status"] as OrderStatus) : null);
     if (table === "users") return row;
-    return { ...row, user_position: places(Number(row["user_id"]), id) };
+    return { ...row, user_position: places.give(Number(row["user_id"]), id) };
   }
 
   return {
@@ -91,6 +91,7 @@ function fillingOf(db: Database): Filling {
       if (table !== "tokens") {
         idsFor(table, id).skip(id);
         ids[table].finish();
+        places.finish();
       }
       forgetLast.run({ table });
       noteLast.run({ table, id });

@@ -4,6 +4,7 @@ import { pragma } from "./connection.ts";
 import { createPrivate, discard, draftOf, likeOwner, replace, sync } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
+import { operatorError } from "./reasons.ts";
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
 export const migrations: readonly string[] = [first, second];
@@ -34,11 +35,12 @@ export function missingMigrations(db: Database, known = migrations): number {
 
 /**
  * Keeps a database as it is before its schema is changed, beside it, e.g. as `user-api.db.v1`.
- * @throws {SQLiteError} when the disk has no room for it
+ * @throws {AppError} operator when the copy cannot be written
  */
 export function keepOld(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
+  const copy = `${db.filename}.v${version}`;
   const draft = draftOf(db.filename);
   try {
     createPrivate(draft);
@@ -46,7 +48,9 @@ export function keepOld(db: Database): void {
     likeOwner(draft, db.filename);
     sync(draft);
     // An earlier attempt may have left one, of an older state.
-    replace(draft, `${db.filename}.v${version}`);
+    replace(draft, copy);
+  } catch (error) {
+    throw operatorError(`cannot keep it as ${copy}`, error);
   } finally {
     discard(draft);
   }

@@ -5,6 +5,7 @@ import { created, known, refused, refuseLeap, type Transfer } from "../transfer.
 import type { Writer } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import { columns, fromRow, type OrderRow } from "./orders.ts";
+import { type Places, preparePlaces } from "./places.ts";
 import type { Reader } from "./read.ts";
 import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 
@@ -64,38 +65,6 @@ const tried_orders = `
   ) strict, without rowid
 `;
 
-/** @returns the place of an order among those of its user, which stand by `id`: others make room */
-export function preparePlaces(db: Database): (user_id: number, id: number) => number {
-  const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
-    select user_position, id
-    from orders
-    where user_id = $user_id
-    order by user_position desc
-    limit 1
-  `);
-  // With the plus it walks the user's orders from the last one, and not all orders by id.
-  const lastBefore = db.prepare<{ user_position: number }, { user_id: number; id: number }>(`
-    select user_position
-    from orders
-    where user_id = $user_id and +id < $id
-    order by user_position desc
-    limit 1
-  `);
-  const makeRoom = db.prepare<null, { user_id: number; user_position: number }>(`
-    update orders
-    set user_position = user_position + 1
-    where user_id = $user_id and user_position >= $user_position
-  `);
-  return (user_id, id) => {
-    const end = last.get({ user_id });
-    if (end === null) return 1;
-    if (end.id < id) return end.user_position + 1;
-    const user_position = (lastBefore.get({ user_id, id })?.user_position ?? 0) + 1;
-    makeRoom.run({ user_id, user_position });
-    return user_position;
-  };
-}
-
 /** Whether it was made of the same choice; what may change of an order may have changed since. */
 function isSameChoice(row: OrderRow, given: OrderRow): boolean {
   return (
@@ -123,7 +92,7 @@ export function createOrderTransfer(
   clock: Clock,
 ): Transfer<Order, OrderImport> {
   const orders = prepareOrders(db, "orders", "imported_orders");
-  const placeFor = preparePlaces(db);
+  const openPlaces = preparePlaces(db);
   const user = db.prepare<{ id: number }, { user_id: number }>(`
     select id
     from users
@@ -145,8 +114,11 @@ export function createOrderTransfer(
     return { ...order, items, metadata, import_key: record.import_key };
   }
 
-  /** @param into where new ones go; they are looked for in `orders` as well */
-  function takeInto(into: Orders): Take<OrderImport> {
+  /**
+   * @param into where new ones go; they are looked for in `orders` as well
+   * @param placeOf tells the place that a new one takes
+   */
+  function takeInto(into: Orders, placeOf: Places["give"]): Take<OrderImport> {
     const places = into === orders ? [orders] : [orders, into];
     function find({ id, import_key }: NewRow, ids: Ids): OrderRow | null {
       for (const { withId, withKey } of places) {
@@ -174,9 +146,7 @@ export function createOrderTransfer(
       if (user.get({ user_id }) === null) return refused("user_id must be an existing user");
       const leap = refuseLeap(id, ids.last());
       if (leap !== null) return leap;
-      // A trial moves nothing.
-      const user_position = into === orders ? placeFor(user_id, id) : 1;
-      into.insert.run({ ...row, user_position });
+      into.insert.run({ ...row, user_position: placeOf(user_id, id) });
       if (import_key !== null) into.insertKey.run({ import_key, id });
       ids.give(id, row.status);
       return created;
@@ -186,10 +156,14 @@ export function createOrderTransfer(
   return createTransfer(db, reader, writer, {
     table: "orders",
     walk: (after, limit) => page.all({ after, limit }).map(fromRow),
-    take: takeInto(orders),
+    open() {
+      const places = openPlaces();
+      return { take: takeInto(orders, places.give), finish: places.finish };
+    },
     prepareTrial() {
       db.run(tried_orders);
-      return takeInto(prepareOrders(db, "tried_orders", "tried_imported_orders"));
+      // A trial moves nothing, and so needs no places.
+      return takeInto(prepareOrders(db, "tried_orders", "tried_imported_orders"), () => 1);
     },
   });
 }

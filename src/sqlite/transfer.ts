@@ -14,11 +14,18 @@ export function isSameJson(stored: string, given: string): boolean {
   return stored === given || Bun.deepEquals(JSON.parse(stored), JSON.parse(given), true);
 }
 
+/** What takes the records of one transaction. */
+interface Batch<Import> {
+  readonly take: Take<Import>;
+  /** To be called last. */
+  finish(): void;
+}
+
 interface Parts<Row, Import> {
   readonly table: Table;
   walk(after: number, limit: number): readonly Row[];
   /** Into the table itself. */
-  readonly take: Take<Import>;
+  open(): Batch<Import>;
   /** Makes a table of its own, which the database keeps for this connection alone, and takes into that. */
   prepareTrial(): Take<Import>;
 }
@@ -37,7 +44,7 @@ export function createTransfer<Row, Import>(
   db: Database,
   reader: Reader,
   writer: Writer,
-  { table, walk, take, prepareTrial }: Parts<Row, Import>,
+  { table, walk, open, prepareTrial }: Parts<Row, Import>,
 ): Transfer<Row, Import> {
   const openIds = prepareIds(db, table);
   let trial: { readonly take: Take<Import>; readonly ids: Ids } | null = null;
@@ -61,8 +68,10 @@ export function createTransfer<Row, Import>(
       }
       return writer.write(() => {
         const ids = openIds();
+        const { take, finish } = open();
         const results = records.map((record) => take(record, ids));
         ids.finish();
+        finish();
         return results;
       });
     },

@@ -114,7 +114,7 @@ export function createUserTransfer(
   return createTransfer(db, reader, writer, {
     table: "users",
     walk: (after, limit) => page.all({ after, limit }).map(fromRow),
-    take: takeInto(users),
+    open: () => ({ take: takeInto(users), finish() {} }),
     prepareTrial() {
       db.run(tried_users);
       return takeInto(prepareUsers(db, "tried_users"));

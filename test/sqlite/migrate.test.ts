@@ -164,6 +164,7 @@ test("`keepOld` leaves no draft when its name is taken by a folder", () => {
   using db = new Database(folder.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
   mkdirSync(folder.at("a.db.v1"));
-  expect(() => keepOld(db)).toThrow();
+  const why = `cannot keep it as ${folder.at("a.db.v1")}: it is a folder`;
+  refusalOf(() => keepOld(db), "operator", why);
   expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

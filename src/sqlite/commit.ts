@@ -1,6 +1,6 @@
 /**
- * The group commit: writes that arrive in one turn of the event loop, and in the next ones while each
- * brings more, share one transaction and so one fsync; each is answered after that fsync.
+ * The group commit: writes that arrive in one turn of the event loop, or in the next one, share one
+ * transaction and so one fsync; each is answered after that fsync.
  */
 import { type Database, SQLiteError } from "bun:sqlite";
 import { AppError } from "../error.ts";
@@ -15,9 +15,6 @@ const BUSY_RETRY_MS = 5;
 
 /** How many writes share a transaction at most: a bound on how long reads wait for it. */
 const MAX_BATCH = 256;
-
-/** How many turns of the event loop a batch waits at most for more: a bound on how long it waits. */
-const MAX_TURNS = 4;
 
 /** Another process is writing: it will be done soon. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
@@ -85,21 +82,17 @@ export function createWriter(
   function schedule(): void {
     if (scheduled) return;
     scheduled = true;
-    if (busy_since_ms === null) setImmediate(gather, 1, MAX_TURNS);
+    if (busy_since_ms === null) setImmediate(gather);
     else setTimeout(flush, BUSY_RETRY_MS);
   }
 
   /**
-   * The transaction begins in the first turn that brings no more writes: of 64 clients who write all the
-   * time a third come a turn late, and would have an fsync to themselves.
-   * @param before how many waited when it last looked; 1 at first, so that a lone write waits for nobody
-   * @param turns how many it may still wait
+   * Lets those in who come a turn late: of 64 clients who write all the time that is a third, and they would
+   * have an fsync to themselves. A lone write waits for nobody.
    */
-  function gather(before: number, turns: number): void {
-    const waiting = queue.length;
-    const grows = waiting > before && waiting < MAX_BATCH && !isFull();
-    if (grows && turns > 0) setImmediate(gather, waiting, turns - 1);
-    else flush();
+  function gather(): void {
+    if (queue.length === 1 || isFull()) flush();
+    else setImmediate(flush);
   }
 
   function settle(answers: readonly (() => void)[]): void {

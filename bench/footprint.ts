@@ -15,8 +15,11 @@ export interface Footprint {
   readonly idle_mb: number;
 }
 
+/** One half of the requests. */
 export interface Growth {
+  /** So far. */
   readonly requests: number;
+  /** Median of all moments: at one moment it says more of the collector than of the service. */
   readonly memory_mb: number;
 }
 
@@ -65,20 +68,22 @@ export async function measureFootprints(seed: Seed, rounds: number): Promise<Foo
   });
 }
 
-/** Memory of this service after half the requests and after all. */
+/** Memory of this service in the first half of the requests and in the second. */
 export async function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {
   const server = await start(seed, { contender: "user-api" });
   const found: Growth[] = [];
   let count = 0;
   try {
     for (const target of [requests / 2, requests]) {
+      const samples_mb: number[] = [];
       while (count < target) {
         const load = { mode: "user", connections: 64, duration_s: 2 } as const;
         const sample = await apply(server, load);
         if (sample.fault !== null) throw new Error(`reading failed: ${sample.fault}`);
         count += sample.requests;
+        samples_mb.push(residentMemory_mb(server.pid));
       }
-      found.push({ requests: count, memory_mb: residentMemory_mb(server.pid) });
+      found.push({ requests: count, memory_mb: median(samples_mb) });
     }
   } finally {
     await server.stop();

@@ -154,8 +154,8 @@ function footprintVerdicts({ beside, footprints, growth }: Results): Verdict[] {
     },
     limitVerdict("Cold start in an empty folder to the first 200", start.start_ms, 100, " ms"),
     limitVerdict("Idle memory", start.idle_mb, 80, " MB"),
-    limitVerdict(`Memory after ${requests} requests`, full.memory_mb, 150, " MB"),
-    limitVerdict("The same / after half of them", full.memory_mb / half.memory_mb, FLAT, ""),
+    limitVerdict(`Memory in the second half of ${requests} requests`, full.memory_mb, 150, " MB"),
+    limitVerdict("The same / in the first half", full.memory_mb / half.memory_mb, FLAT, ""),
   ];
 }
 

@@ -94,7 +94,7 @@ function footprintTable({ footprints, growth }: Results): string {
   ]);
   const grown = growth.map(
     ({ requests, memory_mb }) =>
-      `- user-api after ${requests.toLocaleString("en")} requests: ${rounded(memory_mb)} MB`,
+      `- user-api, median until ${requests.toLocaleString("en")} requests: ${rounded(memory_mb)} MB`,
   );
   const head = ["server", "to the first 200, ms", "idle memory, MB"];
   return `### Start and memory (RSS)\n\n${table(head, rows)}\n\n${grown.join("\n")}`;

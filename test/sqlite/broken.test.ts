@@ -2,7 +2,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { makeFolder } from "../folder.ts";
 import { rejectionOf } from "../refusal.ts";
@@ -59,7 +58,7 @@ const broken: [string, (path: string) => void, string][] = [
       db.run(`pragma application_id = ${0x75617069}`);
       db.run("pragma user_version = 1000");
     },
-    `its schema has version 1000, this program knows versions up to ${SCHEMA_VERSION}: use a newer one`,
+    "its schema has version 1000, this program knows versions up to 2: use a newer one",
   ],
 ];
 

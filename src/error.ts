@@ -18,6 +18,8 @@ export type ErrorCode =
   | "key_reused"
   | "too_many_requests"
   | "unavailable"
+  /** The database file is damaged where the request needs it. */
+  | "damaged"
   /** A mistake of the operator (setting, port, file): one line on stderr and exit code 1. */
   | "operator";
 

@@ -95,6 +95,8 @@ export interface StoreOptions {
   readonly create: boolean;
   readonly now: () => Date;
   readonly onCommit?: OnCommit;
+  /** Called once when the database can no longer be used safely, with the reason, and with `null` when it can again. */
+  readonly onStorageProblem?: (problem: string | null) => void;
 }
 
 /**

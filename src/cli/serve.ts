@@ -59,8 +59,13 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
 
   const metrics = createMetrics();
   const onCommit = metrics.committed;
+  const onStorageProblem = (problem: string | null) => {
+    if (problem === null) log.info("writes accepted again");
+    else log.error("writes refused", { reason: problem });
+  };
+  const options = { ...config, now: io.now, onCommit, onStorageProblem };
   const store = resources.adopt(
-    await io.openStore({ ...config, exclusive: true, create: true, now: io.now, onCommit }),
+    await io.openStore({ ...options, exclusive: true, create: true }),
     (opened) => opened.close(),
   );
   const drain = createDrain();

@@ -40,6 +40,7 @@ export const mappings = {
   // A bucket that fills at one token a second or faster has one again within a second.
   too_many_requests: { status: 429, headers: { "retry-after": "1" } },
   unavailable: { status: 503, headers: { "retry-after": "1" } },
+  damaged: internal,
   operator: internal,
 } satisfies Readonly<Record<ErrorCode, Mapping>>;
 

@@ -43,6 +43,7 @@ const meanings = (): Record<ErrorCode, Meaning> => ({
     "The database cannot be used at the moment, or the server is about to end",
     "the database cannot be written at the moment",
   ],
+  damaged: ["The database file is damaged where the request needs it"],
   operator: ["A fault of the server: its log tells more, under the request id"],
 });
 

@@ -2,10 +2,12 @@
  * The group commit: writes that arrive in one turn of the event loop, or in the next one, share one
  * transaction and so one fsync; each is answered after that fsync.
  */
-import { type Database, SQLiteError } from "bun:sqlite";
+import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
 import type { StoreOptions } from "../store.ts";
 import type { Checkpoints } from "./checkpoint.ts";
+import { isBusy, isStorageError, storageError, unavailable } from "./failures.ts";
+import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./read.ts";
 
 /** How long a batch waits for another process to finish its write before it is refused. */
@@ -16,22 +18,10 @@ const BUSY_RETRY_MS = 5;
 /** How many writes share a transaction at most: a bound on how long reads wait for it. */
 const MAX_BATCH = 256;
 
-/** Another process is writing: it will be done soon. */
-const BUSY = /^SQLITE_(BUSY|LOCKED)/;
-/** What is in the way is not the request: it may be sent again. */
-const PASSING = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM)/;
-
-function hasCode(error: unknown, pattern: RegExp): boolean {
-  return error instanceof SQLiteError && pattern.test(error.code ?? "");
-}
-
-function unavailable(cause: unknown): AppError {
-  const error = new AppError("unavailable", "the database cannot be written at the moment");
-  error.cause = cause;
-  return error;
-}
-
 interface Write {
+  readonly table: string;
+  /** Whether it counts against `max_pending_writes`. */
+  readonly is_limited: boolean;
   readonly work: () => unknown;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
@@ -40,15 +30,23 @@ interface Write {
 /** Work that is done when it returns: a transaction cannot wait for a promise. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
-export interface Writer {
+/** Writes of one table, which error messages name. */
+export interface TableWriter {
   /**
    * Runs `work` in a transaction that it shares with others: where it throws, it alone is undone.
-   * It may run twice, the first time in vain, and so must change nothing but the database.
+   * It may run several times, all but the last in vain, and so must change nothing but the database.
    * @returns what `work` returned, once it is on disk
    * @throws whatever `work` throws
-   * @throws {AppError} unavailable when the queue is full or the disk refuses
+   * @throws {AppError} unavailable if the queue is full, the disk fails, or the files are not in place
+   * @throws {AppError} damaged if the work meets a damaged page
    */
   write<Result>(work: () => Synchronous<Result>): Promise<Result>;
+  /** As `write`, for writes of our own whose number has a bound: they are accepted by a full queue. */
+  writeUnlimited<Result>(work: () => Synchronous<Result>): Promise<Result>;
+}
+
+export interface Writer extends TableWriter {
+  forTable(table: string): TableWriter;
   /** How many writes wait. */
   pending(): number;
   /** Whether one more would be refused. */
@@ -61,6 +59,7 @@ export function createWriter(
   db: Database,
   reader: Reader,
   checkpoints: Checkpoints,
+  files: FileWatch,
   { max_pending_writes, onCommit }: Pick<StoreOptions, "max_pending_writes" | "onCommit">,
 ): Writer {
   const begin = db.prepare("begin immediate");
@@ -71,12 +70,21 @@ export function createWriter(
   const undo = db.prepare("rollback to one");
 
   const queue: Write[] = [];
+  /** Those in the queue that count against `max_pending_writes`. */
+  let limited = 0;
   let scheduled = false;
   let busy_since_ms: number | null = null;
   const waiters: (() => void)[] = [];
 
   function isFull(): boolean {
-    return queue.length >= max_pending_writes;
+    return limited >= max_pending_writes;
+  }
+
+  /** Removes writes from the front of the queue. */
+  function dequeue(count: number): Write[] {
+    const writes = queue.splice(0, count);
+    for (const { is_limited } of writes) if (is_limited) limited -= 1;
+    return writes;
   }
 
   function schedule(): void {
@@ -98,7 +106,7 @@ export function createWriter(
   function settle(answers: readonly (() => void)[]): void {
     busy_since_ms = null;
     for (const answer of answers) answer();
-    const checkpoint = checkpoints.start();
+    const checkpoint = files.isInPlace() ? checkpoints.start() : null;
     if (checkpoint === null) {
       proceed();
     } else {
@@ -114,10 +122,15 @@ export function createWriter(
     else for (const wake of waiters.splice(0)) wake();
   }
 
-  /** Whatever each of them has come to: none of it is on disk. */
-  function refuse(writes: readonly Write[], cause: unknown): void {
-    const refusal = unavailable(cause);
-    settle(writes.map((write) => () => write.reject(refusal)));
+  /** Rejects writes of which none is on disk. */
+  function rejectAll(writes: readonly Write[], cause: unknown): void {
+    settle(writes.map((write) => () => write.reject(rejectionOf(write, cause))));
+  }
+
+  /** An error of SQLite that no write caused is one of storage, too: e.g. a transaction that SQLite has ended. */
+  function rejectionOf({ table }: Write, cause: unknown): AppError {
+    const error = storageError(cause, { verb: "written", table, path: db.filename });
+    return error instanceof AppError ? error : unavailable("written", cause);
   }
 
   /**
@@ -140,32 +153,40 @@ export function createWriter(
     }
   }
 
-  /** @returns how to answer the write once the transaction is on disk */
-  function perform({ work, resolve, reject }: Write): () => void {
+  /** What a write came to: how to answer it, and whether storage failed it. */
+  interface Performed {
+    readonly answer: () => void;
+    readonly storage_failed: boolean;
+  }
+
+  function perform(write: Write): Performed {
     savepoint.run();
     try {
-      const result = work();
+      const result = write.work();
       release.run();
-      return () => resolve(result);
+      return { answer: () => write.resolve(result), storage_failed: false };
     } catch (error) {
       // A full disk ends the whole transaction, and the savepoint with it.
       if (!db.inTransaction) throw error;
       undo.run();
       release.run();
-      return () => reject(hasCode(error, PASSING) ? unavailable(error) : error);
+      const storage_failed = isStorageError(error);
+      const rejection = storage_failed ? rejectionOf(write, error) : error;
+      return { answer: () => write.reject(rejection), storage_failed };
     }
   }
 
   /** @returns false when another process writes and the batch is to try again later */
   function tryBegin(): boolean {
     try {
+      files.check();
       begin.run();
       return true;
     } catch (error) {
       busy_since_ms ??= performance.now();
       const patient = performance.now() - busy_since_ms < BUSY_PATIENCE_MS;
-      if (hasCode(error, BUSY) && patient) schedule();
-      else refuse(queue.splice(0), error);
+      if (isBusy(error) && patient) schedule();
+      else rejectAll(dequeue(queue.length), error);
       return false;
     }
   }
@@ -175,39 +196,77 @@ export function createWriter(
     reader.end();
     const started_ms = performance.now();
     if (!tryBegin()) return;
-    const batch = queue.splice(0, MAX_BATCH);
+    const batch = dequeue(MAX_BATCH);
     const answers = tryCommit(batch);
     if (answers === null) return;
     onCommit?.(batch.length, performance.now() - started_ms);
     settle(answers);
   }
 
-  /** @returns how to answer each write; `null` when none is on disk, and all have been refused */
+  /**
+   * Commits the writes that succeed. SQLite does not commit a transaction that has met damage, so a write
+   * that storage failed is taken out, and the others run again without it.
+   * @returns how to answer each write
+   */
+  function commitAll(batch: readonly Write[]): (() => void)[] {
+    const failed: (() => void)[] = [];
+    for (let writes = batch; ; ) {
+      const all = performAll(writes);
+      const each = all === null ? writes.map(perform) : [];
+      if (!each.some(({ storage_failed }) => storage_failed)) {
+        commit.run();
+        // Files that were moved during the commit have taken it with them.
+        files.check();
+        return [...failed, ...(all ?? each.map(({ answer }) => answer))];
+      }
+      failed.push(...each.flatMap((one) => (one.storage_failed ? [one.answer] : [])));
+      writes = writes.filter((_, at) => !each[at]?.storage_failed);
+      rollback.run();
+      begin.run();
+    }
+  }
+
+  /** @returns how to answer each write; `null` when none may be acknowledged, and all have been rejected */
   function tryCommit(batch: readonly Write[]): (() => void)[] | null {
     try {
-      const answers = performAll(batch) ?? batch.map(perform);
-      commit.run();
-      return answers;
+      return commitAll(batch);
     } catch (error) {
       try {
         if (db.inTransaction) rollback.run();
-      } finally {
-        refuse(batch, error);
+      } catch {
+        // SQLite has ended it meanwhile, or the next `begin` fails and says why.
       }
+      rejectAll(batch, error);
       return null;
     }
   }
 
-  return {
-    write<Result>(work: () => Synchronous<Result>) {
-      if (isFull()) {
-        return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
-      }
+  function forTable(table: string): TableWriter {
+    function enqueue<Result>(is_limited: boolean, work: () => Result): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
-        queue.push({ work, resolve: resolve as (result: unknown) => void, reject });
+        queue.push({
+          table,
+          is_limited,
+          work,
+          resolve: resolve as (result: unknown) => void,
+          reject,
+        });
+        if (is_limited) limited += 1;
         schedule();
       });
-    },
+    }
+    return {
+      write<Result>(work: () => Synchronous<Result>) {
+        if (!isFull()) return enqueue<Result>(true, work);
+        return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
+      },
+      writeUnlimited: <Result>(work: () => Synchronous<Result>) => enqueue<Result>(false, work),
+    };
+  }
+
+  return {
+    ...forTable("all tables"),
+    forTable,
     pending: () => queue.length,
     isFull,
     idle() {

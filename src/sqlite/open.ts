@@ -10,11 +10,12 @@ import { checkDatabase } from "./check.ts";
 import { createCheckpoints } from "./checkpoint.ts";
 import { createWriter } from "./commit.ts";
 import { configure, connect } from "./connection.ts";
+import { watchFiles } from "./file-watch.ts";
 import { createKeys } from "./keys.ts";
-import { LOCK_PATIENCE_MS, takeServerLock } from "./lock.ts";
+import { LOCK_PATIENCE_MS, refuseHiddenUse, takeServerLock } from "./lock.ts";
 import { keepOld, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
-import { createReader } from "./read.ts";
+import { createReader, type Reader } from "./read.ts";
 import { operatorError } from "./reasons.ts";
 import { readSnapshot } from "./snapshot.ts";
 import { createTokenStore } from "./tokens.ts";
@@ -29,36 +30,68 @@ import { createUserStore } from "./users.ts";
  */
 const CACHE_KIB = 16_000;
 
+/** How often a server looks whether its files are in place while nobody writes. */
+const WATCH_INTERVAL_MS = 1_000;
+
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/**
+ * Brings the open write-ahead log into the database, since its file may have been deleted: what was
+ * acknowledged would be lost when the process ends.
+ */
+function saveLog(db: Database, reader: Reader): void {
+  reader.end();
+  try {
+    db.run("pragma wal_checkpoint(passive)");
+  } catch {
+    // The disk fails, or another connection reads an older state: the log is saved when the database is closed.
+  }
 }
 
 /** The store over an open, migrated database. @param release called when it is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
   const reader = createReader(db);
+  const files = watchFiles({
+    path: db.filename,
+    onChange(problem) {
+      options.onStorageProblem?.(problem);
+      if (problem !== null) saveLog(db, reader);
+    },
+  });
+  const watching = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
+  // A command ends when it is done.
+  watching.unref();
   const checkpoints = createCheckpoints(db);
-  const writer = createWriter(db, reader, checkpoints, options);
+  const writer = createWriter(db, reader, checkpoints, files, options);
   const clock = createClock(now);
   const keys = createKeys(db, now, clock);
   // The first page is written anew, and nothing changes.
   const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
-  const users = createUserStore(db, reader, writer, keys, clock);
-  const orders = createOrderStore(db, reader, writer, keys, clock);
-  const tokens = createTokenStore(db, reader, writer, clock);
+  const [users, orders, tokens] = [
+    createUserStore(db, reader.forTable("users"), writer.forTable("users"), keys, clock),
+    createOrderStore(db, reader.forTable("orders"), writer.forTable("orders"), keys, clock),
+    createTokenStore(db, reader.forTable("tokens"), writer.forTable("tokens"), clock),
+  ];
+  const probe = createProbe({
+    write: () => writer.write(() => rewrite.run()),
+    isFull: writer.isFull,
+  });
   return {
     users,
     orders,
     tokens,
     at_once: { user: users.getAtOnce, order: orders.getAtOnce, token: tokens.findAtOnce },
     transfer: {
-      users: createUserTransfer(db, reader, writer, clock),
-      orders: createOrderTransfer(db, reader, writer, clock),
+      users: createUserTransfer(db, reader.forTable("users"), writer.forTable("users"), clock),
+      orders: createOrderTransfer(db, reader.forTable("orders"), writer.forTable("orders"), clock),
     },
-    ping: createProbe({
-      write: () => writer.write(() => rewrite.run()),
-      isFull: writer.isFull,
-    }),
+    async ping() {
+      files.check();
+      await probe();
+    },
     async statistics() {
       return {
         pending_writes: writer.pending(),
@@ -72,17 +105,29 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       return reader.read(checkDatabase, db);
     },
     async sweep() {
-      while (await writer.write(() => keys.sweep())) {
+      const { write } = writer.forTable("idempotency_keys");
+      while (await write(() => keys.sweep())) {
         // One transaction after the other, so that others come between.
       }
     },
     async close() {
+      clearInterval(watching);
       await writer.idle();
       reader.end();
       checkpoints.close();
       release();
     },
   };
+}
+
+/** A log without its database belongs to one that was moved away. SQLite would delete it. */
+function refuseLoneLog(path: string): void {
+  const log = `${path}-wal`;
+  if (existsSync(path) || sizeOf(log) === 0) return;
+  fail(
+    "operator",
+    `the file is missing, but its log ${log} is there: move the file back, or the log away`,
+  );
 }
 
 /** Before a file is changed in any way, nor another put beside it, it must be known to be ours. */
@@ -133,10 +178,12 @@ export const openSqlite: OpenStore = async (options) => {
   try {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
     else if (!existsSync(path)) fail("operator", "there is no such file");
+    refuseLoneLog(path);
     refuseForeign(path);
     // A link and its target are one database.
     const real_path = existsSync(path) ? realpathSync(path) : path;
     if (options.exclusive) {
+      refuseHiddenUse(real_path);
       const lock = takeServerLock(real_path, LOCK_PATIENCE_MS);
       if (lock === null) fail("operator", "another server is using it");
       resources.use(lock);

@@ -12,9 +12,9 @@ import type { Page } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type List, type Place } from "./buckets.ts";
-import type { Writer } from "./commit.ts";
+import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import type { Reader } from "./read.ts";
+import type { TableReader } from "./read.ts";
 
 export type OrderRow = Omit<Order, "items" | "metadata"> & {
   readonly items: string;
@@ -114,8 +114,8 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
 
 export function createOrderStore(
   db: Database,
-  reader: Reader,
-  writer: Writer,
+  reader: TableReader,
+  writer: TableWriter,
   keys: Keys,
   clock: Clock,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {

@@ -1,11 +1,14 @@
 import type { Database } from "bun:sqlite";
+import { isStorageError, storageError } from "./failures.ts";
 
-/**
- * Reads of one turn of the event loop share a snapshot: taking one costs as much as reading a row,
- * and many requests arrive in a turn. It also makes a page and its total agree.
- */
-export interface Reader {
-  /** Runs `work`, which must be synchronous, in the snapshot of this turn. */
+/** Reads of one table, which error messages name. */
+export interface TableReader {
+  /**
+   * Runs `work`, which must be synchronous, in the snapshot of this turn. If storage fails, runs it once more
+   * in a new snapshot, so `work` must change nothing.
+   * @throws {AppError} unavailable if the disk cannot be read
+   * @throws {AppError} damaged if the file can be read, but SQLite finds it malformed
+   */
   read<Given extends unknown[], Result>(work: (...given: Given) => Result, ...given: Given): Result;
   /**
    * As `read`, once for each key: what was read stays true until the database changes.
@@ -13,9 +16,17 @@ export interface Reader {
    * @param work given the key; what it returns is kept, but `null`
    */
   readOnce<Result>(key: string, work: (key: string) => Result): Result;
+}
+
+/**
+ * Reads of one turn of the event loop share a snapshot: taking one costs as much as reading a row,
+ * and many requests arrive in a turn. It also makes a page and its total agree.
+ */
+export interface Reader extends TableReader {
+  forTable(table: string): TableReader;
   /**
-   * Lets the snapshot go, and all that was read once: to be called before each write, so that what is
-   * read next sees all that is committed.
+   * Ends the snapshot and clears what was read once. Call it before each write, so that later reads see all
+   * that is committed.
    */
   end(): void;
 }
@@ -25,17 +36,33 @@ const MAX_KNOWN = 1000;
 
 export function createReader(db: Database): Reader {
   const begin = db.prepare("begin");
+  // A dry run of an import writes temporary tables in this transaction.
   const commit = db.prepare("commit");
+  const rollback = db.prepare("rollback");
   // Changes whenever another connection, of this process or another, has committed.
   const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
   const known = new Map<string, unknown>();
   let known_version = -1;
   let open = false;
 
+  /** Never throws: it also runs as a callback of the event loop, where an error would end the process. */
   function release(): void {
     if (!open) return;
     open = false;
-    commit.run();
+    try {
+      commit.run();
+    } catch {
+      endFailedTransaction();
+    }
+  }
+
+  /** SQLite refuses to commit a transaction in which a read met damage. */
+  function endFailedTransaction(): void {
+    try {
+      rollback.run();
+    } catch {
+      // After some errors SQLite has ended the transaction itself.
+    }
   }
 
   /** Keeps what was read once only where it is certain that nothing has changed. */
@@ -58,25 +85,51 @@ export function createReader(db: Database): Reader {
     renew();
   }
 
-  return {
-    read(work, ...given) {
+  function end(): void {
+    known.clear();
+    release();
+  }
+
+  /** @throws what the work throws again, translated; an error that storage did not cause, unchanged */
+  function retry<Result>(table: string, error: unknown, work: () => Result): Result {
+    if (!isStorageError(error)) throw error;
+    end();
+    try {
       enter();
-      return work(...given);
-    },
-    readOnce<Result>(key: string, work: (key: string) => Result): Result {
-      enter();
-      const found = known.get(key);
-      if (found !== undefined) return found as Result;
-      const result = work(key);
-      // Of what is not there strangers could ask without end.
-      if (result === null) return result;
-      if (known.size >= MAX_KNOWN) known.clear();
-      known.set(key, result);
-      return result;
-    },
-    end() {
-      known.clear();
-      release();
-    },
-  };
+      return work();
+    } catch (second) {
+      end();
+      throw storageError(second, { verb: "read", table, path: db.filename });
+    }
+  }
+
+  function forTable(table: string): TableReader {
+    return {
+      read(work, ...given) {
+        try {
+          enter();
+          return work(...given);
+        } catch (error) {
+          return retry(table, error, () => work(...given));
+        }
+      },
+      readOnce<Result>(key: string, work: (key: string) => Result): Result {
+        try {
+          enter();
+          const found = known.get(key);
+          if (found !== undefined) return found as Result;
+          const result = work(key);
+          // Misses are not cached: unauthenticated clients could fill the cache.
+          if (result === null) return result;
+          if (known.size >= MAX_KNOWN) known.clear();
+          known.set(key, result);
+          return result;
+        } catch (error) {
+          return retry(table, error, () => work(key));
+        }
+      },
+    };
+  }
+
+  return { ...forTable("all tables"), forTable, end };
 }

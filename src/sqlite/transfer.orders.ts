@@ -2,11 +2,11 @@ import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { type Order, type OrderImport, placedOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
-import type { Writer } from "./commit.ts";
+import type { TableWriter } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import { columns, fromRow, type OrderRow } from "./orders.ts";
 import { type Places, preparePlaces } from "./places.ts";
-import type { Reader } from "./read.ts";
+import type { TableReader } from "./read.ts";
 import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 
 type NewRow = OrderRow & { readonly import_key: string | null };
@@ -87,8 +87,8 @@ function isSame(row: OrderRow, given: OrderRow): boolean {
 
 export function createOrderTransfer(
   db: Database,
-  reader: Reader,
-  writer: Writer,
+  reader: TableReader,
+  writer: TableWriter,
   clock: Clock,
 ): Transfer<Order, OrderImport> {
   const orders = prepareOrders(db, "orders", "imported_orders");

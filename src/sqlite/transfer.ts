@@ -2,9 +2,9 @@
 import type { Database } from "bun:sqlite";
 import type { Imported, Transfer } from "../transfer.ts";
 import type { Table } from "./buckets.ts";
-import type { Writer } from "./commit.ts";
+import type { TableWriter } from "./commit.ts";
 import { type Ids, prepareIds, trialIds } from "./ids.ts";
-import type { Reader } from "./read.ts";
+import type { TableReader } from "./read.ts";
 
 /** Takes one record. It throws only when the database does. */
 export type Take<Import> = (record: Import, ids: Ids) => Imported;
@@ -42,8 +42,8 @@ export function endTurn(): Promise<void> {
 
 export function createTransfer<Row, Import>(
   db: Database,
-  reader: Reader,
-  writer: Writer,
+  reader: TableReader,
+  writer: TableWriter,
   { table, walk, open, prepareTrial }: Parts<Row, Import>,
 ): Transfer<Row, Import> {
   const openIds = prepareIds(db, table);

@@ -2,9 +2,9 @@ import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import { createdUser, type User, type UserImport } from "../user.ts";
-import type { Writer } from "./commit.ts";
+import type { TableWriter } from "./commit.ts";
 import type { Ids } from "./ids.ts";
-import type { Reader } from "./read.ts";
+import type { TableReader } from "./read.ts";
 import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 import { columns, fromRow, toRow, type UserRow } from "./users.ts";
 
@@ -58,8 +58,8 @@ function isSame(row: UserRow, given: NewRow): boolean {
 
 export function createUserTransfer(
   db: Database,
-  reader: Reader,
-  writer: Writer,
+  reader: TableReader,
+  writer: TableWriter,
   clock: Clock,
 ): Transfer<User, UserImport> {
   const users = prepareUsers(db, "users");

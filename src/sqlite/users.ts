@@ -13,9 +13,9 @@ import {
 } from "../user.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type Place } from "./buckets.ts";
-import type { Writer } from "./commit.ts";
+import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import type { Reader } from "./read.ts";
+import type { TableReader } from "./read.ts";
 
 export type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
 
@@ -31,8 +31,8 @@ export const columns = "id, email, name, metadata, version, created_at, updated_
 
 export function createUserStore(
   db: Database,
-  reader: Reader,
-  writer: Writer,
+  reader: TableReader,
+  writer: TableWriter,
   keys: Keys,
   clock: Clock,
 ): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {

@@ -35,6 +35,7 @@ const answers: Record<ErrorCode, ReturnType<typeof answerTo>> = {
   key_reused: { status: 422, headers: {}, body: refusal },
   too_many_requests: { status: 429, headers: { "retry-after": "1" }, body: refusal },
   unavailable: { status: 503, headers: { "retry-after": "1" }, body: refusal },
+  damaged: internal,
   operator: internal,
 };
 

@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
 import { createCheckpoints } from "../../src/sqlite/checkpoint.ts";
 import { createWriter } from "../../src/sqlite/commit.ts";
+import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { createReader } from "../../src/sqlite/read.ts";
 import { makeFolder } from "../folder.ts";
 
@@ -17,7 +18,8 @@ export function makeWriter(max_pending = 1000) {
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpoints(db);
-  const writer = createWriter(db, createReader(db), checkpoints, {
+  const files = watchFiles({ path, onChange() {} });
+  const writer = createWriter(db, createReader(db), checkpoints, files, {
     max_pending_writes: max_pending,
   });
   const all = other.prepare<{ n: number }, []>("select n from t order by n");

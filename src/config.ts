@@ -125,6 +125,12 @@ export const settings = {
     meaning: "writes waiting for the disk, else 503",
     parse: integer(1, 1_000_000),
   },
+  max_unsent_bytes: {
+    variable: "MAX_UNSENT_BYTES",
+    fallback: "33554432",
+    meaning: "bytes of large pages that are not sent yet, else 503",
+    parse: integer(0, 1_099_511_627_776),
+  },
   rate_limit: {
     variable: "RATE_LIMIT",
     fallback: "0",

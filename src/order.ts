@@ -108,6 +108,22 @@ export function orderFields(input: OrderInput): OrderFields {
   };
 }
 
+/** An order as stored: `items` and `metadata` are JSON text. */
+export type StoredOrder = Omit<Order, "items" | "metadata"> & {
+  readonly items: string;
+  readonly metadata: string;
+};
+
+/** @returns what `JSON.stringify` gives for the order, without parsing its items and metadata */
+export function orderJson(order: StoredOrder): string {
+  const { id, user_id, currency, items, total, status, metadata, version } = order;
+  return (
+    `{"id":${id},"user_id":${user_id},"currency":"${currency}","items":${items},"total":${total},` +
+    `"status":"${status}","metadata":${metadata},"version":${version},` +
+    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`
+  );
+}
+
 /** An order as it is when it has just been placed. @param time RFC 3339 */
 export function placedOrder(id: number, fields: OrderFields, time: string): Order {
   return {
@@ -170,8 +186,11 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null 
 
 /** Where orders are kept. Every method is one transaction; a resolved write is on disk. */
 export interface OrderStore {
-  /** By `id` ascending. */
-  list(query: OrderQuery): Promise<Page<Order>>;
+  /**
+   * By `id` ascending.
+   * @throws {AppError} invalid if the page exceeds 16 MiB
+   */
+  list(query: OrderQuery): Promise<Page>;
   /** `null` when there is no such order. */
   get(id: number): Promise<Order | null>;
   /**

@@ -1,10 +1,41 @@
 import { type Static, type TInteger, Type } from "@sinclair/typebox";
 import { closed } from "./schema.ts";
 
-/** Rows of one page, and how many rows the filters match in all, from one snapshot. */
-export interface Page<Row> {
-  readonly rows: readonly Row[];
+/** The largest page, as the body of a response. */
+export const MAX_PAGE_BYTES = 16 * 2 ** 20;
+/** A larger page is built and sent in slices. */
+export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
+
+/** Encoded records that have not been sent. Disposing of it gives up the rest. */
+export interface Chunks extends Disposable {
+  /** Of all records, with the commas between them. */
+  readonly bytes: number;
+  /** @returns the next bytes, which stay valid until the next call; `null` at the end */
+  next(): Uint8Array | null;
+}
+
+/** One page of a list. Its records and its total come from one snapshot. */
+export interface Page {
+  /** How many records the filters match, exactly. */
   readonly total: number;
+  /** JSON, comma-separated: as text, or in chunks if it is longer than 256 KiB. */
+  readonly records: string | Chunks;
+}
+
+/**
+ * @param records JSON, one text each; those that do not fit are not read
+ * @returns them comma-separated; `null` if that exceeds 256 KiB
+ */
+export function joinSmall(records: Iterable<string>): string | null {
+  let joined = "";
+  for (const record of records) {
+    joined = joined === "" ? record : `${joined},${record}`;
+    // No UTF-16 unit takes less than one byte, and none more than three.
+    if (joined.length > LARGE_PAGE_BYTES) return null;
+  }
+  const fits =
+    3 * joined.length <= LARGE_PAGE_BYTES || Buffer.byteLength(joined) <= LARGE_PAGE_BYTES;
+  return fits ? joined : null;
 }
 
 /** What every list takes: `limit` rows at most, after `offset` skipped ones. */

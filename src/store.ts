@@ -23,6 +23,8 @@ export type OnCommit = (writes: number, duration_ms: number) => void;
 export interface Statistics {
   /** Writes that wait for the disk. */
   readonly pending_writes: number;
+  /** Of large pages that are being built or sent. */
+  readonly unsent_bytes: number;
   readonly database_bytes: number;
   /** Of the write-ahead log. */
   readonly log_bytes: number;
@@ -89,6 +91,8 @@ export interface StoreOptions {
   readonly postgres_layout?: PostgresLayout;
   /** Writes that wait for the disk at most; one more is refused as unavailable. */
   readonly max_pending_writes: number;
+  /** Bytes of large pages that are being built or sent; beyond them a large page is rejected as unavailable. */
+  readonly max_unsent_bytes: number;
   /** Only one process at a time may serve a SQLite file; any number may open it beside. */
   readonly exclusive: boolean;
   /** Whether a database that is not there is made. */

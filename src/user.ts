@@ -61,6 +61,18 @@ export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
 }
 
+/** A user as stored: `metadata` is JSON text. */
+export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
+
+/** @returns what `JSON.stringify` gives for the user, without parsing the metadata */
+export function userJson(user: StoredUser): string {
+  const { id, email, name, metadata, version, created_at, updated_at } = user;
+  return (
+    `{"id":${id},"email":${JSON.stringify(email)},"name":${JSON.stringify(name)},"metadata":${metadata},` +
+    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
+  );
+}
+
 /** A user as they are when they have just been created. @param time RFC 3339 */
 export function createdUser(id: number, fields: UserFields, time: string): User {
   return {
@@ -102,8 +114,11 @@ export function patchUser(user: User, patch: UserPatch): UserFields | null {
  * A write that is given versions asks for one of them.
  */
 export interface UserStore {
-  /** By `id` ascending; with `email`, the one user who has it in whatever case. */
-  list(query: UserQuery): Promise<Page<User>>;
+  /**
+   * By `id` ascending; with `email`, the one user who has it in whatever case.
+   * @throws {AppError} invalid if the page exceeds 16 MiB
+   */
+  list(query: UserQuery): Promise<Page>;
   /** `null` when there is no such user. */
   get(id: number): Promise<User | null>;
   /**

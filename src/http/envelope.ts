@@ -1,7 +1,7 @@
 /** The shapes that answers have. */
 import type { Problem } from "../error.ts";
 import type { Created } from "../idempotency.ts";
-import { neighbours, type Page, type PageQuery } from "../page.ts";
+import { type Chunks, neighbours, type Page, type PageQuery } from "../page.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -78,8 +78,35 @@ export function created<Row extends { readonly id: number; readonly version: num
   return record(set, row);
 }
 
+/** Sends a large page as fast as its reader takes it; a reader that goes away gives up the rest. */
+function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder();
+  let begun = false;
+  return new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        if (!begun) {
+          begun = true;
+          controller.enqueue(encoder.encode(head));
+          return;
+        }
+        const chunk = chunks.next();
+        if (chunk !== null) {
+          controller.enqueue(chunk);
+          return;
+        }
+        controller.enqueue(encoder.encode(tail));
+        controller.close();
+      },
+      cancel: () => chunks[Symbol.dispose](),
+    },
+    // A chunk is valid until the next one is asked for, so none may be asked for early.
+    { highWaterMark: 0 },
+  );
+}
+
 /**
- * One page, with the links to the pages around it.
+ * One page, with the links to the pages around it. Its type is that of the body: the records are JSON already.
  * @param path of the list, without query
  * @param query what the client asked for, defaults filled in: filters are kept in the links
  * @see RFC 8288
@@ -88,7 +115,7 @@ export function page<Row>(
   set: Answer,
   path: string,
   query: PageQuery & Readonly<Record<string, string | number | undefined>>,
-  { rows, total }: Page<Row>,
+  { records, total }: Page,
 ): PageEnvelope<Row> {
   const { limit, offset, ...filters } = query;
   const links: string[] = [];
@@ -100,5 +127,9 @@ export function page<Row>(
     links.push(`<${path}?${parameters.join("&")}>; rel="${rel}"`);
   }
   set.headers["link"] = links.join(", ");
-  return { data: rows, error: null, meta: { total, limit, offset } };
+  set.headers["content-type"] = JSON_TYPE;
+  const head = '{"data":[';
+  const tail = `],"error":null,"meta":{"total":${total},"limit":${limit},"offset":${offset}}}`;
+  const body = typeof records === "string" ? head + records + tail : streamOf(head, records, tail);
+  return body as unknown as PageEnvelope<Row>;
 }

@@ -81,7 +81,7 @@ export function createFinish({ log, cors, metrics, drain }: FinishOptions): Fini
       log.info("request", fields);
     }
     const text = typeof body === "string";
-    const ready = text || body instanceof Uint8Array;
+    const ready = text || body instanceof Uint8Array || body instanceof ReadableStream;
     if (status === 200 && !ready && cors === null && !drain.isDraining()) {
       const headers = headersOfRecord(set, request_id);
       if (headers !== null) return new Response(JSON.stringify(body), { headers });

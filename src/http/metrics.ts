@@ -82,6 +82,10 @@ export function createMetrics(): Metrics {
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
   const pending = gauge("user_api_pending_writes", "Writes that wait for the disk.");
   const database = gauge("user_api_database_bytes", "Size of the database file.");
+  const unsent = gauge(
+    "user_api_unsent_bytes",
+    "Memory of large pages that are being built or sent, in bytes.",
+  );
   const log = gauge("user_api_log_bytes", "Size of the write-ahead log.");
 
   return {
@@ -91,8 +95,9 @@ export function createMetrics(): Metrics {
       commits.observe(duration_ms / 1000);
     },
     async read(store) {
-      const { pending_writes, database_bytes, log_bytes } = await store.statistics();
+      const { pending_writes, unsent_bytes, database_bytes, log_bytes } = await store.statistics();
       pending.set(pending_writes);
+      unsent.set(unsent_bytes);
       database.set(database_bytes);
       log.set(log_bytes);
       return register.metrics();

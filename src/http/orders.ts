@@ -19,7 +19,8 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     .use(gate)
     .get(
       "",
-      async ({ query, set }) => page(set, orders_path, query, await store.orders.list(query)),
+      async ({ query, set }) =>
+        page<Order>(set, orders_path, query, await store.orders.list(query)),
       {
         query: query(OrderQuery),
       },

@@ -19,7 +19,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .use(gate)
     .get(
       "",
-      async ({ query, set }) => page(set, users_path, query, await store.users.list(query)),
+      async ({ query, set }) => page<User>(set, users_path, query, await store.users.list(query)),
       {
         query: query(UserQuery),
       },

@@ -1,4 +1,5 @@
 import { shownDatabase } from "../config.ts";
+import { createLargePages } from "../large-page.ts";
 import { createProbe } from "../probe.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { backUp } from "./backup.ts";
@@ -26,9 +27,10 @@ const size = "select pg_database_size(current_database())::float8 as bytes";
 /** The store over a connected, migrated database. */
 function createStore(
   db: Database,
-  { database_url, now, postgres_layout = "plain" }: StoreOptions,
+  { database_url, now, postgres_layout = "plain", max_unsent_bytes }: StoreOptions,
 ): Store {
   const keys = createKeys(db, now);
+  const large_pages = createLargePages(max_unsent_bytes);
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -37,8 +39,8 @@ function createStore(
   }
 
   return {
-    users: createUserStore(db, keys, postgres_layout, now),
-    orders: createOrderStore(db, keys, postgres_layout, now),
+    users: createUserStore(db, keys, postgres_layout, large_pages, now),
+    orders: createOrderStore(db, keys, postgres_layout, large_pages, now),
     tokens: createTokenStore(db, now),
     at_once: null,
     transfer: {
@@ -52,7 +54,12 @@ function createStore(
     async statistics() {
       // Else what was last known: the other figures are needed most when the database is away.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_PATIENCE_MS)]);
-      return { pending_writes: db.gate.pending(), database_bytes, log_bytes: 0 };
+      return {
+        pending_writes: db.gate.pending(),
+        unsent_bytes: large_pages.unsentBytes(),
+        database_bytes,
+        log_bytes: 0,
+      };
     },
     backUp,
     snapshot: (work) => readSnapshot(db, shownDatabase(database_url), work),

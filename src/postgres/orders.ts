@@ -1,10 +1,13 @@
 import { failField } from "../error.ts";
+import type { LargePages } from "../large-page.ts";
 import {
   type Order,
   type OrderFields,
   type OrderQuery,
   type OrderStore,
+  orderJson,
   placedOrder,
+  type StoredOrder,
 } from "../order.ts";
 import type { PostgresLayout } from "../store.ts";
 import { requireVersion } from "../version.ts";
@@ -12,12 +15,7 @@ import { overtaken, untilNotOvertaken } from "./again.ts";
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation } from "./failures.ts";
 import type { Keys } from "./keys.ts";
-import { listStatement, readPage, totals } from "./lists.ts";
-
-export type OrderRow = Omit<Order, "items" | "metadata"> & {
-  readonly items: string;
-  readonly metadata: string;
-};
+import { type List, listStatement, readPage, totals } from "./lists.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -25,7 +23,7 @@ export const columns = `
 `;
 
 /** Member by member, since a row of a list has its total as well. */
-export function fromRow(row: OrderRow): Order {
+export function fromRow(row: StoredOrder): Order {
   return {
     id: row.id,
     user_id: row.user_id,
@@ -60,8 +58,8 @@ const change = `
   returning ${columns}
 `;
 
-const count_of_user = "select count(*) from orders where user_id = $3";
-const count_of_both = "select count(*) from orders where user_id = $3 and status = $4";
+const count_of_user = "select count(*) from orders where user_id = $4";
+const count_of_both = "select count(*) from orders where user_id = $4 and status = $5";
 
 /** The lists of orders, by their filters. */
 function listStatements(layout: PostgresLayout) {
@@ -70,14 +68,14 @@ function listStatements(layout: PostgresLayout) {
     listStatement({ columns, table: "orders", where, total });
   return {
     all: list("", orders),
-    in_status: list("where status = $3", orders_in_status),
-    of_user: list("where user_id = $3", count_of_user),
-    of_both: list("where user_id = $3 and status = $4", count_of_both),
+    in_status: list("status = $4", orders_in_status),
+    of_user: list("user_id = $4", count_of_user),
+    of_both: list("user_id = $4 and status = $5", count_of_both),
   };
 }
 
 async function find(session: Session, id: number): Promise<Order | null> {
-  const row = await session.first<OrderRow>(with_id, id);
+  const row = await session.first<StoredOrder>(with_id, id);
   return row && fromRow(row);
 }
 
@@ -85,20 +83,21 @@ export function createOrderStore(
   db: Database,
   keys: Keys,
   layout: PostgresLayout,
+  large_pages: LargePages,
   now: () => Date,
 ): OrderStore {
   const lists = listStatements(layout);
 
-  function read(session: Session, { limit, offset, user_id, status }: OrderQuery) {
-    const page = [limit, offset];
+  function listFor({ user_id, status }: OrderQuery): List<StoredOrder> {
+    const toJson = orderJson;
     if (user_id === undefined) {
       return status === undefined
-        ? readPage(session, lists.all, page, fromRow)
-        : readPage(session, lists.in_status, [...page, status], fromRow);
+        ? { statement: lists.all, filters: [], toJson }
+        : { statement: lists.in_status, filters: [status], toJson };
     }
     return status === undefined
-      ? readPage(session, lists.of_user, [...page, user_id], fromRow)
-      : readPage(session, lists.of_both, [...page, user_id, status], fromRow);
+      ? { statement: lists.of_user, filters: [user_id], toJson }
+      : { statement: lists.of_both, filters: [user_id, status], toJson };
   }
 
   async function place(session: Session, fields: OrderFields): Promise<Order> {
@@ -122,7 +121,7 @@ export function createOrderStore(
   }
 
   return {
-    list: (query) => db.read((session) => read(session, query)),
+    list: (query) => readPage(db, large_pages, listFor(query), query),
 
     get: (id) => db.read((session) => find(session, id)),
 
@@ -136,7 +135,7 @@ export function createOrderStore(
           requireVersion(current, accepted);
           const changed = edit(current);
           if (changed === null) return current;
-          const row = await session.first<OrderRow>(
+          const row = await session.first<StoredOrder>(
             change,
             current.user_id,
             id,

@@ -1,7 +1,7 @@
-import { type Order, type OrderImport, placedOrder } from "../order.ts";
+import { type Order, type OrderImport, placedOrder, type StoredOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { Database, Session } from "./connection.ts";
-import { columns, fromRow, type OrderRow } from "./orders.ts";
+import { columns, fromRow } from "./orders.ts";
 import { type Copy, createTransfer, digest, type Ids, type Taker } from "./transfer.ts";
 
 const page = `
@@ -86,7 +86,7 @@ function createTaker(now: () => Date): Taker<OrderImport> {
       );
       const ids = records.flatMap((record) => ("id" in record ? [record.id] : []));
       const of_keys = known_keys.map(({ order_id }) => order_id);
-      const rows = await session.all<OrderRow>(with_ids, [...ids, ...of_keys]);
+      const rows = await session.all<StoredOrder>(with_ids, [...ids, ...of_keys]);
       stored = { ids: new Map(rows.map((row) => [row.id, see(fromRow(row))])), keys: new Map() };
       for (const { import_key, order_id } of known_keys) {
         const seen = stored.ids.get(order_id);

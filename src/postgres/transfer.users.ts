@@ -1,8 +1,15 @@
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
-import { createdUser, emailKey, type User, type UserFields, type UserImport } from "../user.ts";
+import {
+  createdUser,
+  emailKey,
+  type StoredUser,
+  type User,
+  type UserFields,
+  type UserImport,
+} from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { type Copy, createTransfer, digest, type Ids, type Taker } from "./transfer.ts";
-import { columns, fromRow, type UserRow } from "./users.ts";
+import { columns, fromRow } from "./users.ts";
 
 const page = `
   select ${columns}
@@ -69,7 +76,7 @@ function createTaker(now: () => Date): Taker<UserImport> {
       const ids = records.flatMap((record) => ("id" in record ? [record.id] : []));
       const emails = records.map(({ email }) => emailKey(email));
       stored = createIndex();
-      const rows = await session.all<UserRow>(with_ids_or_emails, ids, emails);
+      const rows = await session.all<StoredUser>(with_ids_or_emails, ids, emails);
       for (const row of rows) stored.add(fromRow(row));
     },
 

@@ -1,20 +1,27 @@
 import { fail } from "../error.ts";
+import type { LargePages } from "../large-page.ts";
 import type { PostgresLayout } from "../store.ts";
-import { emailKey, type User, type UserFields, type UserStore } from "../user.ts";
+import {
+  emailKey,
+  type StoredUser,
+  type User,
+  type UserFields,
+  type UserQuery,
+  type UserStore,
+  userJson,
+} from "../user.ts";
 import { requireVersion } from "../version.ts";
 import { overtaken, untilNotOvertaken } from "./again.ts";
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./failures.ts";
 import type { Keys } from "./keys.ts";
-import { listStatement, readPage, totals } from "./lists.ts";
-
-export type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
+import { type List, listStatement, readPage, totals } from "./lists.ts";
 
 /** Integers come as doubles, which hold all that the API shows; as int8 they would come as text. */
 export const columns =
   "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
 
-export function fromRow(row: UserRow): User {
+export function fromRow(row: StoredUser): User {
   return {
     id: row.id,
     email: row.email,
@@ -59,7 +66,7 @@ function failTaken(): never {
 }
 
 async function find(session: Session, id: number): Promise<User | null> {
-  const row = await session.first<UserRow>(with_id, id);
+  const row = await session.first<StoredUser>(with_id, id);
   return row && fromRow(row);
 }
 
@@ -67,16 +74,21 @@ export function createUserStore(
   db: Database,
   keys: Keys,
   layout: PostgresLayout,
+  large_pages: LargePages,
   now: () => Date,
 ): UserStore {
-  const page = listStatement({ columns, table: "users", where: "", total: totals[layout].users });
+  const all: List<StoredUser> = {
+    statement: listStatement({ columns, table: "users", where: "", total: totals[layout].users }),
+    filters: [],
+    toJson: userJson,
+  };
 
   async function create(session: Session, fields: UserFields): Promise<User> {
     const { email, name, metadata } = fields;
     const email_key = emailKey(email);
     // The insert would use up an id before it sees the conflict.
     if ((await session.first(with_email, email_key)) !== null) failTaken();
-    const row = await session.first<UserRow>(
+    const row = await session.first<StoredUser>(
       insert,
       email,
       email_key,
@@ -91,7 +103,7 @@ export function createUserStore(
   async function store(session: Session, { id, version }: User, fields: UserFields) {
     const { email, name, metadata } = fields;
     try {
-      return await session.first<UserRow>(
+      return await session.first<StoredUser>(
         change,
         id,
         version,
@@ -108,11 +120,12 @@ export function createUserStore(
   }
 
   return {
-    list({ limit, offset, email }) {
+    list({ limit, offset, email }: UserQuery) {
+      if (email === undefined) return readPage(db, large_pages, all, { limit, offset });
       return db.read(async (session) => {
-        if (email === undefined) return readPage(session, page, [limit, offset], fromRow);
-        const rows = await session.all<UserRow>(with_email, emailKey(email));
-        return { rows: rows.slice(offset, offset + limit).map(fromRow), total: rows.length };
+        const rows = await session.all<StoredUser>(with_email, emailKey(email));
+        const page = rows.slice(offset, offset + limit);
+        return { records: page.map(userJson).join(","), total: rows.length };
       });
     },
 

@@ -3,6 +3,7 @@ import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
 import { fail } from "../error.ts";
+import { createLargePages } from "../large-page.ts";
 import { createProbe } from "../probe.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { backUp } from "./backup.ts";
@@ -15,6 +16,7 @@ import { createKeys } from "./keys.ts";
 import { LOCK_PATIENCE_MS, refuseHiddenUse, takeServerLock } from "./lock.ts";
 import { keepOld, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
+import { createPages } from "./pages.ts";
 import { createReader, type Reader } from "./read.ts";
 import { operatorError } from "./reasons.ts";
 import { readSnapshot } from "./snapshot.ts";
@@ -70,11 +72,12 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const keys = createKeys(db, now, clock);
   // The first page is written anew, and nothing changes.
   const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
-  const [users, orders, tokens] = [
-    createUserStore(db, reader.forTable("users"), writer.forTable("users"), keys, clock),
-    createOrderStore(db, reader.forTable("orders"), writer.forTable("orders"), keys, clock),
-    createTokenStore(db, reader.forTable("tokens"), writer.forTable("tokens"), clock),
-  ];
+  const large_pages = createLargePages(options.max_unsent_bytes);
+  const pages = createPages(db, reader, files, large_pages);
+  const ends = (table: string) => [reader.forTable(table), writer.forTable(table)] as const;
+  const users = createUserStore(db, pages, ...ends("users"), keys, clock);
+  const orders = createOrderStore(db, pages, ...ends("orders"), keys, clock);
+  const tokens = createTokenStore(db, ...ends("tokens"), clock);
   const probe = createProbe({
     write: () => writer.write(() => rewrite.run()),
     isFull: writer.isFull,
@@ -85,8 +88,8 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     tokens,
     at_once: { user: users.getAtOnce, order: orders.getAtOnce, token: tokens.findAtOnce },
     transfer: {
-      users: createUserTransfer(db, reader.forTable("users"), writer.forTable("users"), clock),
-      orders: createOrderTransfer(db, reader.forTable("orders"), writer.forTable("orders"), clock),
+      users: createUserTransfer(db, ...ends("users"), clock),
+      orders: createOrderTransfer(db, ...ends("orders"), clock),
     },
     async ping() {
       files.check();
@@ -95,6 +98,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     async statistics() {
       return {
         pending_writes: writer.pending(),
+        unsent_bytes: large_pages.unsentBytes(),
         database_bytes: sizeOf(db.filename),
         log_bytes: sizeOf(`${db.filename}-wal`),
       };
@@ -114,6 +118,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       clearInterval(watching);
       await writer.idle();
       reader.end();
+      pages.close();
       checkpoints.close();
       release();
     },

@@ -6,26 +6,23 @@ import {
   type OrderQuery,
   type OrderStatus,
   type OrderStore,
+  orderJson,
   placedOrder,
+  type StoredOrder,
 } from "../order.ts";
-import type { Page } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type List, type Place } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
+import type { Pages, ReadList } from "./pages.ts";
 import type { TableReader } from "./read.ts";
 
-export type OrderRow = Omit<Order, "items" | "metadata"> & {
-  readonly items: string;
-  readonly metadata: string;
-};
-
-export function fromRow(row: OrderRow): Order {
+export function fromRow(row: StoredOrder): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
 }
 
-type NewOrder = Pick<OrderRow, "user_id" | "currency" | "items" | "total" | "metadata"> & {
+type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
   readonly user_position: number;
   readonly now: string;
 };
@@ -46,7 +43,8 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 }
 
 /** The lists of orders, each with its own way to a page at any offset. */
-function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
+function prepareLists(db: Database): ReadList<OrderQuery> {
+  const countOfUser = prepareCountOfUser(db);
   const buckets = createBuckets(db);
   const all = buckets.full("orders");
   const inStatus: Record<OrderStatus, List> = {
@@ -56,21 +54,21 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
     delivered: buckets.counted("delivered"),
     canceled: buckets.counted("canceled"),
   };
-  const pageOfAll = db.prepare<OrderRow, Place & { limit: number }>(`
+  const pageOfAll = db.prepare<StoredOrder, Place & { limit: number }>(`
     select ${columns}
     from orders
     where id > $after
     order by id
     limit $limit offset $skip
   `);
-  const pageInStatus = db.prepare<OrderRow, Place & { status: OrderStatus; limit: number }>(`
+  const pageInStatus = db.prepare<StoredOrder, Place & { status: OrderStatus; limit: number }>(`
     select ${columns}
     from orders
     where status = $status and id > $after
     order by id
     limit $limit offset $skip
   `);
-  const pageOfUser = db.prepare<OrderRow, { user_id: number; limit: number; offset: number }>(`
+  const pageOfUser = db.prepare<StoredOrder, { user_id: number; limit: number; offset: number }>(`
     select ${columns}
     from orders
     where user_id = $user_id and user_position > $offset
@@ -83,7 +81,7 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
     from orders
     where user_id = $user_id and status = $status
   `);
-  const pageOfBoth = db.prepare<OrderRow, Required<OrderQuery>>(`
+  const pageOfBoth = db.prepare<StoredOrder, Required<OrderQuery>>(`
     select ${columns}
     from orders
     where user_id = $user_id and status = $status
@@ -91,37 +89,47 @@ function prepareLists(db: Database, countOfUser: (user_id: number) => number) {
     limit $limit offset $offset
   `);
 
-  return ({ limit, offset, user_id, status }: OrderQuery): Page<OrderRow> => {
+  function readRows({ limit, offset, user_id, status }: OrderQuery) {
     if (user_id !== undefined && status !== undefined) {
       const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
-      return { rows: pageOfBoth.all({ user_id, status, limit, offset }), total };
+      return { total, rows: pageOfBoth.iterate({ user_id, status, limit, offset }) };
     }
     if (user_id !== undefined) {
       const total = countOfUser(user_id);
-      return { rows: pageOfUser.all({ user_id, limit, offset }), total };
+      return { total, rows: pageOfUser.iterate({ user_id, limit, offset }) };
     }
     const list = status === undefined ? all : inStatus[status];
     const total = list.total();
-    if (offset >= total) return { rows: [], total };
+    if (offset >= total) return { total, rows: [] };
     const place = list.find(offset);
     const rows =
       status === undefined
-        ? pageOfAll.all({ ...place, limit })
-        : pageInStatus.all({ ...place, status, limit });
-    return { rows, total };
+        ? pageOfAll.iterate({ ...place, limit })
+        : pageInStatus.iterate({ ...place, status, limit });
+    return { total, rows };
+  }
+
+  function* toJson(rows: Iterable<StoredOrder>): Generator<string> {
+    for (const row of rows) yield orderJson(row);
+  }
+
+  return (query) => {
+    const { total, rows } = readRows(query);
+    return { total, records: toJson(rows) };
   };
 }
 
 export function createOrderStore(
   db: Database,
+  pages: Pages,
   reader: TableReader,
   writer: TableWriter,
   keys: Keys,
   clock: Clock,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
   const countOfUser = prepareCountOfUser(db);
-  const readPage = prepareLists(db, countOfUser);
-  const withId = db.prepare<OrderRow, { id: number }>(`
+  const list = pages.prepare("orders", prepareLists);
+  const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders
     where id = $id
@@ -136,8 +144,8 @@ export function createOrderStore(
     )
   `);
   const change = db.prepare<
-    OrderRow,
-    Pick<OrderRow, "id" | "status" | "metadata"> & { now: string }
+    StoredOrder,
+    Pick<StoredOrder, "id" | "status" | "metadata"> & { now: string }
   >(`
     update orders
     set status = $status,
@@ -169,10 +177,7 @@ export function createOrderStore(
   const getAtOnce = (id: number) => reader.read(find, id);
 
   return {
-    async list(query) {
-      const { rows, total } = reader.read(readPage, query);
-      return { rows: rows.map(fromRow), total };
-    },
+    list,
 
     getAtOnce,
     async get(id) {

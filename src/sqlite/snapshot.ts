@@ -8,8 +8,8 @@ import {
   type Snapshot,
 } from "../copy.ts";
 import { connect } from "./connection.ts";
+import { endTurn } from "./pages.ts";
 import { operatorError } from "./reasons.ts";
-import { endTurn } from "./transfer.ts";
 
 /** Rows of a batch at most, and characters, nearly. */
 const BATCH_ROWS = 5000;

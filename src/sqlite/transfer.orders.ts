@@ -1,15 +1,15 @@
 import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
-import { type Order, type OrderImport, placedOrder } from "../order.ts";
+import { type Order, type OrderImport, placedOrder, type StoredOrder } from "../order.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Ids } from "./ids.ts";
-import { columns, fromRow, type OrderRow } from "./orders.ts";
+import { columns, fromRow } from "./orders.ts";
 import { type Places, preparePlaces } from "./places.ts";
 import type { TableReader } from "./read.ts";
 import { createTransfer, isSameJson, type Take } from "./transfer.ts";
 
-type NewRow = OrderRow & { readonly import_key: string | null };
+type NewRow = StoredOrder & { readonly import_key: string | null };
 
 /** The statements on one table of orders, and the one with the keys of imported orders. */
 function prepareOrders(
@@ -17,17 +17,17 @@ function prepareOrders(
   table: "orders" | "tried_orders",
   keys_table: "imported_orders" | "tried_imported_orders",
 ) {
-  const withId = db.prepare<OrderRow, { id: number }>(`
+  const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from ${table}
     where id = $id
   `);
-  const withKey = db.prepare<OrderRow, { import_key: string }>(`
+  const withKey = db.prepare<StoredOrder, { import_key: string }>(`
     select ${columns}
     from ${table}
     where id = (select order_id from ${keys_table} where import_key = $import_key)
   `);
-  const insert = db.prepare<null, OrderRow & { user_position: number }>(`
+  const insert = db.prepare<null, StoredOrder & { user_position: number }>(`
     insert into ${table} (
       id, user_id, user_position, currency, items, total, status, metadata, version, created_at,
       updated_at
@@ -66,7 +66,7 @@ const tried_orders = `
 `;
 
 /** Whether it was made of the same choice; what may change of an order may have changed since. */
-function isSameChoice(row: OrderRow, given: OrderRow): boolean {
+function isSameChoice(row: StoredOrder, given: StoredOrder): boolean {
   return (
     row.user_id === given.user_id &&
     row.currency === given.currency &&
@@ -74,7 +74,7 @@ function isSameChoice(row: OrderRow, given: OrderRow): boolean {
   );
 }
 
-function isSame(row: OrderRow, given: OrderRow): boolean {
+function isSame(row: StoredOrder, given: StoredOrder): boolean {
   return (
     row.version === given.version &&
     row.status === given.status &&
@@ -98,7 +98,7 @@ export function createOrderTransfer(
     from users
     where id = $user_id
   `);
-  const page = db.prepare<OrderRow, { after: number; limit: number }>(`
+  const page = db.prepare<StoredOrder, { after: number; limit: number }>(`
     select ${columns}
     from orders
     where id > $after
@@ -120,7 +120,7 @@ export function createOrderTransfer(
    */
   function takeInto(into: Orders, placeOf: Places["give"]): Take<OrderImport> {
     const places = into === orders ? [orders] : [orders, into];
-    function find({ id, import_key }: NewRow, ids: Ids): OrderRow | null {
+    function find({ id, import_key }: NewRow, ids: Ids): StoredOrder | null {
       for (const { withId, withKey } of places) {
         // Beyond the last one there is nobody.
         if (import_key === null && id > ids.last()) return null;

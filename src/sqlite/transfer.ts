@@ -4,6 +4,7 @@ import type { Imported, Transfer } from "../transfer.ts";
 import type { Table } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import { type Ids, prepareIds, trialIds } from "./ids.ts";
+import { endTurn } from "./pages.ts";
 import type { TableReader } from "./read.ts";
 
 /** Takes one record. It throws only when the database does. */
@@ -28,16 +29,6 @@ interface Parts<Row, Import> {
   open(): Batch<Import>;
   /** Makes a table of its own, which the database keeps for this connection alone, and takes into that. */
   prepareTrial(): Take<Import>;
-}
-
-/**
- * Ends the turn of the event loop, and with it the snapshot of its reads: who calls again and again
- * would keep it for as long, and the log from being checkpointed.
- */
-export function endTurn(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
 }
 
 export function createTransfer<Row, Import>(

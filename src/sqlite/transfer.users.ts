@@ -1,23 +1,23 @@
 import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { created, known, refused, refuseLeap, type Transfer } from "../transfer.ts";
-import { createdUser, type User, type UserImport } from "../user.ts";
+import { createdUser, type StoredUser, type User, type UserImport } from "../user.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Ids } from "./ids.ts";
 import type { TableReader } from "./read.ts";
 import { createTransfer, isSameJson, type Take } from "./transfer.ts";
-import { columns, fromRow, toRow, type UserRow } from "./users.ts";
+import { columns, fromRow, toRow } from "./users.ts";
 
-type NewRow = UserRow & { readonly email_key: string };
+type NewRow = StoredUser & { readonly email_key: string };
 
 /** The statements on one table of users. */
 function prepareUsers(db: Database, table: "users" | "tried_users") {
-  const withId = db.prepare<UserRow, { id: number }>(`
+  const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from ${table}
     where id = $id
   `);
-  const withEmail = db.prepare<UserRow, { email_key: string }>(`
+  const withEmail = db.prepare<StoredUser, { email_key: string }>(`
     select ${columns}
     from ${table}
     where email_key = $email_key
@@ -43,11 +43,11 @@ const tried_users = `
   ) strict
 `;
 
-function hasSameFields(row: UserRow, { email, name, metadata }: NewRow): boolean {
+function hasSameFields(row: StoredUser, { email, name, metadata }: NewRow): boolean {
   return row.email === email && row.name === name && isSameJson(row.metadata, metadata);
 }
 
-function isSame(row: UserRow, given: NewRow): boolean {
+function isSame(row: StoredUser, given: NewRow): boolean {
   return (
     row.version === given.version &&
     row.created_at === given.created_at &&
@@ -63,7 +63,7 @@ export function createUserTransfer(
   clock: Clock,
 ): Transfer<User, UserImport> {
   const users = prepareUsers(db, "users");
-  const page = db.prepare<UserRow, { after: number; limit: number }>(`
+  const page = db.prepare<StoredUser, { after: number; limit: number }>(`
     select ${columns}
     from users
     where id > $after
@@ -80,7 +80,7 @@ export function createUserTransfer(
   /** @param into where new ones go; they are looked for in `users` as well */
   function takeInto(into: Users): Take<UserImport> {
     const places = into === users ? [users] : [users, into];
-    function find(look: (place: Users) => UserRow | null): UserRow | null {
+    function find(look: (place: Users) => StoredUser | null): StoredUser | null {
       for (const place of places) {
         const row = look(place);
         if (row !== null) return row;

@@ -1,25 +1,25 @@
 import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
-import type { Page } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import {
   createdUser,
   emailKey,
+  type StoredUser,
   type User,
   type UserFields,
   type UserQuery,
   type UserStore,
+  userJson,
 } from "../user.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type Place } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
+import type { Pages, ReadList } from "./pages.ts";
 import type { TableReader } from "./read.ts";
 
-export type UserRow = Omit<User, "metadata"> & { readonly metadata: string };
-
-export function fromRow(row: UserRow): User {
+export function fromRow(row: StoredUser): User {
   return { ...row, metadata: JSON.parse(row.metadata) };
 }
 
@@ -29,27 +29,47 @@ export function toRow({ email, name, metadata }: UserFields) {
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
-export function createUserStore(
-  db: Database,
-  reader: TableReader,
-  writer: TableWriter,
-  keys: Keys,
-  clock: Clock,
-): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
+/** The list of all users, or of the one with an email. */
+function prepareList(db: Database): ReadList<UserQuery> {
   const all = createBuckets(db).full("users");
-  const page = db.prepare<UserRow, Place & { limit: number }>(`
+  const page = db.prepare<StoredUser, Place & { limit: number }>(`
     select ${columns}
     from users
     where id > $after
     order by id
     limit $limit offset $skip
   `);
-  const withEmail = db.prepare<UserRow, { email_key: string }>(`
+  const withEmail = db.prepare<StoredUser, { email_key: string }>(`
     select ${columns}
     from users
     where email_key = $email_key
   `);
-  const withId = db.prepare<UserRow, { id: number }>(`
+
+  function* toJson(rows: Iterable<StoredUser>): Generator<string> {
+    for (const row of rows) yield userJson(row);
+  }
+
+  return ({ limit, offset, email }) => {
+    if (email !== undefined) {
+      const rows = withEmail.all({ email_key: emailKey(email) });
+      return { total: rows.length, records: toJson(rows.slice(offset, offset + limit)) };
+    }
+    const total = all.total();
+    const rows = offset < total ? page.iterate({ ...all.find(offset), limit }) : [];
+    return { total, records: toJson(rows) };
+  };
+}
+
+export function createUserStore(
+  db: Database,
+  pages: Pages,
+  reader: TableReader,
+  writer: TableWriter,
+  keys: Keys,
+  clock: Clock,
+): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
+  const list = pages.prepare("users", prepareList);
+  const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users
     where id = $id
@@ -65,7 +85,7 @@ export function createUserStore(
     from users
     where email_key = $email_key and id <> $id
   `);
-  const change = db.prepare<UserRow, ReturnType<typeof toRow> & { id: number; now: string }>(`
+  const change = db.prepare<StoredUser, ReturnType<typeof toRow> & { id: number; now: string }>(`
     update users
     set email = $email,
       email_key = $email_key,
@@ -84,15 +104,6 @@ export function createUserStore(
   `);
   const erase = db.prepare<null, { id: number }>("delete from users where id = $id");
 
-  function readPage({ limit, offset, email }: UserQuery): Page<UserRow> {
-    if (email !== undefined) {
-      const rows = withEmail.all({ email_key: emailKey(email) });
-      return { rows: rows.slice(offset, offset + limit), total: rows.length };
-    }
-    const total = all.total();
-    return { rows: offset < total ? page.all({ ...all.find(offset), limit }) : [], total };
-  }
-
   function find(id: number): User | null {
     const row = withId.get({ id });
     return row === null ? null : fromRow(row);
@@ -101,10 +112,7 @@ export function createUserStore(
   const getAtOnce = (id: number) => reader.read(find, id);
 
   return {
-    async list(query) {
-      const { rows, total } = reader.read(readPage, query);
-      return { rows: rows.map(fromRow), total };
-    },
+    list,
 
     getAtOnce,
     async get(id) {

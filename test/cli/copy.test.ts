@@ -6,6 +6,7 @@ import { openStore } from "../../src/main.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, odd_texts, orderFields, userFields } from "../contract/open.ts";
+import { listed } from "../listed.ts";
 import { cluster, makeWorld as makePostgres } from "../postgres/world.ts";
 import { makeWorld, type Outcome, type World } from "./world.ts";
 
@@ -18,7 +19,13 @@ async function withStore(
   now: () => Date,
   work: (store: Store) => Promise<void>,
 ): Promise<void> {
-  const options = { max_pending_writes: 100, exclusive: false, create: true, now };
+  const options = {
+    max_pending_writes: 100,
+    max_unsent_bytes: 0,
+    exclusive: false,
+    create: true,
+    now,
+  };
   const store = await openStore({ ...options, database_url });
   try {
     await work(store);
@@ -96,7 +103,7 @@ async function expectGoesOn(database_url: string, now: () => Date): Promise<void
     expect(await store.transfer.orders.import([imported], false)).toEqual([{ outcome: "known" }]);
     expect((await newUser(store)).id).toBe(14);
     expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
-    const page = await store.orders.list({ user_id: 2, limit: 10, offset: 0 });
+    const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
     expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
     expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);
     expect(await store.check()).toEqual([]);

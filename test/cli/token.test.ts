@@ -29,6 +29,7 @@ async function stored(world: World) {
   const options = {
     database_url: world.path,
     max_pending_writes: 1,
+    max_unsent_bytes: 0,
     exclusive: false,
     create: false,
   };

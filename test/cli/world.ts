@@ -128,7 +128,13 @@ export function makeWorld(options: Options = {}): World {
       };
     },
     async isFree() {
-      const options = { database_url: path, max_pending_writes: 1, exclusive: true, create: true };
+      const options = {
+        database_url: path,
+        max_pending_writes: 1,
+        max_unsent_bytes: 0,
+        exclusive: true,
+        create: true,
+      };
       try {
         await (await openSqlite({ ...options, now: () => clock.time })).close();
         return true;

@@ -2,6 +2,7 @@
 import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
+import { listed } from "../listed.ts";
 import { makeRandom } from "../random.ts";
 import { type Open, openWithClock, orderFields, userFields } from "./open.ts";
 
@@ -18,7 +19,7 @@ interface Row {
 const byId = (left: number, right: number) => left - right;
 
 async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
-  const page = await store.users.list({ limit, offset });
+  const page = await listed(store.users.list({ limit, offset }));
   const found = { ids: page.rows.map(({ id }) => id), total: page.total };
   expect({ limit, offset, ...found }).toEqual({
     limit,
@@ -105,7 +106,7 @@ export function listsContract(open: Open): void {
       const limit = 1 + random(20);
       const offset = random(matching.length + 3);
       const filters = { ...(user_id && { user_id }), ...(status && { status }) };
-      const page = await orders.list({ limit, offset, ...filters });
+      const page = await listed(orders.list({ limit, offset, ...filters }));
       const ids = matching.slice(offset, offset + limit).map(({ id }) => id);
       const found = { ids: page.rows.map(({ id }) => id), total: page.total };
       expect({ limit, offset, ...filters, ...found }).toEqual({
@@ -138,7 +139,9 @@ export function listsContract(open: Open): void {
         for (const status of [undefined, ...order_statuses]) await expectOrders(user_id, status);
       }
     }
-    expect((await orders.list(all)).rows.map(({ id }) => id)).toEqual(rows.map(({ id }) => id));
+    expect((await listed(orders.list(all))).rows.map(({ id }) => id)).toEqual(
+      rows.map(({ id }) => id),
+    );
   });
 
   for (const first of ["read", "write"]) {

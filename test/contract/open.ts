@@ -5,6 +5,7 @@ import type { User, UserFields } from "../../src/user.ts";
 export interface OpenOptions {
   readonly now?: () => Date;
   readonly max_pending_writes?: number;
+  readonly max_unsent_bytes?: number;
 }
 
 /** Opens a new, empty database. */

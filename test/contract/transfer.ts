@@ -3,6 +3,7 @@ import type { Order, OrderImport } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { Imported } from "../../src/transfer.ts";
 import type { User } from "../../src/user.ts";
+import { listed } from "../listed.ts";
 import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
 
@@ -31,7 +32,7 @@ const importOrder = async (store: Store, order: OrderImport) =>
 
 async function idsOf(store: Store, list: "users" | "orders", user_id?: number): Promise<number[]> {
   const query = user_id === undefined ? all : { ...all, user_id };
-  const { rows, total } = await store[list].list(query);
+  const { rows, total } = await listed(store[list].list(query));
   expect(rows).toHaveLength(total);
   return rows.map(({ id }) => id);
 }
@@ -44,10 +45,10 @@ export function transferContract(open: Open): void {
     );
     const results = await it.store.transfer.users.import(users, false);
     expect(results).toEqual(users.map(() => created));
-    expect((await it.store.users.list(all)).rows).toEqual(users);
+    expect((await listed(it.store.users.list(all))).rows).toEqual(users);
     const orders = [oldOrder(1, 3), oldOrder(2, 1, { status: "canceled", metadata: { a: "b" } })];
     expect(await it.store.transfer.orders.import(orders, false)).toEqual([created, created]);
-    expect((await it.store.orders.list(all)).rows).toEqual(orders);
+    expect((await listed(it.store.orders.list(all))).rows).toEqual(orders);
     expect((await it.store.orders.list({ ...all, status: "paid" })).total).toBe(1);
     expect(await it.store.check()).toEqual([]);
   });
@@ -155,8 +156,8 @@ export function transferContract(open: Open): void {
         refused(reason),
       ]);
     }
-    expect((await store.users.list(all)).rows).toEqual([user, oldUser(8)]);
-    expect((await store.orders.list(all)).rows).toEqual([oldOrder(7, 7)]);
+    expect((await listed(store.users.list(all))).rows).toEqual([user, oldUser(8)]);
+    expect((await listed(store.orders.list(all))).rows).toEqual([oldOrder(7, 7)]);
   });
 
   test("`import` refuses a user when another has the email, in whatever case", async () => {
@@ -218,7 +219,7 @@ export function transferContract(open: Open): void {
     }
     expect(await idsOf(it.store, "orders", id)).toEqual([1, 10, 20, 30, 50, 60]);
     expect(await idsOf(it.store, "orders", other.id)).toEqual([101, 110, 120, 130, 150, 160]);
-    const page = await it.store.orders.list({ user_id: id, limit: 2, offset: 3 });
+    const page = await listed(it.store.orders.list({ user_id: id, limit: 2, offset: 3 }));
     expect(page.rows.map((order) => order.id)).toEqual([30, 50]);
     expect(await it.store.check()).toEqual([]);
   });
@@ -239,7 +240,7 @@ export function transferContract(open: Open): void {
       return results;
     }
     const told = await importAll(true);
-    expect((await store.users.list(all)).rows).toEqual([user]);
+    expect((await listed(store.users.list(all))).rows).toEqual([user]);
     expect((await newUser(store)).id).toBe(2);
     await store.users.remove(2, null);
     expect(await importAll(false)).toEqual(told);

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import type { User } from "../../src/user.ts";
+import { listed } from "../listed.ts";
 import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
 
@@ -41,7 +42,7 @@ export function usersContract(open: Open): void {
       const first = await newUser(it.store, { email: taken });
       const second = it.store.users.create(userFields({ email }), null);
       await rejectionOf(second, "conflict", "email is already taken");
-      expect(await it.store.users.list(all)).toEqual({ rows: [first], total: 1 });
+      expect(await listed(it.store.users.list(all))).toEqual({ rows: [first], total: 1 });
     });
   }
 
@@ -84,10 +85,10 @@ export function usersContract(open: Open): void {
 
   test("`users.list` has the page and the exact total when limit and offset are given", async () => {
     await using it = await openWithClock(open);
-    expect(await it.store.users.list(all)).toEqual({ rows: [], total: 0 });
+    expect(await listed(it.store.users.list(all))).toEqual({ rows: [], total: 0 });
     for (let count = 0; count < 5; count += 1) await newUser(it.store);
     for (const [limit, offset, ids] of pages) {
-      const { rows, total } = await it.store.users.list({ limit, offset });
+      const { rows, total } = await listed(it.store.users.list({ limit, offset }));
       expect([rows.map(({ id }) => id), total]).toEqual([ids, 5]);
     }
   });
@@ -98,11 +99,11 @@ export function usersContract(open: Open): void {
     const user = await newUser(it.store, { email: "Änne@Example.com" });
     const found = { rows: [user], total: 1 };
     for (const email of ["Änne@Example.com", "änne@example.com", "ÄNNE@EXAMPLE.COM"]) {
-      expect(await it.store.users.list({ ...all, email })).toEqual(found);
+      expect(await listed(it.store.users.list({ ...all, email }))).toEqual(found);
     }
-    const past = await it.store.users.list({ limit: 50, offset: 1, email: user.email });
+    const past = await listed(it.store.users.list({ limit: 50, offset: 1, email: user.email }));
     expect(past).toEqual({ rows: [], total: 1 });
-    const none = await it.store.users.list({ ...all, email: "anne@example.com" });
+    const none = await listed(it.store.users.list({ ...all, email: "anne@example.com" }));
     expect(none).toEqual({ rows: [], total: 0 });
   });
 
@@ -124,7 +125,10 @@ export function usersContract(open: Open): void {
     expect(seen).toEqual([user]);
     const updated_at = "2026-11-20T18:57:04.120Z";
     expect(changed).toEqual({ ...user, ...fields, version: 2, updated_at });
-    expect(await it.store.users.list(all)).toEqual({ rows: [changed as User, other], total: 2 });
+    expect(await listed(it.store.users.list(all))).toEqual({
+      rows: [changed as User, other],
+      total: 2,
+    });
     // The email it had is free again.
     await newUser(it.store, { email: user.email });
   });
@@ -148,7 +152,7 @@ export function usersContract(open: Open): void {
     };
     expect(await it.store.users.update(user.id + 1, edit, null)).toBeNull();
     expect(await it.store.users.update(user.id + 1, edit, [1])).toBeNull();
-    expect(await it.store.users.list(all)).toEqual({ rows: [user], total: 1 });
+    expect(await listed(it.store.users.list(all))).toEqual({ rows: [user], total: 1 });
   });
 
   test("`users.update` refuses an email when another has it, not when its own case changes", async () => {

@@ -77,7 +77,13 @@ const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.sl
 
 /** Works on the tokens beside the running server, as the command line does. */
 async function beside<Result>(work: (tokens: TokenStore) => Promise<Result>): Promise<Result> {
-  const options = { max_pending_writes: 16, exclusive: false, create: true, now: () => new Date() };
+  const options = {
+    max_pending_writes: 16,
+    max_unsent_bytes: 0,
+    exclusive: false,
+    create: true,
+    now: () => new Date(),
+  };
   const store = await openStore({ ...options, database_url: server.database });
   try {
     return await work(store.tokens);

@@ -136,6 +136,7 @@ async function makeTokens(database: string): Promise<TestTokens> {
   const store = await openStore({
     database_url: database,
     max_pending_writes: 10,
+    max_unsent_bytes: 0,
     exclusive: false,
     create: true,
     now: () => new Date(),

@@ -6,7 +6,13 @@ const templates = new WeakMap<Cluster, Promise<string>>();
 
 async function makeTemplate(cluster: Cluster): Promise<string> {
   const database_url = await cluster.createDatabase();
-  const options = { max_pending_writes: 1, exclusive: true, create: true, now: () => new Date() };
+  const options = {
+    max_pending_writes: 1,
+    max_unsent_bytes: 0,
+    exclusive: true,
+    create: true,
+    now: () => new Date(),
+  };
   await (await openPostgres({ ...options, database_url })).close();
   return database_url;
 }

@@ -218,7 +218,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(commits).toEqual([1, 1]);
     const { database_bytes, ...rest } = await store.statistics();
     expect(database_bytes).toBeGreaterThan(1_000_000);
-    expect(rest).toEqual({ pending_writes: 0, log_bytes: 0 });
+    expect(rest).toEqual({ pending_writes: 0, unsent_bytes: 0, log_bytes: 0 });
     await store.close();
     expect((await store.statistics()).database_bytes).toBe(database_bytes);
   });
@@ -232,7 +232,8 @@ describe.if(cluster !== null)("the store", () => {
     await using _ = await world.hold("lock table users in access exclusive mode");
     const waiting = rejectionOf(store.users.create(userFields(), null), "unavailable");
     const began_ms = performance.now();
-    expect(await store.statistics()).toEqual({ pending_writes: 1, database_bytes, log_bytes: 0 });
+    const { pending_writes, ...rest } = await store.statistics();
+    expect([pending_writes, rest.database_bytes]).toEqual([1, database_bytes]);
     expect(performance.now() - began_ms).toBeLessThan(2_000);
     await waiting;
   });

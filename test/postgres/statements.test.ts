@@ -57,7 +57,7 @@ test("statements are found when the source is read", () => {
 });
 
 test("no statement is made of values when it is made of parts", () => {
-  const parts = /\$\{(?!(?:columns|table|order|where|total|into|[A-Z_]+)\})/;
+  const parts = /\$\{(?!(?:columns|table|order|filter|total|into|text_bytes\[table\]|[A-Z_]+)\})/;
   expect(statements.filter(({ sql }) => parts.test(sql))).toEqual([]);
 });
 

@@ -32,6 +32,7 @@ export async function makeWorld(empty = false): Promise<World> {
       const store = await openPostgres({
         database_url: url,
         max_pending_writes: 1000,
+        max_unsent_bytes: 2 ** 25,
         exclusive: true,
         create: true,
         now: () => new Date(),

@@ -24,7 +24,14 @@ const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
 function open(database_url: string, exclusive = false): Promise<Store> {
-  return openSqlite({ database_url, max_pending_writes: 1000, exclusive, create: true, now });
+  return openSqlite({
+    database_url,
+    max_pending_writes: 1000,
+    max_unsent_bytes: 0,
+    exclusive,
+    create: true,
+    now,
+  });
 }
 
 /** A database of two users and an order. @returns its path */

@@ -8,7 +8,14 @@ import { rejectionOf } from "../refusal.ts";
 
 function open(database_url: string, exclusive: boolean) {
   const now = () => new Date(0);
-  return openSqlite({ database_url, max_pending_writes: 1, exclusive, create: true, now });
+  return openSqlite({
+    database_url,
+    max_pending_writes: 1,
+    max_unsent_bytes: 0,
+    exclusive,
+    create: true,
+    now,
+  });
 }
 
 const broken: [string, (path: string) => void, string][] = [

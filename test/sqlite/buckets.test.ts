@@ -7,6 +7,7 @@ import { prepareIds } from "../../src/sqlite/ids.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
 import { makeFolder } from "../folder.ts";
+import { listed } from "../listed.ts";
 import { makeRandom } from "../random.ts";
 
 /** More than the 262,144 ids of the largest bucket. */
@@ -16,7 +17,13 @@ const ORDERS = 5000;
 
 const folder = makeFolder();
 const path = folder.at("a.db");
-const options = { database_url: path, max_pending_writes: 10, create: true, now: () => new Date() };
+const options = {
+  database_url: path,
+  max_pending_writes: 10,
+  max_unsent_bytes: 2 ** 25,
+  create: true,
+  now: () => new Date(),
+};
 let store: Store;
 let db: Database;
 
@@ -68,7 +75,7 @@ async function expectUsers(): Promise<void> {
   const random = makeRandom(7);
   for (const offset of offsetsFor(ids.length, random)) {
     const limit = 1 + random(70);
-    const page = await store.users.list({ limit, offset });
+    const page = await listed(store.users.list({ limit, offset }));
     const expected = { offset, total: ids.length, ids: ids.slice(offset, offset + limit) };
     expect({ offset, total: page.total, ids: page.rows.map(({ id }) => id) }).toEqual(expected);
   }
@@ -106,7 +113,7 @@ async function expectOrders(status: OrderStatus): Promise<void> {
   const random = makeRandom(9);
   for (const offset of offsetsFor(ids.length, random)) {
     const limit = 1 + random(70);
-    const page = await store.orders.list({ limit, offset, status });
+    const page = await listed(store.orders.list({ limit, offset, status }));
     const expected = { offset, total: ids.length, ids: ids.slice(offset, offset + limit) };
     expect({ offset, total: page.total, ids: page.rows.map(({ id }) => id) }).toEqual(expected);
   }

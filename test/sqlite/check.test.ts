@@ -6,7 +6,13 @@ import { makeFolder } from "../folder.ts";
 
 const folder = makeFolder();
 const path = folder.at("a.db");
-const options = { database_url: path, max_pending_writes: 10, create: true, now: () => new Date() };
+const options = {
+  database_url: path,
+  max_pending_writes: 10,
+  max_unsent_bytes: 0,
+  create: true,
+  now: () => new Date(),
+};
 const store = await openSqlite({ ...options, exclusive: true });
 const db = new Database(path, { strict: true });
 afterAll(async () => {

@@ -15,7 +15,14 @@ const time = now().toISOString();
 const older_versions = Array.from({ length: SCHEMA_VERSION - 1 }, (_, before) => before + 1);
 
 function open(database_url: string, exclusive: boolean): Promise<Store> {
-  return openSqlite({ database_url, max_pending_writes: 10, create: false, exclusive, now });
+  return openSqlite({
+    database_url,
+    max_pending_writes: 10,
+    max_unsent_bytes: 0,
+    create: false,
+    exclusive,
+    now,
+  });
 }
 
 /** Two users, an order that is pending and one that is paid. @returns its path */

@@ -13,13 +13,21 @@ import { openSqlite } from "../../src/sqlite/open.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { makeFolder } from "../folder.ts";
+import { listed } from "../listed.ts";
 import { rejectionOf } from "../refusal.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };
 
 function open(database_url: string, exclusive = true, create = true): Promise<Store> {
-  return openSqlite({ database_url, max_pending_writes: 100, exclusive, create, now });
+  return openSqlite({
+    database_url,
+    max_pending_writes: 100,
+    max_unsent_bytes: 0,
+    exclusive,
+    create,
+    now,
+  });
 }
 
 /** Looks into a database from outside. */
@@ -102,8 +110,8 @@ test("`openSqlite` finds everything as it was when it opens again", async () => 
   await before.close();
 
   const after = await open(path);
-  expect(await after.users.list(all)).toEqual({ rows: [user], total: 1 });
-  expect(await after.orders.list(all)).toEqual({ rows: [order], total: 1 });
+  expect(await listed(after.users.list(all))).toEqual({ rows: [user], total: 1 });
+  expect(await listed(after.orders.list(all))).toEqual({ rows: [order], total: 1 });
   expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
   expect((await newUser(after)).id).toBe(removed.id + 1);
   await after.close();
@@ -221,6 +229,7 @@ test("`statistics` are the sizes of the files and the writes that wait when aske
   const sizeOf = (name: string) => statSync(name).size;
   expect(await store.statistics()).toEqual({
     pending_writes: 0,
+    unsent_bytes: 0,
     database_bytes: sizeOf(path),
     log_bytes: sizeOf(`${path}-wal`),
   });

@@ -13,6 +13,7 @@ beforeAll(async () => {
   const store = await openSqlite({
     database_url: path,
     max_pending_writes: 10,
+    max_unsent_bytes: 0,
     exclusive: false,
     create: true,
     now: () => new Date(0),

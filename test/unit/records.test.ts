@@ -208,7 +208,13 @@ for (const [what, at_once, past] of [
 test("`createApp` answers a record at once when SQLite has what is asked for, or knows that it has not", async () => {
   using folder = makeFolder();
   const now = () => new Date();
-  const options = { max_pending_writes: 10, exclusive: true, create: true, now };
+  const options = {
+    max_pending_writes: 10,
+    max_unsent_bytes: 0,
+    exclusive: true,
+    create: true,
+    now,
+  };
   const store = await openSqlite({ database_url: folder.at("a.db"), ...options });
   await using _ = { [Symbol.asyncDispose]: () => store.close() };
   const [api_token, stored, revoked, unknown] = Array.from({ length: 4 }, newToken);

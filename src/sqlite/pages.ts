@@ -1,0 +1,135 @@
+/** Reads pages as JSON: small ones in the snapshot that the requests of a turn share, large ones in their own. */
+import type { Database } from "bun:sqlite";
+import type { LargePages, PageBuilder } from "../large-page.ts";
+import { joinSmall, type Page } from "../page.ts";
+import { connect } from "./connection.ts";
+import { isStorageError, storageError } from "./failures.ts";
+import type { FileWatch } from "./file-watch.ts";
+import type { Reader } from "./read.ts";
+
+/** A large page is read so many characters at a time; then other requests get their turn. */
+const SLICE_LENGTH = 128 * 2 ** 10;
+
+/** Records are read while they are iterated, as JSON. */
+export interface ListRead {
+  readonly total: number;
+  readonly records: Iterable<string>;
+}
+
+/** Reads a list within a transaction. */
+export type ReadList<Query> = (query: Query) => ListRead;
+
+export interface Pages {
+  /**
+   * @param table that the list is of
+   * @param prepare called once for each connection
+   */
+  prepare<Query>(
+    table: string,
+    prepare: (db: Database) => ReadList<Query>,
+  ): (query: Query) => Promise<Page>;
+  close(): void;
+}
+
+/**
+ * Ends the turn of the event loop, and with it the snapshot of its reads: who calls again and again
+ * would keep it for as long, and the log from being checkpointed.
+ */
+export function endTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+async function addInSlices(page: PageBuilder, records: Iterable<string>): Promise<void> {
+  let slice: string[] = [];
+  let length = 0;
+  for (const record of records) {
+    slice.push(record);
+    length += record.length;
+    if (length < SLICE_LENGTH) continue;
+    page.add(slice);
+    await endTurn();
+    slice = [];
+    length = 0;
+  }
+  page.add(slice);
+}
+
+export function createPages(
+  db: Database,
+  reader: Reader,
+  files: FileWatch,
+  large: LargePages,
+): Pages {
+  /** Keeps its snapshot over several turns, which the connection of the writer cannot. */
+  let connection: Database | null = null;
+
+  function secondConnection(): Database {
+    if (connection !== null) return connection;
+    // Opened by its path, which must still lead to the same file.
+    files.check();
+    connection = connect(db.filename);
+    connection.run("pragma query_only = on");
+    // A wait would hold up the event loop.
+    connection.run("pragma busy_timeout = 0");
+    return connection;
+  }
+
+  /** Runs `work` in a transaction. */
+  async function withSnapshot<Result>(own: Database, work: () => Promise<Result>): Promise<Result> {
+    own.run("begin");
+    try {
+      return await work();
+    } finally {
+      // Not `commit`, which SQLite refuses after a read that met damage.
+      if (own.inTransaction) own.run("rollback");
+    }
+  }
+
+  return {
+    prepare<Query>(table: string, prepare: (db: Database) => ReadList<Query>) {
+      const { read } = reader.forTable(table);
+      const readList = prepare(db);
+      let readLarge: ReadList<Query> | null = null;
+
+      function readSmall(query: Query): Page | null {
+        const { total, records } = readList(query);
+        const joined = joinSmall(records);
+        return joined === null ? null : { total, records: joined };
+      }
+
+      async function addAll(query: Query, page: PageBuilder): Promise<number> {
+        const own = secondConnection();
+        readLarge ??= prepare(own);
+        const readOwn = readLarge;
+        page.clear();
+        return withSnapshot(own, async () => {
+          const { total, records } = readOwn(query);
+          await addInSlices(page, records);
+          return total;
+        });
+      }
+
+      /** Tries twice, as `Reader` does. */
+      async function buildLarge(query: Query, page: PageBuilder): Promise<number> {
+        try {
+          return await addAll(query, page);
+        } catch (error) {
+          if (!isStorageError(error)) throw error;
+        }
+        try {
+          return await addAll(query, page);
+        } catch (error) {
+          throw storageError(error, { verb: "read", table, path: db.filename });
+        }
+      }
+
+      return async (query: Query) =>
+        read(() => readSmall(query)) ?? large.build((page) => buildLarge(query, page));
+    },
+    close() {
+      connection?.close(true);
+    },
+  };
+}

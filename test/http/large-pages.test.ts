@@ -1,0 +1,174 @@
+// Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { connect, type Socket } from "node:net";
+import { newEmail } from "./make.ts";
+import { startServer, type TestServer } from "./server.ts";
+
+/** Nearly as many as fit into 16 MiB, and some more. */
+const USERS = 330;
+const MAX_PAGE_BYTES = 16 * 2 ** 20;
+/** 63 kB each: a body is at most 64 KiB. */
+const metadata = Object.fromEntries(
+  Array.from({ length: 42 }, (_, at) => [`field-${at}`, "漢".repeat(500)]),
+);
+const UNSENT_BYTES = 20 * 2 ** 20;
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startServer({ MAX_UNSENT_BYTES: `${UNSENT_BYTES}` });
+  for (let at = 0; at < USERS; at += 10) {
+    await Promise.all(
+      Array.from({ length: 10 }, () =>
+        server.call("POST", "/users", { body: { email: newEmail(), metadata } }),
+      ),
+    );
+  }
+}, 60_000);
+afterAll(() => server?.[Symbol.asyncDispose]());
+
+/** How many users the error says that a page can have. */
+async function largestLimit(): Promise<number> {
+  const { status, json } = await server.call("GET", "/users?limit=1000");
+  expect(status).toBe(400);
+  const pattern =
+    /^Validation failed: limit must be at most (\d+) here, since the page would exceed 16 MiB$/;
+  expect(json.error).toMatch(pattern);
+  expect(json.meta.problems).toHaveLength(1);
+  return Number(pattern.exec(json.error)?.[1]);
+}
+
+async function unsentBytes(): Promise<number> {
+  const { text } = await server.call("GET", "/metrics");
+  return Number(/^user_api_unsent_bytes (\d+)$/m.exec(text)?.[1]);
+}
+
+async function untilSent(): Promise<void> {
+  while ((await unsentBytes()) > 0) await Bun.sleep(10);
+}
+
+/** Asks for a page and reads nothing of it. */
+function stall(path: string): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  const socket = connect(Number(new URL(server.url).port), "127.0.0.1", () => {
+    socket.pause();
+    socket.write(
+      `GET /api/v1${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${server.write_token}\r\n\r\n`,
+    );
+    resolve(socket);
+  });
+  socket.on("error", reject);
+  return promise;
+}
+
+test("`limit` is refused with the number of records that fit when the page exceeds 16 MiB", async () => {
+  const limit = await largestLimit();
+  const page = await server.call("GET", `/users?limit=${limit}`);
+  expect(page.status).toBe(200);
+  expect(Buffer.byteLength(page.text)).toBeWithin(MAX_PAGE_BYTES - 70_000, MAX_PAGE_BYTES + 1);
+  expect(page.json.data).toHaveLength(limit);
+  expect(page.json.meta).toEqual({ total: USERS, limit, offset: 0 });
+  expect(page.headers.get("link")).toContain(`offset=${limit}`);
+  const larger = await server.call("GET", `/users?limit=${limit + 1}`);
+  expect(larger.json.error).toContain(`at most ${limit} here`);
+  // Fewer are left there, so the same limit is no problem.
+  const last = await server.call("GET", `/users?limit=1000&offset=${USERS - 30}`);
+  expect([last.status, last.json.data.length]).toEqual([200, 30]);
+});
+
+test("`GET /users` returns the same records on a large page as one by one", async () => {
+  const { json, headers } = await server.call("GET", "/users?limit=100&offset=7");
+  expect(headers.get("content-type")).toBe("application/json");
+  for (const user of [json.data[0], json.data[50], json.data[99]]) {
+    expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
+  }
+  expect(new Set(json.data.map(({ id }: { id: number }) => id)).size).toBe(100);
+});
+
+test("`HEAD` of a large page has no body and leaves nothing unsent", async () => {
+  const { status, text, headers } = await server.call("HEAD", "/users?limit=100");
+  expect([status, text]).toEqual([200, ""]);
+  expect(headers.get("content-type")).toBe("application/json");
+  await untilSent();
+});
+
+test("`503` is the response to large pages, and not to small ones, when readers stand still", async () => {
+  const limit = await largestLimit();
+  const readers = await Promise.all([
+    stall(`/users?limit=${limit}`),
+    stall(`/users?limit=${limit}`),
+  ]);
+  while ((await unsentBytes()) < UNSENT_BYTES / 2) await Bun.sleep(10);
+  let response = await server.call("GET", `/users?limit=${limit}`);
+  // The system's own buffers take some of a response before its reader counts as slow.
+  while (response.status === 200) {
+    readers.push(await stall(`/users?limit=${limit}`));
+    response = await server.call("GET", `/users?limit=${limit}`);
+  }
+  expect(response.status).toBe(503);
+  expect(response.headers.get("retry-after")).toBe("1");
+  expect(response.json.error).toContain("too many large pages");
+  expect((await server.call("GET", "/users?limit=2")).status).toBe(200);
+  expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
+  expect(await unsentBytes()).toBeLessThanOrEqual(UNSENT_BYTES);
+  for (const reader of readers) reader.destroy();
+  await untilSent();
+  expect((await server.call("GET", `/users?limit=${limit}`)).status).toBe(200);
+});
+
+test("`server` keeps nothing of a large page when its client goes away before it is built", async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const clients = await Promise.all(Array.from({ length: 4 }, () => stall("/users?limit=100")));
+    for (const client of clients) client.destroy();
+  }
+  await untilSent();
+  expect((await server.call("GET", "/users?limit=100")).status).toBe(200);
+});
+
+test("`GET /users` sends a slow reader what it asked for while other pages are built and written", async () => {
+  const slow = await stall("/users?limit=120");
+  const others = Promise.all(
+    Array.from({ length: 6 }, (_, at) => server.call("GET", `/users?limit=60&offset=${100 + at}`)),
+  );
+  const body = { name: "changed meanwhile" };
+  expect((await server.call("PATCH", "/users/5", { body })).status).toBe(200);
+  let received = Buffer.alloc(0);
+  slow.on("data", (data: Buffer) => {
+    received = Buffer.concat([received, data]);
+    slow.pause();
+    setTimeout(() => slow.resume(), 1);
+  });
+  slow.resume();
+  while (!received.includes("\r\n0\r\n\r\n")) await Bun.sleep(5);
+  slow.destroy();
+  for (const other of await others) expect([200, 503]).toContain(other.status);
+  const text = received.toString("latin1");
+  const chunks: Buffer[] = [];
+  for (let at = text.indexOf("\r\n\r\n") + 4; ; ) {
+    const end = text.indexOf("\r\n", at);
+    const length = Number.parseInt(text.slice(at, end), 16);
+    if (length === 0) break;
+    chunks.push(received.subarray(end + 2, end + 2 + length));
+    at = end + 2 + length + 2;
+  }
+  const { data, meta } = JSON.parse(Buffer.concat(chunks).toString());
+  expect(data.map(({ id }: { id: number }) => id)).toEqual(
+    Array.from({ length: 120 }, (_, at) => at + 1),
+  );
+  for (const user of data) expect(user.metadata).toEqual(metadata);
+  expect(meta.total).toBe(USERS);
+});
+
+test("`total` and the records of a large page agree while users are created and deleted", async () => {
+  const writing = (async () => {
+    for (let round = 0; round < 30; round += 1) {
+      const { json } = await server.call("POST", "/users", { body: { email: newEmail() } });
+      await server.call("DELETE", `/users/${json.data.id}`);
+    }
+  })();
+  const offset = USERS - 40;
+  for (let round = 0; round < 8; round += 1) {
+    const { json } = await server.call("GET", `/users?limit=1000&offset=${offset}`);
+    expect(json.data).toHaveLength(json.meta.total - offset);
+  }
+  await writing;
+});

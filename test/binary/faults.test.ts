@@ -5,12 +5,8 @@ import { rmSync, writeFileSync } from "node:fs";
 import { type Folder, makeFolder } from "../folder.ts";
 import { newEmail } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
-
-/**
- * How long health may show what was: the probe is made once in five seconds, and one page may still fit where
- * a user does not.
- */
-const PATIENCE_MS = 40_000;
+import { untilHealth } from "./health.ts";
+import { inject, obstacle, skip_traced } from "./strace.ts";
 
 function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stderr: "ignore" }).success;
@@ -57,16 +53,6 @@ async function createUntilRefused(server: TestServer, refusals: number): Promise
     expect(text).toBe('{"data":null,"error":"the database cannot be written at the moment"}');
   }
   return outcome;
-}
-
-async function untilHealth(server: TestServer, wanted: number): Promise<void> {
-  const deadline_ms = performance.now() + PATIENCE_MS;
-  for (;;) {
-    const { status } = await server.call("GET", "/health", { token: null });
-    if (status === wanted) return;
-    if (performance.now() > deadline_ms) throw new Error(`health stays at ${status}`);
-    await Bun.sleep(50);
-  }
 }
 
 async function expectStored(server: TestServer, emails: ReadonlySet<string>): Promise<void> {
@@ -116,30 +102,9 @@ test.if(small !== null)(
   120_000,
 );
 
-const may_trace =
-  against_binary &&
-  process.platform === "linux" &&
-  Bun.which("strace") !== null &&
-  succeeds("strace", "-o", "/dev/null", "true");
-if (against_binary && !may_trace) console.warn("A failing disk is not tested: there is no strace");
+if (against_binary && obstacle !== null) console.warn(`A failing disk is not tested: ${obstacle}`);
 
-/** Makes system calls of the running program fail. @returns what stops it */
-async function inject(pid: number, calls: string, error: string): Promise<() => Promise<void>> {
-  const tracing = ["strace", "-f", "-q", "-p", `${pid}`, "-o", "/dev/null"];
-  const expressions = ["-e", `trace=${calls}`, "-e", `inject=${calls}:error=${error}`];
-  const strace = Bun.spawn([...tracing, ...expressions], { stderr: "pipe" });
-  // It takes hold within some milliseconds, and says nothing of it.
-  while (!(await Bun.file(`/proc/${pid}/status`).text()).includes(`TracerPid:\t${strace.pid}`)) {
-    if (strace.exitCode !== null) throw new Error(await strace.stderr.text());
-    await Bun.sleep(5);
-  }
-  return async () => {
-    strace.kill("SIGINT");
-    await strace.exited;
-  };
-}
-
-test.if(may_trace).each([
+test.skipIf(skip_traced).each([
   ["an fsync fails", "fsync,fdatasync", "EIO"],
   ["the disk is read-only", "pwrite64,ftruncate", "EROFS"],
   ["the disk fails", "pwrite64", "EIO"],
@@ -147,8 +112,10 @@ test.if(may_trace).each([
   "`503` is all that writes get when %s, until it does no more",
   async (_what, calls, error) => {
     await using server = await startServer();
-    const release = await inject(server.pid ?? 0, calls, error);
-    await expectRecovery(server, release);
+    const release = await inject(server.pid ?? 0, { calls, error });
+    await expectRecovery(server, async () => {
+      await release();
+    });
   },
   120_000,
 );

@@ -4,25 +4,11 @@ import { expect, test } from "bun:test";
 import { mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { newToken } from "../../src/token.ts";
+import { binary, obstacle, skip_traced } from "./strace.ts";
 
 const CLIENTS = 8;
 /** How many users are created one after the other, and then as many by all clients at once. */
 const CREATES = 50;
-
-const binary = Bun.env["TEST_BINARY"] ?? "";
-
-/** Why there is nothing to trace, or no way to; `null` when there is. */
-function obstacle(): string | null {
-  if (binary === "") return "there is no TEST_BINARY";
-  if (process.platform !== "linux") return "strace is for Linux";
-  if (Bun.which("strace") === null) return "there is no strace";
-  const probe = Bun.spawnSync(["strace", "-o", "/dev/null", "true"]);
-  return probe.success ? null : "strace may not trace here";
-}
-
-const skipped_because = obstacle();
-// There it must run: what CI has not seen is not proven.
-const required = Bun.env["CI"] === "true" && binary !== "" && process.platform === "linux";
 
 /** One system call; the lines of the trace are its clock. */
 interface Call {
@@ -165,10 +151,10 @@ async function traceCreates(folder: string, emails: readonly string[]): Promise<
 }
 
 const subject = "`201` is sent after a sync of what it acknowledges when users are created";
-test.skipIf(skipped_because !== null && !required)(
-  skipped_because === null ? subject : `${subject} (not tested: ${skipped_because})`,
+test.skipIf(skip_traced)(
+  obstacle === null ? subject : `${subject} (not tested: ${obstacle})`,
   async () => {
-    expect(skipped_because).toBeNull();
+    expect(obstacle).toBeNull();
     // Beside the program: a folder for temporary files may be in memory, where nothing is synced.
     const folder = mkdtempSync(join(dirname(binary), "sync-"));
     try {
@@ -207,8 +193,8 @@ async function traceNames(folder: string, ...words: string[]): Promise<string[]>
 }
 
 const names = "`backup`, `restore` and `export` sync a file before it gets its name";
-test.skipIf(skipped_because !== null && !required)(
-  skipped_because === null ? names : `${names} (not tested: ${skipped_because})`,
+test.skipIf(skip_traced)(
+  obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {
     const folder = mkdtempSync(join(dirname(binary), "sync-"));
     const at = (name: string) => join(folder, name);

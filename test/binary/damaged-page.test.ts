@@ -1,0 +1,158 @@
+// Overwrites one page of the database with zeros while the server runs. Only the requests that need this page
+// may fail, each time, and the log must name the table: a permanent fault is not to be retried.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { newEmail, newUser } from "../http/make.ts";
+import { type Answer, against_binary, logs, startServer, type TestServer } from "../http/server.ts";
+
+const USERS = 2_000;
+const PAGE_BYTES = 4096;
+/** The user whose page is damaged: in the middle, where no new user is written. */
+const DAMAGED_ID = 1_000;
+/** A user on another page. */
+const SOUND_ID = 200;
+
+function emailOf(id: number): string {
+  return `user-${id}-${"x".repeat(40)}@example.com`;
+}
+
+async function createUsers(server: TestServer): Promise<void> {
+  const note = "n".repeat(300);
+  for (let first = 1; first <= USERS; first += 200) {
+    const ids = Array.from({ length: 200 }, (_, at) => first + at);
+    // One after the other in the queue, so that each gets its own id.
+    await Promise.all(
+      ids.map((id) => newUser(server, { email: emailOf(id), metadata: { id: `${id}`, note } })),
+    );
+  }
+}
+
+/** @returns the number of the leaf page of this b-tree that holds the text; the server must not run */
+function findPage(database: string, btree: string, text: string): number {
+  using db = new Database(database, { readonly: true });
+  const pages = db
+    .query<{ pageno: number }, [string]>(
+      "select pageno from dbstat where name = ? and pagetype = 'leaf'",
+    )
+    .all(btree);
+  const bytes = readFileSync(database);
+  const found = pages.find(({ pageno }) =>
+    bytes.subarray((pageno - 1) * PAGE_BYTES, pageno * PAGE_BYTES).includes(text),
+  );
+  if (found === undefined) throw new Error(`no page of ${btree} holds ${text}`);
+  return found.pageno;
+}
+
+function clearPage(database: string, page: number): void {
+  const descriptor = openSync(database, "r+");
+  writeSync(descriptor, Buffer.alloc(PAGE_BYTES), 0, PAGE_BYTES, (page - 1) * PAGE_BYTES);
+  closeSync(descriptor);
+}
+
+/** A server with a cold cache, one page of whose database has just been damaged. */
+async function startDamaged(btree: string, text: string): Promise<TestServer> {
+  const server = await startServer();
+  await createUsers(server);
+  await server.stop();
+  const page = findPage(server.database, btree, text);
+  await server.restart();
+  clearPage(server.database, page);
+  return server;
+}
+
+function expectInternalError(answer: Answer): void {
+  expect([answer.status, answer.text]).toEqual([500, "internal error"]);
+  expect(answer.headers.has("retry-after")).toBe(false);
+}
+
+/** The log must say what an operator needs: which table, and that a retry will not help. */
+async function expectDamageLogged(server: TestServer, table: string): Promise<void> {
+  const errors = (await logs(server)).filter(({ level }) => level === "error");
+  const reported = errors.filter((line) => {
+    const text = JSON.stringify(line);
+    return text.includes("damaged") && new RegExp(`\\b${table}\\b`).test(text);
+  });
+  expect(reported, JSON.stringify(errors.slice(0, 3))).not.toBeEmpty();
+}
+
+async function expectServing(server: TestServer): Promise<void> {
+  const health = await server.call("GET", "/health", { token: null });
+  expect(health.status).toBe(200);
+  expect((await server.call("GET", `/users/${SOUND_ID}`)).status).toBe(200);
+  expect((await server.call("GET", "/users?limit=10")).status).toBe(200);
+  await newUser(server);
+  expect(server.output).not.toContain('"event":"stopping"');
+}
+
+const email_query = `/users?email=${emailOf(DAMAGED_ID)}`;
+const list_query = `/users?limit=20&offset=${DAMAGED_ID - 10}`;
+
+test.skipIf(!against_binary).each([
+  ["GET", `/users/${DAMAGED_ID}`],
+  ["GET", list_query],
+  ["GET", email_query],
+  ["DELETE", `/users/${DAMAGED_ID}`],
+])(
+  "`%s %s` is 500, and all other requests go on, when the record's page is damaged",
+  async (method, path) => {
+    await using server = await startDamaged("users", emailOf(DAMAGED_ID));
+    for (let time = 0; time < 3; time += 1) {
+      expectInternalError(await server.call(method, path));
+      await expectServing(server);
+    }
+    await expectDamageLogged(server, "users");
+  },
+  60_000,
+);
+
+test.skipIf(!against_binary)(
+  "`GET /users?email=` is 500, and `GET /users/:id` is 200, when a page of the index is damaged",
+  async () => {
+    const key = emailOf(DAMAGED_ID);
+    await using server = await startDamaged("sqlite_autoindex_users_1", key);
+    for (let time = 0; time < 3; time += 1) {
+      expectInternalError(await server.call("GET", email_query));
+      expect((await server.call("GET", `/users/${DAMAGED_ID}`)).status).toBe(200);
+      expect((await server.call("GET", list_query)).status).toBe(200);
+    }
+    await expectDamageLogged(server, "users");
+    expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
+  },
+  60_000,
+);
+
+test.skipIf(!against_binary)(
+  "`PATCH` of a damaged record is 500, and creates are 201, when they share a transaction",
+  async () => {
+    await using server = await startDamaged("users", emailOf(DAMAGED_ID));
+    const statuses: Record<string, Set<number>> = { create: new Set(), patch: new Set() };
+    const emails: string[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      const creates = Array.from({ length: 8 }, async () => {
+        const email = newEmail();
+        const { status } = await server.call("POST", "/users", { body: { email } });
+        statuses["create"]?.add(status);
+        if (status === 201) emails.push(email);
+      });
+      const patches = Array.from({ length: 2 }, async () => {
+        const body = { name: `Name ${round}` };
+        const { status } = await server.call("PATCH", `/users/${DAMAGED_ID}`, { body });
+        statuses["patch"]?.add(status);
+      });
+      await Promise.all([...creates, ...patches]);
+    }
+    expect({ create: [...statuses["create"]!], patch: [...statuses["patch"]!] }).toEqual({
+      create: [201],
+      patch: [500],
+    });
+    await expectDamageLogged(server, "users");
+    await expectServing(server);
+    await server.stop("SIGKILL");
+    await server.restart();
+    for (const email of emails) {
+      expect((await server.call("GET", `/users?email=${email}`)).json.meta.total).toBe(1);
+    }
+  },
+  60_000,
+);

@@ -1,0 +1,633 @@
+// Makes the first, second, third … system call of each kind on the database files fail, one in each run, and
+// then from that call on, as SQLite's own tests do. The program must refuse what it could not do in a way that
+// the client may retry, keep what it has acknowledged, and work again without a restart.
+import { Database } from "bun:sqlite";
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { copyFileSync, existsSync, readdirSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { DUE_PAGES } from "../../src/sqlite/connection.ts";
+import { newToken } from "../../src/token.ts";
+import { type Folder, makeFolder } from "../folder.ts";
+import { newEmail, newUser } from "../http/make.ts";
+import {
+  type Answer,
+  sendCall,
+  startReplica,
+  startServer,
+  type TestServer,
+  type TestTokens,
+} from "../http/server.ts";
+import { untilHealth } from "./health.ts";
+import { binary, type Fault, inject, optionsOf, readInjected, skip_traced } from "./strace.ts";
+
+/** Concurrent runs: each mostly waits for the program. */
+const LANES = 4;
+/** All calls up to this one fail in turn; of the later ones only some do, with growing gaps. */
+const EACH_CALL_TO = 12;
+/** More calls than any scenario makes: a run that still finds one to fail does not end. */
+const MAX_CALLS = 2_000;
+/** How long a client retries after the fault is gone. */
+const PATIENCE_MS = 20_000;
+
+/** The exit code of a process that was ended by SIGKILL. */
+const KILLED = 137;
+
+interface Kind {
+  readonly calls: string;
+  readonly error: string;
+  /** Suffixes of the database file's name; `null` for all files. */
+  readonly files: readonly string[] | null;
+}
+
+const files = ["", "-wal", "-shm"];
+const read: Kind = { calls: "pread64,read", error: "EIO", files };
+const write: Kind = { calls: "pwrite64,write", error: "EIO", files };
+const write_to_full_disk: Kind = { ...write, error: "ENOSPC" };
+const sync: Kind = { calls: "fsync,fdatasync", error: "EIO", files };
+const truncate: Kind = { calls: "ftruncate", error: "EIO", files };
+const open: Kind = { calls: "openat", error: "EIO", files: [...files, "-serving"] };
+const map: Kind = { calls: "mmap", error: "ENOMEM", files: ["-shm"] };
+/** Calls on all files, since the name of a backup's draft is not known before. */
+const of_backup: readonly Kind[] = [
+  { calls: "pread64", error: "EIO", files: null },
+  { calls: "pwrite64", error: "EIO", files: null },
+  { calls: "pwrite64", error: "ENOSPC", files: null },
+  { calls: "fsync,fdatasync", error: "EIO", files: null },
+  open,
+];
+const reading = [read];
+const writing = [read, write, write_to_full_disk, sync];
+const opening = [...writing, truncate, open, map];
+
+/** What a run with one fault has come to. */
+interface Outcome {
+  /** The calls that failed; none if the run made fewer calls. */
+  readonly injected: readonly string[];
+  /** In what the program did not do what it must. */
+  readonly problems: readonly string[];
+}
+
+type Attempt = (kind: Kind, when: string) => Promise<Outcome>;
+
+/** @returns the ordinal of the call that fails in the run after this one */
+function nextCall(call: number): number {
+  return call < EACH_CALL_TO ? call + 1 : call + Math.ceil(call / 4);
+}
+
+/** Runs `attempt` with a fault in each call of each kind, and expects no problem in any run. */
+async function failEachCall(
+  scenario: string,
+  kinds: readonly Kind[],
+  attempt: Attempt,
+): Promise<void> {
+  const problems: string[] = [];
+  const counts: Record<string, number> = {};
+  // A disk that is full stays full for a while; one error may also come alone.
+  const jobs = kinds.flatMap((kind) =>
+    (kind.error === "ENOSPC" ? ["+"] : ["", "+"]).map((suffix) => ({ kind, suffix })),
+  );
+
+  async function run({ kind, suffix }: (typeof jobs)[number]): Promise<void> {
+    const name = `${kind.calls} ${kind.error}${suffix}`;
+    counts[name] = 0;
+    for (let call = 1; call < MAX_CALLS; call = nextCall(call)) {
+      const outcome = await attempt(kind, `${call}${suffix}`);
+      const fault = `${scenario}: ${kind.calls} #${call}${suffix} ${kind.error}`;
+      const [first = "no call failed"] = outcome.injected;
+      problems.push(...outcome.problems.map((problem) => `${fault} (${first}): ${problem}`));
+      if (outcome.injected.length === 0) return;
+      counts[name] = (counts[name] ?? 0) + 1;
+    }
+    problems.push(`${scenario}: ${kind.calls}: more than ${MAX_CALLS} calls`);
+  }
+
+  async function work(): Promise<void> {
+    for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await run(job);
+  }
+  await Promise.all(Array.from({ length: LANES }, work));
+
+  // How much a run covers: IO_ERRORS_VERBOSE=true bun test test/binary/io-errors.test.ts
+  if (Bun.env["IO_ERRORS_VERBOSE"] === "true") console.info(scenario, counts);
+  expect(problems).toEqual([]);
+  // Without this a scenario that makes no call at all would pass.
+  expect(Object.values(counts).some((count) => count > 0)).toBe(true);
+}
+
+/** A database to begin each run with; its files are copied. */
+interface Base extends AsyncDisposable {
+  readonly path: string;
+  readonly tokens: TestTokens;
+  readonly users: number;
+}
+
+interface BaseOptions {
+  readonly users: number;
+  /** Whether the last writes are left in the write-ahead log, as after a crash. */
+  readonly with_log: boolean;
+}
+
+function emailOf(id: number): string {
+  return `user-${id}-${"x".repeat(60)}@example.com`;
+}
+
+async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
+  const server = await startServer();
+  const note = "n".repeat(400);
+  for (let first = 1; first <= users; first += 100) {
+    const ids = Array.from({ length: Math.min(100, users + 1 - first) }, (_, at) => first + at);
+    await Promise.all(
+      ids.map((id) => newUser(server, { email: emailOf(id), metadata: { a: note, b: note } })),
+    );
+  }
+  await server.stop();
+  if (with_log) {
+    await server.restart();
+    for (let id = 1; id <= users; id += Math.ceil(users / 8)) {
+      await server.call("PATCH", `/users/${id}`, { body: { name: "In the log" } });
+    }
+    await server.stop("SIGKILL");
+  }
+  return {
+    path: server.database,
+    tokens: { write_token: server.write_token, read_token: server.read_token },
+    users,
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+  };
+}
+
+/** @returns the path of the copy */
+function copyBase(base: Base, folder: Folder): string {
+  const path = folder.at("test.db");
+  // Not the shared memory: it is made anew by the first process that opens the database.
+  for (const suffix of ["", "-wal"]) {
+    if (existsSync(base.path + suffix)) copyFileSync(base.path + suffix, path + suffix);
+  }
+  return path;
+}
+
+function faultOf({ calls, error, files }: Kind, when: string, database: string): Fault {
+  return { calls, error, when, paths: (files ?? []).map((suffix) => database + suffix) };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message.slice(0, 300) : String(error);
+}
+
+function lastLineOf(text: string): string {
+  return text.trimEnd().split("\n").at(-1) ?? "";
+}
+
+/** What must be there after a crash. */
+interface Acknowledged {
+  /** By path. */
+  readonly records: Map<string, unknown>;
+  users: number;
+  /**
+   * Creates that were refused after their transaction was written, e.g. because its sync failed: a crash may
+   * bring them back, as it may with any write that was not acknowledged.
+   */
+  in_doubt: number;
+}
+
+function nothingAcknowledged(users: number): Acknowledged {
+  return { records: new Map(), users, in_doubt: 0 };
+}
+
+/** Starts the program on the database, without a fault, and compares. @returns what is not right */
+async function findLost(
+  database: string,
+  tokens: TestTokens,
+  { records, users, in_doubt }: Acknowledged,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<string[]> {
+  const problems: string[] = [];
+  const server = await startReplica(database, settings, tokens);
+  try {
+    const { json } = await server.call("GET", "/users?limit=1");
+    const { total } = json.meta;
+    if (total < users || total > users + in_doubt) {
+      problems.push(`${total} users after a crash, not ${users}`);
+    }
+    for (const [path, record] of records) {
+      const { status, json: found } = await server.call("GET", path);
+      if (!Bun.deepEquals(found?.data, record)) problems.push(`${path}: ${status} after a crash`);
+    }
+    // With the server up: it, not we, must have recovered the file.
+    using db = new Database(database, { readonly: true });
+    const checked = db.query("pragma integrity_check").all();
+    if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) {
+      problems.push(`integrity_check: ${JSON.stringify(checked)}`);
+    }
+  } catch (error) {
+    problems.push(`not as it was after a crash: ${messageOf(error)}`);
+  } finally {
+    await server.stop("SIGKILL");
+  }
+  return problems;
+}
+
+/** A request that every run sends twice: with the fault and after it. */
+interface Request {
+  readonly method: "GET" | "POST" | "PATCH";
+  readonly path: string;
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly kinds: readonly Kind[];
+}
+
+/** @param wanted the body of a GET without a fault; a write that was refused must be done by its retry */
+function isDone({ method }: Request, answer: Answer, wanted: string): boolean {
+  if (method === "GET") return answer.status === 200 && answer.text === wanted;
+  return answer.status === (method === "POST" ? 201 : 200);
+}
+
+/** A fault that may pass is a 503, so that the client retries. */
+function isUnavailable({ status, headers }: Answer): boolean {
+  return status === 503 && headers.has("retry-after");
+}
+
+async function attemptRequest(
+  base: Base,
+  request: Request,
+  wanted: string,
+  kind: Kind,
+  when: string,
+): Promise<Outcome> {
+  using folder = makeFolder();
+  const database = copyBase(base, folder);
+  const server = await startReplica(database, {}, base.tokens);
+  const problems: string[] = [];
+  const acknowledged = nothingAcknowledged(base.users);
+  let injected: string[] = [];
+
+  async function send(): Promise<boolean> {
+    const { method, path, body, headers = {} } = request;
+    const answer = await server.call(method, path, { body, headers });
+    const done = isDone(request, answer, wanted);
+    const { status, text } = answer;
+    if (!done && !isUnavailable(answer)) problems.push(`${status} ${text.slice(0, 200)}`);
+    if (!done || method === "GET") return done;
+    const record = answer.json.data;
+    const [, resource] = path.split("/");
+    acknowledged.records.set(`/${resource}/${record.id}`, record);
+    if (path === "/users") acknowledged.users += 1;
+    if (record.version !== (method === "POST" ? 1 : 2)) problems.push("it was done twice");
+    return true;
+  }
+
+  async function sendDuringFault(): Promise<boolean> {
+    const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+    try {
+      const done = await send();
+      // Health may be bad for a second afterwards: one run that waits for it is enough.
+      if (when === "1+") {
+        const health = await server.call("GET", "/health", { token: null });
+        if (health.status !== 200 && !isUnavailable(health)) {
+          problems.push(`health: ${health.status} ${health.text}`);
+        }
+      }
+      return done;
+    } finally {
+      injected = await release();
+    }
+  }
+
+  try {
+    let done = await sendDuringFault();
+    const deadline_ms = performance.now() + PATIENCE_MS;
+    while (!done) {
+      if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
+      done = await send();
+    }
+    await untilHealth(server, 200);
+    await newUser(server);
+    acknowledged.users += 1;
+  } catch (error) {
+    problems.push(messageOf(error));
+  }
+  const code = await server.stop("SIGKILL");
+  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
+  problems.push(...(await findLost(database, base.tokens, acknowledged)));
+  return { injected, problems };
+}
+
+const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
+
+/** In a database of 1,000 users with a write-ahead log. */
+const requests: readonly (readonly [name: string, request: Request])[] = [
+  ["GET of a user", { method: "GET", path: "/users/500", kinds: reading }],
+  ["GET of a list", { method: "GET", path: "/users?limit=20&offset=700", kinds: reading }],
+  ["GET by email", { method: "GET", path: `/users?email=${emailOf(300)}`, kinds: reading }],
+  ["GET of health", { method: "GET", path: "/health", kinds: [write, sync] }],
+  [
+    "POST of a user",
+    { method: "POST", path: "/users", body: { email: "new@example.com" }, kinds: writing },
+  ],
+  [
+    "POST of an order with a key",
+    {
+      method: "POST",
+      path: "/orders",
+      body: { user_id: 400, currency: "EUR", items },
+      headers: { "idempotency-key": "an-order" },
+      kinds: writing,
+    },
+  ],
+  [
+    "PATCH of a user",
+    { method: "PATCH", path: "/users/600", body: { name: "New name" }, kinds: writing },
+  ],
+];
+
+/** Another process writes so much that the next commit of the server makes a checkpoint due. */
+function fillLog(database: string): void {
+  using db = new Database(database);
+  db.run("pragma wal_autocheckpoint = 0");
+  db.run("pragma synchronous = off");
+  const rename = db.prepare("update users set name = ? where id = 1");
+  for (let frame = 0; frame <= DUE_PAGES; frame += 1) rename.run(`Name ${frame}`);
+}
+
+async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<Outcome> {
+  using folder = makeFolder();
+  const database = copyBase(base, folder);
+  const server = await startReplica(database, {}, base.tokens);
+  const problems: string[] = [];
+  const acknowledged = nothingAcknowledged(base.users);
+  let injected: string[] = [];
+
+  async function create(): Promise<boolean> {
+    const answer = await server.call("POST", "/users", { body: { email: newEmail() } });
+    if (answer.status === 201) {
+      acknowledged.records.set(`/users/${answer.json.data.id}`, answer.json.data);
+      acknowledged.users += 1;
+    } else if (!isUnavailable(answer)) {
+      problems.push(`${answer.status} ${answer.text}`);
+    }
+    return answer.status === 201;
+  }
+
+  try {
+    fillLog(database);
+    const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+    try {
+      // The first makes the checkpoint due, and the second waits until it has ended.
+      await create();
+      await create();
+    } finally {
+      injected = await release();
+    }
+    const deadline_ms = performance.now() + PATIENCE_MS;
+    while (!(await create())) {
+      if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
+    }
+    await untilHealth(server, 200);
+  } catch (error) {
+    problems.push(messageOf(error));
+  }
+  const code = await server.stop("SIGKILL");
+  if (code !== KILLED) problems.push(`exit code ${code}: ${lastLineOf(server.output)}`);
+  problems.push(...(await findLost(database, base.tokens, acknowledged)));
+  return { injected, problems };
+}
+
+/** @returns what is wrong with the end of a program that may fail: it says why in one line */
+function problemsOfEnd(code: number | null, stderr: string): string[] {
+  const is_clear = /^Cannot [^\n]+\n$/.test(stderr);
+  if (code === 0 ? stderr === "" : code === 1 && is_clear) return [];
+  return [`exit code ${code}: ${stderr.slice(0, 500)}`];
+}
+
+async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Outcome> {
+  using folder = makeFolder();
+  const database = copyBase(base, folder);
+  const server = await startReplica(database, {}, base.tokens);
+  const acknowledged = nothingAcknowledged(base.users);
+  for (let user = 0; user < 3; user += 1) {
+    const record = await newUser(server);
+    acknowledged.records.set(`/users/${record.id}`, record);
+    acknowledged.users += 1;
+  }
+  const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+  const code = await server.stop("SIGTERM");
+  const injected = await release();
+  const stderr = server.output.replaceAll(/^\{.*\n/gm, "");
+  const lost = await findLost(database, base.tokens, acknowledged);
+  return { injected, problems: [...problemsOfEnd(code, stderr), ...lost] };
+}
+
+interface Started {
+  /** `null` if it has ended instead. */
+  readonly url: string | null;
+  readonly code: number | null;
+  readonly stderr: string;
+  /** Ends the program. @returns the calls that failed */
+  end(): Promise<string[]>;
+}
+
+/** Starts the program under strace, and waits until it listens or has ended. */
+async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
+  // -D: the program is our own child, so that our signal is for it.
+  const command = ["strace", "-D", ...optionsOf(fault, trace), binary, "serve"];
+  const options = { env, cwd: tmpdir(), stdout: "pipe", stderr: "pipe" } as const;
+  const child = Bun.spawn(command, options);
+  const stderr = child.stderr.text();
+  const listening = Promise.withResolvers<string>();
+  const decoder = new TextDecoder();
+  let output = "";
+  const ended = (async () => {
+    for await (const chunk of child.stdout) {
+      output += decoder.decode(chunk, { stream: true });
+      const [, url] = /"event":"listening","url":"([^"]+)"/.exec(output) ?? [];
+      if (url !== undefined) listening.resolve(url);
+    }
+    return null;
+  })();
+  const url = await Promise.race([listening.promise, ended]);
+  return {
+    url,
+    code: url === null ? await child.exited : null,
+    stderr: url === null ? await stderr : "",
+    async end() {
+      child.kill("SIGKILL");
+      const last_line = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
+      for (;;) {
+        const text = await Bun.file(trace).text();
+        if (last_line.test(text)) return readInjected(text);
+        await Bun.sleep(2);
+      }
+    },
+  } satisfies Started;
+}
+
+/** @param base `null` for a database that is not there yet */
+async function attemptStart(base: Base | null, kind: Kind, when: string): Promise<Outcome> {
+  using folder = makeFolder();
+  const database = base === null ? folder.at("test.db") : copyBase(base, folder);
+  const token = newToken();
+  const env = { DATABASE_URL: database, PORT: "0", API_TOKEN: token, PATH: Bun.env["PATH"] ?? "" };
+  const acknowledged = nothingAcknowledged(base?.users ?? 0);
+  const problems: string[] = [];
+  const fault = faultOf(kind, when, database);
+  const { url, code, stderr, end } = await startWithFault(fault, folder.at("trace"), env);
+  if (url === null) {
+    problems.push(...problemsOfEnd(code, stderr));
+    if (code === 0) problems.push("it does not serve");
+  } else {
+    try {
+      const body = { email: newEmail() };
+      const answer = await sendCall(url, token, "POST", "/users", { body });
+      if (answer.status === 201) {
+        acknowledged.records.set(`/users/${answer.json.data.id}`, answer.json.data);
+        acknowledged.users += 1;
+      } else if (isUnavailable(answer)) {
+        acknowledged.in_doubt = 1;
+      } else {
+        problems.push(`${answer.status} ${answer.text}`);
+      }
+    } catch (error) {
+      problems.push(messageOf(error));
+    }
+  }
+  const injected = await end();
+  const tokens = { write_token: token, read_token: token };
+  problems.push(...(await findLost(database, tokens, acknowledged, { API_TOKEN: token })));
+  return { injected, problems };
+}
+
+/** Runs a command beside a server, under strace. */
+async function runWithFault(fault: Fault, trace: string, database: string, words: string[]) {
+  const command = ["strace", ...optionsOf(fault, trace), binary, ...words];
+  const env = { DATABASE_URL: database };
+  const child = Bun.spawn(command, { env, cwd: tmpdir(), stdout: "pipe", stderr: "pipe" });
+  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
+  const code = await child.exited;
+  return { code, stdout, stderr, injected: readInjected(await Bun.file(trace).text()) };
+}
+
+async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
+  using folder = makeFolder();
+  const { database } = server;
+  const fault = faultOf(kind, when, database);
+  const result = await runWithFault(fault, folder.at("trace"), database, ["check"]);
+  const { code, stdout, stderr, injected } = result;
+  const problems = problemsOfEnd(code, stderr);
+  if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
+  return { injected, problems };
+}
+
+async function attemptBackup(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
+  using folder = makeFolder();
+  using target = makeFolder();
+  const { database } = server;
+  const copy = target.at("copy.db");
+  const fault = faultOf(kind, when, database);
+  const result = await runWithFault(fault, folder.at("trace"), database, ["backup", copy]);
+  const { code, stderr, injected } = result;
+  // The loader reads libraries with the same system call, before the program begins.
+  if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
+  const problems = problemsOfEnd(code, stderr);
+  const left = readdirSync(target.path);
+  if (code === 0) {
+    using db = new Database(copy, { readonly: true });
+    const checked = db.query("pragma integrity_check").all();
+    if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) problems.push("the copy is damaged");
+    if (left.length > 1) problems.push(`it leaves ${left}`);
+  } else if (left.length > 0) {
+    problems.push(`it leaves ${left}`);
+  }
+  return { injected, problems };
+}
+
+/** A command beside the server must not have harmed it. */
+async function expectHealthy(server: TestServer): Promise<void> {
+  await untilHealth(server, 200);
+  await newUser(server);
+}
+
+const timeout_ms = 120_000;
+
+describe.skipIf(skip_traced)("with 1,000 users", () => {
+  let base: Base;
+  beforeAll(async () => {
+    base = await makeBase({ users: 1_000, with_log: false });
+  });
+  afterAll(() => base[Symbol.asyncDispose]());
+
+  test.each(requests)(
+    "`%s` is 503 or a success when a system call fails",
+    async (name, request) => {
+      let wanted = "";
+      if (request.method === "GET") {
+        using folder = makeFolder();
+        await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+        wanted = (await server.call("GET", request.path)).text;
+      }
+      await failEachCall(name, request.kinds, (...fault) =>
+        attemptRequest(base, request, wanted, ...fault),
+      );
+    },
+    timeout_ms,
+  );
+
+  test(
+    "`checkpoint` loses nothing when a system call fails",
+    async () => {
+      const kinds = [read, { ...write, files: [""] }, { ...write_to_full_disk, files: [""] }];
+      await failEachCall("checkpoint", [...kinds, sync, truncate, open], (...fault) =>
+        attemptCheckpoint(base, ...fault),
+      );
+    },
+    timeout_ms,
+  );
+});
+
+describe.skipIf(skip_traced)("with 60 users", () => {
+  let base: Base;
+  beforeAll(async () => {
+    base = await makeBase({ users: 60, with_log: true });
+  });
+  afterAll(() => base[Symbol.asyncDispose]());
+
+  test(
+    "`serve` starts or says why not in one line when a system call fails on a new database",
+    () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
+    timeout_ms,
+  );
+
+  test(
+    "`serve` starts or says why not in one line when a system call fails after a crash",
+    () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
+    timeout_ms,
+  );
+
+  test(
+    "`serve` keeps all that is acknowledged when a system call fails while it shuts down",
+    () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
+    timeout_ms,
+  );
+
+  test(
+    "`check` succeeds or says why not in one line when a system call fails",
+    async () => {
+      using folder = makeFolder();
+      await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+      await newUser(server);
+      await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
+      await expectHealthy(server);
+    },
+    timeout_ms,
+  );
+
+  test(
+    "`backup` leaves a sound copy or none when a system call fails",
+    async () => {
+      using folder = makeFolder();
+      await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+      await newUser(server);
+      await failEachCall("backup", of_backup, (...fault) => attemptBackup(server, ...fault));
+      await expectHealthy(server);
+    },
+    timeout_ms,
+  );
+});

@@ -1,0 +1,237 @@
+// Moves, removes and replaces the files of the database while the server uses them. The operating system goes
+// on writing to a file that has no name any more: what is acknowledged then is gone after a restart.
+import { expect, test } from "bun:test";
+import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename } from "node:path";
+import { makeFolder } from "../folder.ts";
+import { newEmail, newUser } from "../http/make.ts";
+import { against_binary, logs, startServer, type TestServer } from "../http/server.ts";
+import { untilHealth } from "./health.ts";
+import { binary } from "./strace.ts";
+
+const CLIENTS = 8;
+
+/** Clients that create users all the time, until this is disposed of. */
+interface Writers extends AsyncDisposable {
+  /** Emails that were acknowledged, and when their requests were sent. */
+  readonly acknowledged: Map<string, number>;
+  /** 0 if there was no response. */
+  readonly statuses: { readonly sent_ms: number; readonly status: number }[];
+  /** Resolves when so many more requests have been answered. */
+  answered(count: number): Promise<void>;
+  stop(): Promise<void>;
+}
+
+function startWriters(server: TestServer): Writers {
+  const acknowledged = new Map<string, number>();
+  const statuses: { sent_ms: number; status: number }[] = [];
+  let stopped = false;
+  const stop = async () => {
+    stopped = true;
+    await Promise.all(clients);
+  };
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    while (!stopped) {
+      const email = newEmail();
+      const sent_ms = performance.now();
+      const status = await server.call("POST", "/users", { body: { email } }).then(
+        (answer) => answer.status,
+        () => 0,
+      );
+      statuses.push({ sent_ms, status });
+      if (status === 201) acknowledged.set(email, sent_ms);
+      // A refusal comes at once: others need the processor, too.
+      else await Bun.sleep(5);
+    }
+  });
+  return {
+    acknowledged,
+    statuses,
+    async answered(count) {
+      const wanted = statuses.length + count;
+      while (statuses.length < wanted) await Bun.sleep(5);
+    },
+    stop,
+    [Symbol.asyncDispose]: stop,
+  };
+}
+
+/** @returns how many requests that were sent after this moment had each status */
+function countAfter({ statuses }: Writers, moment_ms: number): Record<number, number> {
+  const counts: Record<number, number> = {};
+  for (const { sent_ms, status } of statuses) {
+    if (sent_ms > moment_ms) counts[status] = (counts[status] ?? 0) + 1;
+  }
+  return counts;
+}
+
+async function findMissing(server: TestServer, emails: Iterable<string>): Promise<string[]> {
+  const missing: string[] = [];
+  for (const email of emails) {
+    const { json } = await server.call("GET", `/users?email=${email}`);
+    if (json.meta.total !== 1) missing.push(email);
+  }
+  return missing;
+}
+
+/** One line says what has happened, not one for each request. */
+async function expectOneErrorLine(server: TestServer): Promise<void> {
+  const errors = (await logs(server)).filter(
+    (line) => line["level"] === "error" && line["request_id"] === undefined,
+  );
+  expect(errors).toHaveLength(1);
+  expect(JSON.stringify(errors)).toContain(basename(server.database));
+}
+
+/** What happens to the file of the database. */
+interface Mishap {
+  readonly happen: (database: string) => void;
+  /** Puts the same file back; `null` if that is not possible. */
+  readonly repair: ((database: string) => void) | null;
+}
+
+const mishaps: readonly (readonly [name: string, mishap: Mishap])[] = [
+  [
+    "moved away",
+    {
+      happen: (database) => renameSync(database, `${database}.moved`),
+      repair: (database) => renameSync(`${database}.moved`, database),
+    },
+  ],
+  [
+    "replaced by another file",
+    {
+      happen(database) {
+        renameSync(database, `${database}.moved`);
+        renameSync(`${database}.other`, database);
+      },
+      repair(database) {
+        renameSync(database, `${database}.other`);
+        renameSync(`${database}.moved`, database);
+      },
+    },
+  ],
+  ["removed", { happen: (database) => rmSync(database), repair: null }],
+];
+
+test.skipIf(!against_binary).each(mishaps)(
+  "`503` is the response to each write when the database is %s",
+  async (_name, { happen, repair }) => {
+    await using server = await startServer();
+    await newUser(server);
+    const { database } = server;
+    const other = `${database}.other`;
+    copyFileSync(database, other);
+    const other_before = readFileSync(other);
+    await using writers = startWriters(server);
+    await writers.answered(50);
+    happen(database);
+    const happened_ms = performance.now();
+    await writers.answered(50);
+    expect(Object.keys(countAfter(writers, happened_ms))).toEqual(["503"]);
+    await untilHealth(server, 503);
+    if (repair === null) {
+      await writers.stop();
+      expect(Object.keys(countAfter(writers, happened_ms))).toEqual(["503"]);
+      await expectOneErrorLine(server);
+      return;
+    }
+    const repaired_ms = performance.now();
+    repair(database);
+    await untilHealth(server, 200);
+    await writers.answered(50);
+    await writers.stop();
+
+    await expectOneErrorLine(server);
+    expect(countAfter(writers, repaired_ms)[201]).toBeGreaterThan(0);
+    // Nothing may be written to a file that is not ours.
+    expect(readFileSync(other).equals(other_before)).toBe(true);
+    expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
+    await server.stop("SIGKILL");
+    await server.restart();
+    expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
+  },
+  120_000,
+);
+
+test.skipIf(!against_binary)(
+  "`acknowledged` writes are there after SIGKILL when the write-ahead log was removed",
+  async () => {
+    await using server = await startServer();
+    await using writers = startWriters(server);
+    await writers.answered(200);
+    rmSync(`${server.database}-wal`);
+    // Whether it refuses writes or makes a new log: what it acknowledges must be there.
+    await writers.answered(200);
+    await writers.stop();
+    const errors = (await logs(server)).filter(
+      (line) => line["level"] === "error" && line["request_id"] === undefined,
+    );
+    await server.stop("SIGKILL");
+    await server.restart();
+    const missing = await findMissing(server, writers.acknowledged.keys());
+    expect(`${missing.length} of ${writers.acknowledged.size} are lost`).toBe(
+      `0 of ${writers.acknowledged.size} are lost`,
+    );
+    expect(errors).toHaveLength(1);
+    expect(JSON.stringify(errors)).toContain("-wal");
+    await untilHealth(server, 200);
+    await newUser(server);
+  },
+  120_000,
+);
+
+/** Starts a second server, which must refuse to serve, and then tries the first. */
+async function expectRefusedStart(server: TestServer, database: string): Promise<void> {
+  const env = { DATABASE_URL: database, PORT: "0" };
+  const child = Bun.spawn([binary, "serve"], {
+    env,
+    cwd: tmpdir(),
+    stdout: "pipe",
+    stderr: "pipe",
+  });
+  const listening = (async () => {
+    let output = "";
+    const decoder = new TextDecoder();
+    for await (const chunk of child.stdout) {
+      output += decoder.decode(chunk, { stream: true });
+      if (output.includes('"event":"listening"')) return true;
+    }
+    return false;
+  })();
+  const serves = await listening;
+  if (serves) child.kill("SIGKILL");
+  const code = await child.exited;
+  const stderr = await child.stderr.text();
+  expect({ serves, code, stderr }).toEqual({
+    serves: false,
+    code: 1,
+    stderr: expect.stringMatching(/^Cannot open [^\n]*(?:another|in use|server)[^\n]*\n$/),
+  });
+  expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
+  await newUser(server);
+}
+
+test.skipIf(!against_binary)(
+  "`serve` refuses to start when another server uses the database by another name",
+  async () => {
+    await using server = await startServer();
+    await newUser(server);
+    using folder = makeFolder();
+    linkSync(server.database, folder.at("link.db"));
+    await expectRefusedStart(server, folder.at("link.db"));
+  },
+  60_000,
+);
+
+test.skipIf(!against_binary)(
+  "`serve` refuses to start when another server uses the database and its lock file was removed",
+  async () => {
+    await using server = await startServer();
+    await newUser(server);
+    rmSync(`${server.database}-serving`);
+    await expectRefusedStart(server, server.database);
+  },
+  60_000,
+);

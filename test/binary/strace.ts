@@ -1,0 +1,80 @@
+/** Traces the program, and makes its system calls fail, with strace. */
+import { basename } from "node:path";
+import { makeFolder } from "../folder.ts";
+
+export const binary: string = Bun.env["TEST_BINARY"] ?? "";
+
+function findObstacle(): string | null {
+  if (binary === "") return "there is no TEST_BINARY";
+  if (process.platform !== "linux") return "strace is for Linux";
+  if (Bun.which("strace") === null) return "there is no strace";
+  const probe = Bun.spawnSync(["strace", "-o", "/dev/null", "true"]);
+  return probe.success ? null : "strace may not trace here";
+}
+
+/** Why the program cannot be traced; `null` if it can. */
+export const obstacle: string | null = findObstacle();
+
+/** On CI a test that needs strace fails without it: what CI has not run is not proven. */
+export const skip_traced: boolean =
+  obstacle !== null && !(Bun.env["CI"] === "true" && binary !== "" && process.platform === "linux");
+
+export interface Fault {
+  /** Names of system calls, comma-separated. */
+  readonly calls: string;
+  /** The error that they return, e.g. `EIO`. */
+  readonly error: string;
+  /**
+   * `3` for the third call, `3+` for the third and all later ones; by default all calls. strace counts each
+   * system call and each thread by itself.
+   */
+  readonly when?: string;
+  /** Only calls on these files are counted and fail; by default all. */
+  readonly paths?: readonly string[];
+}
+
+/** Options of strace. @param trace the file to write the calls to */
+export function optionsOf({ calls, error, when, paths = [] }: Fault, trace: string): string[] {
+  const selected = when === undefined ? "" : `:when=${when}`;
+  const inject = `inject=${calls}:error=${error}${selected}`;
+  const only = paths.flatMap((path) => ["-P", path]);
+  // -s: what is read and written does not matter here.
+  const output = ["-f", "-q", "-y", "-s", "0", "-o", trace];
+  return [...output, ...only, "-e", `trace=${calls}`, "-e", inject];
+}
+
+/** @returns the calls that failed, e.g. `pread64(test.db, 4096, 8192) EIO` */
+export function readInjected(trace: string): string[] {
+  return trace.split("\n").flatMap((line) => {
+    const [, call] = /^\d+ +(.*) \(INJECTED\)$/.exec(line) ?? [];
+    if (call === undefined) return [];
+    const name = /\w+/.exec(call)?.[0];
+    const file = basename(/["<](\/[^">]+)[">]/.exec(call)?.[1] ?? "");
+    const offset = / (\d+)\) /.exec(call)?.[1];
+    const error = / = -1 (\w+)/.exec(call)?.[1];
+    const at = name?.startsWith("p") && offset !== undefined ? ` at ${offset}` : "";
+    return [`${name} of ${file}${at}: ${error}`];
+  });
+}
+
+/**
+ * Makes system calls of a running program fail.
+ * @returns ends it, and returns the calls that failed
+ */
+export async function inject(pid: number, fault: Fault): Promise<() => Promise<string[]>> {
+  const folder = makeFolder();
+  const trace = folder.at("trace");
+  const command = ["strace", "-p", `${pid}`, ...optionsOf(fault, trace)];
+  const strace = Bun.spawn(command, { stderr: "pipe" });
+  // strace prints nothing once it is attached.
+  while (!(await Bun.file(`/proc/${pid}/status`).text()).includes(`TracerPid:\t${strace.pid}`)) {
+    if (strace.exitCode !== null) throw new Error(await strace.stderr.text());
+    await Bun.sleep(1);
+  }
+  return async () => {
+    strace.kill("SIGINT");
+    await strace.exited;
+    using _ = folder;
+    return readInjected(await Bun.file(trace).text());
+  };
+}

@@ -23,13 +23,13 @@ export interface Page {
 }
 
 /**
- * @param records JSON, one text each; those that do not fit are not read
- * @returns them comma-separated; `null` if that exceeds 256 KiB
+ * @param rows are not read further than they fit
+ * @returns their JSON, comma-separated; `null` if that exceeds 256 KiB
  */
-export function joinSmall(records: Iterable<string>): string | null {
+export function joinSmall<Row>(rows: Iterable<Row>, toJson: (row: Row) => string): string | null {
   let joined = "";
-  for (const record of records) {
-    joined = joined === "" ? record : `${joined},${record}`;
+  for (const row of rows) {
+    joined = joined === "" ? toJson(row) : `${joined},${toJson(row)}`;
     // No UTF-16 unit takes less than one byte, and none more than three.
     if (joined.length > LARGE_PAGE_BYTES) return null;
   }

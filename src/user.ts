@@ -1,5 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import type { Created, IdempotencyKey } from "./idempotency.ts";
+import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import { checker, closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
@@ -66,9 +67,10 @@ export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
 
 /** @returns what `JSON.stringify` gives for the user, without parsing the metadata */
 export function userJson(user: StoredUser): string {
-  const { id, email, name, metadata, version, created_at, updated_at } = user;
+  const { id, email, metadata, version, created_at, updated_at } = user;
+  const name = user.name === null ? "null" : quote(user.name);
   return (
-    `{"id":${id},"email":${JSON.stringify(email)},"name":${JSON.stringify(name)},"metadata":${metadata},` +
+    `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
     `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
   );
 }

@@ -138,7 +138,8 @@ export async function readPage<Row extends { readonly id: number }>(
   query: PageQuery,
 ): Promise<Page> {
   const { total, records } = await db.read((session) => readSlice(session, list, query, 0));
-  const joined = records.length === lengthOf(query, total) ? joinSmall(records) : null;
+  const joined =
+    records.length === lengthOf(query, total) ? joinSmall(records, (record) => record) : null;
   if (joined !== null) return { total, records: joined };
   return large.build((page) =>
     db.transact((session) => addSlices(session, list, query, page), {

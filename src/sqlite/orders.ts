@@ -43,7 +43,7 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 }
 
 /** The lists of orders, each with its own way to a page at any offset. */
-function prepareLists(db: Database): ReadList<OrderQuery> {
+function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
   const countOfUser = prepareCountOfUser(db);
   const buckets = createBuckets(db);
   const all = buckets.full("orders");
@@ -89,7 +89,7 @@ function prepareLists(db: Database): ReadList<OrderQuery> {
     limit $limit offset $offset
   `);
 
-  function readRows({ limit, offset, user_id, status }: OrderQuery) {
+  return ({ limit, offset, user_id, status }) => {
     if (user_id !== undefined && status !== undefined) {
       const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
       return { total, rows: pageOfBoth.iterate({ user_id, status, limit, offset }) };
@@ -107,15 +107,6 @@ function prepareLists(db: Database): ReadList<OrderQuery> {
         ? pageOfAll.iterate({ ...place, limit })
         : pageInStatus.iterate({ ...place, status, limit });
     return { total, rows };
-  }
-
-  function* toJson(rows: Iterable<StoredOrder>): Generator<string> {
-    for (const row of rows) yield orderJson(row);
-  }
-
-  return (query) => {
-    const { total, rows } = readRows(query);
-    return { total, records: toJson(rows) };
   };
 }
 
@@ -128,7 +119,7 @@ export function createOrderStore(
   clock: Clock,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
   const countOfUser = prepareCountOfUser(db);
-  const list = pages.prepare("orders", prepareLists);
+  const list = pages.prepare("orders", prepareLists, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders

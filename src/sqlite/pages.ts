@@ -10,23 +10,21 @@ import type { Reader } from "./read.ts";
 /** A large page is read so many characters at a time; then other requests get their turn. */
 const SLICE_LENGTH = 128 * 2 ** 10;
 
-/** Records are read while they are iterated, as JSON. */
-export interface ListRead {
+/** Reads a list within a transaction. Rows are read while they are iterated. */
+export type ReadList<Query, Row> = (query: Query) => {
   readonly total: number;
-  readonly records: Iterable<string>;
-}
-
-/** Reads a list within a transaction. */
-export type ReadList<Query> = (query: Query) => ListRead;
+  readonly rows: Iterable<Row>;
+};
 
 export interface Pages {
   /**
    * @param table that the list is of
-   * @param prepare called once for each connection
+   * @param prepareList called once for each connection
    */
-  prepare<Query>(
+  prepare<Query, Row>(
     table: string,
-    prepare: (db: Database) => ReadList<Query>,
+    prepareList: (db: Database) => ReadList<Query, Row>,
+    toJson: (row: Row) => string,
   ): (query: Query) => Promise<Page>;
   close(): void;
 }
@@ -41,10 +39,15 @@ export function endTurn(): Promise<void> {
   });
 }
 
-async function addInSlices(page: PageBuilder, records: Iterable<string>): Promise<void> {
+async function addInSlices<Row>(
+  page: PageBuilder,
+  rows: Iterable<Row>,
+  toJson: (row: Row) => string,
+): Promise<void> {
   let slice: string[] = [];
   let length = 0;
-  for (const record of records) {
+  for (const row of rows) {
+    const record = toJson(row);
     slice.push(record);
     length += record.length;
     if (length < SLICE_LENGTH) continue;
@@ -88,25 +91,29 @@ export function createPages(
   }
 
   return {
-    prepare<Query>(table: string, prepare: (db: Database) => ReadList<Query>) {
+    prepare<Query, Row>(
+      table: string,
+      prepareList: (db: Database) => ReadList<Query, Row>,
+      toJson: (row: Row) => string,
+    ) {
       const { read } = reader.forTable(table);
-      const readList = prepare(db);
-      let readLarge: ReadList<Query> | null = null;
+      const readList = prepareList(db);
+      let readLarge: ReadList<Query, Row> | null = null;
 
       function readSmall(query: Query): Page | null {
-        const { total, records } = readList(query);
-        const joined = joinSmall(records);
+        const { total, rows } = readList(query);
+        const joined = joinSmall(rows, toJson);
         return joined === null ? null : { total, records: joined };
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<number> {
         const own = secondConnection();
-        readLarge ??= prepare(own);
+        readLarge ??= prepareList(own);
         const readOwn = readLarge;
         page.clear();
         return withSnapshot(own, async () => {
-          const { total, records } = readOwn(query);
-          await addInSlices(page, records);
+          const { total, rows } = readOwn(query);
+          await addInSlices(page, rows, toJson);
           return total;
         });
       }
@@ -126,7 +133,8 @@ export function createPages(
       }
 
       return async (query: Query) =>
-        read(() => readSmall(query)) ?? large.build((page) => buildLarge(query, page));
+        read<[Query], Page | null>(readSmall, query) ??
+        large.build((page) => buildLarge(query, page));
     },
     close() {
       connection?.close(true);

@@ -30,7 +30,7 @@ export function toRow({ email, name, metadata }: UserFields) {
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 /** The list of all users, or of the one with an email. */
-function prepareList(db: Database): ReadList<UserQuery> {
+function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
   const all = createBuckets(db).full("users");
   const page = db.prepare<StoredUser, Place & { limit: number }>(`
     select ${columns}
@@ -45,18 +45,14 @@ function prepareList(db: Database): ReadList<UserQuery> {
     where email_key = $email_key
   `);
 
-  function* toJson(rows: Iterable<StoredUser>): Generator<string> {
-    for (const row of rows) yield userJson(row);
-  }
-
   return ({ limit, offset, email }) => {
     if (email !== undefined) {
       const rows = withEmail.all({ email_key: emailKey(email) });
-      return { total: rows.length, records: toJson(rows.slice(offset, offset + limit)) };
+      return { total: rows.length, rows: rows.slice(offset, offset + limit) };
     }
     const total = all.total();
     const rows = offset < total ? page.iterate({ ...all.find(offset), limit }) : [];
-    return { total, records: toJson(rows) };
+    return { total, rows };
   };
 }
 
@@ -68,7 +64,7 @@ export function createUserStore(
   keys: Keys,
   clock: Clock,
 ): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
-  const list = pages.prepare("users", prepareList);
+  const list = pages.prepare("users", prepareList, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users

@@ -1,4 +1,4 @@
-// The typed client of the README: its lines are taken from there, compiled and run.
+// Compiles and runs the typed client of docs/api.md.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { startServer, type TestServer } from "../http/server.ts";
 import { enabled, made, run } from "./made.ts";
@@ -11,15 +11,15 @@ if (enabled) {
   afterAll(() => server.stop());
 }
 
-/** The address that the README's examples have. */
+/** The address in the examples of the documentation. */
 const ADDRESS = "http://127.0.0.1:3000";
 const TIMEOUT_MS = 60_000;
 
-const readme = await Bun.file(`${import.meta.dir}/../../README.md`).text();
-const [, lines = ""] = /^```ts\n(.*?)^```$/ms.exec(readme) ?? [];
+const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
+const [, lines = ""] = /^```ts\n(.*?)^```$/ms.exec(page) ?? [];
 
 test.skipIf(!enabled)(
-  "`client` of the README compiles under strict, does what it says and knows what it may not",
+  "`client` of docs/api.md compiles under strict and works; misuse does not compile",
   async () => {
     await Bun.write(made("client.ts"), lines.replaceAll(ADDRESS, server.url));
     await Bun.write(

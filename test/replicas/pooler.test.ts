@@ -1,4 +1,4 @@
-// The program behind PgBouncer, with the settings that the README names.
+// The program behind PgBouncer, with the settings of docs/scaling-out.md.
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { makeFolder } from "../folder.ts";

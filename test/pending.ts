@@ -48,3 +48,19 @@ export const renamed_files: Readonly<Record<string, string>> = {
   "src/sqlite/transfer.ts": "src/sqlite/import.ts",
   "src/sqlite/transfer.users.ts": "src/sqlite/import.ts",
 };
+
+/** Other files, settings and metrics. */
+export const pending_names: readonly string[] = [
+  "database-url.ts",
+  "host.ts",
+  "src/http/host.ts",
+  "src/log-buffer.ts",
+  "log-buffer.ts",
+  "preconditions.ts",
+  "query.ts",
+  "MAX_UNSENT_BYTES",
+  "user_api_build_info",
+  "user_api_commit_batch_size",
+  "user_api_dropped_log_lines_total",
+  "user_api_wal_bytes",
+];

@@ -1,7 +1,8 @@
-/** The rules of the house that a machine can check: who imports whom, and what is not done here. */
+/** Rules that a machine can check: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
 import { settings } from "../src/config.ts";
-import { renamed_files } from "./pending.ts";
+import { makeWorld } from "./cli/world.ts";
+import { pending_names, renamed_files } from "./pending.ts";
 
 const root = `${import.meta.dir}/..`;
 
@@ -127,7 +128,153 @@ describe("bans", () => {
   });
 });
 
+interface Document {
+  readonly path: string;
+  readonly text: string;
+  /** Its code blocks and inline code, a line each. */
+  readonly code: readonly string[];
+}
+
+const FENCE = /^ *```.*\n([\s\S]*?)^ *```$/gm;
+
+function codeOf(text: string): string[] {
+  const blocks = [...text.matchAll(FENCE)].flatMap(([, block = ""]) => block.split("\n"));
+  const spans = [...text.replace(FENCE, "").matchAll(/`([^`]+)`/g)].map(([, span = ""]) => span);
+  return [...blocks, ...spans];
+}
+
+async function readDocuments(...patterns: string[]): Promise<Document[]> {
+  const paths = patterns.flatMap((pattern) => [...new Bun.Glob(pattern).scanSync(root)].sort());
+  return Promise.all(
+    paths.map(async (path) => {
+      const text = await Bun.file(`${root}/${path}`).text();
+      return { path, text, code: codeOf(text) };
+    }),
+  );
+}
+
+/** Every file of the repository, and the name that documents have for it. */
+const files = ["*", ".ci/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
+  .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync({ cwd: root, dot: true })])
+  .filter((path) => !path.includes("node_modules/"))
+  .flatMap((path) => [path, renamed_files[path] ?? path]);
+
+/** All text in which an environment variable may be read. */
+const program = (
+  await Promise.all(
+    files
+      .filter((path) => /^(src|scripts|test|\.ci)\/|^(Makefile|Dockerfile)$/.test(path))
+      .map((path) => Bun.file(`${root}/${path}`))
+      .map(async (file) => ((await file.exists()) ? file.text() : "")),
+  )
+).join("\n");
+
+/** @returns the help of a command; empty if there is no such command */
+async function helpOf(...words: string[]): Promise<string> {
+  using world = makeWorld();
+  const { stdout } = await world.run(...words, "--help");
+  return stdout.startsWith(`Usage: user-api ${words.join(" ")} `) ? stdout : "";
+}
+
+/** @returns whether the command exists and has the flags, e.g. of `token create laptop --scope read` */
+async function isCommand(line: string): Promise<boolean> {
+  const [first = "", second = ""] = line.split(" ");
+  if (["help", "version", "openapi"].includes(first)) return true;
+  const help = await helpOf(...(first === "token" ? [first, second] : [first]));
+  const flags = line.match(/(?<= )--[a-z-]+/g) ?? [];
+  return help !== "" && [...flags, ""].every((flag) => help.includes(flag));
+}
+
+/** What a document may name, and how to tell whether it exists. */
+const references: readonly {
+  what: string;
+  pattern: RegExp;
+  exists: (name: string) => boolean | Promise<boolean>;
+}[] = [
+  {
+    what: "file",
+    pattern:
+      /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b/g,
+    exists: (name) =>
+      // The example of a client, which a reader creates.
+      ["client.ts", "client.js", "user-api.d.ts"].includes(name) ||
+      files.some((path) => new Bun.Glob(`{,**/}${name}`).match(path)),
+  },
+  {
+    what: "directory",
+    pattern: /(?<![\w./-])(?:bench|data|deploy|docs|scripts|src|test)\/(?:[\w-]+\/)*(?![\w.*-])/g,
+    exists: (name) => files.some((path) => path.startsWith(name)),
+  },
+  {
+    what: "target of make",
+    pattern: /(?<=\bmake )[a-z-]+/g,
+    exists: (name) => new RegExp(`^${name}:`, "m").test(makefile),
+  },
+  {
+    what: "command",
+    pattern: /(?<=\buser-api )[a-z]+(?![\w=-])[^|<#;)&\\]*/g,
+    exists: (line) => isCommand(line.trim()),
+  },
+  {
+    what: "setting",
+    pattern: /\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b/g,
+    exists: (name) => program.includes(name),
+  },
+  {
+    what: "metric",
+    pattern: /\b(?:http|process|user_api)_[a-z_]+\b/g,
+    exists: (name) => sources.some(({ text }) => text.includes(`"${name}"`)),
+  },
+];
+
+const makefile = await Bun.file(`${root}/Makefile`).text();
+const documents = await readDocuments("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md");
+
 describe("documents", () => {
+  for (const { what, pattern, exists } of references) {
+    test(`\`documents\` name no ${what} that does not exist`, async () => {
+      const missing: string[] = [];
+      for (const { path, code } of documents) {
+        const names = new Set(code.flatMap((line) => line.match(pattern) ?? []));
+        for (const name of names) {
+          if (!pending_names.includes(name) && !(await exists(name))) {
+            missing.push(`${path}: ${name}`);
+          }
+        }
+      }
+      expect(missing).toEqual([]);
+    });
+  }
+
+  test("`documents` have no broken links to files and headings", async () => {
+    const all = await readDocuments("*.md", "docs/*.md", "bench/*.md");
+    const headings = new Map(
+      all.map(({ path, text }) => [
+        path,
+        [...text.replace(FENCE, "").matchAll(/^#+ (.*)$/gm)].map(([, title = ""]) =>
+          title
+            .toLowerCase()
+            .replace(/[^\p{L}\p{N}_ -]/gu, "")
+            .replaceAll(" ", "-"),
+        ),
+      ]),
+    );
+    const broken: string[] = [];
+    for (const { path, text } of all) {
+      for (const [, link = ""] of text.replace(FENCE, "").matchAll(/\]\(([^)\s]+)\)/g)) {
+        if (/^https?:/.test(link)) continue;
+        const { pathname, hash } = new URL(link, `file:///${path}`);
+        const target = pathname.slice(1);
+        const found =
+          hash === ""
+            ? files.includes(target)
+            : headings.get(target)?.includes(decodeURIComponent(hash.slice(1)));
+        if (!found) broken.push(`${path}: ${link}`);
+      }
+    }
+    expect(broken).toEqual([]);
+  });
+
   test("`docs/configuration.md` has every setting with its default", async () => {
     const text = await Bun.file(`${root}/docs/configuration.md`).text();
     for (const { variable, fallback } of Object.values(settings)) {

@@ -2,6 +2,7 @@
 // nothing, and tells in its own words what it lacks.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
+import { connect, type Socket } from "node:net";
 import manifest from "../../package.json" with { type: "json" };
 import { newToken } from "../../src/token.ts";
 import { makeFolder } from "../folder.ts";
@@ -9,7 +10,7 @@ import { newEmail, newUser } from "../http/make.ts";
 import type { Answer } from "../http/server.ts";
 import { half, refusing } from "../http/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
-import { highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
+import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 
 const archive = Bun.env["TEST_IMAGE"] ?? "";
 const against_image = archive !== "";
@@ -202,6 +203,82 @@ testImage(
     expect(json.data.map((user: { id: number }) => user.id)).toEqual(ids);
   },
 );
+
+/** Records as large as they can be: 27 kB of ASCII, or 63 kB that are 21,000 characters. */
+const large_metadata: Record<string, Record<string, string>> = {
+  ASCII: Object.fromEntries(
+    Array.from({ length: 50 }, (_, at) => [`field-${at}`.padEnd(40, "-"), "x".repeat(500)]),
+  ),
+  CJK: Object.fromEntries(Array.from({ length: 42 }, (_, at) => [`field-${at}`, "漢".repeat(500)])),
+};
+const LARGE_USERS = 1000;
+const [PAGE_READERS, STALLED_READERS] = [12, 20];
+const READING_MS = 5_000;
+
+async function createLargeUsers(server: Container, metadata: Record<string, string>) {
+  for (let made = 0; made < LARGE_USERS; made += 20) {
+    const create = () => server.call("POST", "/users", { body: { email: newEmail(), metadata } });
+    for (const { status } of await Promise.all(Array.from({ length: 20 }, create))) {
+      expect(status).toBe(201);
+    }
+  }
+}
+
+/** Asks for a page and never reads it. */
+function stall(server: Container, path: string): Socket {
+  const { hostname, port } = new URL(server.url);
+  const socket = connect(Number(port), hostname);
+  const credentials = `Authorization: Bearer ${server.write_token}`;
+  socket.pause();
+  socket.on("error", () => {});
+  socket.write(`GET /api/v1${path} HTTP/1.1\r\nHost: a\r\n${credentials}\r\n\r\n`);
+  return socket;
+}
+
+for (const [alphabet, metadata] of Object.entries(large_metadata)) {
+  testImage(
+    `\`server\` stays within 128 MiB when many read the largest pages of ${alphabet}, or stop reading`,
+    async () => {
+      await using server = await serve(`large-${alphabet.toLowerCase()}`, { LOG_LEVEL: "warn" });
+      await createLargeUsers(server, metadata);
+      const { json } = await server.call("GET", "/users?limit=1000");
+      const path = `/users?limit=${/at most (\d+) here/.exec(json.error)?.[1]}`;
+      const stalled = Array.from({ length: STALLED_READERS }, () => stall(server, path));
+      const end_ms = performance.now() + READING_MS;
+      const statuses: Record<number, number> = {};
+      const readers = Array.from({ length: PAGE_READERS }, async () => {
+        const headers = { authorization: `Bearer ${server.write_token}` };
+        while (performance.now() < end_ms) {
+          const response = await fetch(`${server.url}/api/v1${path}`, { headers });
+          await response.arrayBuffer();
+          statuses[response.status] = (statuses[response.status] ?? 0) + 1;
+        }
+      });
+      const waits_ms: number[] = [];
+      let memory_bytes = 0;
+      while (performance.now() < end_ms) {
+        const began_ms = performance.now();
+        expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
+        waits_ms.push(performance.now() - began_ms);
+        memory_bytes = Math.max(memory_bytes, anonymousMemory(server.pid));
+        await Bun.sleep(20);
+      }
+      await Promise.all(readers);
+      for (const socket of stalled) socket.destroy();
+      expect(Object.keys(statuses).filter((status) => !["200", "503"].includes(status))).toEqual(
+        [],
+      );
+      waits_ms.sort((one, other) => one - other);
+      const p99_ms = waits_ms[Math.floor(waits_ms.length * 0.99)]?.toFixed(0);
+      const mebibytes = (memory_bytes / 2 ** 20).toFixed(0);
+      const counts = JSON.stringify(statuses);
+      console.log(`${alphabet}: at most ${mebibytes} MiB, p99 of /health ${p99_ms} ms, ${counts}`);
+      expect(memory_bytes).toBeLessThan(MEMORY_LIMIT_BYTES);
+      if (podman.limits_memory) expect(outOfMemory(server.pid)).toBe(0);
+      expect((await server.call("GET", "/users?limit=2")).status).toBe(200);
+    },
+  );
+}
 
 testImage("`serve` ends with 1 and one line when the volume belongs to another", async () => {
   using folder = makeFolder();

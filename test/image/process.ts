@@ -41,6 +41,11 @@ export function highestMemory(pid: number): number {
   return Number.parseInt(statusOf(pid, "VmHWM"), 10) * 1024;
 }
 
+/** What is resident now and cannot be read again from a file, in bytes. */
+export function anonymousMemory(pid: number): number {
+  return Number.parseInt(statusOf(pid, "RssAnon"), 10) * 1024;
+}
+
 /** Of the control group's memory, a file by its name in version 1 or in version 2. */
 function memoryFile(pid: number, first: string, second: string): string {
   const groups = readFileSync(`/proc/${pid}/cgroup`, "utf8");

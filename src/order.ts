@@ -6,7 +6,7 @@ import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import { checker, closed, Id, OneOf, Text, Time, Version } from "./schema.ts";
 import { isComplete } from "./transfer.ts";
-import type { AcceptedVersions } from "./version.ts";
+import type { Preconditions } from "./version.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof order_statuses)[number];
@@ -201,11 +201,11 @@ export interface OrderStore {
   /**
    * Applies `edit` to the order as stored; where it returns `null` nothing changes.
    * @returns the order after the change; `null` when there is no such order
-   * @throws {AppError} stale when the version is none of the accepted ones
+   * @throws {AppError} stale if a precondition does not hold
    */
   update(
     id: number,
     edit: (order: Order) => OrderChange | null,
-    accepted: AcceptedVersions,
+    accepted: Preconditions | null,
   ): Promise<Order | null>;
 }

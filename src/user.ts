@@ -5,7 +5,7 @@ import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import { checker, closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
 import { isComplete } from "./transfer.ts";
-import type { AcceptedVersions } from "./version.ts";
+import type { Preconditions } from "./version.ts";
 
 const email = Text({
   maxLength: 254,
@@ -113,7 +113,7 @@ export function patchUser(user: User, patch: UserPatch): UserFields | null {
 
 /**
  * Where users are kept. Every method is one transaction; a resolved write is on disk.
- * A write that is given versions asks for one of them.
+ * A write with preconditions checks them against the stored record.
  */
 export interface UserStore {
   /**
@@ -131,18 +131,18 @@ export interface UserStore {
   /**
    * Applies `edit` to the user as stored; where it returns `null` nothing changes.
    * @returns the user after the change; `null` when there is no such user
-   * @throws {AppError} stale when the version is none of the accepted ones
+   * @throws {AppError} stale if a precondition does not hold
    * @throws {AppError} conflict when the email is taken
    */
   update(
     id: number,
     edit: (user: User) => UserFields | null,
-    accepted: AcceptedVersions,
+    accepted: Preconditions | null,
   ): Promise<User | null>;
   /**
    * @returns the user as it was; `null` when there is no such user
-   * @throws {AppError} stale when the version is none of the accepted ones
+   * @throws {AppError} stale if a precondition does not hold
    * @throws {AppError} conflict when the user has orders
    */
-  remove(id: number, accepted: AcceptedVersions): Promise<User | null>;
+  remove(id: number, accepted: Preconditions | null): Promise<User | null>;
 }

@@ -1,14 +1,55 @@
 import { fail } from "./error.ts";
 
-/** The versions of a record that a caller accepts; `null` for any. */
-export type AcceptedVersions = readonly number[] | null;
+/** An entity tag, by the version of a record that it stands for. @see RFC 9110 §8.8.3 */
+export interface EntityTag {
+  /** `NaN` if no record ever has this tag. */
+  readonly version: number;
+  /** Weak tags, such as `W/"1"`, match in `If-None-Match` only. */
+  readonly weak: boolean;
+}
 
-/** @throws {AppError} stale when the record's version is none of the accepted ones */
-export function requireVersion(
-  { version }: { readonly version: number },
-  accepted: AcceptedVersions,
-): void {
-  if (accepted !== null && !accepted.includes(version)) {
-    fail("stale", `the record has changed: it is at version ${version}`);
+/** `*` matches every record that exists. */
+export type EntityTags = readonly EntityTag[] | "*";
+
+/**
+ * The conditions of a request for one record; `null` for a field that the request does not have.
+ * @see RFC 9110 §13.1
+ */
+export interface Preconditions {
+  readonly if_match: EntityTags | null;
+  readonly if_none_match: EntityTags | null;
+}
+
+interface Versioned {
+  readonly version: number;
+}
+
+/** @throws {AppError} stale if the request has an `If-Match` that does not match the record */
+export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {
+  const tags = preconditions?.if_match ?? "*";
+  if (tags === "*" || tags.some((tag) => !tag.weak && tag.version === version)) return;
+  if (tags.some(({ weak }) => weak)) {
+    fail("stale", "If-Match never matches a weak entity tag: send the tag without W/");
+  }
+  fail("stale", `the record has changed: it is at version ${version}`);
+}
+
+/** @returns whether the request has an `If-None-Match` that matches the record */
+export function matchesIfNoneMatch(
+  { version }: Versioned,
+  preconditions: Preconditions | null,
+): boolean {
+  const tags = preconditions?.if_none_match ?? [];
+  return tags === "*" || tags.some((tag) => tag.version === version);
+}
+
+/**
+ * Checks the preconditions of a change, in the order of RFC 9110 §13.2.2.
+ * @throws {AppError} stale if one of them does not hold
+ */
+export function requireVersion(record: Versioned, preconditions: Preconditions | null): void {
+  requireMatch(record, preconditions);
+  if (matchesIfNoneMatch(record, preconditions)) {
+    fail("stale", `If-None-Match matches the record: it is at version ${record.version}`);
   }
 }

@@ -2,6 +2,7 @@
 import type { Problem } from "../error.ts";
 import type { Created } from "../idempotency.ts";
 import { type Chunks, neighbours, type Page, type PageQuery } from "../page.ts";
+import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../version.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -53,13 +54,17 @@ export function record<Row extends { readonly version: number }>(
   return envelope(row);
 }
 
-/** One record that was asked for: a client that has its version is told so, and no more. */
+/**
+ * One record that was asked for; 304 if the client already has its version.
+ * @throws {AppError} stale if `If-Match` does not match
+ */
 export function show<Row extends { readonly version: number }>(
   set: Answer,
   row: Row,
-  isKnown: (version: number) => boolean,
+  preconditions: Preconditions | null,
 ): Envelope<Row> {
-  if (isKnown(row.version)) set.status = 304;
+  requireMatch(row, preconditions);
+  if (matchesIfNoneMatch(row, preconditions)) set.status = 304;
   return record(set, row);
 }
 

@@ -3,7 +3,7 @@ import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { ASK_EACH_TIME } from "./envelope.ts";
 import { REQUEST_ID } from "./exchange.ts";
 import { integer, type Json, refer } from "./openapi.schemas.ts";
-import { IDEMPOTENCY_KEY } from "./params.ts";
+import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./params.ts";
 
 export function header(description: string, schema: Json, example: unknown): Json {
   return { description, required: true, schema, example };
@@ -58,6 +58,8 @@ export function parameter(name: string, description: string, schema: Json, more:
 export function parameters(): Json {
   const text = { type: "string" };
   const hours = KEY_LIFETIME_MS / 3_600_000;
+  const list = "entity tags, separated by commas, or `*`";
+  const tags = { ...text, pattern: ENTITY_TAGS.source, examples: ['"1"'] };
   return {
     RequestId: parameter("X-Request-Id", "Names the request; otherwise the server does", {
       ...text,
@@ -70,13 +72,18 @@ export function parameters(): Json {
     ),
     IfMatch: parameter(
       "If-Match",
-      "Does it only if the record still has one of these versions: entity tags, comma-separated, or `*`",
-      { ...text, examples: ['"1"'] },
+      `Returns 412 unless the record has one of these versions: ${list}. Weak tags never match.`,
+      tags,
     ),
     IfNoneMatch: parameter(
       "If-None-Match",
-      "Answers 304 if the record still has one of these versions: entity tags, comma-separated, or `*`",
-      { ...text, examples: ['"1"'] },
+      `Returns 304 if the record has one of these versions: ${list}`,
+      tags,
+    ),
+    ChangeIfNoneMatch: parameter(
+      "If-None-Match",
+      `Returns 412, and changes nothing, if the record has one of these versions: ${list}`,
+      tags,
     ),
     UserId: parameter(
       "id",

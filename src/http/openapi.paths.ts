@@ -1,7 +1,7 @@
 /** The operations of the API document: one for each route. */
 import { OrderInput, OrderPatch, OrderQuery } from "../order.ts";
 import { UserInput, UserPatch, UserQuery } from "../user.ts";
-import { header, withUsual } from "./openapi.headers.ts";
+import { header, parameter, withUsual } from "./openapi.headers.ts";
 import {
   answer,
   bodyOf,
@@ -28,7 +28,8 @@ function userPaths(times: Json): Json {
   const example = { id: 1, email, name, metadata, version: 1, ...times };
   const kept: Kept = { name: "User", example };
   const id = refer("parameters", "UserId");
-  const accepted = refer("parameters", "IfMatch");
+  const if_match = refer("parameters", "IfMatch");
+  const conditions = [if_match, refer("parameters", "ChangeIfNoneMatch")];
   const changed: Kept = { name: "User", example: { ...example, name: null, version: 2 } };
   return {
     "/api/v1/users": {
@@ -57,9 +58,9 @@ function userPaths(times: Json): Json {
         summary: "Read a user",
         description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
         scope: "read",
-        parameters: [id, refer("parameters", "IfNoneMatch")],
+        parameters: [id, if_match, refer("parameters", "IfNoneMatch")],
         answers: { 200: recordAnswer("The user", kept), 304: unchanged() },
-        refusals: ["UserNotFound"],
+        refusals: ["UserNotFound", "Stale"],
       }),
       patch: operation("users", {
         id: "updateUser",
@@ -68,7 +69,7 @@ function userPaths(times: Json): Json {
           "A JSON Merge Patch (RFC 7396): what is absent stays, `null` clears `name`, all of `metadata` or " +
           "one key of it. `{}` changes nothing, not even `version`.",
         scope: "write",
-        parameters: [id, accepted],
+        parameters: [id, ...conditions],
         body: patchOf(UserPatch, { name: null }),
         answers: { 200: recordAnswer("The user after the change", changed) },
         refusals: ["UserNotFound", "Conflict", "Stale"],
@@ -79,7 +80,7 @@ function userPaths(times: Json): Json {
         description:
           "What is absent takes its default: `name` null, `metadata` `{}`. It never creates.",
         scope: "write",
-        parameters: [id, accepted],
+        parameters: [id, ...conditions],
         body: bodyOf(UserInput, { email, metadata }),
         answers: { 200: recordAnswer("The user after the change", changed) },
         refusals: ["UserNotFound", "Conflict", "Stale"],
@@ -89,7 +90,7 @@ function userPaths(times: Json): Json {
         summary: "Delete a user",
         description: "A user who has orders is a 409: orders are never lost.",
         scope: "write",
-        parameters: [id, accepted],
+        parameters: [id, ...conditions],
         answers: {
           200: answer(
             "The user as it was",
@@ -111,6 +112,7 @@ function orderPaths(times: Json): Json {
   const example = { id: 1, ...placed, ...computed, ...times };
   const kept: Kept = { name: "Order", example };
   const id = refer("parameters", "OrderId");
+  const if_match = refer("parameters", "IfMatch");
   return {
     "/api/v1/orders": {
       get: operation("orders", {
@@ -140,9 +142,9 @@ function orderPaths(times: Json): Json {
         summary: "Read an order",
         description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
         scope: "read",
-        parameters: [id, refer("parameters", "IfNoneMatch")],
+        parameters: [id, if_match, refer("parameters", "IfNoneMatch")],
         answers: { 200: recordAnswer("The order", kept), 304: unchanged() },
-        refusals: ["InvalidOrder", "OrderNotFound"],
+        refusals: ["InvalidOrder", "OrderNotFound", "Stale"],
       }),
       patch: operation("orders", {
         id: "updateOrder",
@@ -151,7 +153,7 @@ function orderPaths(times: Json): Json {
           "A JSON Merge Patch (RFC 7396). `pending` → `paid` → `shipped` → `delivered`, and `canceled` from the " +
           "first two; any other step is a 409 that names those that are allowed.",
         scope: "write",
-        parameters: [id, refer("parameters", "IfMatch")],
+        parameters: [id, if_match, refer("parameters", "ChangeIfNoneMatch")],
         body: patchOf(OrderPatch, { status: "paid" }),
         answers: {
           200: recordAnswer("The order after the change", {
@@ -235,7 +237,12 @@ function systemPaths(): Json {
         description:
           "Requests can be tried there. The files of the page lie below it, public as well.",
         scope: null,
-        parameters: [refer("parameters", "IfNoneMatch")],
+        parameters: [
+          parameter("If-None-Match", "Returns 304 if the page still has this entity tag", {
+            type: "string",
+            examples: ['W/"7f3c"'],
+          }),
+        ],
         answers: {
           200: {
             description: "The page",

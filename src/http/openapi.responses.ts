@@ -23,8 +23,10 @@ const meanings = (): Record<ErrorCode, Meaning> => ({
     "order is shipped: allowed next: delivered",
   ],
   stale: [
-    "The record has none of the versions in `If-Match`",
+    "`If-Match` does not match the record, or `If-None-Match` does",
     "the record has changed: it is at version 2",
+    "If-Match never matches a weak entity tag: send the tag without W/",
+    "If-None-Match matches the record: it is at version 2",
   ],
   too_large: [
     "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",

@@ -5,7 +5,7 @@ import type { Store } from "../store.ts";
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
 import { created, page, record, show } from "./envelope.ts";
-import { keyFor, noQuery, orderPath, query, readIfMatch, readIfNoneMatch } from "./params.ts";
+import { keyFor, noQuery, orderPath, query, readPreconditions } from "./params.ts";
 
 export const orders_path = "/api/v1/orders";
 
@@ -28,8 +28,8 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     .get(
       "/:id",
       async ({ params, headers, set }) => {
-        const isKnown = readIfNoneMatch(headers["if-none-match"]);
-        return show(set, foundOrder(await store.orders.get(params.id)), isKnown);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        return show(set, foundOrder(await store.orders.get(params.id)), accepted);
       },
       { params: orderPath, query: noQuery },
     )
@@ -44,7 +44,7 @@ export function orders(store: Store, gate: Gate, takes: TakesBody) {
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readIfMatch(headers["if-match"]);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (order: Order) => patchOrder(order, body);
         return record(set, foundOrder(await store.orders.update(params.id, edit, accepted)));
       },

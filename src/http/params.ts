@@ -2,7 +2,7 @@
 import { fail, failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
 import { checker, Nothing, type Schema, shownField, type ValueOf } from "../schema.ts";
-import type { AcceptedVersions } from "../version.ts";
+import type { EntityTags, Preconditions } from "../version.ts";
 
 /**
  * A check in the form that Elysia takes for any part of a request. Elysia's own TypeBox validation
@@ -143,46 +143,36 @@ export function keyFor(
 
 /** @see RFC 9110 §8.8.3 */
 const ENTITY_TAG = /(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"/g;
-/** One tag or more between commas; a list may have empty elements (RFC 9110 §5.6.1.2). */
-const ENTITY_TAGS = new RegExp(
-  `^[ \\t,]*${ENTITY_TAG.source}(?:[ \\t]*,[ \\t,]*${ENTITY_TAG.source})*[ \\t,]*$`,
+const TAG = ENTITY_TAG.source;
+/** `*`, or entity tags separated by commas; a list may have empty elements (RFC 9110 §5.6.1.2). */
+export const ENTITY_TAGS = new RegExp(
+  `^(?:[ \\t]*\\*[ \\t]*|[ \\t,]*${TAG}(?:[ \\t]*,[ \\t,]*${TAG})*[ \\t,]*)$`,
 );
 
-interface EntityTag {
-  readonly weak: boolean;
-  /** `NaN` for a tag that none of our records ever had. */
-  readonly version: number;
-}
-
 /** @throws {AppError} invalid */
-function readEntityTags(field: string, value: string): readonly EntityTag[] | "*" {
-  if (value.trim() === "*") return "*";
+function readEntityTags(field: string, value: string | null | undefined): EntityTags | null {
+  if (value === undefined || value === null) return null;
   if (!ENTITY_TAGS.test(value)) failField(field, "must be * or a list of entity tags");
+  if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({
-    weak: weak !== undefined,
     version: parseCanonical(tag),
+    weak: weak !== undefined,
   }));
 }
 
 /**
- * `If-Match`, in which weak tags never match.
+ * `If-Match` and `If-None-Match` of a request for one record.
+ * @returns `null` if the request has neither
  * @throws {AppError} invalid
  */
-export function readIfMatch(value: string | undefined): AcceptedVersions {
-  if (value === undefined) return null;
-  const tags = readEntityTags("If-Match", value);
-  return tags === "*" ? null : tags.filter(({ weak }) => !weak).map(({ version }) => version);
-}
-
-const knowsNone = () => false;
-
-/**
- * `If-None-Match`, in which weak tags match as strong ones do.
- * @returns whether the client says that it has this version already
- * @throws {AppError} invalid
- */
-export function readIfNoneMatch(value: string | null | undefined): (version: number) => boolean {
-  if (value === undefined || value === null) return knowsNone;
-  const tags = readEntityTags("If-None-Match", value);
-  return (version) => tags === "*" || tags.some((tag) => tag.version === version);
+export function readPreconditions(
+  if_match: string | null | undefined,
+  if_none_match: string | null | undefined,
+): Preconditions | null {
+  // Most requests have neither, and the check costs less than an object.
+  if ((if_match ?? if_none_match ?? null) === null) return null;
+  return {
+    if_match: readEntityTags("If-Match", if_match),
+    if_none_match: readEntityTags("If-None-Match", if_none_match),
+  };
 }

@@ -13,7 +13,7 @@ import { type Answer, show } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import { begin, type Finish } from "./exchange.ts";
 import { foundOrder, orders_path } from "./orders.ts";
-import { readIfNoneMatch } from "./params.ts";
+import { readPreconditions } from "./params.ts";
 import type { Take } from "./rate.ts";
 import { foundUser, users_path } from "./users.ts";
 
@@ -57,8 +57,9 @@ export function records({ store, identifyAtOnce, take, finish, log }: RecordsOpt
     try {
       token = identify(credentialsOf(headers.get("authorization")));
       spend(take, token);
-      const isKnown = readIfNoneMatch(headers.get("if-none-match"));
-      body = show(set, read(id), isKnown);
+      const if_match = headers.get("if-match");
+      const preconditions = readPreconditions(if_match, headers.get("if-none-match"));
+      body = show(set, read(id), preconditions);
     } catch (error) {
       body = refuse(set, error, log, begun.request_id);
     }

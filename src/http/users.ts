@@ -5,7 +5,7 @@ import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "..
 import type { Gate } from "./auth.ts";
 import type { TakesBody } from "./body.ts";
 import { created, envelope, page, record, show } from "./envelope.ts";
-import { keyFor, noQuery, query, readIfMatch, readIfNoneMatch, userPath } from "./params.ts";
+import { keyFor, noQuery, query, readPreconditions, userPath } from "./params.ts";
 
 export const users_path = "/api/v1/users";
 
@@ -27,8 +27,8 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .get(
       "/:id",
       async ({ params, headers, set }) => {
-        const isKnown = readIfNoneMatch(headers["if-none-match"]);
-        return show(set, foundUser(await store.users.get(params.id)), isKnown);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        return show(set, foundUser(await store.users.get(params.id)), accepted);
       },
       { params: userPath, query: noQuery },
     )
@@ -43,7 +43,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readIfMatch(headers["if-match"]);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (user: User) => patchUser(user, body);
         return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
@@ -52,7 +52,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .put(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readIfMatch(headers["if-match"]);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = () => userFields(body);
         return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
@@ -61,7 +61,7 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
     .delete(
       "/:id",
       async ({ params, headers }) => {
-        const accepted = readIfMatch(headers["if-match"]);
+        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return envelope(foundUser(await store.users.remove(params.id, accepted)));
       },
       { params: userPath, query: noQuery },

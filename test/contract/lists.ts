@@ -3,6 +3,7 @@ import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import { listed } from "../listed.ts";
+import { ifMatch } from "../preconditions.ts";
 import { makeRandom } from "../random.ts";
 import { type Open, openWithClock, orderFields, userFields } from "./open.ts";
 
@@ -65,7 +66,7 @@ export function listsContract(open: Open): void {
         users.create(taken, null),
         users.create(userFields(), null),
         users.create(taken, null),
-        users.remove(record.id, [99]),
+        users.remove(record.id, ifMatch(99)),
       ]);
       for (const result of results) {
         if (result.status === "fulfilled" && result.value && "replayed" in result.value) {

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
 import { listed } from "../listed.ts";
+import { ifMatch } from "../preconditions.ts";
 import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields } from "./open.ts";
 
@@ -154,12 +155,15 @@ export function ordersContract(open: Open): void {
     it.pass(1000);
     expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
     await rejectionOf(it.store.orders.update(record.id, to("delivered"), null), "conflict");
-    for (const if_match of [[], [2], [Number.NaN]]) {
-      await rejectionOf(it.store.orders.update(record.id, to("paid"), if_match), "stale");
+    for (const versions of [[], [2], [Number.NaN]]) {
+      await rejectionOf(
+        it.store.orders.update(record.id, to("paid"), ifMatch(...versions)),
+        "stale",
+      );
     }
-    expect(await it.store.orders.update(record.id + 1, to("paid"), [2])).toBeNull();
+    expect(await it.store.orders.update(record.id + 1, to("paid"), ifMatch(2))).toBeNull();
     expect(await it.store.orders.get(record.id)).toEqual(record);
-    expect(await it.store.orders.update(record.id, to("paid"), [5, 1])).toMatchObject({
+    expect(await it.store.orders.update(record.id, to("paid"), ifMatch(5, 1))).toMatchObject({
       status: "paid",
       version: 2,
     });

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import type { User } from "../../src/user.ts";
 import { listed } from "../listed.ts";
+import { ifMatch } from "../preconditions.ts";
 import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
 
@@ -151,7 +152,7 @@ export function usersContract(open: Open): void {
       throw new Error("there is nothing to edit");
     };
     expect(await it.store.users.update(user.id + 1, edit, null)).toBeNull();
-    expect(await it.store.users.update(user.id + 1, edit, [1])).toBeNull();
+    expect(await it.store.users.update(user.id + 1, edit, ifMatch(1))).toBeNull();
     expect(await listed(it.store.users.list(all))).toEqual({ rows: [user], total: 1 });
   });
 
@@ -174,15 +175,15 @@ export function usersContract(open: Open): void {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const edit = () => userFields();
-    await it.store.users.update(id, edit, [1]);
-    const user = await it.store.users.update(id, edit, [7, 2, 9]);
+    await it.store.users.update(id, edit, ifMatch(1));
+    const user = await it.store.users.update(id, edit, ifMatch(7, 2, 9));
     expect(user?.version).toBe(3);
-    for (const if_match of [[], [1], [2, 4], [Number.NaN]]) {
-      await rejectionOf(it.store.users.update(id, edit, if_match), "stale");
-      await rejectionOf(it.store.users.remove(id, if_match), "stale");
+    for (const versions of [[], [1], [2, 4], [Number.NaN]]) {
+      await rejectionOf(it.store.users.update(id, edit, ifMatch(...versions)), "stale");
+      await rejectionOf(it.store.users.remove(id, ifMatch(...versions)), "stale");
     }
     expect(await it.store.users.get(id)).toEqual(user);
-    expect(await it.store.users.remove(id, [3])).toEqual(user);
+    expect(await it.store.users.remove(id, ifMatch(3))).toEqual(user);
   });
 
   test("`users.update` loses no change when many come at once", async () => {
@@ -198,7 +199,7 @@ export function usersContract(open: Open): void {
     const user = await newUser(it.store);
     expect(await it.store.users.remove(user.id, null)).toEqual(user);
     expect(await it.store.users.remove(user.id, null)).toBeNull();
-    expect(await it.store.users.remove(user.id, [1])).toBeNull();
+    expect(await it.store.users.remove(user.id, ifMatch(1))).toBeNull();
     expect(await it.store.users.get(user.id)).toBeNull();
     await newUser(it.store, { email: user.email });
   });
@@ -210,6 +211,6 @@ export function usersContract(open: Open): void {
     await rejectionOf(it.store.users.remove(user.id, null), "conflict", "user has orders");
     expect(await it.store.users.get(user.id)).toEqual(user);
     // The version is asked about first.
-    await rejectionOf(it.store.users.remove(user.id, [2]), "stale");
+    await rejectionOf(it.store.users.remove(user.id, ifMatch(2)), "stale");
   });
 }

@@ -361,3 +361,104 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     expect((await server.call("GET", `/${noun}/999999`, { headers })).status).toBe(404);
   });
 });
+
+/** The statuses of a GET of a record at version 2, and of a change of it, by what it is sent with. */
+const preconditions: [
+  of_get: number,
+  of_change: number,
+  if_match: string | null,
+  if_none_match: string | null,
+][] = [
+  [200, 200, '"2"', null],
+  [200, 200, "*", null],
+  [412, 412, '"1"', null],
+  [412, 412, 'W/"2"', null],
+  [400, 400, "2", null],
+  [200, 200, null, '"1"'],
+  [304, 412, null, '"2"'],
+  [304, 412, null, 'W/"2"'],
+  [304, 412, null, '"1", "2"'],
+  [304, 412, null, "*"],
+  [400, 400, null, "2"],
+  // If-Match comes first (RFC 9110 §13.2.2).
+  [412, 412, '"1"', '"2"'],
+  [412, 412, '"1"', '"1"'],
+  [304, 412, '"2"', '"2"'],
+  [200, 200, '"2"', '"1"'],
+  [304, 412, "*", "*"],
+];
+
+describe.each([
+  ["users", ["PATCH", "PUT", "DELETE"]],
+  ["orders", ["PATCH"]],
+] as const)("preconditions on %s", (noun, methods) => {
+  const make = async () => {
+    const record = noun === "users" ? await newUser(server) : await newOrder(server, user.id);
+    const path = `/${noun}/${record.id}`;
+    await server.call("PATCH", path, { body: { metadata: { at: "2" } } });
+    return path;
+  };
+  const bodies = {
+    GET: () => undefined,
+    HEAD: () => undefined,
+    PATCH: () => ({ metadata: { at: "3" } }),
+    PUT: () => ({ email: newEmail() }),
+    DELETE: () => undefined,
+  };
+  const send = (method: keyof typeof bodies, path: string, headers: Record<string, string>) => {
+    const body = bodies[method]();
+    return server.call(method, path, { ...(body && { body }), headers });
+  };
+
+  test.each(preconditions)(
+    "`GET` is a %i and a change a %i when If-Match is %j, If-None-Match %j and the version 2",
+    async (of_get, of_change, if_match, if_none_match) => {
+      const headers: Record<string, string> = {};
+      if (if_match !== null) headers["if-match"] = if_match;
+      if (if_none_match !== null) headers["if-none-match"] = if_none_match;
+      const read = await make();
+      // SQLite: the first takes the fast path, the others do not.
+      for (const [method, path] of [
+        ["GET", read],
+        ["GET", `${read}?`],
+        ["HEAD", read],
+      ] as const) {
+        const { status } = await send(method, path, headers);
+        expect([method, status]).toEqual([method, of_get]);
+      }
+      for (const method of methods) {
+        const path = await make();
+        const before = await server.call("GET", path);
+        const { status } = await send(method, path, headers);
+        expect([method, status]).toEqual([method, of_change]);
+        const is_same = (await server.call("GET", path)).text === before.text;
+        expect([method, is_same]).toEqual([method, of_change !== 200]);
+      }
+    },
+  );
+
+  test("`404` is returned for a record that does not exist when there are preconditions", async () => {
+    for (const headers of [{ "if-match": "*" }, { "if-match": '"1"' }, { "if-none-match": "*" }]) {
+      for (const method of ["GET", "HEAD", ...methods] as const) {
+        const { status } = await send(method, `/${noun}/999999`, headers);
+        expect([method, status]).toEqual([method, 404]);
+      }
+    }
+  });
+
+  test("`412` says which precondition failed when there are several kinds", async () => {
+    const path = await make();
+    const errors = [
+      [{ "if-match": '"1"' }, "the record has changed: it is at version 2"],
+      [
+        { "if-match": 'W/"2"' },
+        "If-Match never matches a weak entity tag: send the tag without W/",
+      ],
+      [{ "if-none-match": "*" }, "If-None-Match matches the record: it is at version 2"],
+    ] as const;
+    for (const [headers, error] of errors) {
+      const { status, json } = await server.call("PATCH", path, { body: {}, headers });
+      expect([status, json.error]).toEqual([412, error]);
+    }
+  });
+});

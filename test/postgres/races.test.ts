@@ -4,6 +4,7 @@ import { AppError } from "../../src/error.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { ifMatch } from "../preconditions.ts";
 import { cluster, makeWorld } from "./world.ts";
 
 const KEYS = 200;
@@ -63,8 +64,8 @@ describe.if(cluster !== null)("two replicas", () => {
       await replicas[0].orders.place(orderFields(id), null);
       const update = ({ users, orders }: Store, version: number) =>
         table === "users"
-          ? users.update(id, () => userFields(), [version])
-          : orders.update(1, ({ status }) => ({ status, metadata: {} }), [version]);
+          ? users.update(id, () => userFields(), ifMatch(version))
+          : orders.update(1, ({ status }) => ({ status, metadata: {} }), ifMatch(version));
       for (let version = 1; version <= ROUNDS; version += 1) {
         const edits = Array.from({ length: EDITS }, (_, at) =>
           update(replicas[at % 2] ?? replicas[0], version),

@@ -76,7 +76,7 @@ test("`finish` answers a record alike by both ways it has", async () => {
 test("`finish` sends no body when the client has the record already", async () => {
   const finish = makeFinish();
   const set: Answer = { headers: {} };
-  const body = show(set, { version: 7 }, (version) => version === 7);
+  const body = show(set, { version: 7 }, { if_match: null, if_none_match: "*" });
   const begun = { request_id: "id", started_ms: performance.now() };
   const response = finish({ begun, request, route: "/r", token: null, set, body });
   expect([response.status, await response.text()]).toEqual([304, ""]);

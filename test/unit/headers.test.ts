@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { keyFor, readIfMatch, readIfNoneMatch } from "../../src/http/params.ts";
+import { keyFor, readPreconditions } from "../../src/http/params.ts";
+import { matchesIfNoneMatch, requireMatch } from "../../src/version.ts";
 import { refusalOf } from "../refusal.ts";
 
 test("`keyFor` is the key with its owner and fingerprint when the client sent one", () => {
@@ -19,35 +20,37 @@ test("`keyFor` refuses a key when it is not 1 to 255 visible ASCII characters", 
   }
 });
 
-/** A header value → what `If-Match` accepts; whether `If-None-Match` has version 3. */
-const tags: [string | undefined, (number | null)[] | null, boolean][] = [
-  [undefined, null, false],
-  ["*", null, true],
-  [" * ", null, true],
-  ['"3"', [3], true],
-  ['"2"', [2], false],
-  ['"1", "3"', [1, 3], true],
-  ['"1","3"', [1, 3], true],
-  [', "3",,"4" ,', [3, 4], true],
-  ['W/"3"', [], true],
-  ['W/"3", "4"', [4], true],
-  ['"a,b", "3"', [null, 3], true],
-  ['"03"', [null], false],
-  ['"+3"', [null], false],
-  ['"3.0"', [null], false],
-  ['""', [null], false],
-  ['"\xe9"', [null], false],
+/** A header value → whether it matches version 3 as `If-Match`, and as `If-None-Match`. */
+const tags: [value: string | undefined, if_match: boolean, if_none_match: boolean][] = [
+  [undefined, true, false],
+  ["*", true, true],
+  [" * ", true, true],
+  ['"3"', true, true],
+  ['"2"', false, false],
+  ['"1", "3"', true, true],
+  ['"1","3"', true, true],
+  [', "3",,"4" ,', true, true],
+  ['W/"3"', false, true],
+  ['W/"3", "4"', false, true],
+  ['"a,b", "3"', true, true],
+  ['"03"', false, false],
+  ['"+3"', false, false],
+  ['"3.0"', false, false],
+  ['""', false, false],
+  ['"\xe9"', false, false],
 ];
 
-for (const [value, versions, has] of tags) {
-  test(`\`If-Match\` and \`If-None-Match\` are read when the value is ${value}`, () => {
-    const accepted = readIfMatch(value)?.map((version) => (Number.isNaN(version) ? null : version));
-    expect(accepted ?? null).toEqual(versions);
-    expect(readIfNoneMatch(value)(3)).toBe(has);
+for (const [value, if_match, if_none_match] of tags) {
+  test(`\`readPreconditions\` reads the entity tags when the value is ${value}`, () => {
+    const match = () => requireMatch({ version: 3 }, readPreconditions(value, undefined));
+    if (if_match) match();
+    else refusalOf(match, "stale");
+    const preconditions = readPreconditions(null, value);
+    expect(matchesIfNoneMatch({ version: 3 }, preconditions)).toBe(if_none_match);
   });
 }
 
-test("`If-Match` and `If-None-Match` are refused when they are no list of entity tags", () => {
+test("`readPreconditions` rejects a value when it is not a list of entity tags", () => {
   const others = [
     "",
     " ",
@@ -66,9 +69,13 @@ test("`If-Match` and `If-None-Match` are refused when they are no list of entity
   ];
   for (const value of others) {
     const rule = "must be * or a list of entity tags";
-    refusalOf(() => readIfMatch(value), "invalid", `Validation failed: If-Match ${rule}`);
     refusalOf(
-      () => readIfNoneMatch(value)(3),
+      () => readPreconditions(value, undefined),
+      "invalid",
+      `Validation failed: If-Match ${rule}`,
+    );
+    refusalOf(
+      () => readPreconditions(undefined, value),
       "invalid",
       `Validation failed: If-None-Match ${rule}`,
     );

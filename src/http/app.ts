@@ -11,6 +11,7 @@ import type { Drain } from "./drain.ts";
 import { createFinish, exchange } from "./exchange.ts";
 import { fallback } from "./fallback.ts";
 import { health } from "./health.ts";
+import { publicHost } from "./host.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
 import { openapi } from "./openapi.ts";
 import { orders } from "./orders.ts";
@@ -39,7 +40,11 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const takes = bodyLimitedTo(max_body_bytes);
   const finish = createFinish({ log, cors, metrics, drain });
 
-  const open = new Elysia().use(health(store, drain)).use(openapi(version)).use(docs());
+  const open = new Elysia()
+    .use(publicHost())
+    .use(health(store, drain))
+    .use(openapi(version))
+    .use(docs());
   const guarded = new Elysia()
     .use(users(store, gate, takes))
     .use(orders(store, gate, takes))

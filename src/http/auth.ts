@@ -13,6 +13,7 @@ import {
   usedAt,
 } from "../token.ts";
 import type { Cors } from "./cors.ts";
+import { requireHost } from "./host.ts";
 import type { Take } from "./rate.ts";
 
 export interface IdentifyOptions {
@@ -142,6 +143,7 @@ export function oneSpelling() {
  * Lets valid tokens through and gives the routes `token`. It needs `oneSpelling`: without, tokens in other
  * spellings are refused. The plugin also takes a query parameter: so it is believed only where there is a header.
  * @throws {AppError} unauthorised, invalid_token
+ * @throws {AppError} invalid if `Host` is not valid
  */
 export function createGuard(identify: Identify, cors: Cors | null) {
   return new Elysia({ name: "guard" })
@@ -151,6 +153,10 @@ export function createGuard(identify: Identify, cors: Cors | null) {
       if (cors?.preflight(request)) return { token: null as Token | null };
       const presented = headers["authorization"] === undefined ? undefined : credentials;
       return { token: (await identify(presented)) as Token | null };
+    })
+    .onTransform({ as: "scoped" }, ({ headers }) => {
+      // A hook of its own, so that the log has the token when `Host` is not valid.
+      requireHost(headers["host"]);
     });
 }
 

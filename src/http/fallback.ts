@@ -3,6 +3,7 @@ import { fail } from "../error.ts";
 import type { Guard } from "./auth.ts";
 import type { Cors } from "./cors.ts";
 import { type Answer, refusal } from "./envelope.ts";
+import { requireHost } from "./host.ts";
 import { pathOf } from "./params.ts";
 
 interface Route {
@@ -43,6 +44,7 @@ export function fallback(
   const allowed = allowedMethods(routes);
 
   function answer({ request, set }: { request: Request; set: Answer }) {
+    requireHost(request.headers.get("host"));
     const preflight = cors?.preflight(request);
     if (preflight) {
       set.status = 204;

@@ -12,6 +12,7 @@ import { credentialsOf, type Identification, spend } from "./auth.ts";
 import { type Answer, show } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import { begin, type Finish } from "./exchange.ts";
+import { requireHost } from "./host.ts";
 import { foundOrder, orders_path } from "./orders.ts";
 import { readPreconditions } from "./params.ts";
 import type { Take } from "./rate.ts";
@@ -56,6 +57,7 @@ export function records({ store, identifyAtOnce, take, finish, log }: RecordsOpt
     let body: unknown;
     try {
       token = identify(credentialsOf(headers.get("authorization")));
+      requireHost(headers.get("host"));
       spend(take, token);
       const if_match = headers.get("if-match");
       const preconditions = readPreconditions(if_match, headers.get("if-none-match"));

@@ -77,6 +77,8 @@ for (const [where, settings] of [
       ["a page of a stranger", { origin: ORIGIN }],
       ["a host that is none", { ...valid, host: "a b" }],
       ["a host with a query", { ...valid, host: "a b?c" }],
+      ["two hosts", { ...valid, host: "a\r\nhost: b" }],
+      ["two hosts and no token", { host: "a\r\nhost: b" }],
     ];
 
     for (const [what, headers] of requests) {

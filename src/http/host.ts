@@ -1,0 +1,31 @@
+/** The `Host` field: exactly one, and valid. @see RFC 9112 §3.2 */
+import { isIPv6 } from "node:net";
+import { Elysia } from "elysia";
+import { failField } from "../error.ts";
+
+/** A DNS name or an IPv4 address, or an IPv6 address in brackets, each with an optional port. */
+const HOST = /^(?:[\w-]+(?:\.[\w-]+)*\.?|\[([\da-f:.]+)\])(?::(\d*))?$/i;
+const MAX_PORT = 65_535;
+
+function isHost(value: string): boolean {
+  const [match, address, port = ""] = HOST.exec(value) ?? [];
+  if (match === undefined || Number(port) > MAX_PORT) return false;
+  return address === undefined || isIPv6(address);
+}
+
+/**
+ * Bun joins several `Host` fields with commas, which no valid one contains. A request without the field is
+ * HTTP/1.0, where it is optional: Bun itself returns 400 to HTTP/1.1 without it.
+ * @throws {AppError} invalid
+ */
+export function requireHost(value: string | null | undefined): void {
+  if (value === null || value === undefined || isHost(value)) return;
+  failField("Host", "must be one valid host name");
+}
+
+/** For public routes. All others check it in the guard, after the token. */
+export function publicHost() {
+  return new Elysia({ name: "public host" }).onTransform({ as: "scoped" }, ({ request }) => {
+    requireHost(request.headers.get("host"));
+  });
+}

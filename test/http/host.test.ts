@@ -1,0 +1,190 @@
+import { afterAll, expect, test } from "bun:test";
+import { newOrder, newUser } from "./make.ts";
+import { startServer, type TestServer } from "./server.ts";
+
+const PAGE = "https://app.example.com";
+const server = await startServer({ CORS_ORIGIN: PAGE });
+afterAll(() => server[Symbol.asyncDispose]());
+const user = await newUser(server);
+const order = await newOrder(server, user.id);
+
+/** Sends a request with these `Host` fields, as they are. */
+async function send(
+  at: TestServer,
+  method: string,
+  path: string,
+  hosts: readonly string[],
+  token: string | null,
+  more: readonly string[] = [],
+) {
+  const lines = [
+    `${method} ${path} HTTP/1.1`,
+    ...hosts.map((host) => `Host: ${host}`),
+    ...(token === null ? [] : [`Authorization: Bearer ${token}`]),
+    "Connection: close",
+    ...more,
+  ];
+  const [head = "", text = ""] = (await at.raw(`${lines.join("\r\n")}\r\n\r\n`)).split("\r\n\r\n");
+  return { status: Number(head.split(" ")[1]), head: head.toLowerCase(), text };
+}
+
+const problem = "must be one valid host name";
+const refusal = {
+  data: null,
+  error: `Validation failed: Host ${problem}`,
+  meta: { problems: [{ field: "Host", problem }] },
+};
+
+const valid = [
+  "localhost",
+  "API.Example.com",
+  "api.example.com.",
+  "a_b.example",
+  "_a.example",
+  "xn--bcher-kva.example",
+  "3com.example",
+  "127.0.0.1:3000",
+  "example.com:",
+  "example.com:443",
+  "[::1]",
+  "[::1]:3000",
+  "[2001:DB8::8a2e:370:7334]",
+  "[::ffff:192.0.2.1]:80",
+];
+
+test.each(valid)("`Host` is accepted when it is %j", async (host) => {
+  for (const path of ["/users", `/users/${user.id}`, "/health"]) {
+    const { status } = await send(server, "GET", `/api/v1${path}`, [host], server.write_token);
+    expect([path, status]).toEqual([path, 200]);
+  }
+});
+
+const invalid: [string, ...string[]][] = [
+  [""],
+  [" "],
+  ["a b"],
+  ["a\tb"],
+  ["a,b"],
+  ["user@example.com"],
+  ["example.com/api"],
+  ["http://example.com"],
+  ["a?b"],
+  ["a#b"],
+  ["a\\b"],
+  ["a..b"],
+  [".a"],
+  ["ä.example"],
+  ["a:b"],
+  ["a:-1"],
+  ["a:65536"],
+  ["a:80:80"],
+  [":80"],
+  ["::1"],
+  ["[::1"],
+  ["[]"],
+  ["[a.example]"],
+  ["[1:2]"],
+  ["[::1]x"],
+  ["[::1]:b"],
+  ["a", "a"],
+  ["a", "b"],
+  ["a", ""],
+  ["", "a"],
+];
+
+test.each(invalid.map((hosts) => [hosts]))(
+  "`Host` is a 400 with a token, and on public paths, when it is %j",
+  async (hosts) => {
+    const health = await send(server, "GET", "/api/v1/health", hosts, null);
+    const list = await send(server, "GET", "/api/v1/users", hosts, server.read_token);
+    const record = await send(server, "GET", `/api/v1/users/${user.id}`, hosts, server.read_token);
+    for (const { status, text } of [health, list, record]) {
+      expect([status, JSON.parse(text)]).toEqual([400, refusal]);
+    }
+  },
+);
+
+const routes: [method: string, path: string][] = [
+  ["GET", "/api/v1/users"],
+  ["HEAD", "/api/v1/users"],
+  ["POST", "/api/v1/users"],
+  ["GET", `/api/v1/users/${user.id}`],
+  ["HEAD", `/api/v1/users/${user.id}`],
+  ["GET", "/api/v1/users/999999"],
+  ["PATCH", `/api/v1/users/${user.id}`],
+  ["PUT", `/api/v1/users/${user.id}`],
+  ["DELETE", `/api/v1/users/${user.id}`],
+  ["GET", "/api/v1/orders"],
+  ["POST", "/api/v1/orders"],
+  ["GET", `/api/v1/orders/${order.id}`],
+  ["GET", "/api/v1/orders/999999"],
+  ["PATCH", `/api/v1/orders/${order.id}`],
+  ["GET", "/api/v1/metrics"],
+  ["OPTIONS", "/api/v1/users"],
+  ["DELETE", "/api/v1/users"],
+  ["GET", "/api/v1/nope"],
+  ["GET", "/nope"],
+];
+
+for (const hosts of [[""], ["a b"], ["a", "b"]]) {
+  test.each(routes)(
+    `\`%s %s\` is a 401 without a token and a 400 with one when Host is ${JSON.stringify(hosts)}`,
+    async (method, path) => {
+      const without = await send(server, method, path, hosts, null);
+      expect(without.status).toBe(401);
+      const answer = await send(server, method, path, hosts, server.write_token);
+      expect(answer.status).toBe(400);
+      expect(answer.head).toContain("content-type: application/json");
+      if (method !== "HEAD") expect(JSON.parse(answer.text)).toEqual(refusal);
+    },
+  );
+
+  test.each([
+    ["GET", "/api/v1/health"],
+    ["HEAD", "/api/v1/health"],
+    ["POST", "/api/v1/health"],
+    ["GET", "/api/v1/openapi.json"],
+    ["GET", "/api/v1/docs"],
+    ["GET", "/api/v1/docs/page.js"],
+    ["DELETE", "/api/v1/docs"],
+  ])(
+    `\`%s %s\` is a 400 without a token when Host is ${JSON.stringify(hosts)}`,
+    async (method, path) => {
+      const { status, text } = await send(server, method, path, hosts, null);
+      expect(status).toBe(400);
+      if (method !== "HEAD") expect(JSON.parse(text)).toEqual(refusal);
+    },
+  );
+}
+
+test("`Host` is a 400 on a preflight, too, when it is not valid", async () => {
+  const preflight = [`Origin: ${PAGE}`, "Access-Control-Request-Method: POST"];
+  for (const path of ["/api/v1/users", "/api/v1/health"]) {
+    const good = await send(server, "OPTIONS", path, ["a"], null, preflight);
+    const bad = await send(server, "OPTIONS", path, ["a", "b"], null, preflight);
+    expect([good.status, bad.status]).toEqual([204, 400]);
+  }
+});
+
+test("`Host` changes nothing in the database when it is not valid", async () => {
+  const path = `/users/${user.id}`;
+  const before = await server.call("GET", path);
+  const body = '{"name":"Eve"}';
+  const lines = ["PATCH /api/v1", path, " HTTP/1.1\r\nHost: a\r\nHost: b\r\n"].join("");
+  const answer = await server.raw(
+    `${lines}Authorization: Bearer ${server.write_token}\r\nConnection: close\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+  );
+  expect(answer).toStartWith("HTTP/1.1 400");
+  expect((await server.call("GET", path)).text).toBe(before.text);
+});
+
+test("`Host` may be missing when the request is HTTP/1.0", async () => {
+  for (const [version, status] of [
+    ["1.0", 200],
+    ["1.1", 400],
+  ] as const) {
+    const answer = await server.raw(`GET /api/v1/health HTTP/${version}\r\n\r\n`);
+    expect(answer).toStartWith(`HTTP/1.1 ${status}`);
+  }
+});

@@ -80,6 +80,8 @@ export function createFinish({ log, cors, metrics, drain }: FinishOptions): Fini
       const fields = { method, route, status, duration_ms, request_id, token: token?.name };
       log.info("request", fields);
     }
+    // Bun adds it to all other responses (RFC 9110 §6.6.1).
+    if (method === "HEAD") set.headers["date"] = new Date().toUTCString();
     const text = typeof body === "string";
     const ready = text || body instanceof Uint8Array || body instanceof ReadableStream;
     if (status === 200 && !ready && cors === null && !drain.isDraining()) {

@@ -62,7 +62,12 @@ function cannotListen({ host, port, tls_cert, tls_key }: Config, error: unknown)
 function lastResort(log: Log) {
   return (error: unknown) => {
     logFault(log, error, undefined);
-    const headers = { "content-type": TEXT_TYPE, "cache-control": "no-store" };
+    const headers = {
+      "content-type": TEXT_TYPE,
+      "cache-control": "no-store",
+      // Bun adds it if the method is not HEAD, and leaves ours as it is.
+      date: new Date().toUTCString(),
+    };
     return new Response(internal.text, { status: internal.status, headers });
   };
 }

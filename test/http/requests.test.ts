@@ -192,6 +192,37 @@ test.each(KINDS.filter(([, , method]) => method === "GET"))(
   },
 );
 
+const authorization = `Authorization: Bearer ${server.write_token}`;
+test.each<[path: string, status: number, field: string | null]>([
+  ["/health", 200, null],
+  ["/users", 200, null],
+  [`/users/${other.id}`, 200, null],
+  [`/users/${other.id}`, 304, "If-None-Match: *"],
+  [`/users/${other.id}`, 412, 'If-Match: "99"'],
+  [`/orders/${order.id}`, 200, null],
+  ["/orders/999999", 404, null],
+  ["/users?limit=0", 400, null],
+  ["/users", 401, "Authorization: Bearer x"],
+  ["/nope", 404, null],
+  ["/metrics", 200, null],
+  ["/openapi.json", 200, null],
+  ["/docs", 200, null],
+  ["/docs", 304, "If-None-Match: *"],
+  ["/docs/swagger-ui.js", 200, null],
+  ["/docs/swagger-ui.js", 200, "Accept-Encoding: br"],
+])("`HEAD %s` has one Date, like GET, when its status is %i", async (path, status, field) => {
+  const own = field === null ? [] : [field];
+  const lines = status === 401 ? own : [authorization, ...own];
+  for (const method of ["HEAD", "GET"]) {
+    const answer = await wire(method, path, lines);
+    const dates = answer.top.match(/^date: .*$/gim) ?? [];
+    expect([method, answer.status, dates.length]).toEqual([method, status, 1]);
+    const sent_ms = Date.parse(dates[0]?.slice("date: ".length) ?? "");
+    expect(Date.now() - sent_ms).toBeWithin(-1_000, 5_000);
+    expect(dates[0]).toEndWith(" GMT");
+  }
+});
+
 /** Each request has two faults or more: the earlier one in the contract's order is answered. */
 const BAD_KEY = { "idempotency-key": "a b" };
 test.each<[status: number, over: string, ...Call]>([

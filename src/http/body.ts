@@ -6,9 +6,19 @@ import { AppError, fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { checker, type Schema, type ValueOf } from "../schema.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
-import { type Input, input } from "./params.ts";
+import { type Input, input, requireIdempotencyKey } from "./params.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
+/** Name and value of a parameter of a media type; the value may be a quoted string. @see RFC 9110 §5.6.6 */
+const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
+
+/** @returns whether the media type names no charset other than UTF-8 */
+function isUtf8(media_type: string): boolean {
+  return [...media_type.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
+    const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
+    return name.toLowerCase() !== "charset" || text.toLowerCase() === "utf-8";
+  });
+}
 
 /** @throws {AppError} unsupported_type */
 function requireJson(request: Request): void {
@@ -18,9 +28,9 @@ function requireJson(request: Request): void {
   const header = request.headers.get("content-type");
   if (header === null || header === "") return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
-  if (type === JSON_TYPE) return;
-  if (type === PATCH_TYPE && request.method === "PATCH") return;
-  fail("unsupported_type", `the body must be ${JSON_TYPE}`);
+  const is_patch = type === PATCH_TYPE && request.method === "PATCH";
+  if (type !== JSON_TYPE && !is_patch) fail("unsupported_type", `the body must be ${JSON_TYPE}`);
+  if (header.includes(";") && !isUtf8(header)) fail("unsupported_type", "the body must be UTF-8");
 }
 
 /** @throws {AppError} too_large */
@@ -74,6 +84,7 @@ export function bodyLimitedTo(max_bytes: number): TakesBody {
       // The type first: it is known before the body is.
       requireJson(context.request);
       const bytes = await readBytes(context.request, max_bytes).catch(refuseCut);
+      requireIdempotencyKey(context.request.headers.get("idempotency-key"));
       context.body = parseJson(decode(bytes));
     },
     body: input(checker(schema, record)),

@@ -1,7 +1,7 @@
 /** Which pages may call from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
 
 const EXPOSED =
-  "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, WWW-Authenticate";
+  "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
 const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id";

@@ -4,7 +4,7 @@ import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
-import { type Answer, ASK_EACH_TIME, JSON_TYPE, TEXT_TYPE } from "./envelope.ts";
+import { type Answer, ASK_EACH_TIME, JSON_TYPE, PATCH_TYPES, TEXT_TYPE } from "./envelope.ts";
 import { refuse } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
 
@@ -118,11 +118,15 @@ export function exchange(log: Log, finish: Finish) {
       // from.
       query: request.url as unknown as Record<string, string>,
     }))
-    .onError({ as: "global" }, ({ error, request_id, set }) => {
+    .onError({ as: "global" }, ({ error, request, request_id, set }) => {
       // No route has run, and so no guard: whoever asks is told what a stranger is told.
       const unrouted = request_id === undefined && error instanceof NotFoundError;
       const fault = unrouted ? new AppError("unauthorised", "unauthorised") : error;
-      return refuse(set as Answer, fault, log, request_id);
+      const body = refuse(set as Answer, fault, log, request_id);
+      if (set.status === 415 && request.method === "PATCH") {
+        set.headers["accept-patch"] = PATCH_TYPES;
+      }
+      return body;
     })
     .mapResponse(
       { as: "global" },

@@ -1,6 +1,6 @@
 /** The header fields and parameters of the API document. */
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
-import { ASK_EACH_TIME } from "./envelope.ts";
+import { ASK_EACH_TIME, PATCH_TYPES } from "./envelope.ts";
 import { REQUEST_ID } from "./exchange.ts";
 import { integer, type Json, refer } from "./openapi.schemas.ts";
 import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./params.ts";
@@ -48,6 +48,11 @@ export function headers(): Json {
     },
     RetryAfter: header("Seconds to wait", integer(0), 1),
     Allow: header("The methods that the path has", text, "GET, HEAD, POST"),
+    AcceptPatch: header(
+      "Media types that PATCH accepts (RFC 5789)",
+      { ...text, const: PATCH_TYPES },
+      PATCH_TYPES,
+    ),
   };
 }
 
@@ -58,6 +63,7 @@ export function parameter(name: string, description: string, schema: Json, more:
 export function parameters(): Json {
   const text = { type: "string" };
   const hours = KEY_LIFETIME_MS / 3_600_000;
+  const key = { ...text, pattern: IDEMPOTENCY_KEY.source };
   const list = "entity tags, separated by commas, or `*`";
   const tags = { ...text, pattern: ENTITY_TAGS.source, examples: ['"1"'] };
   return {
@@ -68,7 +74,12 @@ export function parameters(): Json {
     IdempotencyKey: parameter(
       "Idempotency-Key",
       `Makes a retry safe: for ${hours} hours the same request with the same key gets the first answer again`,
-      { ...text, pattern: IDEMPOTENCY_KEY.source },
+      key,
+    ),
+    UnusedIdempotencyKey: parameter(
+      "Idempotency-Key",
+      "Checked, but has no effect on this method: use `If-Match` to make a retry safe",
+      key,
     ),
     IfMatch: parameter(
       "If-Match",

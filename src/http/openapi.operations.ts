@@ -19,11 +19,17 @@ interface Draft {
   readonly refusals?: readonly RefusalName[];
 }
 
+/** @returns whether the body may be a JSON Merge Patch, as in the operations of PATCH */
+function isPatch(body: Json): boolean {
+  return PATCH_TYPE in (body["content"] as Json);
+}
+
 function refusalsOf({ scope, body, refusals = [] }: Draft): RefusalName[] {
   const names: RefusalName[] = ["Invalid", "Internal", ...refusals];
   if (scope !== null) names.push("Unauthorised", "TooManyRequests", "Unavailable");
   if (scope === "write") names.push("InsufficientScope");
-  if (body !== undefined) names.push("TooLarge", "UnsupportedType");
+  if (body !== undefined)
+    names.push("TooLarge", isPatch(body) ? "UnsupportedPatchType" : "UnsupportedType");
   return names;
 }
 

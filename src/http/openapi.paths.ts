@@ -30,6 +30,7 @@ function userPaths(times: Json): Json {
   const id = refer("parameters", "UserId");
   const if_match = refer("parameters", "IfMatch");
   const conditions = [if_match, refer("parameters", "ChangeIfNoneMatch")];
+  const unused_key = refer("parameters", "UnusedIdempotencyKey");
   const changed: Kept = { name: "User", example: { ...example, name: null, version: 2 } };
   return {
     "/api/v1/users": {
@@ -69,7 +70,7 @@ function userPaths(times: Json): Json {
           "A JSON Merge Patch (RFC 7396): what is absent stays, `null` clears `name`, all of `metadata` or " +
           "one key of it. `{}` changes nothing, not even `version`.",
         scope: "write",
-        parameters: [id, ...conditions],
+        parameters: [id, ...conditions, unused_key],
         body: patchOf(UserPatch, { name: null }),
         answers: { 200: recordAnswer("The user after the change", changed) },
         refusals: ["UserNotFound", "Conflict", "Stale"],
@@ -80,7 +81,7 @@ function userPaths(times: Json): Json {
         description:
           "What is absent takes its default: `name` null, `metadata` `{}`. It never creates.",
         scope: "write",
-        parameters: [id, ...conditions],
+        parameters: [id, ...conditions, unused_key],
         body: bodyOf(UserInput, { email, metadata }),
         answers: { 200: recordAnswer("The user after the change", changed) },
         refusals: ["UserNotFound", "Conflict", "Stale"],
@@ -153,7 +154,12 @@ function orderPaths(times: Json): Json {
           "A JSON Merge Patch (RFC 7396). `pending` → `paid` → `shipped` → `delivered`, and `canceled` from the " +
           "first two; any other step is a 409 that names those that are allowed.",
         scope: "write",
-        parameters: [id, if_match, refer("parameters", "ChangeIfNoneMatch")],
+        parameters: [
+          id,
+          if_match,
+          refer("parameters", "ChangeIfNoneMatch"),
+          refer("parameters", "UnusedIdempotencyKey"),
+        ],
         body: patchOf(OrderPatch, { status: "paid" }),
         answers: {
           200: recordAnswer("The order after the change", {

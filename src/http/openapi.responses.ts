@@ -32,7 +32,11 @@ const meanings = (): Record<ErrorCode, Meaning> => ({
     "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",
     "the body must be at most 65536 bytes",
   ],
-  unsupported_type: ["The body is not JSON", "the body must be application/json"],
+  unsupported_type: [
+    "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
+    "the body must be application/json",
+    "the body must be UTF-8",
+  ],
   key_reused: [
     "The `Idempotency-Key` was used for another request",
     "the idempotency key was used for another request",
@@ -61,6 +65,7 @@ const refusals = {
   Stale: ["stale"],
   TooLarge: ["too_large"],
   UnsupportedType: ["unsupported_type"],
+  UnsupportedPatchType: ["unsupported_type"],
   KeyReused: ["key_reused"],
   TooManyRequests: ["too_many_requests"],
   Internal: ["operator"],
@@ -114,8 +119,13 @@ function refusalResponse(codes: readonly ErrorCode[]): Json {
 
 export function responses(): Json {
   const allow = "GET, HEAD, POST";
+  const unsupported = refusalResponse(refusals.UnsupportedType);
   return {
     ...mapped<readonly ErrorCode[]>(refusals, refusalResponse),
+    UnsupportedPatchType: {
+      ...unsupported,
+      headers: withUsual({ "Accept-Patch": refer("headers", "AcceptPatch") }),
+    },
     MethodNotAllowed: {
       description: "To any method that this path does not list",
       headers: withUsual({ Allow: refer("headers", "Allow") }),

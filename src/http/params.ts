@@ -122,11 +122,17 @@ export const noQuery = query(Nothing);
 
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
+/** @throws {AppError} invalid if there is a key and it is malformed */
+export function requireIdempotencyKey(key: string | null): void {
+  if (key === null || IDEMPOTENCY_KEY.test(key)) return;
+  failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
+}
+
 /**
  * `Idempotency-Key` of a POST.
+ * @param key as `requireIdempotencyKey` lets it through
  * @param owner hash of the token: whose key it is
  * @returns `null` when the client sent none
- * @throws {AppError} invalid
  */
 export function keyFor(
   key: string | undefined,
@@ -135,9 +141,6 @@ export function keyFor(
   body: unknown,
 ): IdempotencyKey | null {
   if (key === undefined) return null;
-  if (!IDEMPOTENCY_KEY.test(key)) {
-    failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
-  }
   return { owner, key, fingerprint: fingerprint("POST", path, body) };
 }
 

@@ -110,6 +110,8 @@ const TYPES = [
   "application/merge-patch+json",
   "text/plain",
   "APPLICATION/JSON",
+  'application/json; charset="UTF-8"',
+  "application/json; charset=utf-16",
 ];
 
 export interface RandomRequest {

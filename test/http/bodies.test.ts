@@ -74,7 +74,49 @@ for (const { route, method, path, json } of routes) {
       ...["multipart/form-data; boundary=x", "xxxxxxxxxxxxjson", "application/json5"],
       ...(patch ? ["application/json-patch+json"] : [merge]),
     ]) {
-      expectRefused(await send(server, method, path(), json(), type), 415, /./);
+      const answer = await send(server, method, path(), json(), type);
+      expectRefused(answer, 415, /./);
+      expect(answer.headers.has("accept-patch")).toBe(patch);
+    }
+    expect(await state()).toEqual(before);
+  });
+
+  test(`\`${route}\` is 415 when the charset is not UTF-8`, async () => {
+    const before = await state();
+    for (const parameters of [
+      ...["charset=utf-16", "CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset="],
+      ...[
+        "charset=utf8",
+        "x=y;charset=us-ascii",
+        "charset=utf-8; charset=utf-16",
+        "charset = ucs-2",
+      ],
+      ...['x="y;z\\""; charset=latin1'],
+    ]) {
+      const answer = await send(server, method, path(), json(), `application/json; ${parameters}`);
+      expectRefused(answer, 415, "the body must be UTF-8");
+      const accepted = patch ? `application/json, ${merge}` : null;
+      expect(answer.headers.get("accept-patch")).toBe(accepted);
+    }
+    expect(await state()).toEqual(before);
+  });
+
+  test(`\`${route}\` ignores other parameters of the content type, and what looks like a charset in one`, async () => {
+    for (const parameters of [
+      ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"],
+      ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"],
+    ]) {
+      const answer = await send(server, method, path(), json(), `application/json; ${parameters}`);
+      expect([200, 201], `${parameters}: ${answer.text}`).toContain(answer.status);
+    }
+  });
+
+  test(`\`${route}\` is 400 when Idempotency-Key is malformed`, async () => {
+    const before = await state();
+    for (const key of ["", "k".repeat(256), "a b", "é", "a\u007f"]) {
+      const headers = { "content-type": "application/json", "idempotency-key": key };
+      const answer = await server.call(method, path(), { raw: json(), headers });
+      expectRefused(answer, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
     }
     expect(await state()).toEqual(before);
   });

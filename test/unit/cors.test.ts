@@ -36,7 +36,15 @@ test("`headers` names the origin when it is one of those configured", () => {
     expect(headers?.["access-control-allow-origin"]).toBe(origin);
     expect(headers?.["vary"]).toBe("Origin");
     const exposed = headers?.["access-control-expose-headers"]?.split(", ") ?? [];
-    for (const name of ["ETag", "Link", "Location", "Retry-After", "X-Request-Id", "Allow"]) {
+    for (const name of [
+      "ETag",
+      "Link",
+      "Location",
+      "Retry-After",
+      "X-Request-Id",
+      "Allow",
+      "Accept-Patch",
+    ]) {
       expect(exposed).toContain(name);
     }
   }

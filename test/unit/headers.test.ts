@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { keyFor, readPreconditions } from "../../src/http/params.ts";
+import { keyFor, readPreconditions, requireIdempotencyKey } from "../../src/http/params.ts";
 import { matchesIfNoneMatch, requireMatch } from "../../src/version.ts";
 import { refusalOf } from "../refusal.ts";
 
@@ -13,10 +13,11 @@ test("`keyFor` is the key with its owner and fingerprint when the client sent on
   expect(keyFor("other", "other", "/a", { a: 1 })?.fingerprint).toBe(prints[0] ?? "");
 });
 
-test("`keyFor` refuses a key when it is not 1 to 255 visible ASCII characters", () => {
+test("`requireIdempotencyKey` rejects a key when it is not 1 to 255 visible ASCII characters", () => {
+  for (const key of [null, "a", "!~", "~".repeat(255)]) requireIdempotencyKey(key);
   const message = "Validation failed: Idempotency-Key must be 1 to 255 visible ASCII characters";
   for (const key of ["", " ", "a b", "\t", "\x7f", "é", "a\n", "a".repeat(256)]) {
-    refusalOf(() => keyFor(key, "owner", "/a", {}), "invalid", message);
+    refusalOf(() => requireIdempotencyKey(key), "invalid", message);
   }
 });
 

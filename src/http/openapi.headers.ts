@@ -67,10 +67,11 @@ export function parameters(): Json {
   const list = "entity tags, separated by commas, or `*`";
   const tags = { ...text, pattern: ENTITY_TAGS.source, examples: ['"1"'] };
   return {
-    RequestId: parameter("X-Request-Id", "Names the request; otherwise the server does", {
-      ...text,
-      pattern: REQUEST_ID.source,
-    }),
+    RequestId: parameter(
+      "X-Request-Id",
+      "Id of the request, 1 to 128 visible ASCII characters. If it is missing or anything else, the server generates one.",
+      { ...text, examples: ["7f3c2b1a"] },
+    ),
     IdempotencyKey: parameter(
       "Idempotency-Key",
       `Makes a retry safe: for ${hours} hours the same request with the same key gets the first answer again`,

@@ -7,6 +7,15 @@ import { User, UserInput, UserPatch } from "../user.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
+/**
+ * `isEmail` of `schema.ts`, written with the characters that it excludes, because a pattern in JSON Schema
+ * has no flags. It allows format characters, such as a soft hyphen, which `isEmail` does not.
+ */
+const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
+const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;
+const LABEL = String.raw`${ALPHANUMERIC}(?:[^\x00-,./:-@\[-\x60{-\x9f\s]*${ALPHANUMERIC})?`;
+const EMAIL_PATTERN = String.raw`^${LOCAL}(?:\.${LOCAL})*@${LABEL}(?:\.${LABEL})+$`;
+
 type Section = "schemas" | "headers" | "parameters" | "responses";
 
 export function refer(section: Section, name: string): Json {
@@ -40,8 +49,9 @@ function spelledOut({ title, ...schema }: Schema): Json {
   }
   if (properties !== undefined) return { ...rest, properties: mapped(properties, shown) };
   if (items !== undefined) return { ...rest, items: shown(items) };
+  if (schema["format"] !== "email") return rest;
   // JSON Schema's `email` is ASCII alone (RFC 5321); ours may have any letters (RFC 6531).
-  return schema["format"] === "email" ? { ...rest, format: "idn-email" } : rest;
+  return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
 }
 
 export function object(properties: Json, optional: readonly string[] = []): Json {

@@ -9,7 +9,7 @@ import { createMetrics } from "../../src/http/metrics.ts";
 import { documentText } from "../../src/http/openapi.ts";
 import { createLog } from "../../src/log.ts";
 import type { Store } from "../../src/store.ts";
-import { document, undocumented } from "./documented.ts";
+import { document, type Operation, type Parameter, undocumented } from "./documented.ts";
 import { exercise, operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
 import { type Answer, startServer } from "./server.ts";
@@ -72,6 +72,82 @@ test.each(Object.keys(mappings) as ErrorCode[])(
     expect(found).not.toBeEmpty();
   },
 );
+
+const patternOf = (schema: object) => new RegExp((schema as { pattern: string }).pattern, "u");
+
+function operationAt(path: string, method: string): Operation {
+  const operation = document.paths[path]?.[method];
+  if (operation === undefined) throw new Error(`${method} ${path} is not in the document`);
+  return operation;
+}
+
+test.each([
+  ["a@b.cd", true],
+  ["A.b+c_d@sub.example-1.COM", true],
+  ["!#$%&'*+/=?^`{|}~-@b.cd", true],
+  ["ä@bücher.example", true],
+  ["0@com", false],
+  ["a@b", false],
+  ["a b@c.de", false],
+  ["a@b c.de", false],
+  [".a@b.cd", false],
+  ["a.@b.cd", false],
+  ["a..b@c.de", false],
+  ["a@-b.cd", false],
+  ["a@b-.cd", false],
+  ["a@b..cd", false],
+  ["a@b.cd.", false],
+  ["a@[127.0.0.1]", false],
+  ['"a"@b.cd', false],
+  ["a@b@c.de", false],
+])(
+  "the pattern of `email` agrees with the server when the email is %s: %p",
+  async (email, valid) => {
+    const { parameters } = operationAt("/api/v1/users", "get");
+    const parameter = parameters.find(({ name }) => name === "email") as Parameter;
+    expect(patternOf(parameter.schema).test(email)).toBe(valid);
+    const { status } = await server.call("POST", "/users", { body: { email } });
+    expect(status).toBe(valid ? 201 : 400);
+  },
+);
+
+const header_values = [
+  ...['"1"', 'W/"1"', 'w/"1"', '"7", "8"', ', "7" ,', "*", '""', '"é"', "1", '"1', "*, *", "**"],
+  ...["", "a b", "k".repeat(255), "k".repeat(256)],
+];
+
+test.each(["If-Match", "If-None-Match", "Idempotency-Key"])(
+  "the pattern of `%s` agrees with the server, on every operation that has it",
+  async (name) => {
+    const { id } = await newUser(server);
+    const listed = operations().filter(({ path }) => path === "/users/1");
+    expect(listed.map(({ method }) => method).sort()).toEqual(["DELETE", "GET", "PATCH", "PUT"]);
+    for (const { method } of listed) {
+      const { parameters } = operationAt("/api/v1/users/{id}", method.toLowerCase());
+      const parameter = parameters.find((one) => one.name === name);
+      if (parameter === undefined) continue;
+      for (const value of header_values) {
+        // Its version is never 0: nothing is changed.
+        const more = { "if-match": '"0"', "content-type": "application/json" };
+        const headers = { ...more, [name.toLowerCase()]: value };
+        const raw = method === "GET" || method === "DELETE" ? "" : '{"email":"a@b.example"}';
+        const path = name === "If-Match" ? "/users/999999" : `/users/${id}`;
+        const { status } = await server.call(method, path, { raw, headers });
+        const allowed = patternOf(parameter.schema).test(value);
+        expect([method, value, status === 400]).toEqual([method, value, !allowed]);
+      }
+    }
+  },
+);
+
+test("`X-Request-Id` has no pattern, since any value is accepted", () => {
+  for (const methods of Object.values(document.paths)) {
+    for (const { parameters } of Object.values(methods)) {
+      const { schema } = parameters.find(({ name }) => name === "X-Request-Id") as Parameter;
+      expect(schema).not.toHaveProperty("pattern");
+    }
+  }
+});
 
 /** A client cannot bring these about at will; the tests of faults and of the end of a server do. */
 const NOT_AT_WILL = new Set([500, 503]);

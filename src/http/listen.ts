@@ -10,11 +10,19 @@ const MAX_REQUEST_BYTES = 2 ** 40;
 /** How long a connection may be silent. */
 const IDLE_TIMEOUT_S = 30;
 
+/**
+ * While the server stops, connections without a request are closed after this time. Bun leaves them open if
+ * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
+ */
+const IDLE_MS = 250;
+/** How often the requests in flight are counted while the server stops. */
+const POLL_MS = 10;
+
 export interface Listener {
   /** Where it listens, e.g. `http://127.0.0.1:3000`. */
   readonly url: string;
   /**
-   * Takes no new requests, waits for those in flight, and cuts what is left at the deadline.
+   * Takes no new connections, waits for the requests in flight, and cuts what is left at the deadline.
    * @param patience_ms until the deadline
    */
   stop(patience_ms: number): Promise<void>;
@@ -72,6 +80,28 @@ function lastResort(log: Log) {
   };
 }
 
+/**
+ * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
+ * `patience_ms`. A request is in flight from the end of its header until its response is sent.
+ * @returns whether all connections are closed
+ */
+async function untilIdle(
+  server: Pick<Bun.Server<unknown>, "pendingRequests">,
+  closed: Promise<void>,
+  patience_ms: number,
+): Promise<boolean> {
+  const deadline_ms = performance.now() + patience_ms;
+  let last_busy_ms = performance.now();
+  const all_closed = closed.then(() => true);
+  for (;;) {
+    const time_ms = performance.now();
+    if (server.pendingRequests > 0) last_busy_ms = time_ms;
+    const wait_ms = Math.min(POLL_MS, deadline_ms - time_ms, last_busy_ms + IDLE_MS - time_ms);
+    if (wait_ms <= 0) return false;
+    if (await Promise.race([all_closed, Bun.sleep(wait_ms).then(() => false)])) return true;
+  }
+}
+
 /** @throws {AppError} operator when the port is taken, the address is not ours or TLS is wrong */
 export async function listen(app: App, config: Config, log: Log): Promise<Listener> {
   const tls = await readTls(config);
@@ -96,12 +126,9 @@ export async function listen(app: App, config: Config, log: Log): Promise<Listen
   return {
     url: server.url.origin,
     async stop(patience_ms) {
-      const forced = Promise.withResolvers<void>();
-      const timer = setTimeout(() => {
-        server.stop(true).then(forced.resolve, forced.reject);
-      }, patience_ms);
-      await Promise.race([server.stop(), forced.promise]);
-      clearTimeout(timer);
+      const closed = server.stop();
+      if (await untilIdle(server, closed, patience_ms)) return;
+      await server.stop(true);
     },
   };
 }

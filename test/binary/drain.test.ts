@@ -2,6 +2,7 @@
 // and nobody gets an error that was not announced.
 import { expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
 
@@ -114,3 +115,100 @@ test.if(against_binary)(
     expect(acknowledged.filter((email) => !stored.has(email))).toEqual([]);
   },
 );
+
+const fixtures = `${import.meta.dir}/../fixtures`;
+const tls = { TLS_CERT: `${fixtures}/localhost.crt`, TLS_KEY: `${fixtures}/localhost.key` };
+
+/** @returns a connection over TLS if the server has it; its errors are ignored */
+function openRaw(server: TestServer): Promise<Socket> {
+  const { port, protocol } = new URL(server.url);
+  const { promise, resolve } = Promise.withResolvers<Socket>();
+  const at = { port: Number(port), host: "127.0.0.1" };
+  const socket: Socket =
+    protocol === "https:"
+      ? connectTls({ ...at, rejectUnauthorized: false }, () => resolve(socket))
+      : connect(at, () => resolve(socket));
+  socket.on("error", () => {});
+  return promise;
+}
+
+for (const [name, settings] of [
+  ["plain TCP", {}],
+  ["TLS", tls],
+] as const) {
+  test.if(against_binary)(
+    `\`SIGTERM\` is not delayed when connections over ${name} have no request`,
+    async () => {
+      await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
+      const sent = [
+        "",
+        "GET /api/v1/he",
+        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\nX-Requ",
+        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
+      ];
+      const sockets = await Promise.all(sent.map(() => openRaw(server)));
+      // Without a handshake, too.
+      const { port } = new URL(server.url);
+      sockets.push(connect(Number(port), "127.0.0.1").on("error", () => {}));
+      for (const [at, text] of sent.entries()) if (text !== "") sockets[at]?.write(text);
+      // Linux hands a connection on which nothing is sent to the server after a second.
+      await Bun.sleep(2_000);
+      const started_ms = performance.now();
+      expect(await server.stop("SIGTERM")).toBe(0);
+      expect(performance.now() - started_ms).toBeLessThan(5_000);
+      for (const socket of sockets) socket.destroy();
+    },
+    30_000,
+  );
+
+  test.if(against_binary)(
+    `\`SIGTERM\` waits when a response is read slowly or half a body is sent over ${name}`,
+    async () => {
+      await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
+      const metadata = Object.fromEntries(
+        Array.from({ length: 50 }, (_, at) => [`key-${at}`, "x".repeat(500)]),
+      );
+      const headers = { authorization: `Bearer ${server.write_token}` };
+      // More than the buffers of the system hold.
+      for (let count = 0; count < 300; count += 1) {
+        const response = await fetch(`${server.url}/api/v1/users`, {
+          method: "POST",
+          headers: { ...headers, "content-type": "application/json" },
+          body: JSON.stringify({ email: newEmail(), metadata }),
+          tls: { rejectUnauthorized: false },
+        });
+        expect(response.status).toBe(201);
+      }
+
+      const [reader, writer] = [await openRaw(server), await openRaw(server)];
+      let page = "";
+      reader.on("data", (data) => {
+        page += data.toString();
+      });
+      reader.write(request(server, "GET", "/users?limit=300"));
+      await new Promise((resolve) => reader.once("data", resolve));
+      reader.pause();
+      let created = "";
+      writer.on("data", (data) => {
+        created += data.toString();
+      });
+      const post = request(server, "POST", "/users", JSON.stringify({ email: newEmail() }));
+      writer.write(post.slice(0, -1));
+      await Bun.sleep(100);
+
+      const stopped = server.stop("SIGTERM");
+      // Much longer than an idle connection has.
+      await Bun.sleep(2_000);
+      writer.write(post.slice(-1));
+      await Bun.sleep(500);
+      reader.resume();
+      expect(await stopped).toBe(0);
+      while (!(reader.closed && writer.closed)) await Bun.sleep(5);
+      expect(created).toStartWith("HTTP/1.1 201");
+      const { data } = JSON.parse(page.slice(page.indexOf("\r\n\r\n")));
+      expect(data.length).toBe(300);
+    },
+    30_000,
+  );
+}

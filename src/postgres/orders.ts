@@ -53,7 +53,8 @@ const insert = `
 // With the user, so that Citus knows which server has it.
 const change = `
   update orders
-  set status = $4, metadata = $5, version = version + 1, updated_at = $6
+  set status = $4, metadata = $5, version = version + 1,
+    updated_at = greatest(updated_at collate "C", $6)
   where user_id = $1 and id = $2 and version = $3
   returning ${columns}
 `;

@@ -51,7 +51,8 @@ const insert = `
 `;
 const change = `
   update users
-  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
+  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1,
+    updated_at = greatest(updated_at collate "C", $7)
   where id = $1 and version = $2
   returning ${columns}
 `;

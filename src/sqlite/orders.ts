@@ -142,7 +142,7 @@ export function createOrderStore(
     set status = $status,
       metadata = $metadata,
       version = version + 1,
-      updated_at = $now
+      updated_at = max(updated_at, $now)
     where id = $id
     returning ${columns}
   `);

@@ -88,7 +88,7 @@ export function createUserStore(
       name = $name,
       metadata = $metadata,
       version = version + 1,
-      updated_at = $now
+      updated_at = max(updated_at, $now)
     where id = $id
     returning ${columns}
   `);

@@ -148,6 +148,24 @@ export function ordersContract(open: Open): void {
     expect((await listed(it.store.orders.list(all))).rows).toEqual([changed as Order, other]);
   });
 
+  test("`orders.update` keeps `updated_at` when the clock has gone back", async () => {
+    await using it = await openWithClock(open);
+    const { id: user_id } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const { id } = record;
+    it.pass(-60_000);
+    const paid = await it.store.orders.update(id, to("paid"), null);
+    expect(paid).toMatchObject({ version: 2, created_at: time, updated_at: time });
+    it.pass(120_000);
+    const updated_at = "2026-11-20T18:58:03.120Z";
+    const shipped = await it.store.orders.update(id, to("shipped"), null);
+    expect(shipped).toMatchObject({ version: 3, updated_at });
+    it.pass(-30_000);
+    const delivered = await it.store.orders.update(id, to("delivered"), null);
+    expect(delivered).toMatchObject({ version: 4, updated_at });
+    expect(await it.store.orders.get(id)).toMatchObject({ created_at: time, updated_at });
+  });
+
   test("`orders.update` changes nothing when the edit is null, refuses or has no order", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);

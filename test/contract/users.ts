@@ -134,6 +134,20 @@ export function usersContract(open: Open): void {
     await newUser(it.store, { email: user.email });
   });
 
+  test("`users.update` keeps `updated_at` when the clock has gone back", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const rename = () => it.store.users.update(id, () => userFields(), null);
+    it.pass(-60_000);
+    expect(await rename()).toMatchObject({ version: 2, created_at: time, updated_at: time });
+    it.pass(120_000);
+    const updated_at = "2026-11-20T18:58:03.120Z";
+    expect(await rename()).toMatchObject({ version: 3, updated_at });
+    it.pass(-30_000);
+    expect(await rename()).toMatchObject({ version: 4, updated_at });
+    expect(await it.store.users.get(id)).toMatchObject({ created_at: time, updated_at });
+  });
+
   test("`users.update` changes nothing when the edit is null, throws or has no user", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);

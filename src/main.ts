@@ -1,10 +1,11 @@
 /** Wires the command line to the world: the database, the output, the signals, the exit code. */
 import { isatty } from "node:tty";
-import { isReaderGone, openInput, openOutput, writeAll } from "./cli/files.ts";
+import { isReaderGone, openInput, openOutput, writeAll, writeSome } from "./cli/files.ts";
 import type { Io, Stop, Terminal } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
 import { isPostgres } from "./config.ts";
 import { AppError, reason } from "./error.ts";
+import { createLogBuffer } from "./log-buffer.ts";
 import { restorePostgres } from "./postgres/backup.ts";
 import { fillPostgres } from "./postgres/fill.ts";
 import { openPostgres } from "./postgres/open.ts";
@@ -19,7 +20,10 @@ const STDERR = 2;
 /** Lines are written together: one system call for each would cost more than the request. */
 const OUTPUT_DELAY_MS = 10;
 
-/** A descriptor whose failure is noted, not thrown: what goes on here matters more than its log. */
+/**
+ * The output of a command, which is complete: it waits for a slow reader. An error is remembered for the exit
+ * code, not thrown.
+ */
 function createOutput(descriptor: number) {
   let waiting = "";
   let failed = false;
@@ -34,7 +38,7 @@ function createOutput(descriptor: number) {
   }
   return {
     /** @returns whether all has been written */
-    finish(): boolean {
+    async finish(): Promise<boolean> {
       flush();
       return !failed;
     },
@@ -97,9 +101,15 @@ export async function main(words: readonly string[], io: Io): Promise<number> {
 }
 
 if (import.meta.main) {
+  const words = Bun.argv.slice(2);
   const stdout = createOutput(STDOUT);
-  const stderr = createOutput(STDERR);
-  const code = await main(Bun.argv.slice(2), {
+  const log = createLogBuffer((bytes) => writeSome(STDOUT, bytes));
+  // Often the same pipe as the log: a server must not wait for its reader either.
+  const stderr =
+    words[0] === "serve"
+      ? createLogBuffer((bytes) => writeSome(STDERR, bytes))
+      : createOutput(STDERR);
+  const code = await main(words, {
     environment: Bun.env,
     openStore,
     restoreStore,
@@ -108,12 +118,13 @@ if (import.meta.main) {
     now: () => new Date(),
     stdout: stdout.write,
     stderr: stderr.write,
+    log,
     terminal: findTerminal(stderr.write),
     openInput,
     openOutput,
     untilStopped,
   });
-  const written = stdout.finish();
+  const written = (await stdout.finish()) && (await log.finish());
   if (!written) stderr.write("Cannot write the output\n");
-  process.exit(stderr.finish() && written ? code : 1);
+  process.exit((await stderr.finish()) && written ? code : 1);
 }

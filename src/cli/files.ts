@@ -10,6 +10,7 @@ import {
   rmSync,
   type Stats,
   statSync,
+  write,
   writeSync,
 } from "node:fs";
 import { fail, systemCode } from "../error.ts";
@@ -50,6 +51,23 @@ export function writeAll(descriptor: number, text: string): void {
       if (systemCode(error) !== "EAGAIN") throw error;
       Bun.sleepSync(1);
     }
+  }
+}
+
+/** A full pipe that does not block is tried again after this time. */
+const RETRY_MS = 10;
+
+/** Writes in a thread of Bun's pool: a pipe whose reader stands still blocks that thread only. @see WriteBytes */
+export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<number | null> {
+  const { promise, resolve, reject } = Promise.withResolvers<number>();
+  write(descriptor, bytes, (error, count) => (error === null ? resolve(count) : reject(error)));
+  try {
+    return await promise;
+  } catch (error) {
+    if (isReaderGone(error)) return null;
+    if (systemCode(error) !== "EAGAIN") throw error;
+    await Bun.sleep(RETRY_MS);
+    return 0;
   }
 }
 

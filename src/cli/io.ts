@@ -1,4 +1,5 @@
 import type { Environment } from "../config.ts";
+import type { LogBuffer } from "../log-buffer.ts";
 import type { FillStore, OpenStore, RestoreStore } from "../store.ts";
 
 /** Why a server ends: it was asked to, or something went wrong that nothing else caught. */
@@ -40,6 +41,8 @@ export interface Io {
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
+  /** Where `serve` writes its log, instead of `stdout`: it does not wait for the reader. */
+  readonly log: Omit<LogBuffer, "finish">;
   /** stderr as a terminal; `null` where it is none. */
   readonly terminal: Terminal | null;
   /** The file; stdin where the path is `null`. @throws {AppError} operator */

@@ -52,12 +52,13 @@ Try it:
 export async function serve(version: string, flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
   const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
-  const log = createLog({ level: config.log_level, format, now: io.now, write: io.stdout });
+  const log = createLog({ level: config.log_level, format, now: io.now, write: io.log.write });
+  io.log.onResume((lines) => log.warn("log lines dropped", { lines }));
   // From now on, so that a signal during the start is not missed.
   const stopped = io.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const metrics = createMetrics();
+  const metrics = createMetrics(io.log.droppedLines);
   const onCommit = metrics.committed;
   const onStorageProblem = (problem: string | null) => {
     if (problem === null) log.info("writes accepted again");
@@ -79,7 +80,8 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
 
   // With API_TOKEN the operator has one already, and a container's output is kept by others.
   const first = config.api_token === null ? await createFirstToken(store.tokens, config) : null;
-  if (first !== null) io.stdout(welcome(first, listener.url));
+  // stdout holds log lines only, for programs that read it.
+  if (first !== null) io.stderr(welcome(first, listener.url));
 
   const sweep = () =>
     store.sweep().catch((error) => log.warn("sweep failed", { reason: reason(error) }));

@@ -60,7 +60,8 @@ function addText(register: Registry, read: () => MetricText): void {
   register.registerMetric(metric as unknown as Metric<string>);
 }
 
-export function createMetrics(): Metrics {
+/** @param droppedLogLines how many, since the start */
+export function createMetrics(droppedLogLines = () => 0): Metrics {
   const register = new Registry();
   const registers = [register];
   addProcess(registers);
@@ -78,6 +79,15 @@ export function createMetrics(): Metrics {
     help: "From the begin of a transaction until it was on disk.",
     buckets: DURATIONS_S,
     registers,
+  });
+  new Counter({
+    name: "user_api_dropped_log_lines_total",
+    help: "Log lines that were not written, because nobody read them in time or the write failed.",
+    registers,
+    collect() {
+      this.reset();
+      this.inc(droppedLogLines());
+    },
   });
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
   const pending = gauge("user_api_pending_writes", "Writes that wait for the disk.");

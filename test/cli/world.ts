@@ -14,7 +14,7 @@ export interface Outcome {
 
 export interface Serving {
   readonly url: string;
-  /** What it has printed on stdout, once that matches. */
+  /** What it has printed on stdout and stderr, once that matches. */
   printed(pattern: RegExp): Promise<string>;
   /** Ends it, by a signal unless told otherwise. */
   stop(stop?: Stop): Promise<Outcome>;
@@ -57,9 +57,14 @@ export function makeWorld(options: Options = {}): World {
     let stdout = "";
     let stderr = "";
     const stopped = Promise.withResolvers<Stop>();
-    const waiting: { pattern: RegExp; resolve: (stdout: string) => void }[] = [];
+    const waiting: { pattern: RegExp; resolve: (output: string) => void }[] = [];
     function wake(): void {
-      for (const { pattern, resolve } of waiting) if (pattern.test(stdout)) resolve(stdout);
+      const output = stdout + stderr;
+      for (const { pattern, resolve } of waiting) if (pattern.test(output)) resolve(output);
+    }
+    function print(text: string): void {
+      stdout += text;
+      wake();
     }
     const io: Io = {
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
@@ -68,12 +73,11 @@ export function makeWorld(options: Options = {}): World {
       fillStore,
       stdout_is_terminal: false,
       now: () => clock.time,
-      stdout(text) {
-        stdout += text;
-        wake();
-      },
+      stdout: print,
+      log: { write: print, droppedLines: () => 0, onResume() {} },
       stderr(text) {
         stderr += text;
+        wake();
       },
       terminal,
       openInput(path) {

@@ -74,6 +74,7 @@ function runHere(environment: Settings): Running {
     now: () => new Date(),
     stdout: write,
     stderr: write,
+    log: { write, droppedLines: () => 0, onResume() {} },
     terminal: null,
     openInput,
     openOutput,

@@ -83,3 +83,14 @@ test("`metrics` shows the process as it is when read again and again", async () 
     expect(values.get("process_start_time_seconds")).toBeWithin(began_s - 2, began_s + 2);
   }
 });
+
+test("`metrics` counts dropped log lines when they are read", async () => {
+  let dropped = 0;
+  const metrics = createMetrics(() => dropped);
+  const name = "user_api_dropped_log_lines_total";
+  expect((await read(metrics)).get(name)).toBe(0);
+  dropped = 7;
+  await read(metrics);
+  // Not added again.
+  expect((await read(metrics)).get(name)).toBe(7);
+});

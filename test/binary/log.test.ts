@@ -1,0 +1,174 @@
+// What the program does when its log cannot be written: its reader stands still or has gone, or the disk is
+// full. Only a real pipe shows whether a write blocks the event loop.
+import { expect, test } from "bun:test";
+import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
+import { systemCode } from "../../src/error.ts";
+import { newToken } from "../../src/token.ts";
+import { type Folder, makeFolder } from "../folder.ts";
+import { against_binary } from "../http/server.ts";
+
+const binary = Bun.env["TEST_BINARY"] ?? "";
+/** Makes log lines long, so that few requests fill the pipe and what is kept. */
+const LONG_ID = "r".repeat(128);
+
+/** A pipe that is read only when `read` is called. */
+function makePipe(folder: Folder, name: string) {
+  const path = folder.at(name);
+  Bun.spawnSync(["mkfifo", path]);
+  const reader = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  const writer = openSync(path, constants.O_WRONLY);
+  const decoder = new TextDecoder();
+  const chunk = new Uint8Array(2 ** 16);
+  let text = "";
+  return {
+    writer,
+    /** @returns all that has come so far */
+    read(): string {
+      for (;;) {
+        try {
+          const count = readSync(reader, chunk);
+          if (count === 0) return text;
+          text += decoder.decode(chunk.subarray(0, count), { stream: true });
+        } catch (error) {
+          if (systemCode(error) === "EAGAIN") return text;
+          throw error;
+        }
+      }
+    },
+    closeReader: () => closeSync(reader),
+  };
+}
+
+function findFreePort(): number {
+  using server = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response("") });
+  return server.port ?? 0;
+}
+
+/** Starts the program. Its log, which names the port, may be unreadable. */
+async function serve(folder: Folder, stdout: number, stderr: number | "pipe" = "pipe") {
+  const port = findFreePort();
+  const token = newToken();
+  const env = { DATABASE_URL: folder.at("a.db"), PORT: `${port}`, API_TOKEN: token };
+  const child = Bun.spawn([binary, "serve"], { env, stdout, stderr });
+  const url = `http://127.0.0.1:${port}/api/v1`;
+  const get = (path: string) => {
+    const headers = { authorization: `Bearer ${token}`, "x-request-id": LONG_ID };
+    return fetch(url + path, { headers, signal: AbortSignal.timeout(10_000) });
+  };
+  while ((await get("/health").catch(() => null)) === null) {
+    if (child.exitCode !== null) throw new Error(`It has ended with ${child.exitCode}`);
+    await Bun.sleep(5);
+  }
+  return { child, get };
+}
+
+type Server = Awaited<ReturnType<typeof serve>>;
+
+async function droppedBy({ get }: Server): Promise<number> {
+  const text = await (await get("/metrics")).text();
+  return Number(/^user_api_dropped_log_lines_total (\d+)$/m.exec(text)?.[1]);
+}
+
+/** Sends requests until log lines are dropped. */
+async function fillLog(server: Server): Promise<void> {
+  do {
+    const responses = await Promise.all(Array.from({ length: 100 }, () => server.get("/health")));
+    expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([200]));
+  } while (!((await droppedBy(server)) > 0));
+}
+
+test.if(against_binary)(
+  "`serve` responds, and reports the lines it dropped, when its log is not read for a while",
+  async () => {
+    using folder = makeFolder();
+    const pipe = makePipe(folder, "log");
+    const server = await serve(folder, pipe.writer);
+    await fillLog(server);
+    // They come from files, which are read by the same threads as the log is written.
+    expect((await server.get("/docs/swagger-ui.css")).status).toBe(200);
+    expect((await (await server.get("/docs")).text()).length).toBeGreaterThan(1000);
+    const dropped = await droppedBy(server);
+    expect(dropped).toBeGreaterThan(0);
+
+    const report = /"level":"warn","event":"log lines dropped","lines":(\d+)/;
+    while (!report.test(pipe.read())) await Bun.sleep(5);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    const lines = pipe.read().trimEnd().split("\n");
+    const events = lines.map((line) => JSON.parse(line));
+    expect(events.at(-1).event).toBe("stopped");
+    const reported = events.filter(({ event }) => event === "log lines dropped");
+    // The line of the request for the metrics itself may have been dropped after it.
+    expect(reported).toHaveLength(1);
+    expect(reported[0].lines).toBeWithin(dropped, dropped + 2);
+    closeSync(pipe.writer);
+    pipe.closeReader();
+  },
+  60_000,
+);
+
+test.if(against_binary)(
+  "`serve` ends with 0 on SIGTERM when nobody reads its log and stderr",
+  async () => {
+    using folder = makeFolder();
+    const pipe = makePipe(folder, "log");
+    // As with `serve 2>&1 | reader`.
+    const server = await serve(folder, pipe.writer, pipe.writer);
+    await fillLog(server);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    closeSync(pipe.writer);
+    pipe.closeReader();
+  },
+  60_000,
+);
+
+test.if(against_binary)(
+  "`serve` ends with 0 on SIGTERM when its log's reader has gone",
+  async () => {
+    using folder = makeFolder();
+    const pipe = makePipe(folder, "log");
+    const server = await serve(folder, pipe.writer);
+    pipe.closeReader();
+    expect((await server.get("/users")).status).toBe(200);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(0);
+    closeSync(pipe.writer);
+  },
+);
+
+test.if(against_binary)(
+  "`serve` ends with 1 on SIGTERM when its log could not be written",
+  async () => {
+    using folder = makeFolder();
+    const full = openSync("/dev/full", "w");
+    const server = await serve(folder, full);
+    expect((await server.get("/users")).status).toBe(200);
+    server.child.kill("SIGTERM");
+    expect(await server.child.exited).toBe(1);
+    expect(await new Response(server.child.stderr as ReadableStream).text()).toBe(
+      "Cannot write the output\n",
+    );
+    closeSync(full);
+  },
+);
+
+test.if(against_binary)("`openapi` prints the whole document when its reader is slow", async () => {
+  using folder = makeFolder();
+  const pipe = makePipe(folder, "document");
+  // Nearly as much as a pipe holds.
+  const before = " ".repeat(60_000);
+  writeSync(pipe.writer, before);
+  const child = Bun.spawn([binary, "openapi"], { env: {}, stdout: pipe.writer });
+  // Longer than `serve` would wait.
+  await Bun.sleep(1_500);
+  expect(child.exitCode).toBeNull();
+  while (child.exitCode === null) {
+    pipe.read();
+    await Bun.sleep(5);
+  }
+  expect(child.exitCode).toBe(0);
+  expect(JSON.parse(pipe.read()).openapi).toStartWith("3.1");
+  closeSync(pipe.writer);
+  pipe.closeReader();
+});

@@ -1,0 +1,143 @@
+import { expect, test } from "bun:test";
+import { createLogBuffer, type WriteBytes } from "../src/log-buffer.ts";
+
+const LINE = `${"x".repeat(999)}\n`;
+/** So many lines of a thousand characters fit; the last one may exceed the limit. */
+const FITTING = Math.ceil(2 ** 20 / LINE.length);
+
+/** A descriptor whose reader can stand still. */
+function makeDescriptor() {
+  let text = "";
+  let blocked = Promise.withResolvers<void>();
+  blocked.resolve();
+  const writes: number[] = [];
+  const write: WriteBytes = async (bytes) => {
+    writes.push(bytes.length);
+    await blocked.promise;
+    text += Buffer.from(bytes).toString();
+    return bytes.length;
+  };
+  return {
+    write,
+    writes,
+    text: () => text,
+    block() {
+      blocked = Promise.withResolvers();
+    },
+    unblock: () => blocked.resolve(),
+  };
+}
+
+test("`createLogBuffer` writes lines together, in order, when they come at once", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  for (const line of ["a\n", "ä\n", "😀\n"]) buffer.write(line);
+  expect(descriptor.writes).toEqual([]);
+  expect(await buffer.finish()).toBe(true);
+  expect([descriptor.text(), descriptor.writes]).toEqual(["a\nä\n😀\n", [10]]);
+  expect(buffer.droppedLines()).toBe(0);
+});
+
+test("`createLogBuffer` writes without `finish` when some time has passed", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  for (const line of ["a\n", "b\n"]) {
+    buffer.write(line);
+    while (!descriptor.text().endsWith(line)) await Bun.sleep(1);
+  }
+  expect(descriptor.writes).toEqual([2, 2]);
+});
+
+test("`createLogBuffer` has one write in progress when the reader stands still", async () => {
+  const descriptor = makeDescriptor();
+  descriptor.block();
+  const buffer = createLogBuffer(descriptor.write);
+  for (let count = 0; count < 5; count += 1) {
+    buffer.write("a\n");
+    await Bun.sleep(15);
+  }
+  expect(descriptor.writes).toEqual([2]);
+  descriptor.unblock();
+  expect(await buffer.finish()).toBe(true);
+  expect([descriptor.text(), buffer.droppedLines()]).toEqual(["a\n".repeat(5), 0]);
+});
+
+test("`createLogBuffer` reports dropped lines in their place when the reader is back", async () => {
+  const descriptor = makeDescriptor();
+  descriptor.block();
+  const buffer = createLogBuffer(descriptor.write);
+  buffer.onResume((lines) => buffer.write(`${lines} dropped\n`));
+  for (let count = 0; count < FITTING + 7; count += 1) buffer.write(LINE);
+  expect(buffer.droppedLines()).toBe(7);
+  // A write in progress counts: what is kept does not double.
+  await Bun.sleep(15);
+  buffer.write("one more\n");
+  expect(buffer.droppedLines()).toBe(8);
+  descriptor.unblock();
+  while (!descriptor.text().includes("dropped")) await Bun.sleep(1);
+  buffer.write("after\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(descriptor.text() === `${LINE.repeat(FITTING)}8 dropped\nafter\n`).toBe(true);
+  expect(buffer.droppedLines()).toBe(8);
+});
+
+test("`createLogBuffer` reports each gap by itself when the reader stands still twice", async () => {
+  const descriptor = makeDescriptor();
+  const buffer = createLogBuffer(descriptor.write);
+  const reports: number[] = [];
+  buffer.onResume((lines) => reports.push(lines));
+  for (const extra of [3, 5]) {
+    descriptor.block();
+    for (let count = 0; count < FITTING + extra; count += 1) buffer.write(LINE);
+    descriptor.unblock();
+    await buffer.finish();
+  }
+  expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
+});
+
+test("`finish` gives up, and is true, when the reader stands still", async () => {
+  const descriptor = makeDescriptor();
+  descriptor.block();
+  const buffer = createLogBuffer(descriptor.write);
+  buffer.write("a\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(descriptor.text()).toBe("");
+});
+
+test("`finish` waits for the reader when it is slow", async () => {
+  let text = "";
+  // Takes longer than a second in all.
+  const buffer = createLogBuffer(async (bytes) => {
+    await Bun.sleep(400);
+    const count = Math.min(bytes.length, 2);
+    text += Buffer.from(bytes.subarray(0, count)).toString();
+    return count;
+  });
+  for (const line of ["a\n", "b\n", "c\n", "d\n"]) buffer.write(line);
+  expect([await buffer.finish(), text]).toEqual([true, "a\nb\nc\nd\n"]);
+});
+
+test("`createLogBuffer` goes on, and `finish` is false, when a write has failed", async () => {
+  let text = "";
+  let full = true;
+  const buffer = createLogBuffer(async (bytes) => {
+    if (full) throw new Error("ENOSPC");
+    text += Buffer.from(bytes).toString();
+    return bytes.length;
+  });
+  buffer.onResume((lines) => buffer.write(`${lines} dropped\n`));
+  buffer.write("a\n");
+  buffer.write("b\n");
+  expect(await buffer.finish()).toBe(false);
+  full = false;
+  buffer.write("c\n");
+  expect(await buffer.finish()).toBe(false);
+  expect([text, buffer.droppedLines()]).toEqual(["c\n2 dropped\n", 2]);
+});
+
+test("`finish` is true when the reader has gone", async () => {
+  const buffer = createLogBuffer(async () => null);
+  buffer.write("a\n");
+  expect(await buffer.finish()).toBe(true);
+  expect(buffer.droppedLines()).toBe(1);
+});

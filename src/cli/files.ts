@@ -13,7 +13,9 @@ import {
   write,
   writeSync,
 } from "node:fs";
+import { dirname, resolve } from "node:path";
 import { fail, systemCode } from "../error.ts";
+import { claimPartial, sync } from "../partial-file.ts";
 import type { Input, Output } from "./io.ts";
 
 const STDIN = 0;
@@ -27,6 +29,7 @@ const reasons: Record<string, string> = {
   ENOTDIR: "a part of its path is not a folder",
   ENOSPC: "the disk is full",
   EROFS: "the disk is read-only",
+  EEXIST: "its temporary file already exists",
   EIO: "the disk fails",
 };
 
@@ -116,8 +119,8 @@ export function openOutput(path: string | null): Output {
   // A link is followed, and what is no file, as /dev/null or a named pipe, is written as it is.
   const target = existsSync(path) ? realpathSync(path) : path;
   const in_place = existsSync(target) && !statSync(target).isFile();
-  const written = in_place ? target : `${target}.part`;
-  const descriptor = explain("write", path, () => openSync(written, "w"));
+  const written = in_place ? target : claimPartial(target);
+  const descriptor = explain("write", path, () => openSync(written, in_place ? "w" : "wx"));
   let open = true;
   let done = in_place;
   return {
@@ -125,8 +128,11 @@ export function openOutput(path: string | null): Output {
       if (!in_place) fsyncSync(descriptor);
       closeSync(descriptor);
       open = false;
-      if (!in_place) renameSync(written, target);
+      if (in_place) return;
+      renameSync(written, target);
       done = true;
+      // Until then a power cut takes the name away again.
+      sync(dirname(resolve(target)));
     }),
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);

@@ -2,10 +2,11 @@
 import { Database } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { fail } from "../error.ts";
+import { claimPartial } from "../partial-file.ts";
 import type { Contents, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
 import { pragma } from "./connection.ts";
-import { createPrivate, discard, draftOf, likeOwner, put, requireFree } from "./files.ts";
+import { createPrivate, discard, likeOwner, put, requireFree } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
 import { operatorError } from "./reasons.ts";
 import { createThread } from "./thread.ts";
@@ -74,7 +75,7 @@ export async function backUp(
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<Contents> {
-  const draft = draftOf(path);
+  const draft = claimPartial(path);
   try {
     requireFree(path);
     createPrivate(draft);

@@ -2,13 +2,10 @@
 import {
   chmodSync,
   chownSync,
-  closeSync,
   constants,
   copyFileSync,
   existsSync,
-  fsyncSync,
   linkSync,
-  openSync,
   renameSync,
   rmSync,
   statSync,
@@ -16,6 +13,7 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail, systemCode } from "../error.ts";
+import { sync } from "../partial-file.ts";
 
 /** What SQLite keeps beside a database. */
 const BESIDE = ["-wal", "-shm", "-journal"];
@@ -40,24 +38,9 @@ export function requireFree(path: string): void {
 /** Only its owner may read a copy while it is made: it holds personal data. */
 export const PRIVATE = 0o600;
 
-/** A name that no other process has, of a file to be renamed when it is whole. */
-export function draftOf(path: string): string {
-  return `${path}.${crypto.randomUUID()}.partial`;
-}
-
 /** Makes an empty file, into which SQLite copies as into none. @throws {Error} EEXIST */
 export function createPrivate(path: string): void {
   writeFileSync(path, "", { mode: PRIVATE, flag: "wx" });
-}
-
-/** Until this returns, what is in the file, or which files are in the folder, may be lost. */
-export function sync(path: string): void {
-  const descriptor = openSync(path, "r");
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
 }
 
 /**

@@ -3,12 +3,13 @@ import type { Database } from "bun:sqlite";
 import type { CopiedTable, CopyRow, Filling } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
 import type { OrderStatus } from "../order.ts";
+import { claimPartial } from "../partial-file.ts";
 import type { FillStore } from "../store.ts";
 import { refuseLeap } from "../transfer.ts";
 import { verify } from "./backup.ts";
 import type { Table } from "./buckets.ts";
 import { connect } from "./connection.ts";
-import { createPrivate, discard, draftOf, put, requireFree } from "./files.ts";
+import { createPrivate, discard, put, requireFree } from "./files.ts";
 import { prepareIds } from "./ids.ts";
 import { migrate } from "./migrate.ts";
 import { preparePlaces } from "./places.ts";
@@ -116,7 +117,7 @@ async function fill<Result>(
 
 /** @see FillStore */
 export const fillSqlite: FillStore = async ({ database_url: path }, work) => {
-  const draft = draftOf(path);
+  const draft = claimPartial(path);
   try {
     requireFree(path);
     createPrivate(draft);

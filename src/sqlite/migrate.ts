@@ -1,7 +1,8 @@
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
+import { claimPartial, sync } from "../partial-file.ts";
 import { pragma } from "./connection.ts";
-import { createPrivate, discard, draftOf, likeOwner, replace, sync } from "./files.ts";
+import { createPrivate, discard, likeOwner, replace } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
 import { operatorError } from "./reasons.ts";
@@ -41,7 +42,7 @@ export function keepOld(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
   const copy = `${db.filename}.v${version}`;
-  const draft = draftOf(db.filename);
+  const draft = claimPartial(copy);
   try {
     createPrivate(draft);
     db.run("vacuum into ?", [draft]);

@@ -12,10 +12,11 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { fail, systemCode } from "../error.ts";
+import { claimPartial, sync } from "../partial-file.ts";
 import type { Contents, RestoreStore } from "../store.ts";
 import { verify } from "./backup.ts";
 import { connect } from "./connection.ts";
-import { alias, besideOf, discard, draftOf, likeOwner, PRIVATE, replace, sync } from "./files.ts";
+import { alias, besideOf, discard, likeOwner, PRIVATE, replace } from "./files.ts";
 import { LOCK_PATIENCE_MS, takeServerLock } from "./lock.ts";
 import { migrate } from "./migrate.ts";
 import { operatorError } from "./reasons.ts";
@@ -110,7 +111,7 @@ export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) =
     mkdirSync(dirname(database_url), { recursive: true });
     const exists = existsSync(database_url);
     const path = exists ? realpathSync(database_url) : database_url;
-    const draft = draftOf(path);
+    const draft = claimPartial(path);
     using resources = new DisposableStack();
     const lock = takeServerLock(path, LOCK_PATIENCE_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");

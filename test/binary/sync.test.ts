@@ -1,7 +1,7 @@
 // Traces the system calls of the program, and reads from their order that what is acknowledged was
 // on the disk before. Killing the program (crash.test.ts) cannot tell: the page cache survives it.
 import { expect, test } from "bun:test";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { newToken } from "../../src/token.ts";
 import { binary, obstacle, skip_traced } from "./strace.ts";
@@ -183,7 +183,7 @@ async function traceNames(folder: string, ...words: string[]): Promise<string[]>
   const child = Bun.spawn([...strace, binary, ...words], options);
   const stderr = await child.stderr.text();
   expect(await child.exited, stderr).toBe(0);
-  const shown = (path = "") => path.replace(folder, ".").replace(/[0-9a-f]{8}-[0-9a-f-]{27}/, "*");
+  const shown = (path = "") => path.replace(folder, ".").replace(/\.user-api-\d+\./, ".*.");
   return (await Bun.file(trace).text()).split("\n").flatMap((line) => {
     const [, synced] = /sync\(\d+<(.*)>\) += 0$/.exec(line) ?? [];
     if (synced !== undefined) return [`sync ${shown(synced)}`];
@@ -192,7 +192,8 @@ async function traceNames(folder: string, ...words: string[]): Promise<string[]>
   });
 }
 
-const names = "`backup`, `restore` and `export` sync a file before it gets its name";
+const names =
+  "`backup`, `restore` and `export` sync a file before it gets its name, and its directory after";
 test.skipIf(skip_traced)(
   obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {
@@ -210,7 +211,13 @@ test.skipIf(skip_traced)(
       expect(restore[0]).toBe("sync ./sync.db.*.partial");
       expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
       const output = await traceNames(folder, "export", "users", "--output", at("u.csv"));
-      expect(output.slice(-2)).toEqual(["sync ./u.csv.part", "name ./u.csv.part ./u.csv"]);
+      const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
+      expect(output.slice(-3)).toEqual(exported);
+      // A link is followed: the file and its directory are synced, not those of the link.
+      mkdirSync(at("links"));
+      symlinkSync(at("u.csv"), at("links/u.csv"));
+      const followed = await traceNames(folder, "export", "users", "--output", at("links/u.csv"));
+      expect(followed.slice(-3)).toEqual(exported);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }

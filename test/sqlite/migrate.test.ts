@@ -1,6 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { chmodSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { chmodSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { keepOld, migrate, migrations, missingMigrations } from "../../src/sqlite/migrate.ts";
 import { makeFolder } from "../folder.ts";
 import { refusalOf } from "../refusal.ts";
@@ -156,5 +156,17 @@ test("`keepOld` leaves no draft when its name is taken by a folder", () => {
   mkdirSync(folder.at("a.db.v1"));
   const why = `cannot keep it as ${folder.at("a.db.v1")}: it is a folder`;
   refusalOf(() => keepOld(db), "operator", why);
+  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
+});
+
+test("`keepOld` removes what a killed process has left when it runs again", () => {
+  using folder = makeFolder();
+  using db = new Database(folder.at("a.db"), { create: true });
+  db.run("create table t (n); pragma user_version = 1");
+  const { pid } = Bun.spawnSync(["true"]);
+  for (const end of ["", "-journal"]) {
+    writeFileSync(folder.at(`a.db.v1.user-api-${pid}.partial${end}`), "");
+  }
+  keepOld(db);
   expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

@@ -1,0 +1,34 @@
+// Temporary files of commands that were killed.
+import { expect, test } from "bun:test";
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { makeWorld } from "./world.ts";
+
+/** A dead process's, and that of one that is alive. */
+const pids = { dead: Bun.spawnSync(["true"]).pid, alive: process.ppid };
+
+const commands: [words: string, target: string, made: string[]][] = [
+  ["export users --output u.csv", "u.csv", ["u.csv"]],
+  ["backup b.db", "b.db", ["b.db"]],
+  ["copy --to c.db", "c.db", ["c.db"]],
+  ["restore backup.db --database-url r.db", "r.db", ["r.db", "r.db-serving"]],
+];
+
+for (const [words, target, made] of commands) {
+  test(`\`${words}\` removes what a killed process has left when it runs again`, async () => {
+    using world = makeWorld();
+    await world.run("token", "create", "a");
+    const backup = join(dirname(world.path), "backup.db");
+    expect((await world.run("backup", backup)).code).toBe(0);
+    const directory = join(dirname(world.path), "new");
+    mkdirSync(directory);
+    const left = (pid: number) => `${target}.user-api-${pid}.partial`;
+    for (const pid of Object.values(pids)) writeFileSync(join(directory, left(pid)), "");
+    const paths = words
+      .split(" ")
+      .map((word) => (/^.\.(csv|db)$/.test(word) ? join(directory, word) : word))
+      .map((word) => (word === "backup.db" ? backup : word));
+    expect(await world.run(...paths)).toMatchObject({ code: 0 });
+    expect(readdirSync(directory).sort()).toEqual([...made, left(pids.alive)].sort());
+  });
+}

@@ -35,6 +35,7 @@ export const renamed_files: Readonly<Record<string, string>> = {
   "src/postgres/transfer.users.ts": "src/postgres/import.ts",
   "src/sqlite/buckets.ts": "src/sqlite/count-index.ts",
   "src/sqlite/commit.ts": "src/sqlite/writer.ts",
+  "src/sqlite/failures.ts": "src/sqlite/errors.ts",
   "src/sqlite/fill.ts": "src/sqlite/copy-target.ts",
   "src/sqlite/ids.ts": "src/sqlite/count-index.import.ts",
   "src/sqlite/keys.ts": "src/sqlite/idempotency.ts",
@@ -52,15 +53,9 @@ export const renamed_files: Readonly<Record<string, string>> = {
 /** Other files, settings and metrics. */
 export const pending_names: readonly string[] = [
   "database-url.ts",
-  "host.ts",
-  "src/http/host.ts",
-  "src/log-buffer.ts",
-  "log-buffer.ts",
   "preconditions.ts",
   "query.ts",
-  "MAX_UNSENT_BYTES",
   "user_api_build_info",
   "user_api_commit_batch_size",
-  "user_api_dropped_log_lines_total",
   "user_api_wal_bytes",
 ];

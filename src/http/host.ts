@@ -1,5 +1,4 @@
 /** The `Host` field: exactly one, and valid. @see RFC 9112 §3.2 */
-import { isIPv6 } from "node:net";
 import { Elysia } from "elysia";
 import { failField } from "../error.ts";
 
@@ -10,7 +9,7 @@ const MAX_PORT = 65_535;
 function isHost(value: string): boolean {
   const [match, address, port = ""] = HOST.exec(value) ?? [];
   if (match === undefined || Number(port) > MAX_PORT) return false;
-  return address === undefined || isIPv6(address);
+  return address === undefined || URL.canParse(`http://[${address}]`);
 }
 
 /**

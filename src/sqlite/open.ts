@@ -13,10 +13,10 @@ import { createWriter } from "./commit.ts";
 import { configure, connect } from "./connection.ts";
 import { watchFiles } from "./file-watch.ts";
 import { createKeys } from "./keys.ts";
+import { createListReader } from "./lists.ts";
 import { LOCK_PATIENCE_MS, refuseHiddenUse, takeServerLock } from "./lock.ts";
 import { keepOld, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
-import { createPages } from "./pages.ts";
 import { createReader, type Reader } from "./read.ts";
 import { operatorError } from "./reasons.ts";
 import { readSnapshot } from "./snapshot.ts";
@@ -73,10 +73,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   // The first page is written anew, and nothing changes.
   const rewrite = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const large_pages = createLargePages(options.max_unsent_bytes);
-  const pages = createPages(db, reader, files, large_pages);
+  const lists = createListReader(db, reader, files, large_pages);
   const ends = (table: string) => [reader.forTable(table), writer.forTable(table)] as const;
-  const users = createUserStore(db, pages, ...ends("users"), keys, clock);
-  const orders = createOrderStore(db, pages, ...ends("orders"), keys, clock);
+  const users = createUserStore(db, lists, ...ends("users"), keys, clock);
+  const orders = createOrderStore(db, lists, ...ends("orders"), keys, clock);
   const tokens = createTokenStore(db, ...ends("tokens"), clock);
   const probe = createProbe({
     write: () => writer.write(() => rewrite.run()),
@@ -118,7 +118,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       clearInterval(watching);
       await writer.idle();
       reader.end();
-      pages.close();
+      lists.close();
       checkpoints.close();
       release();
     },

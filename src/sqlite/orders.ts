@@ -15,7 +15,7 @@ import { requireVersion } from "../version.ts";
 import { createBuckets, type List, type Place } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import type { Pages, ReadList } from "./pages.ts";
+import type { ListReader, ReadList } from "./lists.ts";
 import type { TableReader } from "./read.ts";
 
 export function fromRow(row: StoredOrder): Order {
@@ -112,14 +112,14 @@ function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
 
 export function createOrderStore(
   db: Database,
-  pages: Pages,
+  lists: ListReader,
   reader: TableReader,
   writer: TableWriter,
   keys: Keys,
   clock: Clock,
 ): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
   const countOfUser = prepareCountOfUser(db);
-  const list = pages.prepare("orders", prepareLists, orderJson);
+  const list = lists.prepare("orders", prepareLists, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders

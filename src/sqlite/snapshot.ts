@@ -8,7 +8,7 @@ import {
   type Snapshot,
 } from "../copy.ts";
 import { connect } from "./connection.ts";
-import { endTurn } from "./pages.ts";
+import { endTurn } from "./lists.ts";
 import { operatorError } from "./reasons.ts";
 
 /** Rows of a batch at most, and characters, nearly. */

@@ -4,7 +4,7 @@ import type { Imported, Transfer } from "../transfer.ts";
 import type { Table } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import { type Ids, prepareIds, trialIds } from "./ids.ts";
-import { endTurn } from "./pages.ts";
+import { endTurn } from "./lists.ts";
 import type { TableReader } from "./read.ts";
 
 /** Takes one record. It throws only when the database does. */

@@ -16,7 +16,7 @@ import { requireVersion } from "../version.ts";
 import { createBuckets, type Place } from "./buckets.ts";
 import type { TableWriter } from "./commit.ts";
 import type { Keys } from "./keys.ts";
-import type { Pages, ReadList } from "./pages.ts";
+import type { ListReader, ReadList } from "./lists.ts";
 import type { TableReader } from "./read.ts";
 
 export function fromRow(row: StoredUser): User {
@@ -58,13 +58,13 @@ function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
 
 export function createUserStore(
   db: Database,
-  pages: Pages,
+  lists: ListReader,
   reader: TableReader,
   writer: TableWriter,
   keys: Keys,
   clock: Clock,
 ): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
-  const list = pages.prepare("users", prepareList, userJson);
+  const list = lists.prepare("users", prepareList, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users

@@ -2,7 +2,12 @@ import { expect, test } from "bun:test";
 import { createMetrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
-const statistics = { pending_writes: 3, database_bytes: 4096, log_bytes: 12_345 };
+const statistics = {
+  pending_writes: 3,
+  unsent_bytes: 262_144,
+  database_bytes: 4096,
+  log_bytes: 12_345,
+};
 const store = { statistics: async () => statistics } as Store;
 
 /** The values by series, as in `up{a="b"}`. */

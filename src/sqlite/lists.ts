@@ -1,4 +1,4 @@
-/** Reads pages as JSON: small ones in the snapshot that the requests of a turn share, large ones in their own. */
+/** Reads pages of lists as JSON: small ones in the snapshot that a turn shares, large ones in one of their own. */
 import type { Database } from "bun:sqlite";
 import type { LargePages, PageBuilder } from "../large-page.ts";
 import { joinSmall, type Page } from "../page.ts";
@@ -16,7 +16,7 @@ export type ReadList<Query, Row> = (query: Query) => {
   readonly rows: Iterable<Row>;
 };
 
-export interface Pages {
+export interface ListReader {
   /**
    * @param table that the list is of
    * @param prepareList called once for each connection
@@ -59,12 +59,12 @@ async function addInSlices<Row>(
   page.add(slice);
 }
 
-export function createPages(
+export function createListReader(
   db: Database,
   reader: Reader,
   files: FileWatch,
   large: LargePages,
-): Pages {
+): ListReader {
   /** Keeps its snapshot over several turns, which the connection of the writer cannot. */
   let connection: Database | null = null;
 

@@ -34,12 +34,15 @@ export interface PageBuilder {
   clear(): void;
 }
 
+/** What a page has beside its records. */
+export type BuiltPage = Omit<Page, "records">;
+
 export interface LargePages {
   /**
-   * @param work adds the records, all from one snapshot, and returns how many the filters match
+   * @param work adds the records, all from one snapshot, and returns the rest of the page
    * @throws {AppError} unavailable if too many pages wait, or are not sent yet
    */
-  build(work: (page: PageBuilder) => Promise<number>): Promise<Page>;
+  build(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page>;
   /** Bytes of the buffers in use. */
   unsentBytes(): number;
 }
@@ -175,11 +178,11 @@ export function createLargePages(max_unsent_bytes: number): LargePages {
   let last: Promise<unknown> = Promise.resolve();
   let waiting = 0;
 
-  async function buildNow(work: (page: PageBuilder) => Promise<number>): Promise<Page> {
+  async function buildNow(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page> {
     const builder = createBuilder(pool, collect);
     try {
-      const total = await work(builder);
-      return { total, records: builder.finish() };
+      const built = await work(builder);
+      return { ...built, records: builder.finish() };
     } catch (error) {
       builder.clear();
       throw error;

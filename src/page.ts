@@ -20,28 +20,64 @@ export interface Page {
   readonly total: number;
   /** JSON, comma-separated: as text, or in chunks if it is longer than 256 KiB. */
   readonly records: string | Chunks;
+  /** The cursor of the next page: `null` if there is none, and without `after` in the query. */
+  readonly next_after: number | null;
+}
+
+/** The part of a page that has been read. */
+export interface PageEnd {
+  /** Id of the last record; 0 if there is none. */
+  readonly last_id: number;
+  /** Whether a record follows, as far as one more was read. */
+  readonly has_more: boolean;
+}
+
+/** How many rows to read: one more than the page has if only that tells whether there is a next page. */
+export function rowsToRead({ limit, after }: PageQuery): number {
+  return after === undefined ? limit : limit + 1;
+}
+
+export function nextAfter({ last_id, has_more }: PageEnd): number | null {
+  return has_more ? last_id : null;
 }
 
 /**
- * @param rows are not read further than they fit
- * @returns their JSON, comma-separated; `null` if that exceeds 256 KiB
+ * @param rows at most one more than `limit`; they are not read further than they fit
+ * @returns the JSON of a page, comma-separated; `null` if that exceeds 256 KiB
  */
-export function joinSmall<Row>(rows: Iterable<Row>, toJson: (row: Row) => string): string | null {
-  let joined = "";
+export function joinSmall<Row extends { readonly id: number }>(
+  rows: Iterable<Row>,
+  limit: number,
+  toJson: (row: Row) => string,
+): (PageEnd & { readonly records: string }) | null {
+  let records = "";
+  let count = 0;
+  let last_id = 0;
+  let has_more = false;
   for (const row of rows) {
-    joined = joined === "" ? toJson(row) : `${joined},${toJson(row)}`;
+    if (count === limit) {
+      has_more = true;
+      break;
+    }
+    records = count === 0 ? toJson(row) : `${records},${toJson(row)}`;
     // No UTF-16 unit takes less than one byte, and none more than three.
-    if (joined.length > LARGE_PAGE_BYTES) return null;
+    if (records.length > LARGE_PAGE_BYTES) return null;
+    count += 1;
+    last_id = row.id;
   }
   const fits =
-    3 * joined.length <= LARGE_PAGE_BYTES || Buffer.byteLength(joined) <= LARGE_PAGE_BYTES;
-  return fits ? joined : null;
+    3 * records.length <= LARGE_PAGE_BYTES || Buffer.byteLength(records) <= LARGE_PAGE_BYTES;
+  return fits ? { records, last_id, has_more } : null;
 }
 
-/** What every list takes: `limit` rows at most, after `offset` skipped ones. */
+/**
+ * What every list takes: at most `limit` records, behind `offset` skipped ones or behind the id `after`,
+ * whether or not a record has this id.
+ */
 export const page_query = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
+  after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
 } satisfies Record<string, TInteger>;
 
 export const PageQuery = Type.Object(page_query, closed);

@@ -10,10 +10,14 @@ function textOf(records: Page["records"]): string {
   return text;
 }
 
-/** A page with its records parsed: a store returns them as JSON. */
+/** A page with its records parsed: a store returns them as JSON. `next_after` is left out if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
   page: Promise<Page>,
-): Promise<{ rows: Row[]; total: number }> {
-  const { records, total } = await page;
-  return { rows: JSON.parse(`[${textOf(records)}]`), total };
+): Promise<{ rows: Row[]; total: number; next_after?: number }> {
+  const { records, total, next_after } = await page;
+  return {
+    rows: JSON.parse(`[${textOf(records)}]`),
+    total,
+    ...(next_after !== null && { next_after }),
+  };
 }

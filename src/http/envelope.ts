@@ -122,13 +122,17 @@ export function page<Row>(
   set: Answer,
   path: string,
   query: PageQuery & Readonly<Record<string, string | number | undefined>>,
-  { records, total }: Page,
+  { records, total, next_after }: Page,
 ): PageEnvelope<Row> {
-  const { limit, offset, ...filters } = query;
+  const { limit, offset, after, ...filters } = query;
+  const [position, targets] =
+    after === undefined
+      ? ["offset", neighbours({ limit, offset }, total)]
+      : ["after", { first: 0, next: next_after }];
   const links: string[] = [];
-  for (const [rel, target] of Object.entries(neighbours({ limit, offset }, total))) {
+  for (const [rel, target] of Object.entries(targets)) {
     if (target === null) continue;
-    const parameters = Object.entries({ limit, offset: target, ...filters })
+    const parameters = Object.entries({ limit, [position]: target, ...filters })
       .filter(([, value]) => value !== undefined)
       .map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
     links.push(`<${path}?${parameters.join("&")}>; rel="${rel}"`);

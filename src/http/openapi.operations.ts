@@ -106,6 +106,8 @@ export const unchanged = () => ({
 const filters: Readonly<Record<string, string>> = {
   limit: "How many records the page has at most",
   offset: "How many records to skip",
+  after:
+    "Only records with a larger id, which need not exist; the same cost at any depth. Not together with `offset`",
   email: "Only the user who has it, in whatever case",
   user_id: "Only orders of this user",
   status: "Only orders that have it",

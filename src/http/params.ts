@@ -108,12 +108,18 @@ function typed(schema: Schema, query: Record<string, string>): Record<string, un
 /** The query parameters of this schema and no others. */
 export function query<Of extends Schema>(schema: Of) {
   const check = checker(schema);
+  const takes_cursor = Object.hasOwn(schema["properties"], "after");
   // Most requests have no query at all: what that means is settled once.
   const without = typed(schema, {}) as ValueOf<Of>;
   // What arrives is the URL: `exchange` puts it in the place of Elysia's parsed query.
   return input((value) => {
     const url = String(value);
-    return url.includes("?") ? check(typed(schema, readQuery(url))) : without;
+    if (!url.includes("?")) return without;
+    const given = readQuery(url);
+    if (takes_cursor && given["after"] !== undefined && given["offset"] !== undefined) {
+      failField("offset", "cannot be combined with after");
+    }
+    return check(typed(schema, given));
   });
 }
 

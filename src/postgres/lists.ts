@@ -1,6 +1,13 @@
 /** A page of a list and its exact total: a small one by one statement, a large one by several in one snapshot. */
-import type { LargePages, PageBuilder } from "../large-page.ts";
-import { joinSmall, LARGE_PAGE_BYTES, type Page, type PageQuery } from "../page.ts";
+import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import {
+  joinSmall,
+  LARGE_PAGE_BYTES,
+  nextAfter,
+  type Page,
+  type PageQuery,
+  rowsToRead,
+} from "../page.ts";
 import type { PostgresLayout } from "../store.ts";
 import type { Database, Session, Value } from "./connection.ts";
 
@@ -61,7 +68,7 @@ export function listStatement({ columns, table, where, total }: Parts): string {
         )
         from page
       )
-    select list.matching, page.*
+    select list.matching, (select count(*)::int from page) as available, page.*
     from list
     left join page on page.id < coalesce(
       (select min(id) from measured where bytes_before >= ${LARGE_PAGE_BYTES}), 'infinity'
@@ -70,8 +77,11 @@ export function listStatement({ columns, table, where, total }: Parts): string {
   `;
 }
 
-/** Without a page there is one row, for the total. */
-type ListRow<Row> = { readonly matching: number } & (Row | { readonly id: null });
+/** If the page is empty, there is one row, for the total. */
+type ListRow<Row> = { readonly matching: number; readonly available: number } & (
+  | Row
+  | { readonly id: null }
+);
 
 /** A list: its statement, the values of its filters, and how its rows become JSON. */
 export interface List<Row> {
@@ -81,31 +91,25 @@ export interface List<Row> {
   readonly toJson: (row: Row) => string;
 }
 
-interface Slice {
+interface Slice<Row> {
   readonly total: number;
-  readonly records: readonly string[];
-  /** Of the last record; 0 for none. */
-  readonly last_id: number;
+  readonly rows: readonly Row[];
+  /** Whether these are all rows that were asked for and exist. */
+  readonly is_complete: boolean;
 }
+
+/** Where a slice begins. */
+type Start = Required<PageQuery>;
 
 async function readSlice<Row extends { readonly id: number }>(
   session: Session,
-  { statement, filters, toJson }: List<Row>,
-  { limit, offset }: PageQuery,
-  after: number,
-): Promise<Slice> {
+  { statement, filters }: List<Row>,
+  { limit, offset, after }: Start,
+): Promise<Slice<Row>> {
   const rows = await session.all<ListRow<Row>>(statement, limit, offset, after, ...filters);
   const found = rows.filter((row): row is ListRow<Row> & Row => row.id !== null);
-  return {
-    total: rows[0]?.matching ?? 0,
-    records: found.map(toJson),
-    last_id: found.at(-1)?.id ?? 0,
-  };
-}
-
-/** How many records a page has. */
-function lengthOf({ limit, offset }: PageQuery, total: number): number {
-  return Math.max(0, Math.min(limit, total - offset));
+  const { matching = 0, available = 0 } = rows[0] ?? {};
+  return { total: matching, rows: found, is_complete: found.length === available };
 }
 
 /** Reads slice by slice, which one transaction makes one snapshot. */
@@ -114,20 +118,23 @@ async function addSlices<Row extends { readonly id: number }>(
   list: List<Row>,
   query: PageQuery,
   page: PageBuilder,
-): Promise<number> {
+): Promise<BuiltPage> {
   page.clear();
-  let slice = await readSlice(session, list, query, 0);
-  const { total } = slice;
-  let missing = lengthOf(query, total);
-  while (missing > 0) {
-    if (slice.records.length === 0) throw new Error("a page ended before its last record");
-    page.add(slice.records);
-    missing -= slice.records.length;
-    if (missing > 0) {
-      slice = await readSlice(session, list, { limit: missing, offset: 0 }, slice.last_id);
+  let start: Start = { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
+  let missing = query.limit;
+  let last_id = 0;
+  for (;;) {
+    const { total, rows, is_complete } = await readSlice(session, list, start);
+    const added = rows.slice(0, missing);
+    page.add(added.map(list.toJson));
+    missing -= added.length;
+    last_id = added.at(-1)?.id ?? last_id;
+    if (is_complete) {
+      const has_more = rows.length > added.length;
+      return { total, next_after: nextAfter({ last_id, has_more }) };
     }
+    start = { limit: start.limit - rows.length, offset: 0, after: last_id };
   }
-  return total;
 }
 
 /** @throws {AppError} invalid if the page exceeds 16 MiB */
@@ -137,10 +144,12 @@ export async function readPage<Row extends { readonly id: number }>(
   list: List<Row>,
   query: PageQuery,
 ): Promise<Page> {
-  const { total, records } = await db.read((session) => readSlice(session, list, query, 0));
-  const joined =
-    records.length === lengthOf(query, total) ? joinSmall(records, (record) => record) : null;
-  if (joined !== null) return { total, records: joined };
+  const start: Start = { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
+  const { total, rows, is_complete } = await db.read((session) => readSlice(session, list, start));
+  const joined = is_complete ? joinSmall(rows, query.limit, list.toJson) : null;
+  if (joined !== null) {
+    return { total, records: joined.records, next_after: nextAfter(joined) };
+  }
   return large.build((page) =>
     db.transact((session) => addSlices(session, list, query, page), {
       kind: "read",

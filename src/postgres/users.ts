@@ -121,12 +121,13 @@ export function createUserStore(
   }
 
   return {
-    list({ limit, offset, email }: UserQuery) {
-      if (email === undefined) return readPage(db, large_pages, all, { limit, offset });
+    list(query: UserQuery) {
+      const { offset, after = 0, email } = query;
+      if (email === undefined) return readPage(db, large_pages, all, query);
       return db.read(async (session) => {
         const rows = await session.all<StoredUser>(with_email, emailKey(email));
-        const page = rows.slice(offset, offset + limit);
-        return { records: page.map(userJson).join(","), total: rows.length };
+        const page = rows.filter(({ id }) => id > after).slice(offset);
+        return { records: page.map(userJson).join(","), total: rows.length, next_after: null };
       });
     },
 

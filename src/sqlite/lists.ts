@@ -1,7 +1,7 @@
 /** Reads pages of lists as JSON: small ones in the snapshot that a turn shares, large ones in one of their own. */
 import type { Database } from "bun:sqlite";
-import type { LargePages, PageBuilder } from "../large-page.ts";
-import { joinSmall, type Page } from "../page.ts";
+import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import { joinSmall, nextAfter, type Page, type PageEnd, type PageQuery } from "../page.ts";
 import { connect } from "./connection.ts";
 import { isStorageError, storageError } from "./failures.ts";
 import type { FileWatch } from "./file-watch.ts";
@@ -10,7 +10,10 @@ import type { Reader } from "./read.ts";
 /** A large page is read so many characters at a time; then other requests get their turn. */
 const SLICE_LENGTH = 128 * 2 ** 10;
 
-/** Reads a list within a transaction. Rows are read while they are iterated. */
+/**
+ * Reads a list within a transaction. Rows are read while they are iterated: as many as the page has, and with
+ * `after` one more.
+ */
 export type ReadList<Query, Row> = (query: Query) => {
   readonly total: number;
   readonly rows: Iterable<Row>;
@@ -21,7 +24,7 @@ export interface ListReader {
    * @param table that the list is of
    * @param prepareList called once for each connection
    */
-  prepare<Query, Row>(
+  prepare<Query extends PageQuery, Row extends { readonly id: number }>(
     table: string,
     prepareList: (db: Database) => ReadList<Query, Row>,
     toJson: (row: Row) => string,
@@ -39,17 +42,27 @@ export function endTurn(): Promise<void> {
   });
 }
 
-async function addInSlices<Row>(
+async function addInSlices<Row extends { readonly id: number }>(
   page: PageBuilder,
   rows: Iterable<Row>,
+  limit: number,
   toJson: (row: Row) => string,
-): Promise<void> {
+): Promise<PageEnd> {
   let slice: string[] = [];
   let length = 0;
+  let count = 0;
+  let last_id = 0;
+  let has_more = false;
   for (const row of rows) {
+    if (count === limit) {
+      has_more = true;
+      break;
+    }
     const record = toJson(row);
     slice.push(record);
     length += record.length;
+    count += 1;
+    last_id = row.id;
     if (length < SLICE_LENGTH) continue;
     page.add(slice);
     await endTurn();
@@ -57,6 +70,7 @@ async function addInSlices<Row>(
     length = 0;
   }
   page.add(slice);
+  return { last_id, has_more };
 }
 
 export function createListReader(
@@ -91,7 +105,7 @@ export function createListReader(
   }
 
   return {
-    prepare<Query, Row>(
+    prepare<Query extends PageQuery, Row extends { readonly id: number }>(
       table: string,
       prepareList: (db: Database) => ReadList<Query, Row>,
       toJson: (row: Row) => string,
@@ -102,24 +116,25 @@ export function createListReader(
 
       function readSmall(query: Query): Page | null {
         const { total, rows } = readList(query);
-        const joined = joinSmall(rows, toJson);
-        return joined === null ? null : { total, records: joined };
+        const joined = joinSmall(rows, query.limit, toJson);
+        if (joined === null) return null;
+        return { total, records: joined.records, next_after: nextAfter(joined) };
       }
 
-      async function addAll(query: Query, page: PageBuilder): Promise<number> {
+      async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
         const own = secondConnection();
         readLarge ??= prepareList(own);
         const readOwn = readLarge;
         page.clear();
         return withSnapshot(own, async () => {
           const { total, rows } = readOwn(query);
-          await addInSlices(page, rows, toJson);
-          return total;
+          const end = await addInSlices(page, rows, query.limit, toJson);
+          return { total, next_after: nextAfter(end) };
         });
       }
 
       /** Tries twice, as `Reader` does. */
-      async function buildLarge(query: Query, page: PageBuilder): Promise<number> {
+      async function buildLarge(query: Query, page: PageBuilder): Promise<BuiltPage> {
         try {
           return await addAll(query, page);
         } catch (error) {

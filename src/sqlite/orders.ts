@@ -10,6 +10,7 @@ import {
   placedOrder,
   type StoredOrder,
 } from "../order.ts";
+import { rowsToRead } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import { requireVersion } from "../version.ts";
 import { createBuckets, type List, type Place } from "./buckets.ts";
@@ -81,31 +82,54 @@ function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
     from orders
     where user_id = $user_id and status = $status
   `);
-  const pageOfBoth = db.prepare<StoredOrder, Required<OrderQuery>>(`
+  const pageOfBoth = db.prepare<
+    StoredOrder,
+    Record<"user_id" | "position" | "limit" | "offset", number> & { status: OrderStatus }
+  >(`
     select ${columns}
     from orders
-    where user_id = $user_id and status = $status
+    where user_id = $user_id and user_position > $position and status = $status
     order by user_position
     limit $limit offset $offset
   `);
+  const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
+    select id
+    from orders
+    where user_id = $user_id and user_position = $position
+  `);
 
-  return ({ limit, offset, user_id, status }) => {
-    if (user_id !== undefined && status !== undefined) {
-      const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
-      return { total, rows: pageOfBoth.iterate({ user_id, status, limit, offset }) };
+  /** How many orders a user has up to this id: ids ascend with the positions, so it halves the range. */
+  function positionOf(user_id: number, id: number): number {
+    let low = 0;
+    let high = countOfUser(user_id);
+    while (low < high) {
+      const position = Math.ceil((low + high) / 2);
+      if ((idAt.get({ user_id, position })?.id ?? 0) <= id) low = position;
+      else high = position - 1;
     }
+    return low;
+  }
+
+  return (query) => {
+    const { offset, after, user_id, status } = query;
+    const limit = rowsToRead(query);
     if (user_id !== undefined) {
-      const total = countOfUser(user_id);
-      return { total, rows: pageOfUser.iterate({ user_id, limit, offset }) };
+      const position = after === undefined ? 0 : positionOf(user_id, after);
+      if (status === undefined) {
+        const rows = pageOfUser.iterate({ user_id, limit, offset: position + offset });
+        return { total: countOfUser(user_id), rows };
+      }
+      const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
+      return { total, rows: pageOfBoth.iterate({ user_id, status, position, limit, offset }) };
     }
     const list = status === undefined ? all : inStatus[status];
     const total = list.total();
-    if (offset >= total) return { total, rows: [] };
-    const place = list.find(offset);
+    if (after === undefined && offset >= total) return { total, rows: [] };
+    const start = after === undefined ? list.find(offset) : { after, skip: 0 };
     const rows =
       status === undefined
-        ? pageOfAll.iterate({ ...place, limit })
-        : pageInStatus.iterate({ ...place, status, limit });
+        ? pageOfAll.iterate({ ...start, limit })
+        : pageInStatus.iterate({ ...start, status, limit });
     return { total, rows };
   };
 }

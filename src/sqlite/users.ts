@@ -1,6 +1,7 @@
 import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
+import { rowsToRead } from "../page.ts";
 import type { ReadsAtOnce } from "../store.ts";
 import {
   createdUser,
@@ -45,14 +46,17 @@ function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
     where email_key = $email_key
   `);
 
-  return ({ limit, offset, email }) => {
+  return (query) => {
+    const { offset, after, email } = query;
     if (email !== undefined) {
-      const rows = withEmail.all({ email_key: emailKey(email) });
-      return { total: rows.length, rows: rows.slice(offset, offset + limit) };
+      const found = withEmail.all({ email_key: emailKey(email) });
+      const rows = found.filter(({ id }) => id > (after ?? 0)).slice(offset);
+      return { total: found.length, rows };
     }
     const total = all.total();
-    const rows = offset < total ? page.iterate({ ...all.find(offset), limit }) : [];
-    return { total, rows };
+    const limit = rowsToRead(query);
+    if (after !== undefined) return { total, rows: page.iterate({ after, skip: 0, limit }) };
+    return { total, rows: offset < total ? page.iterate({ ...all.find(offset), limit }) : [] };
   };
 }
 

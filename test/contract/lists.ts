@@ -19,6 +19,20 @@ interface Row {
 /** Writes of one turn may be done in any order. */
 const byId = (left: number, right: number) => left - right;
 
+/** Every page behind an id, one after the other. */
+async function expectUsersAfter(store: Store, ids: readonly number[], limit: number) {
+  const found: number[] = [];
+  for (let after: number | null = 0; after !== null; ) {
+    const page: Awaited<ReturnType<typeof listed>> = await listed(
+      store.users.list({ limit, offset: 0, after }),
+    );
+    expect(page.total).toBe(ids.length);
+    found.push(...page.rows.map(({ id }) => id));
+    after = page.next_after ?? null;
+  }
+  expect(found).toEqual([...ids]);
+}
+
 async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
   const page = await listed(store.users.list({ limit, offset }));
   const found = { ids: page.rows.map(({ id }) => id), total: page.total };
@@ -52,6 +66,9 @@ export function listsContract(open: Open): void {
     }
     for (let offset = 0; offset <= ids.length; offset += 1) {
       await expectUsers(it.store, ids, 3, offset);
+    }
+    for (const limit of [1, 7, ids.length, ids.length + 1]) {
+      await expectUsersAfter(it.store, ids, limit);
     }
   });
 
@@ -98,6 +115,22 @@ export function listsContract(open: Open): void {
     for (const _ of owners) await users.create(userFields(), null);
     const rows: Row[] = [];
 
+    /** The page behind an id, which may be of another list or of no order. */
+    async function expectCursor(matching: Row[], limit: number, filters: object) {
+      const after = random((rows.at(-1)?.id ?? 0) + 2);
+      const behind = matching.filter(({ id }) => id > after).map(({ id }) => id);
+      const page = await listed(orders.list({ limit, offset: 0, after, ...filters }));
+      const found = { ids: page.rows.map(({ id }) => id), total: page.total };
+      expect({ limit, after, ...filters, ...found, next: page.next_after ?? null }).toEqual({
+        limit,
+        after,
+        ...filters,
+        ids: behind.slice(0, limit),
+        total: matching.length,
+        next: behind.length > limit ? (behind[limit - 1] ?? null) : null,
+      });
+    }
+
     async function expectOrders(user_id: number | undefined, status: OrderStatus | undefined) {
       const matching = rows.filter(
         (row) =>
@@ -107,6 +140,7 @@ export function listsContract(open: Open): void {
       const limit = 1 + random(20);
       const offset = random(matching.length + 3);
       const filters = { ...(user_id && { user_id }), ...(status && { status }) };
+      await expectCursor(matching, limit, filters);
       const page = await listed(orders.list({ limit, offset, ...filters }));
       const ids = matching.slice(offset, offset + limit).map(({ id }) => id);
       const found = { ids: page.rows.map(({ id }) => id), total: page.total };

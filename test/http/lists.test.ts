@@ -46,6 +46,42 @@ function offsets(answer: Answer, path: string, kept: Record<string, string>) {
 }
 
 for (const path of ["/users", "/orders"]) {
+  test(`\`GET ${path}\` returns every record once when \`next\` is followed from \`after=0\``, async () => {
+    const found: Answer["json"][] = [];
+    for (let next: string | undefined = `${path}?after=0&limit=20`; next !== undefined; ) {
+      const answer: Answer = await server.call("GET", next);
+      expect(answer.json.meta).toEqual({ total: of(path).length, limit: 20, offset: 0 });
+      expect(links(answer)["first"]).toBe(`${path}?limit=20&after=0`);
+      found.push(...answer.json.data);
+      const { first, next: following, ...others } = links(answer);
+      expect([first, others]).toEqual([expect.any(String), {}]);
+      if (following !== undefined) {
+        expect(following).toBe(`${path}?limit=20&after=${found.at(-1)?.id}`);
+      }
+      next = following;
+    }
+    expect(found).toEqual(of(path));
+  });
+
+  test(`\`GET ${path}\` returns an empty page when \`after\` is beyond the last id`, async () => {
+    const answer = await server.call("GET", `${path}?after=${largest}`);
+    expect([answer.status, answer.json.data]).toEqual([200, []]);
+    expect(answer.json.meta.total).toBe(of(path).length);
+    expect(Object.keys(links(answer))).toEqual(["first"]);
+  });
+
+  test(`\`GET ${path}\` refuses \`after\` when it is no id or comes with \`offset\``, async () => {
+    for (const after of ["-1", "x", "01", "1.5", "", "9007199254740992"]) {
+      const answer = await server.call("GET", `${path}?after=${after}`);
+      const problem = `must be an integer from 0 to ${largest}`;
+      expectRefused(answer, 400, `Validation failed: after ${problem}`);
+    }
+    for (const query of ["after=1&offset=0", "offset=2&after=1"]) {
+      const answer = await server.call("GET", `${path}?${query}`);
+      expectRefused(answer, 400, "Validation failed: offset cannot be combined with after");
+    }
+  });
+
   test(`\`GET ${path}\` gives 50 from 0 with the true total when nothing is asked`, async () => {
     const answer = await server.call("GET", path);
     expect(answer.status).toBe(200);

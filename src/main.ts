@@ -4,13 +4,14 @@ import { isReaderGone, openInput, openOutput, writeAll, writeSome } from "./cli/
 import type { Io, Stop, Terminal } from "./cli/io.ts";
 import { runCommand } from "./cli/program.ts";
 import { isPostgres } from "./config.ts";
-import { AppError, reason } from "./error.ts";
+import { AppError, reason, systemCode } from "./error.ts";
 import { createLogBuffer } from "./log-buffer.ts";
 import { restorePostgres } from "./postgres/backup.ts";
 import { fillPostgres } from "./postgres/fill.ts";
 import { openPostgres } from "./postgres/open.ts";
 import { fillSqlite } from "./sqlite/fill.ts";
 import { openSqlite } from "./sqlite/open.ts";
+import { operatorError } from "./sqlite/reasons.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
 import type { FillStore, OpenStore, RestoreStore } from "./store.ts";
 
@@ -86,15 +87,25 @@ export const restoreStore: RestoreStore = (options) =>
 export const fillStore: FillStore = (options, work) =>
   isPostgres(options.database_url) ? fillPostgres(options, work) : fillSqlite(options, work);
 
+/**
+ * @returns the line for the operator; `null` if the error is a bug. Damage can surface in any statement, so that
+ * not every one of them explains it.
+ */
+function expectedMessage(error: unknown): string | null {
+  const is_sqlite = systemCode(error).startsWith("SQLITE_");
+  const known = is_sqlite ? operatorError("Cannot use the database", error) : error;
+  return known instanceof AppError ? reason(known) : null;
+}
+
 /** @returns the exit code */
 export async function main(words: readonly string[], io: Io): Promise<number> {
   try {
     return await runCommand(words, io);
   } catch (error) {
-    const expected = error instanceof AppError && error.code === "operator";
-    io.stderr(`${expected ? "" : "Unexpected error: "}${reason(error)}\n`);
+    const expected = expectedMessage(error);
+    io.stderr(`${expected ?? `Unexpected error: ${reason(error)}`}\n`);
     // One line says it to an operator; who looks for the fault in the program asks for more.
-    const stack = error instanceof Error && !expected ? error.stack : undefined;
+    const stack = error instanceof Error && expected === null ? error.stack : undefined;
     if (stack !== undefined && io.environment["LOG_LEVEL"] === "debug") io.stderr(`${stack}\n`);
     return 1;
   }

@@ -10,13 +10,19 @@ export async function checkStore(flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
   const options = { ...config, exclusive: false, create: false, now: io.now };
   const store = await io.openStore(options);
+  let findings: readonly string[] = [];
   try {
-    const findings = await store.check();
-    for (const finding of findings) io.stdout(`${finding}\n`);
-    if (findings.length > 0)
-      fail("operator", `Cannot call ${shownDatabase(config.database_url)} sound`);
-    io.stdout("ok\n");
+    findings = await store.check();
   } finally {
-    await store.close();
+    // Closing a damaged database can fail, too: the findings say more.
+    await store.close().catch((error) => {
+      if (findings.length === 0) throw error;
+    });
   }
+  for (const finding of findings) io.stdout(`${finding}\n`);
+  if (findings.length > 0) {
+    const problems = findings.length === 1 ? "1 problem" : `${findings.length} problems`;
+    fail("operator", `${shownDatabase(config.database_url)} is damaged: ${problems} found`);
+  }
+  io.stdout("ok\n");
 }

@@ -1,4 +1,5 @@
 import { type Flags, readConfig } from "../config.ts";
+import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { csvHeader, writeCsv } from "./csv.ts";
 import { type Format, formatFor, requireFormat, type Table } from "./format.ts";
@@ -17,6 +18,15 @@ export interface Export {
   readonly path: string | null;
 }
 
+/** @throws {AppError} operator if a record is damaged, else the error itself */
+function explainDamage(error: unknown, after: number): never {
+  if (!(error instanceof SyntaxError)) throw error;
+  return fail(
+    "operator",
+    `Cannot read the records after id ${after}: one has malformed JSON. Run \`user-api check\``,
+  );
+}
+
 /** @returns how many records went out; fewer than there are when the reader has gone */
 async function writeAll<Row extends { readonly id: number }>(
   walk: (after: number, limit: number) => Promise<readonly Row[]>,
@@ -27,7 +37,7 @@ async function writeAll<Row extends { readonly id: number }>(
   let after = 0;
   let count = 0;
   for (;;) {
-    const records = await walk(after, PAGE);
+    const records = await walk(after, PAGE).catch((error) => explainDamage(error, after));
     if (records.length === 0 || !output.write(format(records))) return count;
     after = records.at(-1)?.id ?? after;
     count += records.length;

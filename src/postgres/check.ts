@@ -1,6 +1,8 @@
 /** Whether a database is what it must be: all that is kept beside the rows, and what they add up to. */
+import { reason } from "../error.ts";
 import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
+import { sqlState } from "./failures.ts";
 import { lastId } from "./transfer.ts";
 
 /** How many findings of a kind are told. */
@@ -43,28 +45,67 @@ function lastKept(table: "users" | "orders"): string {
   `;
 }
 
-/** @returns what is wrong, a sentence each; empty for a sound database */
+/** Errors that come from what is stored: malformed values (22), a missing table (42P01), corruption (XX), I/O. */
+const DAMAGE = /^(22|42P01|58030|XX)/;
+
+/** Finds what is wrong with one aspect of a database. */
+type Find = (session: Session) => Promise<readonly string[]>;
+
+async function findMiscounts(session: Session) {
+  const rows = await session.all<{ list: string }>(miscounted_lists);
+  return rows.map(({ list }) => `the total of ${list} is wrong`);
+}
+
+async function findWrongTotals(session: Session) {
+  const rows = await session.all<{ id: string }>(miscounted_orders);
+  return rows.map(({ id }) => `the total of order ${id} is not that of its items`);
+}
+
+async function findOrphans(session: Session) {
+  const rows = await session.all<{ id: string }>(orphans);
+  return rows.map(({ id }) => `order ${id} is of a user who is not there`);
+}
+
+function findLateSequence(table: "users" | "orders"): Find {
+  return async (session) => {
+    const kept = await session.first<{ last: number }>(lastKept(table));
+    const given = await session.first<{ last: number }>(lastId(table));
+    if ((kept?.last ?? 0) <= (given?.last ?? 0)) return [];
+    return [`the sequence of ${table} is behind the last id, and would give it again`];
+  };
+}
+
+/** In the order in which they are reported. */
+function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, find: Find])[] {
+  return [
+    ...(layout === "plain" ? [["the totals", findMiscounts] as const] : []),
+    ["the totals of the items of orders", findWrongTotals],
+    ["the references between rows", findOrphans],
+    ["the sequence of users", findLateSequence("users")],
+    ["the sequence of orders", findLateSequence("orders")],
+  ];
+}
+
+/**
+ * Checks all that can be read: a section that meets damage becomes a finding, and the others go on.
+ * @param session in a transaction
+ * @returns what is wrong, a sentence each; empty for a sound database
+ */
 export async function findAll(
   session: Session,
   layout: PostgresLayout,
 ): Promise<readonly string[]> {
   const findings: string[] = [];
-  if (layout === "plain") {
-    for (const { list } of await session.all<{ list: string }>(miscounted_lists)) {
-      findings.push(`the total of ${list} is wrong`);
-    }
-  }
-  for (const { id } of await session.all<{ id: string }>(miscounted_orders)) {
-    findings.push(`the total of order ${id} is not that of its items`);
-  }
-  for (const { id } of await session.all<{ id: string }>(orphans)) {
-    findings.push(`order ${id} is of a user who is not there`);
-  }
-  for (const table of ["users", "orders"] as const) {
-    const kept = await session.first<{ last: number }>(lastKept(table));
-    const given = await session.first<{ last: number }>(lastId(table));
-    if ((kept?.last ?? 0) > (given?.last ?? 0)) {
-      findings.push(`the sequence of ${table} is behind the last id, and would give it again`);
+  for (const [name, find] of sectionsFor(layout)) {
+    // An error would end the transaction.
+    await session.script("savepoint section");
+    try {
+      findings.push(...(await find(session)));
+      await session.script("release savepoint section");
+    } catch (error) {
+      if (!DAMAGE.test(sqlState(error))) throw error;
+      await session.script("rollback to savepoint section");
+      findings.push(`cannot check ${name}: ${reason(error)}`);
     }
   }
   return findings;

@@ -1,7 +1,9 @@
 /** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
 import type { Database } from "bun:sqlite";
-import { order_statuses } from "../order.ts";
+import { reason, systemCode } from "../error.ts";
+import { type OrderStatus, order_statuses } from "../order.ts";
 import { FANOUT_BITS, full_lists, type Table, TOP, TOTAL } from "./buckets.ts";
+import { meaningOf } from "./reasons.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
@@ -73,54 +75,77 @@ const inStatus = `
   group by 1
 `;
 
-/** @returns what is wrong, a sentence each; empty for a sound database */
-export function checkDatabase(db: Database): readonly string[] {
-  const findings: string[] = [];
+/**
+ * Errors that come from what is in the file. SQLITE_ERROR among them: the statements are constant, so that it
+ * means a damaged schema, malformed JSON or a sum that overflows.
+ */
+const DAMAGE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
 
-  for (const { integrity_check } of db
+/** Finds what is wrong with one aspect of a database. */
+type Find = (db: Database) => Iterable<string>;
+
+function* findInFile(db: Database) {
+  const rows = db
     .prepare<{ integrity_check: string }, []>(`pragma integrity_check(${MAX_FINDINGS})`)
-    .all()) {
-    if (integrity_check !== "ok") findings.push(integrity_check);
+    .all();
+  // Damage in pages comes as several lines in one row, with a header.
+  for (const line of rows.flatMap(({ integrity_check }) => integrity_check.split("\n"))) {
+    if (line !== "ok" && !line.startsWith("***")) yield line;
   }
-  for (const { table, rowid } of db
+}
+
+function* findOrphans(db: Database) {
+  const rows = db
     .prepare<{ table: string; rowid: number }, []>("pragma foreign_key_check")
     .all()
-    .slice(0, MAX_FINDINGS)) {
-    findings.push(`row ${rowid} of ${table} names a row that is not there`);
-  }
+    .slice(0, MAX_FINDINGS);
+  for (const { table, rowid } of rows)
+    yield `row ${rowid} of ${table} names a row that is not there`;
+}
 
-  const recounts = [
-    { lists: ["users"], recount: prepareRecount(db, missingFrom("users")) },
-    { lists: ["orders"], recount: prepareRecount(db, missingFrom("orders")) },
-    { lists: ["pending"], recount: prepareRecount(db, missingFrom("orders", pending)) },
-    {
-      lists: order_statuses.filter((status) => !Object.hasOwn(full_lists, status)),
-      recount: prepareRecount(db, inStatus),
-    },
-  ];
-  for (const { lists, recount } of recounts) {
-    for (const list of lists) {
-      for (const { level, shift } of levels) {
-        for (const { bucket } of recount.all({ list, level, shift })) {
-          findings.push(`the total of ${list} is wrong in bucket ${bucket} of level ${level}`);
-        }
+/** @param counted the statement that counts the rows of the list */
+function findMiscounts(list: string, counted: string): Find {
+  return function* find(db) {
+    const recount = prepareRecount(db, counted);
+    for (const { level, shift } of levels) {
+      for (const { bucket } of recount.all({ list, level, shift })) {
+        yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
       }
     }
-  }
+  };
+}
 
+/** @param columns that hold JSON */
+function findMalformed(table: Table | "idempotency_keys", columns: readonly string[]): Find {
+  return function* find(db) {
+    for (const name of columns) {
+      const malformed = db.prepare<{ id: number }, []>(`
+        select id
+        from ${table}
+        where not json_valid(${name})
+        limit ${MAX_FINDINGS}
+      `);
+      for (const { id } of malformed.all())
+        yield `${name} of row ${id} of ${table} is not valid JSON`;
+    }
+  };
+}
+
+function* findWrongTotals(db: Database) {
   const miscounted = db.prepare<{ id: number }, []>(`
     select id
     from orders
-    where total <> (
-      select sum((value ->> 'quantity') * (value ->> 'unit_price'))
-      from json_each(items)
-    )
+    where json_valid(items)
+      and total <> (
+        select coalesce(sum((value ->> 'quantity') * (value ->> 'unit_price')), 0)
+        from json_each(items)
+      )
     limit ${MAX_FINDINGS}
   `);
-  for (const { id } of miscounted.all()) {
-    findings.push(`the total of order ${id} is not that of its items`);
-  }
+  for (const { id } of miscounted.all()) yield `the total of order ${id} is not that of its items`;
+}
 
+function* findMisplaced(db: Database) {
   const misplaced = db.prepare<{ user_id: number }, []>(`
     select user_id
     from orders
@@ -131,9 +156,11 @@ export function checkDatabase(db: Database): readonly string[] {
     limit ${MAX_FINDINGS}
   `);
   for (const { user_id } of misplaced.all()) {
-    findings.push(`the orders of user ${user_id} are not numbered 1, 2, 3 …`);
+    yield `the orders of user ${user_id} are not numbered 1, 2, 3 …`;
   }
+}
 
+function* findDisordered(db: Database) {
   const disordered = db.prepare<{ user_id: number }, []>(`
     select distinct user_id
     from (
@@ -144,7 +171,44 @@ export function checkDatabase(db: Database): readonly string[] {
     limit ${MAX_FINDINGS}
   `);
   for (const { user_id } of disordered.all()) {
-    findings.push(`the orders of user ${user_id} are not in the order of their ids`);
+    yield `the orders of user ${user_id} are not in the order of their ids`;
+  }
+}
+
+const counted_statuses = order_statuses.filter((status) => !Object.hasOwn(full_lists, status));
+
+/** In the order in which they are reported. */
+const sections: readonly (readonly [name: string, find: Find])[] = [
+  ["the structure of the file", findInFile],
+  ["the references between rows", findOrphans],
+  ["the totals of users", findMiscounts("users", missingFrom("users"))],
+  ["the totals of orders", findMiscounts("orders", missingFrom("orders"))],
+  ["the totals of pending orders", findMiscounts("pending", missingFrom("orders", pending))],
+  ...counted_statuses.map(
+    (status: OrderStatus) =>
+      [`the totals of ${status} orders`, findMiscounts(status, inStatus)] as const,
+  ),
+  ["the JSON of users", findMalformed("users", ["metadata"])],
+  ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
+  ["the JSON of idempotency keys", findMalformed("idempotency_keys", ["record"])],
+  ["the totals of the items of orders", findWrongTotals],
+  ["the numbers of orders by user", findMisplaced],
+  ["the sequence of orders by user", findDisordered],
+];
+
+/**
+ * Checks all that can be read: a section that meets damage becomes a finding, and the others go on.
+ * @returns what is wrong, a sentence each; empty for a sound database
+ */
+export function checkDatabase(db: Database): readonly string[] {
+  const findings: string[] = [];
+  for (const [name, find] of sections) {
+    try {
+      for (const finding of find(db)) findings.push(finding);
+    } catch (error) {
+      if (!DAMAGE.test(systemCode(error))) throw error;
+      findings.push(`cannot check ${name}: ${meaningOf(error) ?? reason(error)}`);
+    }
   }
   return findings;
 }

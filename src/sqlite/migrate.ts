@@ -15,21 +15,44 @@ export const SCHEMA_VERSION = migrations.length;
 /** "uapi": marks a file as ours (SQLite's `application_id`). */
 const APPLICATION_ID = 0x75617069;
 
+/** Tables of the first migration, which every later schema has as well. */
+const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
+
+function findTables(db: Database): Set<string> {
+  const names = db
+    .prepare<{ name: string }, []>("select name from sqlite_schema where type = 'table'")
+    .all();
+  return new Set(names.map(({ name }) => name));
+}
+
 /**
  * What is to run before this program can use the database.
  * @param known those that this program has
  * @returns how many of them are missing
- * @throws {AppError} operator when the schema is newer than this program, or not ours at all
+ * @throws {AppError} operator when the schema is newer than this program, incomplete, or not ours at all
  */
 export function missingMigrations(db: Database, known = migrations): number {
   const version = pragma(db, "user_version");
-  const tables = db.prepare("select 1 from sqlite_schema limit 1").get();
-  if (pragma(db, "application_id") !== APPLICATION_ID && (version > 0 || tables !== null)) {
+  // In this order: another process may commit the first migration between two reads.
+  const is_empty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
+  const is_ours = pragma(db, "application_id") === APPLICATION_ID;
+  if (!is_ours && (version > 0 || !is_empty)) {
     throw new AppError("operator", "it is the database of another program");
   }
   if (version > known.length) {
     const limit = `this program knows versions up to ${known.length}`;
     throw new AppError("operator", `its schema has version ${version}, ${limit}: use a newer one`);
+  }
+  if (is_ours) {
+    const found = findTables(db);
+    const missing = tables.filter((table) => !found.has(table));
+    if (missing.length > 0) {
+      const list = missing.join(", ");
+      throw new AppError(
+        "operator",
+        `it is a user-api database, but these tables are missing: ${list}`,
+      );
+    }
   }
   return known.length - version;
 }

@@ -20,13 +20,18 @@ const reasons: readonly (readonly [code: string, meaning: string])[] = [
   ["EEXIST", "a part of its path is not a folder"],
 ];
 
+/** @returns what an error means to an operator; `null` if it has no known code */
+export function meaningOf(error: unknown): string | null {
+  const code = systemCode(error);
+  return reasons.find(([prefix]) => code.startsWith(prefix))?.[1] ?? null;
+}
+
 /**
  * @param what could not be done, e.g. `Cannot open a.db`
  * @returns the line for the operator; an error that is none of theirs as it is
  */
 export function operatorError(what: string, error: unknown): unknown {
   if (error instanceof AppError) return new AppError(error.code, `${what}: ${error.message}`);
-  const code = systemCode(error);
-  const [, meaning] = reasons.find(([prefix]) => code.startsWith(prefix)) ?? [];
-  return meaning === undefined ? error : new AppError("operator", `${what}: ${meaning}`);
+  const meaning = meaningOf(error);
+  return meaning === null ? error : new AppError("operator", `${what}: ${meaning}`);
 }

@@ -21,7 +21,7 @@ test("`check` says what is wrong and ends with 1 when a total is", async () => {
   expect(await world.run("check")).toEqual({
     code: 1,
     stdout: "the total of users is wrong in bucket 0 of level 0\n",
-    stderr: `Cannot call ${world.path} sound\n`,
+    stderr: `${world.path} is damaged: 1 problem found\n`,
   });
 });
 

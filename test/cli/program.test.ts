@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings } from "../../src/config.ts";
+import { AppError } from "../../src/error.ts";
 import { documentText } from "../../src/http/openapi.ts";
 import { makeWorld } from "./world.ts";
 
@@ -156,6 +157,20 @@ test("`user-api` tells a fault of its own in one line, with the stack when the l
   expect([code, stdout]).toEqual([1, ""]);
   expect(stderr).toStartWith("Unexpected error: a bug\n");
   expect(stderr).toContain("program.test.ts");
+});
+
+test("`user-api` prints one line without a prefix when the error is expected", async () => {
+  const expected: [Error, string][] = [
+    [new AppError("unavailable", "the database is busy"), "the database is busy\n"],
+    [
+      Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
+      "Cannot use the database: the disk fails\n",
+    ],
+  ];
+  for (const [error, stderr] of expected) {
+    using world = makeWorld({ openStore: () => Promise.reject(error) });
+    expect(await world.run("export", "users")).toEqual({ code: 1, stdout: "", stderr });
+  }
 });
 
 test("`user-api` says what was thrown when it is no error at all", async () => {

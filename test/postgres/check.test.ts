@@ -31,6 +31,26 @@ const damages: [string, string, string[]][] = [
     ["order 1 is of a user who is not there"],
   ],
   [
+    "items are malformed, and all else is checked",
+    `
+      alter table orders drop constraint orders_items_check;
+      update orders set items = '[{' where id = 1;
+      select setval('orders_id_seq', 1)
+    `,
+    [
+      "cannot check the totals of the items of orders: invalid input syntax for type json",
+      "the sequence of orders is behind the last id, and would give it again",
+    ],
+  ],
+  [
+    "a table is missing, and all else is checked",
+    "drop table counts cascade; select setval('orders_id_seq', 1)",
+    [
+      'cannot check the totals: relation "counts" does not exist',
+      "the sequence of orders is behind the last id, and would give it again",
+    ],
+  ],
+  [
     "a sequence would give ids again",
     "select setval('orders_id_seq', 1)",
     ["the sequence of orders is behind the last id, and would give it again"],

@@ -13,6 +13,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { migrate, migrations } from "../../src/sqlite/migrate.ts";
 import { openSqlite } from "../../src/sqlite/open.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
@@ -303,7 +304,7 @@ test("`restore` brings the schema up to date when the backup is older", async ()
   const copy = folder.at("copy.db");
   {
     using db = new Database(copy, { create: true });
-    db.run(`pragma application_id = ${0x75617069}`);
+    migrate(db, migrations.slice(0, 1));
   }
   await restore(copy, folder.at("a.db"));
   expect(await totalOf(folder.at("a.db"))).toBe(0);
@@ -387,6 +388,11 @@ test("`restore` refuses, and changes nothing, when a server uses the database", 
 const unfit: readonly [string, (copy: string) => void, string][] = [
   ["is missing", (copy) => Bun.spawnSync(["rm", copy]), "there is no such file"],
   ["is of another program", (copy) => spoil(copy, "pragma application_id = 1"), "another program"],
+  [
+    "has none of our tables",
+    (copy) => spoil(copy, "drop table orders; drop table idempotency_keys"),
+    "it is a user-api database, but these tables are missing: idempotency_keys, orders",
+  ],
   ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
   ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],

@@ -59,6 +59,16 @@ const broken: [string, (path: string) => void, string][] = [
     "it is the database of another program",
   ],
   [
+    "has our mark and no tables",
+    (path) => {
+      using db = new Database(path, { create: true });
+      db.run(`pragma application_id = ${0x75617069}`);
+      db.run("pragma user_version = 2");
+    },
+    "it is a user-api database, but these tables are missing: " +
+      "buckets, idempotency_keys, imported_orders, orders, tokens, users",
+  ],
+  [
     "has a newer schema",
     (path) => {
       using db = new Database(path, { create: true });

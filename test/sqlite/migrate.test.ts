@@ -77,10 +77,9 @@ test("`migrate` lets nobody else write between its question and its answer when 
 
 test("`migrate` leaves nothing behind when a statement fails", () => {
   using db = new Database(":memory:");
-  db.run(`pragma application_id = ${APPLICATION_ID}`);
-  db.run("create table tokens (n)");
-  expect(() => migrate(db)).toThrow(/tokens already exists/);
-  expect(tables(db)).toEqual(["tokens"]);
+  const broken = [...migrations, "create table news (n); create table tokens (n)"];
+  expect(() => migrate(db, broken)).toThrow(/tokens already exists/);
+  expect(tables(db)).toEqual([]);
   expect(value(db, "pragma user_version")).toBe(0);
   expect(db.inTransaction).toBe(false);
 });
@@ -106,6 +105,23 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
   const message = "its schema has version 3, this program knows versions up to 2: use a newer one";
   refusalOf(() => missingMigrations(db), "operator", message);
   refusalOf(() => migrate(db), "operator", message);
+});
+
+test("`missingMigrations` refuses a database of ours when tables are missing", () => {
+  using empty = new Database(":memory:");
+  empty.run(`pragma application_id = ${APPLICATION_ID}`);
+  const message = (names: string) =>
+    `it is a user-api database, but these tables are missing: ${names}`;
+  for (const version of [0, 1, 2]) {
+    empty.run(`pragma user_version = ${version}`);
+    refusalOf(() => missingMigrations(empty), "operator", message(ours.join(", ")));
+    refusalOf(() => migrate(empty), "operator");
+    expect(tables(empty)).toEqual([]);
+  }
+  using partial = new Database(":memory:");
+  migrate(partial);
+  partial.run("drop table imported_orders; drop table tokens; create table more (n)");
+  refusalOf(() => missingMigrations(partial), "operator", message("imported_orders, tokens"));
 });
 
 test("`keepOld` keeps the database as it was when its schema is older", () => {

@@ -1,0 +1,156 @@
+// Commands on a database whose pages or bits have changed on the disk. Each must do its work or say in one
+// line why it cannot; none may end with a message about a bug.
+import { Database } from "bun:sqlite";
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { makeFolder } from "../folder.ts";
+import { makeWorld, type Outcome, type World } from "./world.ts";
+
+const PAGE_BYTES = 4096;
+const RECORDS = 3000;
+
+const folder = makeFolder();
+const sound = folder.at("sound.db");
+let bytes: Buffer;
+
+function feed(world: World, records: readonly unknown[], ...words: string[]) {
+  const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
+  world.stdin.chunks = [new TextEncoder().encode(text)];
+  return world.run(...words);
+}
+
+beforeAll(async () => {
+  using world = makeWorld();
+  const numbers = Array.from({ length: RECORDS }, (_, index) => index);
+  const users = numbers.map((n) => ({
+    email: `${n}@b.cd`,
+    metadata: { note: "n".repeat(n % 200) },
+  }));
+  const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
+  const orders = numbers.map((n) => ({ user_id: 1 + (n % 500), currency: "EUR", items }));
+  await feed(world, users, "import", "users");
+  await feed(world, orders, "import", "orders", "--key", "k");
+  await world.run("token", "create", "a");
+  expect((await world.run("backup", sound)).code).toBe(0);
+  bytes = readFileSync(sound);
+});
+afterAll(() => folder[Symbol.dispose]());
+
+const commands = [
+  "check",
+  "backup b.db",
+  "export users --output a.ndjson",
+  "export orders --output a.ndjson",
+  "restore a.db --database-url r.db",
+  "copy --to c.db",
+  "token list",
+];
+
+/** Runs a command on a copy of the damaged database. */
+async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
+  using at = makeFolder();
+  using world = makeWorld({ environment: { DATABASE_URL: at.at("a.db") } });
+  writeFileSync(at.at("a.db"), damaged);
+  const isFile = (word: string) => /\.(db|ndjson)$/.test(word);
+  const words = command.split(" ").map((word) => (isFile(word) ? at.at(word) : word));
+  const outcome = await world.run(...words);
+  expect(readdirSync(at.path).filter((name) => name.includes(".partial"))).toEqual([]);
+  return outcome;
+}
+
+async function expectUnderstood(damaged: Buffer, what: string): Promise<void> {
+  for (const command of commands) {
+    const { code, stderr } = await runOn(damaged, command);
+    const message = `${what}: ${command}: ${stderr}`;
+    expect([0, 1], message).toContain(code);
+    expect(stderr, message).not.toContain("Unexpected");
+    if (code === 1) expect(stderr.trimEnd().split("\n"), message).toHaveLength(1);
+  }
+  using world = makeWorld();
+  await world.run("token", "create", "a");
+  writeFileSync(world.path, damaged);
+  const { code, stderr } = await world.serve().then(
+    (serving) => serving.stop(),
+    () => world.run("serve"),
+  );
+  if (code === 1) expect(stderr, what).toMatch(/^Cannot (open|write) .+\n$/);
+  else expect([code, stderr], what).toEqual([0, ""]);
+}
+
+/** Pages all over the file; the first ones hold the schema and the roots of the tables. */
+function somePages(): number[] {
+  const count = bytes.length / PAGE_BYTES;
+  return Array.from({ length: count }, (_, page) => page).filter(
+    (page) => page < 14 || page % 37 === 0,
+  );
+}
+
+test("`user-api` does its work or says why in one line when a page is zeros", async () => {
+  for (const page of somePages()) {
+    const damaged = Buffer.from(bytes);
+    // The header of the file stays, by which it is known to be a database of ours.
+    damaged.fill(0, page * PAGE_BYTES + (page === 0 ? 100 : 0), (page + 1) * PAGE_BYTES);
+    await expectUnderstood(damaged, `page ${page}`);
+  }
+}, 120_000);
+
+test("`user-api` does its work or says why in one line when bits have flipped", async () => {
+  let state = 20_261_120;
+  const random = (below: number) => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
+    return (state >> 8) % below;
+  };
+  for (const page of somePages()) {
+    const damaged = Buffer.from(bytes);
+    const places = [1, 2, 3].map(() => page * PAGE_BYTES + random(PAGE_BYTES));
+    for (const at of places) damaged.writeUInt8(damaged.readUInt8(at) ^ (1 << random(8)), at);
+    await expectUnderstood(damaged, `bytes ${places}`);
+  }
+}, 120_000);
+
+/** The page in which a record is, found by its text. */
+function pageOf(text: string): number {
+  return Math.floor(bytes.indexOf(text) / PAGE_BYTES);
+}
+
+test("`check` goes on, says what it cannot check, and ends with a summary when pages are damaged", async () => {
+  const damaged = Buffer.from(bytes);
+  const page = pageOf(`{"note":"${"n".repeat(150)}"}`);
+  damaged.fill(0, page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
+  // The first occurrence can be in the unused part of an interior page.
+  const order = damaged.lastIndexOf('"quantity":2');
+  damaged.write("3", order + '"quantity":'.length);
+  const { code, stdout, stderr } = await runOn(damaged, "check");
+  const lines = stdout.trimEnd().split("\n");
+  expect(lines).toContain("cannot check the JSON of users: the file is damaged");
+  // What lies elsewhere is checked all the same.
+  expect(stdout).toMatch(/^the total of order \d+ is not that of its items$/m);
+  expect(code).toBe(1);
+  expect(stderr).toEndWith(`a.db is damaged: ${lines.length} problems found\n`);
+});
+
+test("`check` names the row when its JSON is malformed, and `export` and `copy` say so", async () => {
+  const damaged = Buffer.from(bytes);
+  damaged.write("#", damaged.indexOf('{"note":"nnn"}'));
+  const checked = await runOn(damaged, "check");
+  expect(checked.stdout).toContain("metadata of row 4 of users is not valid JSON\n");
+  expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
+    "Cannot read the records after id 0: one has malformed JSON. Run `user-api check`\n",
+  );
+  expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is not what");
+});
+
+test("`restore` and every other command refuse a database of ours when its tables are missing", async () => {
+  const path = folder.at("empty.db");
+  {
+    using db = new Database(path, { create: true });
+    db.run(`pragma application_id = ${0x75617069}; pragma user_version = 2`);
+  }
+  for (const command of commands) {
+    const { code, stderr } = await runOn(readFileSync(path), command);
+    expect([command, code]).toEqual([command, 1]);
+    expect(stderr).toMatch(
+      /^Cannot (open|restore) \S+: it is a user-api database, but these tables are missing: .+\n$/,
+    );
+  }
+});

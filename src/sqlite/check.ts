@@ -196,19 +196,26 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
   ["the sequence of orders by user", findDisordered],
 ];
 
+/** @returns what is wrong in one section; that it cannot be read is a finding, too */
+function checkSection(db: Database, name: string, find: Find): readonly string[] {
+  const findings: string[] = [];
+  try {
+    for (const finding of find(db)) findings.push(finding);
+  } catch (error) {
+    if (!DAMAGE.test(systemCode(error))) throw error;
+    findings.push(`cannot check ${name}: ${meaningOf(error) ?? reason(error)}`);
+  }
+  return findings;
+}
+
 /**
- * Checks all that can be read: a section that meets damage becomes a finding, and the others go on.
+ * Checks all that can be read: a section that meets damage becomes a finding, and the others go on. SQLite
+ * reports a read that the disk refuses once as damage, so only what is found twice counts.
  * @returns what is wrong, a sentence each; empty for a sound database
  */
 export function checkDatabase(db: Database): readonly string[] {
-  const findings: string[] = [];
-  for (const [name, find] of sections) {
-    try {
-      for (const finding of find(db)) findings.push(finding);
-    } catch (error) {
-      if (!DAMAGE.test(systemCode(error))) throw error;
-      findings.push(`cannot check ${name}: ${meaningOf(error) ?? reason(error)}`);
-    }
-  }
-  return findings;
+  return sections.flatMap(([name, find]) => {
+    const findings = checkSection(db, name, find);
+    return findings.length === 0 ? findings : checkSection(db, name, find);
+  });
 }

@@ -71,7 +71,13 @@ export function put(draft: string, path: string): void {
   sync(draft);
   alias(draft, path);
   rmSync(draft);
-  sync(dirname(resolve(path)));
+  try {
+    sync(dirname(resolve(path)));
+  } catch (error) {
+    // The name may be lost in a power cut: who tries again must not find the file.
+    rmSync(path);
+    throw error;
+  }
 }
 
 /** Puts a whole, synced file in the place of another: at every moment one of them is there. */

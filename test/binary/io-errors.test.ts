@@ -393,7 +393,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
 
 /** @returns what is wrong with the end of a program that may fail: it says why in one line */
 function problemsOfEnd(code: number | null, stderr: string): string[] {
-  const is_clear = /^Cannot [^\n]+\n$/.test(stderr);
+  const is_clear = /^(Cannot [^\n]+|[^\n]+ is damaged: \d+ problems? found)\n$/.test(stderr);
   if (code === 0 ? stderr === "" : code === 1 && is_clear) return [];
   return [`exit code ${code}: ${stderr.slice(0, 500)}`];
 }

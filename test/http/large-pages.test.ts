@@ -1,6 +1,7 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
+import { readChunked } from "./chunked.ts";
 import { newEmail } from "./make.ts";
 import { startServer, type TestServer } from "./server.ts";
 
@@ -141,16 +142,7 @@ test("`GET /users` sends a slow reader what it asked for while other pages are b
   while (!received.includes("\r\n0\r\n\r\n")) await Bun.sleep(5);
   slow.destroy();
   for (const other of await others) expect([200, 503]).toContain(other.status);
-  const text = received.toString("latin1");
-  const chunks: Buffer[] = [];
-  for (let at = text.indexOf("\r\n\r\n") + 4; ; ) {
-    const end = text.indexOf("\r\n", at);
-    const length = Number.parseInt(text.slice(at, end), 16);
-    if (length === 0) break;
-    chunks.push(received.subarray(end + 2, end + 2 + length));
-    at = end + 2 + length + 2;
-  }
-  const { data, meta } = JSON.parse(Buffer.concat(chunks).toString());
+  const { data, meta } = JSON.parse(`${readChunked(received)}`);
   expect(data.map(({ id }: { id: number }) => id)).toEqual(
     Array.from({ length: 120 }, (_, at) => at + 1),
   );

@@ -2,7 +2,7 @@
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
 import { type PostgresLayout, postgres_layouts } from "./store.ts";
-import { isTokenShaped } from "./token.ts";
+import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -10,8 +10,8 @@ interface Setting<Value> {
   /** The variable; the flag is the same in kebab case. */
   readonly variable: string;
   /** As text, as a user would write it; `null` when it may be absent. */
-  readonly fallback: string | null;
-  readonly meaning: string;
+  readonly default: string | null;
+  readonly description: string;
   /** @throws {AppError} operator, saying what the value must be */
   readonly parse: (text: string) => Value;
 }
@@ -51,7 +51,7 @@ export function isPostgres(database_url: string): boolean {
 }
 
 /** @returns where a database is, without the password */
-export function shownDatabase(database_url: string): string {
+export function redactPassword(database_url: string): string {
   if (!isPostgres(database_url)) return database_url;
   const { protocol, username, host, pathname } = new URL(database_url);
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
@@ -75,15 +75,15 @@ function parseDatabaseUrl(text: string): string {
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
-    const web = /^https?:/.test(origin) && URL.canParse(origin);
-    if (origin === "*" || (web && new URL(origin).origin === origin)) continue;
+    const is_http = /^https?:/.test(origin) && URL.canParse(origin);
+    if (origin === "*" || (is_http && new URL(origin).origin === origin)) continue;
     fail("operator", "must be * or origins such as https://app.example.com, comma-separated");
   }
   return origins;
 }
 
 function parseApiToken(text: string): string {
-  if (isTokenShaped(text)) return text;
+  if (hasTokenFormat(text)) return text;
   fail("operator", "must be a token as made by `user-api token create`");
 }
 
@@ -91,86 +91,86 @@ function parseApiToken(text: string): string {
 export const settings = {
   database_url: {
     variable: "DATABASE_URL",
-    fallback: "data/user-api.db",
-    meaning: "path of the SQLite file, or postgres://…",
+    default: "data/user-api.db",
+    description: "path of the SQLite file, or postgres://…",
     parse: parseDatabaseUrl,
   },
   postgres_layout: {
     variable: "POSTGRES_LAYOUT",
-    fallback: "plain",
-    meaning: "plain, or citus to distribute the orders",
+    default: "plain",
+    description: "plain, or citus to distribute the orders",
     parse: oneOf(postgres_layouts) satisfies (text: string) => PostgresLayout,
   },
   host: {
     variable: "HOST",
-    fallback: "127.0.0.1",
-    meaning: "address to listen on",
+    default: "127.0.0.1",
+    description: "address to listen on",
     parse: matching(/^[\w.:%-]+$/, "a host name or an IP address"),
   },
   port: {
     variable: "PORT",
-    fallback: "3000",
-    meaning: "port to listen on; 0 takes a free one",
+    default: "3000",
+    description: "port to listen on; 0 takes a free one",
     parse: integer(0, 65_535),
   },
   max_body_bytes: {
     variable: "MAX_BODY_BYTES",
-    fallback: "65536",
-    meaning: "largest request body, else 413",
+    default: "65536",
+    description: "largest request body, else 413",
     parse: integer(1, 67_108_864),
   },
   max_pending_writes: {
     variable: "MAX_PENDING_WRITES",
-    fallback: "4096",
-    meaning: "writes waiting for the disk, else 503",
+    default: "4096",
+    description: "writes waiting for the disk, else 503",
     parse: integer(1, 1_000_000),
   },
   max_unsent_bytes: {
     variable: "MAX_UNSENT_BYTES",
-    fallback: "33554432",
-    meaning: "bytes of large pages that are not sent yet, else 503",
+    default: "33554432",
+    description: "bytes of large pages that are not sent yet, else 503",
     parse: integer(0, 1_099_511_627_776),
   },
   rate_limit: {
     variable: "RATE_LIMIT",
-    fallback: "0",
-    meaning: "requests per second per token, else 429; 0 is off",
+    default: "0",
+    description: "requests per second per token, else 429; 0 is off",
     parse: integer(0, 1_000_000),
   },
   shutdown_seconds: {
     variable: "SHUTDOWN_SECONDS",
-    fallback: "10",
-    meaning: "how long SIGTERM waits for work in flight",
+    default: "10",
+    description: "how long SIGTERM waits for work in flight",
     parse: integer(0, 3600),
   },
   log_level: {
     variable: "LOG_LEVEL",
-    fallback: "info",
-    meaning: `one of ${log_levels.join(", ")}; info has one line a request`,
+    default: "info",
+    description: `one of ${log_levels.join(", ")}; info has one line a request`,
     parse: oneOf(log_levels) satisfies (text: string) => LogLevel,
   },
   log_format: {
     variable: "LOG_FORMAT",
-    fallback: null,
-    meaning: `one of ${log_formats.join(", ")}; text on a terminal, else json`,
+    default: null,
+    description: `one of ${log_formats.join(", ")}; text on a terminal, else json`,
     parse: oneOf(log_formats) satisfies (text: string) => LogFormat,
   },
   tls_cert: {
     variable: "TLS_CERT",
-    fallback: null,
-    meaning: "path of the certificate chain (PEM); with TLS_KEY",
+    default: null,
+    description: "path of the certificate chain (PEM); with TLS_KEY",
     parse: parsePath,
   },
   tls_key: {
     variable: "TLS_KEY",
-    fallback: null,
-    meaning: "path of its private key (PEM)",
+    default: null,
+    description: "path of its private key (PEM)",
     parse: parsePath,
   },
   cors_origin: {
     variable: "CORS_ORIGIN",
-    fallback: null,
-    meaning: "origins whose pages may call, comma-separated, or * for any",
+    default: null,
+    description: "origins whose pages may call, comma-separated, or * for any",
     parse: parseOrigins,
   },
 } as const satisfies Record<string, Setting<unknown>>;
@@ -182,7 +182,7 @@ type Parsed<Name extends SettingName> = ReturnType<(typeof settings)[Name]["pars
 export type Config = {
   readonly [Name in SettingName]:
     | Parsed<Name>
-    | ((typeof settings)[Name]["fallback"] extends null ? null : never);
+    | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
   /** Accepted beside the stored tokens; `null` for none. No flag: a command line is no place for it. */
   readonly api_token: string | null;
@@ -194,7 +194,7 @@ export function flagOf(variable: string): string {
 }
 
 /** @throws {AppError} operator, when the value is not what it must be */
-function parse<Value>(name: string, text: string, parser: (text: string) => Value): Value {
+function parseValue<Value>(name: string, text: string, parser: (text: string) => Value): Value {
   try {
     return parser(text);
   } catch (error) {
@@ -208,7 +208,7 @@ function parse<Value>(name: string, text: string, parser: (text: string) => Valu
  * @throws {AppError} operator, naming the flag
  */
 export function readDatabaseUrl(flag: string, text: string): string {
-  return parse(flag, text, parseDatabaseUrl);
+  return parseValue(flag, text, parseDatabaseUrl);
 }
 
 /**
@@ -219,12 +219,12 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   const config: Record<string, unknown> = {};
   for (const [name, setting] of Object.entries(settings)) {
     const flag = flags[name as SettingName];
-    const text = flag ?? (environment[setting.variable] || setting.fallback);
-    const shown = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
-    config[name] = text === null ? null : parse<unknown>(shown, text, setting.parse);
+    const text = flag ?? (environment[setting.variable] || setting.default);
+    const source = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
+    config[name] = text === null ? null : parseValue<unknown>(source, text, setting.parse);
   }
   const token = environment["API_TOKEN"] || null;
-  config["api_token"] = token === null ? null : parse("API_TOKEN", token, parseApiToken);
+  config["api_token"] = token === null ? null : parseValue("API_TOKEN", token, parseApiToken);
   if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
     fail("operator", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together");
   }

@@ -20,145 +20,149 @@ export const copied_tables = {
       "created_at",
       "updated_at",
     ],
-    order: ["id"],
+    sort_key: ["id"],
   },
   orders: {
     columns: [
       ...["id", "user_id", "currency", "items", "total", "status", "metadata", "version"],
       ...["created_at", "updated_at"],
     ],
-    order: ["id"],
+    sort_key: ["id"],
   },
-  imported_orders: { columns: ["import_key", "order_id"], order: ["import_key"] },
+  imported_orders: { columns: ["import_key", "order_id"], sort_key: ["import_key"] },
   tokens: {
     columns: [
       ...["id", "hash", "name", "scope", "created_at", "expires_at", "last_used_at", "revoked_at"],
     ],
-    order: ["id"],
+    sort_key: ["id"],
   },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
-    order: ["created_at", "owner", "key"],
+    sort_key: ["created_at", "owner", "key"],
   },
-} as const satisfies Record<string, { columns: readonly string[]; order: readonly string[] }>;
+} as const satisfies Record<string, { columns: readonly string[]; sort_key: readonly string[] }>;
 
 export type CopiedTable = keyof typeof copied_tables;
 
 const tables = Object.keys(copied_tables) as CopiedTable[];
 
 /** Those whose ids are never given twice, not even when the row has gone. */
-const numbered_tables = ["users", "orders", "tokens"] as const;
-export type NumberedTable = (typeof numbered_tables)[number];
+const tables_with_sequence = ["users", "orders", "tokens"] as const;
+export type SequenceTable = (typeof tables_with_sequence)[number];
 
 /** All rows, as they were at one moment. */
-export interface Snapshot {
+export interface CopySource {
   count(table: CopiedTable): Promise<number>;
   /** In order, in batches that fit into memory. */
   read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
   /** The last id that was given, perhaps to a row that has gone; 0 for none. */
-  lastId(table: NumberedTable): Promise<number>;
+  lastId(table: SequenceTable): Promise<number>;
 }
 
 /**
  * The same rows. What goes wrong with them is told of their own database: who reads them uses another as well.
- * @param explain the error to throw instead
+ * @param mapError the error to throw instead
  */
-export function explained(snapshot: Snapshot, explain: (error: unknown) => unknown): Snapshot {
+export function mapErrors(source: CopySource, mapError: (error: unknown) => unknown): CopySource {
   function rethrow(error: unknown): never {
-    throw explain(error);
+    throw mapError(error);
   }
   return {
-    count: (table) => snapshot.count(table).catch(rethrow),
+    count: (table) => source.count(table).catch(rethrow),
     async *read(table) {
       try {
-        yield* snapshot.read(table);
+        yield* source.read(table);
       } catch (error) {
         rethrow(error);
       }
     },
-    lastId: (table) => snapshot.lastId(table).catch(rethrow),
+    lastId: (table) => source.lastId(table).catch(rethrow),
   };
 }
 
 /** A database that is being filled, and that nobody else sees before it is full. */
-export interface Filling extends Omit<Snapshot, "count"> {
+export interface CopyTarget extends Omit<CopySource, "count"> {
   /** To be called table by table, in the order of {@link copied_tables}, and of the rows. */
   write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
   /** No id up to this one is given any more. To be called once a table, behind the rows. */
-  giveUpTo(table: NumberedTable, id: number): Promise<void>;
+  advanceIds(table: SequenceTable, id: number): Promise<void>;
 }
 
 /** How many rows went, by table. */
-export type Copied = Readonly<Record<CopiedTable, number>>;
+export type RowCounts = Readonly<Record<CopiedTable, number>>;
 
 /** Rows that were seen, in their order. */
-interface Seen {
+interface TableDigest {
   readonly rows: number;
   /** SHA-256 of them. */
   readonly digest: string;
 }
 
-async function see(
+async function digestRows(
   table: CopiedTable,
   batches: AsyncIterable<readonly CopyRow[]>,
-  take: (rows: readonly CopyRow[]) => Promise<void> | void,
-): Promise<Seen> {
+  onBatch: (rows: readonly CopyRow[]) => Promise<void> | void,
+): Promise<TableDigest> {
   const { columns } = copied_tables[table];
   const hasher = new Bun.CryptoHasher("sha256");
   let rows = 0;
   for await (const batch of batches) {
     for (const row of batch) hasher.update(`${JSON.stringify(columns.map((name) => row[name]))}\n`);
     rows += batch.length;
-    await take(batch);
+    await onBatch(batch);
   }
   return { rows, digest: hasher.digest("hex") };
 }
 
 /** @throws {AppError} operator when an id could be given again */
-async function passIds(table: NumberedTable, from: Snapshot, into: Filling): Promise<void> {
-  const last = await from.lastId(table);
-  await into.giveUpTo(table, last);
-  if ((await into.lastId(table)) < last) {
+async function copyLastId(
+  table: SequenceTable,
+  source: CopySource,
+  target: CopyTarget,
+): Promise<void> {
+  const last = await source.lastId(table);
+  await target.advanceIds(table, last);
+  if ((await target.lastId(table)) < last) {
     fail("operator", `ids of ${table} up to ${last} would be given again`);
   }
 }
 
 /**
  * Writes all rows, reads them back, and compares number and digest of each table with those of the source.
- * @param onRows told of rows that were written, or read back: in the end of twice as many as there are
+ * @param onProgress told of rows that were written, or read back: in the end of twice as many as there are
  * @throws {AppError} operator when they differ, or `signal` ends it
  */
 export async function copyRows(
-  from: Snapshot,
-  into: Filling,
-  onRows: (rows: number, total: number) => void,
+  source: CopySource,
+  target: CopyTarget,
+  onProgress: (rows: number, total: number) => void,
   signal: AbortSignal,
-): Promise<Copied> {
+): Promise<RowCounts> {
   const counts = {} as Record<CopiedTable, number>;
-  for (const table of tables) counts[table] = await from.count(table);
+  for (const table of tables) counts[table] = await source.count(table);
   const total = 2 * Object.values(counts).reduce((sum, rows) => sum + rows);
   let done = 0;
   function advance(rows: number): void {
     if (signal.aborted) fail("operator", "it was interrupted");
     done += rows;
-    onRows(done, total);
+    onProgress(done, total);
   }
   advance(0);
 
-  const sent = {} as Record<CopiedTable, Seen>;
+  const written = {} as Record<CopiedTable, TableDigest>;
   for (const table of tables) {
-    sent[table] = await see(table, from.read(table), async (rows) => {
-      await into.write(table, rows);
+    written[table] = await digestRows(table, source.read(table), async (rows) => {
+      await target.write(table, rows);
       advance(rows.length);
     });
   }
-  for (const table of numbered_tables) await passIds(table, from, into);
+  for (const table of tables_with_sequence) await copyLastId(table, source, target);
   for (const table of tables) {
-    const found = await see(table, into.read(table), (rows) => advance(rows.length));
-    if (found.rows !== counts[table]) {
-      fail("operator", `of ${counts[table]} rows of ${table} ${found.rows} have arrived`);
+    const read_back = await digestRows(table, target.read(table), (rows) => advance(rows.length));
+    if (read_back.rows !== counts[table]) {
+      fail("operator", `of ${counts[table]} rows of ${table} ${read_back.rows} have arrived`);
     }
-    if (found.digest !== sent[table].digest) {
+    if (read_back.digest !== written[table].digest) {
       fail("operator", `the rows of ${table} have not arrived as they were`);
     }
   }

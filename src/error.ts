@@ -12,7 +12,7 @@ export type ErrorCode =
   | "not_found"
   | "order_not_found"
   | "conflict"
-  | "stale"
+  | "version_mismatch"
   | "too_large"
   | "unsupported_type"
   | "key_reused"
@@ -24,7 +24,7 @@ export type ErrorCode =
   | "operator";
 
 /** One thing wrong with the input; `field` is written as in `items[0].quantity`. */
-export interface Problem {
+export interface FieldError {
   readonly field: string;
   readonly problem: string;
 }
@@ -33,9 +33,9 @@ export class AppError extends Error {
   override readonly name = "AppError";
   readonly code: ErrorCode;
   /** All that is wrong, first problem first; empty unless `code` is `invalid`. */
-  readonly problems: readonly Problem[];
+  readonly problems: readonly FieldError[];
 
-  constructor(code: ErrorCode, message: string, problems: readonly Problem[] = []) {
+  constructor(code: ErrorCode, message: string, problems: readonly FieldError[] = []) {
     super(message);
     this.code = code;
     this.problems = problems;
@@ -52,7 +52,7 @@ export function fail(code: ErrorCode, message: string): never {
  * @param problems at least one
  * @throws {AppError} invalid
  */
-export function failInvalid(problems: readonly Problem[]): never {
+export function failInvalid(problems: readonly FieldError[]): never {
   const first = problems[0];
   const message = first === undefined ? "" : `${first.field} ${first.problem}`;
   throw new AppError("invalid", `Validation failed: ${message}`, problems);
@@ -64,9 +64,9 @@ export function failField(field: string, problem: string): never {
 }
 
 /** What went wrong and why, for the operator's eyes: never sent to a client. */
-export function reason(error: unknown): string {
+export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  return error.cause === undefined ? error.message : `${error.message}: ${reason(error.cause)}`;
+  return error.cause === undefined ? error.message : `${error.message}: ${messageOf(error.cause)}`;
 }
 
 /** @returns the code of an error of the system or of SQLite, e.g. `ENOENT`; empty for any other */

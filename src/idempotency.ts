@@ -12,7 +12,7 @@ export interface IdempotencyKey {
 }
 
 /** A new record, or the one that the first request with this key made, as it was then. */
-export interface Created<Row> {
+export interface CreateResult<Row> {
   readonly record: Row;
   readonly replayed: boolean;
 }
@@ -21,18 +21,18 @@ export interface Created<Row> {
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
 
 /** The same value with the members of every object in one order, so that equal values give equal text. */
-export function canonical(value: unknown): unknown {
+export function sortMembers(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map(canonical);
+  if (Array.isArray(value)) return value.map(sortMembers);
   const members = value as Readonly<Record<string, unknown>>;
   // Without a prototype `__proto__` is a name like any other.
   const sorted: Record<string, unknown> = Object.create(null);
-  for (const name of Object.keys(members).sort()) sorted[name] = canonical(members[name]);
+  for (const name of Object.keys(members).sort()) sorted[name] = sortMembers(members[name]);
   return sorted;
 }
 
 /** SHA-256, hexadecimal, of method, path and body as a JSON value. */
 export function fingerprint(method: string, path: string, body: unknown): string {
-  const request = `${method} ${path}\n${JSON.stringify(canonical(body))}`;
+  const request = `${method} ${path}\n${JSON.stringify(sortMembers(body))}`;
   return Bun.CryptoHasher.hash("sha256", request, "hex");
 }

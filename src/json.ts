@@ -4,7 +4,7 @@
  * @see RFC 7493 (I-JSON)
  */
 import { failField } from "./error.ts";
-import { shownField } from "./schema.ts";
+import { displayField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
 
@@ -30,7 +30,7 @@ function isInteger(literal: string): boolean {
 }
 
 /** An integer that is only one by rounding becomes `NaN`, which no schema takes. */
-function unrounded(_name: string, value: unknown, context: { source?: string }): unknown {
+function roundedToNaN(_name: string, value: unknown, context: { source?: string }): unknown {
   if (!Number.isInteger(value) || context.source === undefined) return value;
   return isInteger(context.source) ? value : Number.NaN;
 }
@@ -43,7 +43,7 @@ function endOfString(text: string, start: number): number {
 }
 
 /** An object or array that the walk is in. */
-interface Open {
+interface OpenContainer {
   /** Its own field, as in `items[0]`; empty for the body itself. */
   readonly field: string;
   /** The names seen so far; `null` for an array. */
@@ -52,9 +52,9 @@ interface Open {
   member: string | number;
 }
 
-function fieldOf({ field, names, member }: Open): string {
+function fieldPath({ field, names, member }: OpenContainer): string {
   if (names === null) return `${field}[${member}]`;
-  const name = shownField(String(member));
+  const name = displayField(String(member));
   return field === "" ? name : `${field}.${name}`;
 }
 
@@ -64,7 +64,7 @@ function fieldOf({ field, names, member }: Open): string {
  * @returns how many members its objects have, each as often as it is written
  * @throws {AppError} invalid when it is nested too deep
  */
-function countWritten(text: string): number {
+function countMembersInText(text: string): number {
   let depth = 0;
   let members = 0;
   for (let at = 0; at < text.length; at += 1) {
@@ -86,15 +86,15 @@ function countWritten(text: string): number {
 }
 
 /** How many members the objects in a parsed value have. */
-function countKept(value: unknown): number {
+function countMembersInValue(value: unknown): number {
   if (typeof value !== "object" || value === null) return 0;
   let members = 0;
   if (Array.isArray(value)) {
-    for (const element of value) members += countKept(element);
+    for (const element of value) members += countMembersInValue(element);
     return members;
   }
   const object = value as Readonly<Record<string, unknown>>;
-  for (const name in object) members += 1 + countKept(object[name]);
+  for (const name in object) members += 1 + countMembersInValue(object[name]);
   return members;
 }
 
@@ -102,35 +102,35 @@ function countKept(value: unknown): number {
  * Walks a well-formed text once more: costly, and so only where the parser has dropped something.
  * @returns the first member that an object has twice, as in `items[0].sku`; `null` for none
  */
-function findRepeated(text: string): string | null {
-  const open: Open[] = [];
+function findDuplicateMember(text: string): string | null {
+  const containers: OpenContainer[] = [];
   let string = "";
-  let repeated: string | null = null;
+  let duplicate: string | null = null;
   for (let at = 0; at < text.length; at += 1) {
     const character = text[at];
-    const inner = open.at(-1);
+    const inner = containers.at(-1);
     if (character === '"') {
       const end = endOfString(text, at);
       string = text.slice(at, end);
       at = end - 1;
     } else if (character === "{" || character === "[") {
       const names = character === "{" ? new Set<string>() : null;
-      open.push({ field: inner === undefined ? "" : fieldOf(inner), names, member: 0 });
+      containers.push({ field: inner === undefined ? "" : fieldPath(inner), names, member: 0 });
     } else if (character === "}" || character === "]") {
-      open.pop();
+      containers.pop();
     } else if (character === "," && typeof inner?.member === "number") {
       inner.member += 1;
     } else if (character === ":" && inner?.names) {
       inner.member = String(JSON.parse(string));
-      if (inner.names.has(inner.member)) repeated ??= fieldOf(inner);
+      if (inner.names.has(inner.member)) duplicate ??= fieldPath(inner);
       inner.names.add(inner.member);
     }
   }
-  return repeated;
+  return duplicate;
 }
 
 /** @throws {AppError} invalid */
-function parse(text: string, reviver?: typeof unrounded): unknown {
+function parse(text: string, reviver?: typeof roundedToNaN): unknown {
   try {
     return JSON.parse(text, reviver as never);
   } catch {
@@ -144,9 +144,9 @@ function parse(text: string, reviver?: typeof unrounded): unknown {
  * twice
  */
 export function parseJson(text: string): unknown {
-  const members = countWritten(text);
-  const value = parse(text, /\d[.eE]/.test(text) ? unrounded : undefined);
-  const repeated = countKept(value) === members ? null : findRepeated(text);
-  if (repeated !== null) failField(repeated, "is given more than once");
+  const members = countMembersInText(text);
+  const value = parse(text, /\d[.eE]/.test(text) ? roundedToNaN : undefined);
+  const duplicate = countMembersInValue(value) === members ? null : findDuplicateMember(text);
+  if (duplicate !== null) failField(duplicate, "is given more than once");
   return value;
 }

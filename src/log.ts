@@ -16,9 +16,9 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
 }
 
 /** @param time in UTC, RFC 3339 with milliseconds */
-type Format = (time: string, level: Severity, event: string, fields?: Fields) => string;
+type Formatter = (time: string, level: Severity, event: string, fields?: Fields) => string;
 
-const formats: Record<LogFormat, Format> = {
+const formatters: Record<LogFormat, Formatter> = {
   // Not one object with the fields spread into it: that takes 4 % of the throughput.
   json(time, level, event, fields) {
     const head = `{"time":"${time}","level":"${level}","event":${JSON.stringify(event)}`;
@@ -27,13 +27,13 @@ const formats: Record<LogFormat, Format> = {
   },
   // Values as JSON where they have spaces or line feeds, so that an event stays one line.
   text(time, level, event, fields = {}) {
-    const shown = Object.entries(fields)
+    const pairs = Object.entries(fields)
       .filter(([, value]) => value !== undefined)
       .map(
         ([name, value]) =>
           `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
       );
-    return [time.slice(11, 23), level.toUpperCase().padEnd(5), event, ...shown].join(" ");
+    return [time.slice(11, 23), level.toUpperCase().padEnd(5), event, ...pairs].join(" ");
   },
 };
 
@@ -48,10 +48,16 @@ export interface LogOptions {
 export function createLog({ level, format, now, write }: LogOptions): Log {
   const threshold = log_levels.indexOf(level);
   const enabled = (severity: Severity) => log_levels.indexOf(severity) >= threshold;
-  const line = formats[format];
+  const formatLine = formatters[format];
   const clock = createClock(now);
-  const at = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (enabled(severity)) write(`${line(clock(), severity, event, fields)}\n`);
+  const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
+    if (enabled(severity)) write(`${formatLine(clock(), severity, event, fields)}\n`);
   };
-  return { enabled, debug: at("debug"), info: at("info"), warn: at("warn"), error: at("error") };
+  return {
+    enabled,
+    debug: logAt("debug"),
+    info: logAt("info"),
+    warn: logAt("warn"),
+    error: logAt("error"),
+  };
 }

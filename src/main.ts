@@ -1,19 +1,19 @@
 /** Wires the command line to the world: the database, the output, the signals, the exit code. */
 import { isatty } from "node:tty";
-import { isReaderGone, openInput, openOutput, writeAll, writeSome } from "./cli/files.ts";
-import type { Io, Stop, Terminal } from "./cli/io.ts";
+import type { Io, StopReason, Terminal } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
+import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
 import { isPostgres } from "./config.ts";
-import { AppError, reason, systemCode } from "./error.ts";
+import { AppError, messageOf, systemCode } from "./error.ts";
 import { createLogBuffer } from "./log-buffer.ts";
+import { openPostgres } from "./postgres/backend.ts";
 import { restorePostgres } from "./postgres/backup.ts";
-import { fillPostgres } from "./postgres/fill.ts";
-import { openPostgres } from "./postgres/open.ts";
-import { fillSqlite } from "./sqlite/fill.ts";
-import { openSqlite } from "./sqlite/open.ts";
-import { operatorError } from "./sqlite/reasons.ts";
+import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
+import { openSqlite } from "./sqlite/backend.ts";
+import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
+import { describeSqliteError } from "./sqlite/errors.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
-import type { FillStore, OpenStore, RestoreStore } from "./store.ts";
+import type { OpenStore, RestoreStore, WithCopyTarget } from "./store.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -26,13 +26,13 @@ const OUTPUT_DELAY_MS = 10;
  * code, not thrown.
  */
 function createOutput(descriptor: number) {
-  let waiting = "";
+  let buffered = "";
   let failed = false;
   function flush(): void {
-    const text = waiting;
-    waiting = "";
+    const text = buffered;
+    buffered = "";
     try {
-      writeAll(descriptor, text);
+      writeFully(descriptor, text);
     } catch (error) {
       failed ||= !isReaderGone(error);
     }
@@ -44,8 +44,8 @@ function createOutput(descriptor: number) {
       return !failed;
     },
     write(text: string): void {
-      if (waiting === "") setTimeout(flush, OUTPUT_DELAY_MS);
-      waiting += text;
+      if (buffered === "") setTimeout(flush, OUTPUT_DELAY_MS);
+      buffered += text;
     },
   };
 }
@@ -61,8 +61,8 @@ function findTerminal(write: (text: string) => void): Terminal | null {
 const SAME_SIGNAL_MS = 200;
 
 /** A second signal ends the process at once. */
-function untilStopped(): Promise<Stop> {
-  const { promise, resolve } = Promise.withResolvers<Stop>();
+function untilStopped(): Promise<StopReason> {
+  const { promise, resolve } = Promise.withResolvers<StopReason>();
   let first_ms = Number.POSITIVE_INFINITY;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
@@ -72,9 +72,9 @@ function untilStopped(): Promise<Stop> {
     });
   }
   // Bun would print and end: what is in flight must be finished and the database closed first.
-  const onFault = (error: unknown) => resolve({ by: "fault", error });
-  process.on("uncaughtException", onFault);
-  process.on("unhandledRejection", onFault);
+  const onUncaught = (error: unknown) => resolve({ by: "fault", error });
+  process.on("uncaughtException", onUncaught);
+  process.on("unhandledRejection", onUncaught);
   return promise;
 }
 
@@ -84,8 +84,10 @@ export const openStore: OpenStore = (options) =>
 export const restoreStore: RestoreStore = (options) =>
   isPostgres(options.database_url) ? restorePostgres(options) : restoreSqlite(options);
 
-export const fillStore: FillStore = (options, work) =>
-  isPostgres(options.database_url) ? fillPostgres(options, work) : fillSqlite(options, work);
+export const withCopyTarget: WithCopyTarget = (options, work) =>
+  isPostgres(options.database_url)
+    ? withPostgresCopyTarget(options, work)
+    : withSqliteCopyTarget(options, work);
 
 /**
  * @returns the line for the operator; `null` if the error is a bug. Damage can surface in any statement, so that
@@ -93,17 +95,17 @@ export const fillStore: FillStore = (options, work) =>
  */
 function expectedMessage(error: unknown): string | null {
   const is_sqlite = systemCode(error).startsWith("SQLITE_");
-  const known = is_sqlite ? operatorError("Cannot use the database", error) : error;
-  return known instanceof AppError ? reason(known) : null;
+  const known = is_sqlite ? describeSqliteError("Cannot use the database", error) : error;
+  return known instanceof AppError ? messageOf(known) : null;
 }
 
 /** @returns the exit code */
-export async function main(words: readonly string[], io: Io): Promise<number> {
+export async function main(args: readonly string[], io: Io): Promise<number> {
   try {
-    return await runCommand(words, io);
+    return await runCommand(args, io);
   } catch (error) {
     const expected = expectedMessage(error);
-    io.stderr(`${expected ?? `Unexpected error: ${reason(error)}`}\n`);
+    io.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
     // One line says it to an operator; who looks for the fault in the program asks for more.
     const stack = error instanceof Error && expected === null ? error.stack : undefined;
     if (stack !== undefined && io.environment["LOG_LEVEL"] === "debug") io.stderr(`${stack}\n`);
@@ -124,7 +126,7 @@ if (import.meta.main) {
     environment: Bun.env,
     openStore,
     restoreStore,
-    fillStore,
+    withCopyTarget,
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: stdout.write,

@@ -1,8 +1,8 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { failField } from "./error.ts";
-import { closed, expectation, Nullable, Text } from "./schema.ts";
+import { describeConstraint, Nullable, no_extra_fields, Text } from "./schema.ts";
 
-const METADATA_KEYS = 50;
+const MAX_METADATA_KEYS = 50;
 /** 1 to 40 characters, each one UTF-16 unit or a surrogate pair: means the same with and without `u`. */
 const metadata_key = Type.String({
   pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
@@ -11,15 +11,17 @@ const metadata_value = Text({ maxLength: 500 });
 
 /** Where a user of this service keeps fields of their own. */
 export const Metadata = Type.Record(metadata_key, metadata_value, {
-  ...closed,
+  ...no_extra_fields,
   title: "Metadata",
   description: "Fields of your own, under names of 1 to 40 characters",
-  maxProperties: METADATA_KEYS,
+  maxProperties: MAX_METADATA_KEYS,
 });
 export type Metadata = Static<typeof Metadata>;
 
 /** A JSON Merge Patch of metadata: `null` for a key removes it, `null` for all resets to `{}`. */
-export const MetadataPatch = Nullable(Type.Record(metadata_key, Nullable(metadata_value), closed));
+export const MetadataPatch = Nullable(
+  Type.Record(metadata_key, Nullable(metadata_value), no_extra_fields),
+);
 export type MetadataPatch = Static<typeof MetadataPatch>;
 
 /**
@@ -35,8 +37,8 @@ export function patchMetadata(current: Metadata, patch: MetadataPatch | undefine
     if (value === null) merged.delete(key);
     else merged.set(key, value);
   }
-  if (merged.size > METADATA_KEYS) {
-    failField("metadata", expectation(Metadata));
+  if (merged.size > MAX_METADATA_KEYS) {
+    failField("metadata", describeConstraint(Metadata));
   }
   return Object.fromEntries(merged);
 }

@@ -1,19 +1,19 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
-import type { Created, IdempotencyKey } from "./idempotency.ts";
+import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
+import { hasId } from "./import.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { checker, closed, Id, OneOf, Text, Time, Version } from "./schema.ts";
-import { isComplete } from "./transfer.ts";
-import type { Preconditions } from "./version.ts";
+import type { Preconditions } from "./precondition.ts";
+import { createValidator, Id, no_extra_fields, OneOf, Text, Time, Version } from "./schema.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof order_statuses)[number];
 const status = OneOf(order_statuses, { title: "OrderStatus" });
 
 /** The steps an order may take. */
-const steps: Record<OrderStatus, readonly OrderStatus[]> = {
+const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
   shipped: ["delivered"],
@@ -33,7 +33,7 @@ export const OrderItem = Type.Object(
       description: "In the minor unit of the currency: 1999 is 19.99 EUR",
     }),
   },
-  { ...closed, title: "OrderItem" },
+  { ...no_extra_fields, title: "OrderItem" },
 );
 
 const currency = OneOf(currencies, {
@@ -60,27 +60,27 @@ export const Order = Type.Object(
     created_at: Time,
     updated_at: Time,
   },
-  { ...closed, title: "Order" },
+  { ...no_extra_fields, title: "Order" },
 );
 export type Order = Static<typeof Order>;
 
 /** Body of POST. */
 export const OrderInput = Type.Object(
   { user_id: Id, currency, items, metadata: Type.Optional(Metadata) },
-  { ...closed, title: "OrderInput" },
+  { ...no_extra_fields, title: "OrderInput" },
 );
 export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
   { status: Type.Optional(status), metadata: Type.Optional(MetadataPatch) },
-  { ...closed, title: "OrderPatch" },
+  { ...no_extra_fields, title: "OrderPatch" },
 );
 export type OrderPatch = Static<typeof OrderPatch>;
 
 export const OrderQuery = Type.Object(
   { ...page_query, user_id: Type.Optional(Id), status: Type.Optional(status) },
-  closed,
+  no_extra_fields,
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
@@ -125,7 +125,7 @@ export function orderJson(order: StoredOrder): string {
 }
 
 /** An order as it is when it has just been placed. @param time RFC 3339 */
-export function placedOrder(id: number, fields: OrderFields, time: string): Order {
+export function newOrder(id: number, fields: OrderFields, time: string): Order {
   return {
     id,
     user_id: fields.user_id,
@@ -150,16 +150,16 @@ export type OrderImport = Order | (OrderFields & { readonly import_key: string }
  * @returns reads a record of an import, checked as a request is; it throws {AppError} invalid. An order
  * without an id takes the key; `null` where there is none to take
  */
-export function createOrderReader(): (value: unknown, import_key: string | null) => OrderImport {
-  const readOrder = checker(Order);
-  const readInput = checker(OrderInput, Order);
+export function createOrderParser(): (value: unknown, import_key: string | null) => OrderImport {
+  const parseOrder = createValidator(Order);
+  const parseInput = createValidator(OrderInput, Order);
   return (value, import_key) => {
-    if (!isComplete(value)) {
-      const fields = orderFields(readInput(value));
+    if (!hasId(value)) {
+      const fields = orderFields(parseInput(value));
       if (import_key === null) failField("id", "is required, unless --key names the import");
       return { ...fields, import_key };
     }
-    const order = readOrder(value);
+    const order = parseOrder(value);
     const { total } = orderFields(order);
     if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
     return order;
@@ -175,7 +175,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null 
   if (Object.keys(patch).length === 0) return null;
   // First what is wrong with the request itself, then what the order's state forbids.
   const metadata = patchMetadata(order.metadata, patch.metadata);
-  const allowed = steps[order.status];
+  const allowed = transitions[order.status];
   if (patch.status !== undefined && !allowed.includes(patch.status)) {
     const next =
       allowed.length === 0 ? "no further step is allowed" : `allowed next: ${allowed.join(", ")}`;
@@ -197,11 +197,11 @@ export interface OrderStore {
    * @throws {AppError} invalid when `user_id` is no user
    * @throws {AppError} key_reused when the key stands for another request
    */
-  place(fields: OrderFields, key: IdempotencyKey | null): Promise<Created<Order>>;
+  place(fields: OrderFields, key: IdempotencyKey | null): Promise<CreateResult<Order>>;
   /**
    * Applies `edit` to the order as stored; where it returns `null` nothing changes.
    * @returns the order after the change; `null` when there is no such order
-   * @throws {AppError} stale if a precondition does not hold
+   * @throws {AppError} version_mismatch if a precondition does not hold
    */
   update(
     id: number,

@@ -1,5 +1,5 @@
 import { type Static, type TInteger, Type } from "@sinclair/typebox";
-import { closed } from "./schema.ts";
+import { no_extra_fields } from "./schema.ts";
 
 /** The largest page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -80,11 +80,11 @@ export const page_query = {
   after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
 } satisfies Record<string, TInteger>;
 
-export const PageQuery = Type.Object(page_query, closed);
+export const PageQuery = Type.Object(page_query, no_extra_fields);
 export type PageQuery = Static<typeof PageQuery>;
 
 /** The offsets of the pages around one page; `null` where there is no such page. */
-export interface Neighbours {
+export interface PageOffsets {
   readonly first: number;
   readonly prev: number | null;
   readonly next: number | null;
@@ -92,7 +92,7 @@ export interface Neighbours {
 }
 
 /** Past the end, `prev` is the last page: the way back to rows. */
-export function neighbours({ limit, offset }: PageQuery, total: number): Neighbours {
+export function pageOffsets({ limit, offset }: PageQuery, total: number): PageOffsets {
   const last = total === 0 ? 0 : Math.floor((total - 1) / limit) * limit;
   return {
     first: 0,

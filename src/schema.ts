@@ -5,7 +5,7 @@
  */
 import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
-import { failInvalid, type Problem } from "./error.ts";
+import { type FieldError, failInvalid } from "./error.ts";
 
 /** How many problems one refusal lists at most. */
 export const MAX_PROBLEMS = 20;
@@ -74,10 +74,10 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
 });
 
 /** Of an object: no other members than those named. */
-export const closed = { additionalProperties: false } as const;
+export const no_extra_fields = { additionalProperties: false } as const;
 
 /** An object without members. */
-export const Nothing = Type.Object({}, closed);
+export const Empty = Type.Object({}, no_extra_fields);
 
 /** 1, 2, 3 …, never given twice. */
 export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
@@ -114,15 +114,15 @@ export function Nullable<Inner extends Schema>(schema: Inner) {
 }
 
 /** "1 to 200 characters", "at most 500 characters". */
-function bounds(low: number, high: number, unit: string): string {
+function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
 
 /** What a value of this schema must be, as the end of a sentence that begins with its name. */
-export function expectation(schema: Schema): string {
+export function describeConstraint(schema: Schema): string {
   if (TypeGuard.IsUnion(schema)) {
     const [inner] = schema.anyOf;
-    return inner === undefined ? "must be null" : `${expectation(inner)} or null`;
+    return inner === undefined ? "must be null" : `${describeConstraint(inner)} or null`;
   }
   if (TypeGuard.IsRecord(schema)) {
     return schema.maxProperties === undefined
@@ -130,7 +130,7 @@ export function expectation(schema: Schema): string {
       : `must be an object of at most ${schema.maxProperties} entries`;
   }
   if (TypeGuard.IsArray(schema)) {
-    return `must be an array of ${bounds(schema.minItems ?? 0, schema.maxItems ?? 0, "items")}`;
+    return `must be an array of ${describeRange(schema.minItems ?? 0, schema.maxItems ?? 0, "items")}`;
   }
   if (TypeGuard.IsInteger(schema)) {
     return `must be an integer from ${schema.minimum} to ${schema.maximum}`;
@@ -140,13 +140,13 @@ export function expectation(schema: Schema): string {
     if (schema.enum !== undefined) return `must be one of ${schema.enum.join(", ")}`;
     if (schema.format === "date-time") return "must be a time such as 2026-11-20T18:57:03.120Z";
     const what = schema.format === "email" ? "an email address" : "text";
-    return `must be ${what} of ${bounds(schema.minLength ?? 0, schema.maxLength, "characters")}`;
+    return `must be ${what} of ${describeRange(schema.minLength ?? 0, schema.maxLength, "characters")}`;
   }
   return "must be a JSON object";
 }
 
 /** A field's name as a message shows it: it can be the client's own, however long and odd. */
-export function shownField(name: string): string {
+export function displayField(name: string): string {
   if (name === "") return '""';
   const cut = name.length > MAX_FIELD_LENGTH ? `${name.slice(0, MAX_FIELD_LENGTH)}…` : name;
   // The cut can go through a surrogate pair.
@@ -157,14 +157,14 @@ export function shownField(name: string): string {
  * Where in the value a TypeBox path leads, in the words of the API: `/items/0/unit_price` is
  * `items[0].unit_price`, and the root is the body itself.
  */
-function fieldOf(path: string, root: unknown): string {
+function fieldFromPath(path: string, root: unknown): string {
   if (path === "") return "body";
   let field = "";
   let parent = root;
   for (const part of path.slice(1).split("/")) {
     const name = part.replaceAll("~1", "/").replaceAll("~0", "~");
     if (Array.isArray(parent)) field += `[${name}]`;
-    else field += field === "" ? shownField(name) : `.${shownField(name)}`;
+    else field += field === "" ? displayField(name) : `.${displayField(name)}`;
     parent = (parent as Record<string, unknown> | null | undefined)?.[name];
   }
   return field;
@@ -187,7 +187,7 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
       if (typeof error.value === "string" && !isStorable(error.value)) {
         return "must be text without U+0000 and lone surrogates";
       }
-      return expectation(error.schema);
+      return describeConstraint(error.schema);
   }
 }
 
@@ -199,21 +199,24 @@ function innermost(error: ValueError): ValueError {
   return nested === undefined || nested.path === error.path ? error : innermost(nested);
 }
 
-export type Check<Value> = (value: unknown) => Value;
+export type Validate<Value> = (value: unknown) => Value;
 
 /**
  * Makes the check of a schema: it returns the value unchanged, or refuses it with all its problems
  * (20 at most, one a field).
  * @param record the record that this schema writes: its other fields are read-only, not unknown
  */
-export function checker<Of extends Schema>(schema: Of, record?: Schema): Check<ValueOf<Of>> {
+export function createValidator<Of extends Schema>(
+  schema: Of,
+  record?: Schema,
+): Validate<ValueOf<Of>> {
   const compiled = TypeCompiler.Compile(schema);
-  return function check(value) {
+  return function validate(value) {
     if (compiled.Check(value)) return value;
-    const problems = new Map<string, Problem>();
-    for (const found of compiled.Errors(value)) {
-      const error = innermost(found);
-      const field = fieldOf(error.path, value);
+    const problems = new Map<string, FieldError>();
+    for (const raw_error of compiled.Errors(value)) {
+      const error = innermost(raw_error);
+      const field = fieldFromPath(error.path, value);
       if (problems.has(field)) continue;
       problems.set(field, { field, problem: problemOf(error, record) });
       if (problems.size === MAX_PROBLEMS) break;

@@ -1,11 +1,11 @@
-import type { Filling, Snapshot } from "./copy.ts";
+import type { CopySource, CopyTarget } from "./copy.ts";
+import type { BulkStore } from "./import.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { Token, TokenStore } from "./token.ts";
-import type { Transfer } from "./transfer.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
 
 /** What a copy of a database holds. */
-export interface Contents {
+export interface BackupSummary {
   readonly users: number;
   readonly orders: number;
   /** Revoked and expired ones among them. */
@@ -14,7 +14,7 @@ export interface Contents {
 }
 
 /** Told the part that is done, 0 to 1, now and then. */
-export type OnProgress = (part: number) => void;
+export type OnProgress = (fraction: number) => void;
 
 /** Told of each transaction that is on disk: how many writes it held, and how long it took. */
 export type OnCommit = (writes: number, duration_ms: number) => void;
@@ -27,14 +27,14 @@ export interface Statistics {
   readonly unsent_bytes: number;
   readonly database_bytes: number;
   /** Of the write-ahead log. */
-  readonly log_bytes: number;
+  readonly wal_bytes: number;
 }
 
 /**
  * Reads of one row that are done by the return, with all writes that have resolved. To wait costs, even for what
  * is there already: Bun has to keep a request that is not answered by then, and each promise is garbage.
  */
-export interface ReadsAtOnce {
+export interface SyncReads {
   /** As {@link UserStore.get}. */
   user(id: number): User | null;
   /** As {@link OrderStore.get}. */
@@ -49,33 +49,33 @@ export interface Store {
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
   /** `null` for a database that has to be waited for. */
-  readonly at_once: ReadsAtOnce | null;
+  readonly sync_reads: SyncReads | null;
   /** How all users, and all orders, come out and go in. */
-  readonly transfer: {
-    readonly users: Transfer<User, UserImport>;
-    readonly orders: Transfer<Order, OrderImport>;
+  readonly bulk: {
+    readonly users: BulkStore<User, UserImport>;
+    readonly orders: BulkStore<Order, OrderImport>;
   };
   /** @throws {AppError} unavailable when the database cannot be written */
-  ping(): Promise<void>;
+  checkWritable(): Promise<void>;
   statistics(): Promise<Statistics>;
   /**
    * Writes a whole copy into a new file, from one snapshot, while others write, and proves it good.
    * @param signal ends it, and nothing is left
    * @throws {AppError} operator when there is such a file, or the copy cannot be made
    */
-  backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<Contents>;
+  backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<BackupSummary>;
   /**
    * Runs work on all rows as they are now, while others write.
    * @throws {AppError} operator when they cannot be read
    */
-  snapshot<Result>(work: (snapshot: Snapshot) => Promise<Result>): Promise<Result>;
+  withCopySource<Result>(work: (withCopySource: CopySource) => Promise<Result>): Promise<Result>;
   /**
    * Walks all there is, from one snapshot.
    * @returns what is wrong, a sentence each; empty for a sound database
    */
   check(): Promise<readonly string[]>;
   /** Forgets idempotency keys that are past their lifetime. */
-  sweep(): Promise<void>;
+  deleteExpiredKeys(): Promise<void>;
   /** Waits for writes under way, then closes. The store is of no use afterwards. */
   close(): Promise<void>;
 }
@@ -109,9 +109,9 @@ export interface StoreOptions {
  */
 export type OpenStore = (options: StoreOptions) => Promise<Store>;
 
-export interface Restored extends Contents {
+export interface RestoreResult extends BackupSummary {
   /** Where the database is that was there before; `null` when there was none. */
-  readonly kept: string | null;
+  readonly previous_path: string | null;
 }
 
 /**
@@ -122,14 +122,14 @@ export type RestoreStore = (options: {
   readonly from: string;
   readonly database_url: string;
   readonly now: () => Date;
-}) => Promise<Restored>;
+}) => Promise<RestoreResult>;
 
 /**
  * Fills a database that is new, or has a schema and no rows. It is walked, and all of it is on disk, before
  * anyone sees it; when that or `work` fails there is no row in it.
  * @throws {AppError} operator when there is anything in it, or it cannot be filled
  */
-export type FillStore = <Result>(
+export type WithCopyTarget = <Result>(
   options: Pick<StoreOptions, "database_url" | "postgres_layout">,
-  work: (filling: Filling) => Promise<Result>,
+  work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;

@@ -29,11 +29,11 @@ export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 
 /** CRC-32 in base62, most significant digit first, as GitHub's tokens have it. */
 function checksum(secret: string): string {
-  let rest = Bun.hash.crc32(secret);
+  let remainder = Bun.hash.crc32(secret);
   let digits = "";
   while (digits.length < CHECKSUM_LENGTH) {
-    digits = ALPHABET.charAt(rest % ALPHABET.length) + digits;
-    rest = Math.floor(rest / ALPHABET.length);
+    digits = ALPHABET.charAt(remainder % ALPHABET.length) + digits;
+    remainder = Math.floor(remainder / ALPHABET.length);
   }
   return digits;
 }
@@ -51,7 +51,7 @@ export function newToken(): string {
 }
 
 /** True for text that `newToken` could have made: a typo is told apart without asking the store. */
-export function isTokenShaped(text: string): boolean {
+export function hasTokenFormat(text: string): boolean {
   const [, secret, digits] = SHAPE.exec(text) ?? [];
   return secret !== undefined && checksum(secret) === digits;
 }
@@ -77,7 +77,7 @@ export function minuteOf(now: Date): number {
 }
 
 /** The minute that `now` is in, as it is kept. */
-export function usedAt(now: Date): string {
+export function truncateToMinute(now: Date): string {
   return new Date(minuteOf(now) * 60_000).toISOString();
 }
 
@@ -93,6 +93,6 @@ export interface TokenStore {
   createFirst(fields: TokenFields): Promise<Token | null>;
   /** @returns the revoked token; `null` when no valid token has this name */
   revoke(name: string): Promise<Token | null>;
-  /** Notes the last use, a time of {@link usedAt}. */
+  /** Notes the last use, a time of {@link truncateToMinute}. */
   touch(hash: string, used_at: string): Promise<void>;
 }

@@ -1,11 +1,11 @@
 import { type Static, Type } from "@sinclair/typebox";
-import type { Created, IdempotencyKey } from "./idempotency.ts";
+import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
+import { hasId } from "./import.ts";
 import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
-import { checker, closed, Id, Nullable, Text, Time, Version } from "./schema.ts";
-import { isComplete } from "./transfer.ts";
-import type { Preconditions } from "./version.ts";
+import type { Preconditions } from "./precondition.ts";
+import { createValidator, Id, Nullable, no_extra_fields, Text, Time, Version } from "./schema.ts";
 
 const email = Text({
   maxLength: 254,
@@ -25,14 +25,14 @@ export const User = Type.Object(
     created_at: Time,
     updated_at: Time,
   },
-  { ...closed, title: "User" },
+  { ...no_extra_fields, title: "User" },
 );
 export type User = Static<typeof User>;
 
 /** Body of POST and PUT. */
 export const UserInput = Type.Object(
   { email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
-  { ...closed, title: "UserInput" },
+  { ...no_extra_fields, title: "UserInput" },
 );
 export type UserInput = Static<typeof UserInput>;
 
@@ -43,11 +43,14 @@ export const UserPatch = Type.Object(
     name: Type.Optional(name),
     metadata: Type.Optional(MetadataPatch),
   },
-  { ...closed, title: "UserPatch" },
+  { ...no_extra_fields, title: "UserPatch" },
 );
 export type UserPatch = Static<typeof UserPatch>;
 
-export const UserQuery = Type.Object({ ...page_query, email: Type.Optional(email) }, closed);
+export const UserQuery = Type.Object(
+  { ...page_query, email: Type.Optional(email) },
+  no_extra_fields,
+);
 export type UserQuery = Static<typeof UserQuery>;
 
 /** What a client may set of a user, complete. */
@@ -76,7 +79,7 @@ export function userJson(user: StoredUser): string {
 }
 
 /** A user as they are when they have just been created. @param time RFC 3339 */
-export function createdUser(id: number, fields: UserFields, time: string): User {
+export function newUser(id: number, fields: UserFields, time: string): User {
   return {
     id,
     email: fields.email,
@@ -92,10 +95,10 @@ export function createdUser(id: number, fields: UserFields, time: string): User 
 export type UserImport = User | UserFields;
 
 /** @returns reads a record of an import, checked as a request is; it throws {AppError} invalid */
-export function createUserReader(): (value: unknown) => UserImport {
-  const readUser = checker(User);
-  const readInput = checker(UserInput, User);
-  return (value) => (isComplete(value) ? readUser(value) : userFields(readInput(value)));
+export function createUserParser(): (value: unknown) => UserImport {
+  const parseUser = createValidator(User);
+  const parseInput = createValidator(UserInput, User);
+  return (value) => (hasId(value) ? parseUser(value) : userFields(parseInput(value)));
 }
 
 /**
@@ -127,11 +130,11 @@ export interface UserStore {
    * @throws {AppError} conflict when the email is taken
    * @throws {AppError} key_reused when the key stands for another request
    */
-  create(fields: UserFields, key: IdempotencyKey | null): Promise<Created<User>>;
+  create(fields: UserFields, key: IdempotencyKey | null): Promise<CreateResult<User>>;
   /**
    * Applies `edit` to the user as stored; where it returns `null` nothing changes.
    * @returns the user after the change; `null` when there is no such user
-   * @throws {AppError} stale if a precondition does not hold
+   * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} conflict when the email is taken
    */
   update(
@@ -141,7 +144,7 @@ export interface UserStore {
   ): Promise<User | null>;
   /**
    * @returns the user as it was; `null` when there is no such user
-   * @throws {AppError} stale if a precondition does not hold
+   * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} conflict when the user has orders
    */
   remove(id: number, accepted: Preconditions | null): Promise<User | null>;

@@ -4,11 +4,11 @@ import {
   type Flags,
   flagOf,
   readConfig,
+  redactPassword,
   settings,
-  shownDatabase,
 } from "../src/config.ts";
 import { newToken } from "../src/token.ts";
-import { refusalOf } from "./refusal.ts";
+import { expectThrown } from "./expect-error.ts";
 
 const defaults = {
   database_url: "data/user-api.db",
@@ -160,7 +160,7 @@ const refused: [keyof typeof environment, string[], string][] = [
 for (const [variable, values, rule] of refused) {
   test(`\`readConfig\` refuses ${variable} when it breaks: ${rule}`, () => {
     for (const value of values) {
-      refusalOf(
+      expectThrown(
         () => readConfig({ [variable]: value }),
         "operator",
         `Cannot read ${variable}: ${rule}`,
@@ -168,13 +168,13 @@ for (const [variable, values, rule] of refused) {
       if (variable === "API_TOKEN") continue;
       const flags: Flags = { [variable.toLowerCase()]: value };
       const flag = `--${flagOf(variable)}`;
-      refusalOf(() => readConfig({}, flags), "operator", `Cannot read ${flag}: ${rule}`);
+      expectThrown(() => readConfig({}, flags), "operator", `Cannot read ${flag}: ${rule}`);
     }
   });
 }
 
 test("`readConfig` says nothing of the token when API_TOKEN is refused", () => {
-  const { message } = refusalOf(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
+  const { message } = expectThrown(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
   expect(message).not.toContain("hunter2");
 });
 
@@ -200,25 +200,25 @@ test("`readConfig` takes a value when it is at a bound", () => {
   }
 });
 
-test("`shownDatabase` has no password when it is a URL", () => {
-  expect(shownDatabase("data/a.db")).toBe("data/a.db");
+test("`redactPassword` has no password when it is a URL", () => {
+  expect(redactPassword("data/a.db")).toBe("data/a.db");
   expect(
-    shownDatabase("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
+    redactPassword("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
   ).toBe("postgres://ann@db.example:1/a");
-  expect(shownDatabase("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
+  expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
 });
 
 test("`readConfig` refuses a flag when it is empty", () => {
   for (const name of Object.keys(settings)) {
     // An empty path would be a database that SQLite forgets when it is closed.
-    refusalOf(() => readConfig({}, { [name]: "" }), "operator", /^Cannot read /);
+    expectThrown(() => readConfig({}, { [name]: "" }), "operator", /^Cannot read /);
   }
 });
 
 test("`readConfig` refuses one of TLS_CERT and TLS_KEY when the other is missing", () => {
   const message = "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together";
-  refusalOf(() => readConfig({ TLS_CERT: "a" }), "operator", message);
-  refusalOf(() => readConfig({ TLS_KEY: "a" }), "operator", message);
-  refusalOf(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
+  expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
+  expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
+  expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
   expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
 });

@@ -1,6 +1,12 @@
 import { expect, test } from "bun:test";
-import { type CopyRow, copied_tables, copyRows, type Filling, type Snapshot } from "../src/copy.ts";
-import { rejectionOf } from "./refusal.ts";
+import {
+  type CopyRow,
+  type CopySource,
+  type CopyTarget,
+  copied_tables,
+  copyRows,
+} from "../src/copy.ts";
+import { expectRejection } from "./expect-error.ts";
 
 type Table = keyof typeof copied_tables;
 type Rows = Record<Table, CopyRow[]>;
@@ -19,7 +25,7 @@ function makeRows(): Rows {
 }
 
 /** @param last the last ids that were given */
-function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): Snapshot & Filling {
+function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): CopySource & CopyTarget {
   return {
     count: async (table) => rows[table].length,
     async *read(table) {
@@ -30,7 +36,7 @@ function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): Snapsh
     async write(table, written) {
       rows[table].push(...written);
     },
-    async giveUpTo(table, id) {
+    async advanceIds(table, id) {
       last[table] = id;
     },
   };
@@ -67,7 +73,7 @@ test.each(cells)("`copyRows` finds it when a row of %s has another %s", async (t
   ] as const) {
     const rows = makeEmpty();
     const into = inMemory(rows);
-    const spoiling: Filling = {
+    const spoiling: CopyTarget = {
       ...into,
       async write(written, batch) {
         await into.write(written, batch);
@@ -76,7 +82,7 @@ test.each(cells)("`copyRows` finds it when a row of %s has another %s", async (t
           rows[table][row] = { ...rows[table][row], [column]: other };
       },
     };
-    await rejectionOf(
+    await expectRejection(
       copyRows(inMemory(makeRows()), spoiling, () => {}, never),
       "operator",
       `the rows of ${table} have not arrived as they were`,
@@ -92,14 +98,14 @@ test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", as
   for (const [count, change] of changes) {
     const rows = makeEmpty();
     const into = inMemory(rows);
-    const spoiling: Filling = {
+    const spoiling: CopyTarget = {
       ...into,
-      async giveUpTo(numbered, id) {
-        await into.giveUpTo(numbered, id);
+      async advanceIds(numbered, id) {
+        await into.advanceIds(numbered, id);
         if (numbered === "tokens") change(rows[table]);
       },
     };
-    await rejectionOf(
+    await expectRejection(
       copyRows(inMemory(makeRows()), spoiling, () => {}, never),
       "operator",
       `of 3 rows of ${table} ${count} have arrived`,
@@ -110,9 +116,9 @@ test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", as
 test("`copyRows` finds it when the order of the rows is another", async () => {
   const rows = makeEmpty();
   const into = inMemory(rows);
-  const giveUpTo: Filling["giveUpTo"] = async () => void rows.orders.reverse();
-  await rejectionOf(
-    copyRows(inMemory(makeRows()), { ...into, giveUpTo }, () => {}, never),
+  const advanceIds: CopyTarget["advanceIds"] = async () => void rows.orders.reverse();
+  await expectRejection(
+    copyRows(inMemory(makeRows()), { ...into, advanceIds }, () => {}, never),
     "operator",
     "the rows of orders have not arrived as they were",
   );
@@ -120,8 +126,8 @@ test("`copyRows` finds it when the order of the rows is another", async () => {
 
 test("`copyRows` finds it when ids could be given again", async () => {
   const last = { users: 0, orders: 0, tokens: 0 };
-  const into = { ...inMemory(makeEmpty(), last), giveUpTo: async () => {} };
-  await rejectionOf(
+  const into = { ...inMemory(makeEmpty(), last), advanceIds: async () => {} };
+  await expectRejection(
     copyRows(inMemory(makeRows()), into, () => {}, never),
     "operator",
     "ids of users up to 9 would be given again",
@@ -132,7 +138,7 @@ test("`copyRows` ends with the next batch when it is told to", async () => {
   const stop = new AbortController();
   const rows = makeEmpty();
   const onRows = (done: number) => done === 5 && stop.abort();
-  await rejectionOf(
+  await expectRejection(
     copyRows(inMemory(makeRows()), inMemory(rows), onRows, stop.signal),
     "operator",
     "it was interrupted",

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { type MetadataPatch, patchMetadata } from "../src/metadata.ts";
-import { refusalOf } from "./refusal.ts";
+import { expectThrown } from "./expect-error.ts";
 
 const current = { a: "1", b: "2" };
 const count_keys = (count: number, prefix = "k") =>
@@ -39,6 +39,6 @@ test("`patchMetadata` counts the entries of the result when the patch adds some"
   expect(patchMetadata(full, { k0: "other" })).toMatchObject({ k0: "other" });
   expect(patchMetadata(full, { z: null })).toEqual(full);
   const message = "Validation failed: metadata must be an object of at most 50 entries";
-  refusalOf(() => patchMetadata(full, { other: "x" }), "invalid", message);
-  refusalOf(() => patchMetadata({}, count_keys(51, "n")), "invalid", message);
+  expectThrown(() => patchMetadata(full, { other: "x" }), "invalid", message);
+  expectThrown(() => patchMetadata({}, count_keys(51, "n")), "invalid", message);
 });

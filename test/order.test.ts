@@ -8,8 +8,8 @@ import {
   orderFields,
   patchOrder,
 } from "../src/order.ts";
-import { checker } from "../src/schema.ts";
-import { refusalOf } from "./refusal.ts";
+import { createValidator } from "../src/schema.ts";
+import { expectThrown } from "./expect-error.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 type OrderItem = OrderInput["items"][number];
@@ -102,7 +102,7 @@ const too_much: [string, [number, number][]][] = [
 for (const [when, rows] of too_much) {
   test(`\`orderFields\` refuses the total when ${when}`, () => {
     const message = `Validation failed: items must add up to at most ${MAX}`;
-    refusalOf(() => orderFields({ ...input, items: itemsOf(rows) }), "invalid", message);
+    expectThrown(() => orderFields({ ...input, items: itemsOf(rows) }), "invalid", message);
   });
 }
 
@@ -136,7 +136,7 @@ for (const from of order_statuses) {
       } else {
         const steps = next[from].join(", ");
         const allowed = steps === "" ? "no further step is allowed" : `allowed next: ${steps}`;
-        refusalOf(change, "conflict", `order is ${from}: ${allowed}`);
+        expectThrown(change, "conflict", `order is ${from}: ${allowed}`);
       }
     });
   }
@@ -155,8 +155,8 @@ test("`patchOrder` is null when the patch is empty", () => {
   expect(patchOrder({ ...order, status: "canceled" }, {})).toBeNull();
 });
 
-const checkInput = checker(OrderInput, Order);
-const checkPatch = checker(OrderPatch, Order);
+const checkInput = createValidator(OrderInput, Order);
+const checkPatch = createValidator(OrderPatch, Order);
 
 test("`OrderInput` takes a body when it is at its bounds", () => {
   const bounds: OrderItem[] = [
@@ -205,7 +205,7 @@ const refused: [unknown, string][] = [
 
 for (const [value, problem] of refused) {
   test(`\`OrderInput\` refuses a body when ${problem}`, () => {
-    refusalOf(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
+    expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
@@ -222,10 +222,10 @@ test("`OrderPatch` says read-only when a field is set for good", () => {
   ];
   for (const field of fixed) {
     const patch = { [field]: order[field as keyof Order] };
-    refusalOf(() => checkPatch(patch), "invalid", `Validation failed: ${field} is read-only`);
+    expectThrown(() => checkPatch(patch), "invalid", `Validation failed: ${field} is read-only`);
   }
   for (const status of [null, "Paid", "open", 1, ""]) {
-    refusalOf(
+    expectThrown(
       () => checkPatch({ status }),
       "invalid",
       /^Validation failed: status must be one of pe/,

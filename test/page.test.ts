@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { neighbours } from "../src/page.ts";
+import { pageOffsets } from "../src/page.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 
@@ -30,23 +30,23 @@ const pages: [number, number, number, number | null, number | null, number][] = 
 ];
 
 for (const [limit, offset, total, prev, next, last] of pages) {
-  test(`\`neighbours\` finds the pages around when limit ${limit}, offset ${offset}, total ${total}`, () => {
-    expect(neighbours({ limit, offset }, total)).toEqual({ first: 0, prev, next, last });
+  test(`\`pageOffsets\` finds the pages around when limit ${limit}, offset ${offset}, total ${total}`, () => {
+    expect(pageOffsets({ limit, offset }, total)).toEqual({ first: 0, prev, next, last });
   });
 }
 
-test("`neighbours` leads over every row once when `next` is followed", () => {
+test("`pageOffsets` leads over every row once when `next` is followed", () => {
   for (let limit = 1; limit <= 6; limit += 1) {
     for (let total = 0; total <= 20; total += 1) {
       const offsets: number[] = [];
       for (let offset: number | null = 0; offset !== null; ) {
         offsets.push(offset);
-        offset = neighbours({ limit, offset }, total).next;
+        offset = pageOffsets({ limit, offset }, total).next;
       }
       expect(offsets).toEqual(
         Array.from({ length: Math.max(1, Math.ceil(total / limit)) }, (_, at) => at * limit),
       );
-      expect(neighbours({ limit, offset: 0 }, total).last).toBe(offsets.at(-1) ?? 0);
+      expect(pageOffsets({ limit, offset: 0 }, total).last).toBe(offsets.at(-1) ?? 0);
     }
   }
 });

@@ -2,18 +2,18 @@ import { expect, test } from "bun:test";
 import { readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
 import { claimPartial } from "../src/partial-file.ts";
-import { type Folder, makeFolder } from "./folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "./directory.ts";
 
 /** The id of a process that has ended. */
 const dead = Bun.spawnSync(["true"]).pid;
 /** Of one that is alive, and of one that belongs to another user unless root runs the tests. */
 const alive = [process.ppid, 1].filter((pid) => pid !== process.pid);
 
-function write(folder: Folder, names: readonly string[], age_s = 0): void {
+function write(directory: TemporaryDirectory, names: readonly string[], age_s = 0): void {
   for (const name of names) {
-    writeFileSync(folder.at(name), "");
+    writeFileSync(directory.at(name), "");
     const time_s = Date.now() / 1000 - age_s;
-    utimesSync(folder.at(name), time_s, time_s);
+    utimesSync(directory.at(name), time_s, time_s);
   }
 }
 
@@ -21,30 +21,30 @@ const of = (target: string, pid: number) => `${target}.user-api-${pid}.partial`;
 const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
 test("`claimPartial` removes the files of dead processes and of its own id when the target is the same", () => {
-  using folder = makeFolder();
-  write(folder, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
-  expect(claimPartial(folder.at("a.db"))).toBe(folder.at(of("a.db", process.pid)));
-  expect(readdirSync(folder.path)).toEqual([]);
+  using directory = makeDirectory();
+  write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
+  expect(claimPartial(directory.at("a.db"))).toBe(directory.at(of("a.db", process.pid)));
+  expect(readdirSync(directory.path)).toEqual([]);
 });
 
 test("`claimPartial` leaves the files of processes that are alive when it runs", () => {
-  using folder = makeFolder();
+  using directory = makeDirectory();
   const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
-  write(folder, names, 86_400);
-  claimPartial(folder.at("a.db"));
-  expect(readdirSync(folder.path).sort()).toEqual(names.sort());
+  write(directory, names, 86_400);
+  claimPartial(directory.at("a.db"));
+  expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
 test("`claimPartial` removes files of other targets when they are older than an hour", () => {
-  using folder = makeFolder();
-  write(folder, [of("monday.db", dead)], 3_700);
-  write(folder, [of("tuesday.db", dead)], 3_500);
-  claimPartial(folder.at("wednesday.db"));
-  expect(readdirSync(folder.path)).toEqual([of("tuesday.db", dead)]);
+  using directory = makeDirectory();
+  write(directory, [of("monday.db", dead)], 3_700);
+  write(directory, [of("tuesday.db", dead)], 3_500);
+  claimPartial(directory.at("wednesday.db"));
+  expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
 });
 
 test("`claimPartial` leaves all other files when their names are similar", () => {
-  using folder = makeFolder();
+  using directory = makeDirectory();
   const names = [
     "a.db",
     "a.db-wal",
@@ -54,12 +54,12 @@ test("`claimPartial` leaves all other files when their names are similar", () =>
     `a.db.user-api-x.partial`,
     `.user-api-${dead}.partial`,
   ];
-  write(folder, names, 86_400);
-  claimPartial(folder.at("a.db"));
-  expect(readdirSync(folder.path).sort()).toEqual(names.sort());
+  write(directory, names, 86_400);
+  claimPartial(directory.at("a.db"));
+  expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
 test("`claimPartial` only returns the name when the directory cannot be read", () => {
-  using folder = makeFolder();
-  expect(basename(claimPartial(folder.at("no/such/a.db")))).toBe(of("a.db", process.pid));
+  using directory = makeDirectory();
+  expect(basename(claimPartial(directory.at("no/such/a.db")))).toBe(of("a.db", process.pid));
 });

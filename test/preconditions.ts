@@ -1,4 +1,4 @@
-import type { Preconditions } from "../src/version.ts";
+import type { Preconditions } from "../src/precondition.ts";
 
 /** The preconditions of a request whose `If-Match` has the tags of these versions. */
 export function ifMatch(...versions: number[]): Preconditions {

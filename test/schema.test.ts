@@ -1,8 +1,16 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
 import { Metadata, MetadataPatch } from "../src/metadata.ts";
-import { checker, isEmail, Nullable, OneOf, shownField, Text, Time } from "../src/schema.ts";
-import { refusalOf } from "./refusal.ts";
+import {
+  createValidator,
+  displayField,
+  isEmail,
+  Nullable,
+  OneOf,
+  Text,
+  Time,
+} from "../src/schema.ts";
+import { expectThrown } from "./expect-error.ts";
 
 const emoji = "😀"; // One code point, two UTF-16 units.
 const lone = "\ud83d"; // Half of it.
@@ -63,7 +71,7 @@ test("`isEmail` is false when the text is anything else", () => {
 });
 
 test("`Time` takes a text when it is a time as we write it, and no other", () => {
-  const checkTime = checker(Time);
+  const checkTime = createValidator(Time);
   for (const text of [
     "2026-11-20T18:57:03.120Z",
     "2024-02-29T23:59:59.999Z",
@@ -88,7 +96,7 @@ test("`Time` takes a text when it is a time as we write it, and no other", () =>
     null,
   ];
   for (const other of others) {
-    refusalOf(
+    expectThrown(
       () => checkTime(other),
       "invalid",
       /must be a time such as 2026-11-20T18:57:03.120Z$/,
@@ -114,7 +122,7 @@ const fields = {
 };
 const Sample = Type.Object(fields, closed);
 const SampleRecord = Type.Object({ id: Type.Integer(), ...fields }, closed);
-const check = checker(Sample, SampleRecord);
+const check = createValidator(Sample, SampleRecord);
 
 const count_keys = (count: number) =>
   Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, "v"]));
@@ -136,7 +144,7 @@ const accepted: [string, object][] = [
 ];
 
 for (const [what, extra] of accepted) {
-  test(`\`checker\` returns the value itself when it has ${what}`, () => {
+  test(`\`createValidator\` returns the value itself when it has ${what}`, () => {
     const value = { ...ok, ...extra };
     expect(check(value)).toBe(value);
   });
@@ -225,8 +233,8 @@ const refused: [string, unknown, ...string[]][] = [
 ];
 
 for (const [what, value, ...expected] of refused) {
-  test(`\`checker\` names the fields and problems when the body ${what}`, () => {
-    const { message, problems } = refusalOf(() => check(value), "invalid");
+  test(`\`createValidator\` names the fields and problems when the body ${what}`, () => {
+    const { message, problems } = expectThrown(() => check(value), "invalid");
     expect(message).toBe(`Validation failed: ${problems[0]?.field} ${problems[0]?.problem}`);
     const lines = problems.map(({ field, problem }) => `${field} ${problem}`);
     expect(lines).toHaveLength(expected.length);
@@ -234,23 +242,23 @@ for (const [what, value, ...expected] of refused) {
   });
 }
 
-test("`checker` lists 20 problems at most when there are more", () => {
+test("`createValidator` lists 20 problems at most when there are more", () => {
   const many = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`x${at}`, at]));
-  const { problems } = refusalOf(() => check({ ...ok, ...many }), "invalid");
+  const { problems } = expectThrown(() => check({ ...ok, ...many }), "invalid");
   expect(problems.map(({ field }) => field)).toEqual(
     Array.from({ length: 20 }, (_, at) => `x${at}`),
   );
 });
 
-test("`checker` says not allowed, not read-only, when it knows no record", () => {
-  refusalOf(() => checker(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
+test("`createValidator` says not allowed, not read-only, when it knows no record", () => {
+  expectThrown(() => createValidator(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
 });
 
-test("`shownField` cuts a name when it has more than 100 characters", () => {
-  expect(shownField("a".repeat(100))).toBe("a".repeat(100));
-  expect(shownField("a".repeat(101))).toBe(`${"a".repeat(100)}…`);
-  expect(shownField("").length).toBeGreaterThan(0);
+test("`displayField` cuts a name when it has more than 100 characters", () => {
+  expect(displayField("a".repeat(100))).toBe("a".repeat(100));
+  expect(displayField("a".repeat(101))).toBe(`${"a".repeat(100)}…`);
+  expect(displayField("").length).toBeGreaterThan(0);
   for (const odd of [`${"a".repeat(99)}${emoji}`, lone, emoji.repeat(60)]) {
-    expect(shownField(odd).isWellFormed()).toBe(true);
+    expect(displayField(odd).isWellFormed()).toBe(true);
   }
 });

@@ -1,7 +1,7 @@
 /** Rules that a machine can check: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
 import { settings } from "../src/config.ts";
-import { makeWorld } from "./cli/world.ts";
+import { makeHarness } from "./cli/harness.ts";
 import { pending_names, renamed_files } from "./pending.ts";
 
 const root = `${import.meta.dir}/..`;
@@ -15,9 +15,9 @@ interface Source {
 }
 
 function layerOf(path: string): string {
-  const [, folder, file] = path.split("/");
-  if (file !== undefined) return `${folder}`;
-  return folder === "main.ts" ? "main" : "domain";
+  const [, directory, file] = path.split("/");
+  if (file !== undefined) return `${directory}`;
+  return directory === "main.ts" ? "main" : "domain";
 }
 
 async function readSources(pattern: string): Promise<Source[]> {
@@ -104,7 +104,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
     what: "SQL made of values",
     // Only what is constant may stand in a statement: column lists, clauses, settings.
     pattern:
-      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|counted|where|name|table|keys_table|patience_ms|known\.length|[A-Z_]+)\})/,
+      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|counted|where|name|table|keys_table|timeout_ms|available\.length|[A-Z_]+)\})/,
   },
   { what: "unfinished work", pattern: /\/[/*].*\b(?:TODO|FIXME|XXX|HACK)\b/ },
   { what: "console", pattern: /\bconsole\./ },
@@ -170,10 +170,10 @@ const program = (
 ).join("\n");
 
 /** @returns the help of a command; empty if there is no such command */
-async function helpOf(...words: string[]): Promise<string> {
-  using world = makeWorld();
-  const { stdout } = await world.run(...words, "--help");
-  return stdout.startsWith(`Usage: user-api ${words.join(" ")} `) ? stdout : "";
+async function helpOf(...args: string[]): Promise<string> {
+  using world = makeHarness();
+  const { stdout } = await world.run(...args, "--help");
+  return stdout.startsWith(`Usage: user-api ${args.join(" ")} `) ? stdout : "";
 }
 
 /** @returns whether the command exists and has the flags, e.g. of `token create laptop --scope read` */
@@ -277,7 +277,7 @@ describe("documents", () => {
 
   test("`docs/configuration.md` has every setting with its default", async () => {
     const text = await Bun.file(`${root}/docs/configuration.md`).text();
-    for (const { variable, fallback } of Object.values(settings)) {
+    for (const { variable, default: fallback } of Object.values(settings)) {
       const row = text.split("\n").find((line) => line.startsWith(`| \`${variable}\``));
       expect([variable, row]).toEqual([variable, expect.stringContaining(fallback ?? "none")]);
     }
@@ -285,10 +285,10 @@ describe("documents", () => {
 
   test("`docs/architecture.md` names every file of src", async () => {
     const text = await Bun.file(`${root}/docs/architecture.md`).text();
-    const words = new Set(text.split(/[^\w.-]+/));
+    const args = new Set(text.split(/[^\w.-]+/));
     const missing = sources
       .map(({ path }) => renamed_files[path] ?? path)
-      .filter((path) => !path.endsWith(".d.ts") && !words.has(path.split("/").at(-1) ?? ""));
+      .filter((path) => !path.endsWith(".d.ts") && !args.has(path.split("/").at(-1) ?? ""));
     expect(missing).toEqual([]);
   });
 });

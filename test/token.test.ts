@@ -1,5 +1,12 @@
 import { expect, test } from "bun:test";
-import { hashToken, isActive, isTokenShaped, newToken, type Token, usedAt } from "../src/token.ts";
+import {
+  hashToken,
+  hasTokenFormat,
+  isActive,
+  newToken,
+  type Token,
+  truncateToMinute,
+} from "../src/token.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -14,7 +21,7 @@ test("`newToken` makes a token of the format when called 1,000 times", () => {
   expect(new Set(made).size).toBe(1000);
   for (const token of made) {
     expect(token).toMatch(/^uat_[0-9A-Za-z]{36}$/);
-    expect(isTokenShaped(token)).toBe(true);
+    expect(hasTokenFormat(token)).toBe(true);
   }
 });
 
@@ -33,34 +40,34 @@ test("`newToken` favours no character when it draws 240,000", () => {
   }
 });
 
-test("`isTokenShaped` is true when the checksum is that of another implementation", () => {
-  for (const token of known) expect(isTokenShaped(token), token).toBe(true);
+test("`hasTokenFormat` is true when the checksum is that of another implementation", () => {
+  for (const token of known) expect(hasTokenFormat(token), token).toBe(true);
 });
 
-test("`isTokenShaped` is false when any one character is another", () => {
+test("`hasTokenFormat` is false when any one character is another", () => {
   for (const token of [known[1] ?? "", newToken()]) {
     for (let at = 0; at < token.length; at += 1) {
       for (const character of `${ALPHABET}_- \0é`) {
         if (character === token[at]) continue;
         const changed = token.slice(0, at) + character + token.slice(at + 1);
-        expect(isTokenShaped(changed), changed).toBe(false);
+        expect(hasTokenFormat(changed), changed).toBe(false);
       }
     }
   }
 });
 
-test("`isTokenShaped` is false when something is missing, swapped or added", () => {
+test("`hasTokenFormat` is false when something is missing, swapped or added", () => {
   const token = known[1] ?? "";
   for (let at = 0; at < token.length; at += 1) {
-    expect(isTokenShaped(token.slice(0, at) + token.slice(at + 1))).toBe(false);
-    expect(isTokenShaped(`${token.slice(0, at)}0${token.slice(at)}`)).toBe(false);
+    expect(hasTokenFormat(token.slice(0, at) + token.slice(at + 1))).toBe(false);
+    expect(hasTokenFormat(`${token.slice(0, at)}0${token.slice(at)}`)).toBe(false);
   }
   for (let at = 4; at < token.length - 1; at += 1) {
     const swapped = `${token.slice(0, at)}${token[at + 1]}${token[at]}${token.slice(at + 2)}`;
-    expect(isTokenShaped(swapped), swapped).toBe(false);
+    expect(hasTokenFormat(swapped), swapped).toBe(false);
   }
   const others = ["", "uat_", token.toUpperCase(), ` ${token}`, `${token}\n`, token + token];
-  for (const text of others) expect(isTokenShaped(text), text).toBe(false);
+  for (const text of others) expect(hasTokenFormat(text), text).toBe(false);
 });
 
 test("`hashToken` is SHA-256 in hexadecimal when given text", () => {
@@ -96,7 +103,7 @@ for (const [what, fields, expected] of states) {
   });
 }
 
-test("`usedAt` is the start of the minute when it is used within", () => {
+test("`truncateToMinute` is the start of the minute when it is used within", () => {
   const rows: [string, string][] = [
     ["2026-11-20T18:57:00.000Z", "2026-11-20T18:57:00.000Z"],
     ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:00.000Z"],
@@ -104,5 +111,5 @@ test("`usedAt` is the start of the minute when it is used within", () => {
     ["2026-11-20T18:58:00.000Z", "2026-11-20T18:58:00.000Z"],
     ["2026-12-31T23:59:59.999Z", "2026-12-31T23:59:00.000Z"],
   ];
-  for (const [time, minute] of rows) expect(usedAt(new Date(time))).toBe(minute);
+  for (const [time, minute] of rows) expect(truncateToMinute(new Date(time))).toBe(minute);
 });

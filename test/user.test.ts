@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { checker } from "../src/schema.ts";
+import { createValidator } from "../src/schema.ts";
 import {
   emailKey,
   patchUser,
@@ -9,7 +9,7 @@ import {
   UserPatch,
   userFields,
 } from "../src/user.ts";
-import { refusalOf } from "./refusal.ts";
+import { expectThrown } from "./expect-error.ts";
 
 const emoji = "😀";
 
@@ -75,8 +75,8 @@ for (const [what, patch, expected] of patches) {
   });
 }
 
-const checkInput = checker(UserInput, User);
-const checkPatch = checker(UserPatch, User);
+const checkInput = createValidator(UserInput, User);
+const checkPatch = createValidator(UserPatch, User);
 /** A valid email of this many code points. */
 const emailOf = (length: number) => `${emoji.repeat(length - 12)}@example.com`;
 
@@ -110,16 +110,24 @@ const refused: [unknown, string][] = [
 
 for (const [value, problem] of refused) {
   test(`\`UserInput\` and \`UserPatch\` refuse a body when ${problem}`, () => {
-    refusalOf(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
-    refusalOf(() => checkPatch(value), "invalid", `Validation failed: ${problem}`);
+    expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
+    expectThrown(() => checkPatch(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
 test("`UserInput` alone refuses a body when email is missing or metadata is null", () => {
-  refusalOf(() => checkInput({}), "invalid", "Validation failed: email is required");
+  expectThrown(() => checkInput({}), "invalid", "Validation failed: email is required");
   expect(checkPatch({})).toEqual({});
-  refusalOf(() => checkInput({ email, metadata: null }), "invalid", /metadata must be an object/);
-  refusalOf(() => checkInput({ email, metadata: { a: null } }), "invalid", /metadata\.a must be/);
+  expectThrown(
+    () => checkInput({ email, metadata: null }),
+    "invalid",
+    /metadata must be an object/,
+  );
+  expectThrown(
+    () => checkInput({ email, metadata: { a: null } }),
+    "invalid",
+    /metadata\.a must be/,
+  );
   expect(checkPatch({ metadata: null })).toEqual({ metadata: null });
   expect(checkPatch({ metadata: { a: null } })).toEqual({ metadata: { a: null } });
 });

@@ -1,21 +1,21 @@
 import { type Flags, readConfig } from "../config.ts";
-import type { Contents, Store } from "../store.ts";
-import type { Io } from "./io.ts";
+import type { BackupSummary, Store } from "../store.ts";
+import type { Io } from "./context.ts";
 import { createProgress } from "./progress.ts";
 
 /** The form in which a person reads it, e.g. "12 users, 34 orders and 2 tokens (1.5 MB)". */
-function describe({ users, orders, tokens, bytes }: Contents): string {
+function describeBackup({ users, orders, tokens, bytes }: BackupSummary): string {
   const [u, o, t] = [users, orders, tokens].map((count) => count.toLocaleString("en"));
   return `${u} users, ${o} orders and ${t} tokens (${(bytes / 1e6).toFixed(1)} MB)`;
 }
 
 /** Copies with a progress bar, until a signal ends it. */
-async function copy(store: Store, path: string, io: Io): Promise<Contents> {
+async function backUpWithProgress(store: Store, path: string, io: Io): Promise<BackupSummary> {
   using progress = createProgress(io, 100);
-  const stop = new AbortController();
-  void io.untilStopped().then(() => stop.abort());
-  const show = (part: number) => progress.update(Math.floor(part * 100));
-  return await store.backUp(path, show, stop.signal);
+  const abort = new AbortController();
+  void io.untilStopped().then(() => abort.abort());
+  const onProgress = (part: number) => progress.update(Math.floor(part * 100));
+  return await store.backUp(path, onProgress, abort.signal);
 }
 
 /**
@@ -27,8 +27,8 @@ export async function backUpStore(path: string, flags: Flags, io: Io): Promise<v
   const options = { ...config, exclusive: false, create: false, now: io.now };
   const store = await io.openStore(options);
   try {
-    const contents = await copy(store, path, io);
-    io.stdout(`${path} is a checked copy of ${describe(contents)}\n`);
+    const contents = await backUpWithProgress(store, path, io);
+    io.stdout(`${path} is a checked copy of ${describeBackup(contents)}\n`);
   } finally {
     await store.close();
   }
@@ -40,7 +40,7 @@ export async function backUpStore(path: string, flags: Flags, io: Io): Promise<v
  */
 export async function restoreBackup(from: string, flags: Flags, io: Io): Promise<void> {
   const { database_url } = readConfig(io.environment, flags);
-  const { kept, ...contents } = await io.restoreStore({ from, database_url, now: io.now });
-  io.stdout(`${database_url} is restored: ${describe(contents)}\n`);
-  if (kept !== null) io.stdout(`What it was before is ${kept}\n`);
+  const { previous_path, ...contents } = await io.restoreStore({ from, database_url, now: io.now });
+  io.stdout(`${database_url} is restored: ${describeBackup(contents)}\n`);
+  if (previous_path !== null) io.stdout(`What it was before is ${previous_path}\n`);
 }

@@ -1,6 +1,6 @@
-import { type Flags, readConfig, shownDatabase } from "../config.ts";
+import { type Flags, readConfig, redactPassword } from "../config.ts";
 import { fail } from "../error.ts";
-import type { Io } from "./io.ts";
+import type { Io } from "./context.ts";
 
 /**
  * Walks a whole database, beside a running server too, and says what is wrong with it.
@@ -22,7 +22,7 @@ export async function checkStore(flags: Flags, io: Io): Promise<void> {
   for (const finding of findings) io.stdout(`${finding}\n`);
   if (findings.length > 0) {
     const problems = findings.length === 1 ? "1 problem" : `${findings.length} problems`;
-    fail("operator", `${shownDatabase(config.database_url)} is damaged: ${problems} found`);
+    fail("operator", `${redactPassword(config.database_url)} is damaged: ${problems} found`);
   }
   io.stdout("ok\n");
 }

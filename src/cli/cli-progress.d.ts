@@ -1,6 +1,6 @@
 // The package has no types of its own, and those made for it bring all of Node's along.
 declare module "cli-progress" {
-  import type { Terminal } from "./io.ts";
+  import type { Terminal } from "./context.ts";
 
   export interface Bar {
     update(value: number): void;

@@ -5,12 +5,12 @@ import { stringify } from "csv-stringify/sync";
 import { AppError, fail, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { User } from "../user.ts";
-import type { Entry } from "./format.ts";
+import type { RawRecord } from "./format.ts";
 
 /** Bytes of a record at most, as of a line of NDJSON. */
-const MAX_RECORD = 2 ** 20;
+const MAX_RECORD_BYTES = 2 ** 20;
 /** Records that are handed on at once. */
-const PORTION = 100;
+const YIELD_RECORDS = 100;
 
 const columns = Object.keys(User.properties) as (keyof User)[];
 
@@ -94,11 +94,11 @@ interface Row {
  */
 export async function* readCsv(
   chunks: AsyncIterable<Uint8Array>,
-): AsyncGenerator<readonly Entry[]> {
+): AsyncGenerator<readonly RawRecord[]> {
   const parser = parse({
     bom: true,
     info: true,
-    max_record_size: MAX_RECORD,
+    max_record_size: MAX_RECORD_BYTES,
     record_delimiter: ["\r\n", "\n"],
     relax_column_count: true,
     skip_empty_lines: true,
@@ -106,7 +106,7 @@ export async function* readCsv(
   // Whatever fails, the loop below throws it.
   pipeline(requireUtf8(chunks), parser, () => {});
   let header: readonly Column[] | null = null;
-  let entries: Entry[] = [];
+  let entries: RawRecord[] = [];
   try {
     for await (const row of parser) {
       const { record: cells, info } = row as Row;
@@ -114,11 +114,11 @@ export async function* readCsv(
         header = readHeader(cells);
         continue;
       }
-      const known = header;
+      const header_columns = header;
       const text = cells.join();
       const line = info.lines - (text.split("\n").length - 1);
-      entries.push({ line, size: text.length, read: () => readCells(known, cells) });
-      if (entries.length === PORTION) {
+      entries.push({ line, size: text.length, parse: () => readCells(header_columns, cells) });
+      if (entries.length === YIELD_RECORDS) {
         yield entries;
         entries = [];
       }
@@ -134,7 +134,7 @@ export function csvHeader(): string {
   return `${columns.join()}\n`;
 }
 
-export function writeCsv(users: readonly User[]): string {
+export function formatCsv(users: readonly User[]): string {
   // All text in quotes: so that a lone carriage return is, too.
   return stringify(
     users.map((user) =>

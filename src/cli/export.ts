@@ -1,19 +1,19 @@
 import { type Flags, readConfig } from "../config.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { csvHeader, writeCsv } from "./csv.ts";
-import { type Format, formatFor, requireFormat, type Table } from "./format.ts";
-import type { Io, Output } from "./io.ts";
-import { writeNdjson } from "./ndjson.ts";
+import type { Io, OutputStream } from "./context.ts";
+import { csvHeader, formatCsv } from "./csv.ts";
+import { type BulkTable, type FileFormat, formatFor, requireSupportedFormat } from "./format.ts";
+import { formatNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
 
 /** Records that are read at once: some 10 MB where they are as large as can be. */
-const PAGE = 100;
+const PAGE_SIZE = 100;
 
-export interface Export {
-  readonly table: Table;
+export interface ExportOptions {
+  readonly table: BulkTable;
   /** `null` for that of the file's name. */
-  readonly format: Format | null;
+  readonly format: FileFormat | null;
   /** `null` for stdout. */
   readonly path: string | null;
 }
@@ -28,16 +28,18 @@ function explainDamage(error: unknown, after: number): never {
 }
 
 /** @returns how many records went out; fewer than there are when the reader has gone */
-async function writeAll<Row extends { readonly id: number }>(
-  walk: (after: number, limit: number) => Promise<readonly Row[]>,
+async function exportRecords<Row extends { readonly id: number }>(
+  exportPage: (after: number, limit: number) => Promise<readonly Row[]>,
   format: (records: readonly Row[]) => string,
-  output: Output,
+  output: OutputStream,
   progress: Progress,
 ): Promise<number> {
   let after = 0;
   let count = 0;
   for (;;) {
-    const records = await walk(after, PAGE).catch((error) => explainDamage(error, after));
+    const records = await exportPage(after, PAGE_SIZE).catch((error) =>
+      explainDamage(error, after),
+    );
     if (records.length === 0 || !output.write(format(records))) return count;
     after = records.at(-1)?.id ?? after;
     count += records.length;
@@ -46,29 +48,29 @@ async function writeAll<Row extends { readonly id: number }>(
 }
 
 async function writeTable(
-  { transfer }: Store,
-  table: Table,
-  format: Format,
-  output: Output,
+  { bulk }: Store,
+  table: BulkTable,
+  format: FileFormat,
+  output: OutputStream,
   progress: Progress,
 ): Promise<number> {
   if (table === "orders") {
-    return writeAll(transfer.orders.walk, writeNdjson, output, progress);
+    return exportRecords(bulk.orders.exportPage, formatNdjson, output, progress);
   }
   if (format === "csv") output.write(csvHeader());
-  const write = format === "csv" ? writeCsv : writeNdjson;
-  return writeAll(transfer.users.walk, write, output, progress);
+  const write = format === "csv" ? formatCsv : formatNdjson;
+  return exportRecords(bulk.users.exportPage, write, output, progress);
 }
 
 /**
  * Writes all users or all orders, by id, beside a running server too.
  * @throws {AppError} operator when the database cannot be read or the file not be written
  */
-export async function exportTable(wanted: Export, flags: Flags, io: Io): Promise<void> {
-  const { table, path } = wanted;
+export async function exportTable(options: ExportOptions, flags: Flags, io: Io): Promise<void> {
+  const { table, path } = options;
   const config = readConfig(io.environment, flags);
-  const format = formatFor(wanted.format, path);
-  requireFormat(table, format);
+  const format = formatFor(options.format, path);
+  requireSupportedFormat(table, format);
   const store = await io.openStore({ ...config, exclusive: false, create: false, now: io.now });
   try {
     using output = io.openOutput(path);

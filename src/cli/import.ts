@@ -1,12 +1,18 @@
-import { type Config, type Flags, readConfig, shownDatabase } from "../config.ts";
-import { AppError, fail, reason } from "../error.ts";
-import { createOrderReader } from "../order.ts";
+import { type Config, type Flags, readConfig, redactPassword } from "../config.ts";
+import { AppError, fail, messageOf } from "../error.ts";
+import type { BulkStore } from "../import.ts";
+import { createOrderParser } from "../order.ts";
 import type { Store } from "../store.ts";
-import type { Transfer } from "../transfer.ts";
-import { createUserReader } from "../user.ts";
+import { createUserParser } from "../user.ts";
+import type { InputStream, Io } from "./context.ts";
 import { readCsv } from "./csv.ts";
-import { type Entry, type Format, formatFor, requireFormat, type Table } from "./format.ts";
-import type { Input, Io } from "./io.ts";
+import {
+  type BulkTable,
+  type FileFormat,
+  formatFor,
+  type RawRecord,
+  requireSupportedFormat,
+} from "./format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
 
@@ -16,30 +22,30 @@ const BATCH_RECORDS = 5000;
 const BATCH_BYTES = 4 * 2 ** 20;
 
 /** Visible ASCII, as an idempotency key; the number of the line comes behind it. */
-const KEY = /^[\x21-\x7e]{1,200}$/;
+const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 
-export interface Import {
-  readonly table: Table;
+export interface ImportOptions {
+  readonly table: BulkTable;
   /** `null` for that of the file's name. */
-  readonly format: Format | null;
+  readonly format: FileFormat | null;
   /** `null` for stdin. */
   readonly path: string | null;
   /** What the import is called, so that orders without ids are known when it is run again. */
   readonly key: string | null;
-  readonly dry: boolean;
+  readonly dry_run: boolean;
 }
 
-interface Tally {
+interface ImportCounts {
   created: number;
-  known: number;
-  refused: number;
+  unchanged: number;
+  rejected: number;
 }
 
 /** @throws {AppError} operator */
-function requireKey(table: Table, key: string | null): void {
+function requireKey(table: BulkTable, key: string | null): void {
   if (key === null) return;
   if (table === "users") fail("operator", "Cannot use --key: users are known by their emails");
-  if (!KEY.test(key)) {
+  if (!IMPORT_KEY.test(key)) {
     fail("operator", "Cannot read --key: must be 1 to 200 visible ASCII characters");
   }
 }
@@ -54,63 +60,66 @@ function problemsOf(error: unknown): string {
 
 /** Takes records until a batch is full, then hands it to the store, and tells what was refused. */
 function createImporter<Given>(
-  { import: importBatch }: Pick<Transfer<unknown, Given>, "import">,
-  read: (entry: Entry) => Given,
-  dry: boolean,
+  { import: importBatch }: Pick<BulkStore<unknown, Given>, "import">,
+  parse: (entry: RawRecord) => Given,
+  dry_run: boolean,
   progress: Progress,
 ) {
-  const tally: Tally = { created: 0, known: 0, refused: 0 };
+  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
   let batch: { readonly line: number; readonly record: Given }[] = [];
-  let refusals: { readonly line: number; readonly reason: string }[] = [];
+  let rejections: { readonly line: number; readonly reason: string }[] = [];
   let size = 0;
 
-  async function finish(): Promise<void> {
+  async function flush(): Promise<void> {
     const results = await importBatch(
       batch.map(({ record }) => record),
-      dry,
+      dry_run,
     );
     for (const [at, result] of results.entries()) {
-      tally[result.outcome] += 1;
+      counts[result.outcome] += 1;
       const line = batch[at]?.line ?? 0;
-      if (result.outcome === "refused") refusals.push({ line, reason: result.reason });
+      if (result.outcome === "rejected") rejections.push({ line, reason: result.reason });
     }
-    refusals.sort((left, right) => left.line - right.line);
-    for (const { line, reason } of refusals) progress.note(`line ${line}: ${reason}`);
+    rejections.sort((left, right) => left.line - right.line);
+    for (const { line, reason } of rejections) progress.note(`line ${line}: ${reason}`);
     batch = [];
-    refusals = [];
+    rejections = [];
     size = 0;
   }
 
   return {
-    tally,
-    async take(entry: Entry): Promise<void> {
+    counts,
+    async add(entry: RawRecord): Promise<void> {
       try {
-        batch.push({ line: entry.line, record: read(entry) });
+        batch.push({ line: entry.line, record: parse(entry) });
       } catch (error) {
-        refusals.push({ line: entry.line, reason: problemsOf(error) });
-        tally.refused += 1;
+        rejections.push({ line: entry.line, reason: problemsOf(error) });
+        counts.rejected += 1;
       }
       size += entry.size;
-      if (batch.length + refusals.length >= BATCH_RECORDS || size >= BATCH_BYTES) await finish();
+      if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
     },
-    finish,
+    flush,
   };
 }
 
-function createTableImporter(store: Store, wanted: Import, progress: Progress) {
-  const { table, key, dry } = wanted;
+function createTableImporter(store: Store, options: ImportOptions, progress: Progress) {
+  const { table, key, dry_run } = options;
   if (table === "users") {
-    const readUser = createUserReader();
-    return createImporter(store.transfer.users, (entry) => readUser(entry.read()), dry, progress);
+    const parseUser = createUserParser();
+    return createImporter(store.bulk.users, (entry) => parseUser(entry.parse()), dry_run, progress);
   }
-  const readOrder = createOrderReader();
-  const read = (entry: Entry) =>
-    readOrder(entry.read(), key === null ? null : `${key}:${entry.line}`);
-  return createImporter(store.transfer.orders, read, dry, progress);
+  const parseOrder = createOrderParser();
+  const parse = (entry: RawRecord) =>
+    parseOrder(entry.parse(), key === null ? null : `${key}:${entry.line}`);
+  return createImporter(store.bulk.orders, parse, dry_run, progress);
 }
 
 /** What has been read of the input is told as it is read. */
-async function* watch({ chunks }: Input, progress: Progress): AsyncGenerator<Uint8Array> {
+async function* reportProgress(
+  { chunks }: InputStream,
+  progress: Progress,
+): AsyncGenerator<Uint8Array> {
   let bytes = 0;
   for await (const chunk of chunks) {
     yield chunk;
@@ -121,57 +130,60 @@ async function* watch({ chunks }: Input, progress: Progress): AsyncGenerator<Uin
 
 async function importAll(
   store: Store,
-  wanted: Import,
-  input: Input,
+  options: ImportOptions,
+  input: InputStream,
   progress: Progress,
-): Promise<Tally> {
-  const importer = createTableImporter(store, wanted, progress);
-  const readEntries = formatFor(wanted.format, wanted.path) === "csv" ? readCsv : readNdjson;
-  for await (const entries of readEntries(watch(input, progress))) {
-    for (const entry of entries) await importer.take(entry);
+): Promise<ImportCounts> {
+  const importer = createTableImporter(store, options, progress);
+  const readEntries = formatFor(options.format, options.path) === "csv" ? readCsv : readNdjson;
+  for await (const entries of readEntries(reportProgress(input, progress))) {
+    for (const entry of entries) await importer.add(entry);
   }
-  await importer.finish();
-  return importer.tally;
+  await importer.flush();
+  return importer.counts;
 }
 
 /** What stopped an import, to its operator. */
-function stopped(error: unknown, { path }: Import, config: Config): unknown {
+function describeInterruption(error: unknown, { path }: ImportOptions, config: Config): unknown {
   if (!(error instanceof AppError)) return error;
   const problem =
     error.code === "unavailable"
-      ? `Cannot write ${shownDatabase(config.database_url)}`
+      ? `Cannot write ${redactPassword(config.database_url)}`
       : `Cannot read ${path ?? "the input"}`;
-  const message = `${problem}: ${reason(error)}. What came before is kept: run it again to go on`;
+  const message = `${problem}: ${messageOf(error)}. What came before is kept: run it again to go on`;
   return new AppError("operator", message);
 }
 
-function summary({ created, known, refused }: Tally, { table, dry }: Import): string {
-  const imported = dry ? `Would import ${created} ${table}` : `Imported ${created} ${table}`;
-  return `${imported}; ${known} already there, ${refused} refused`;
+function summary(
+  { created, unchanged, rejected }: ImportCounts,
+  { table, dry_run }: ImportOptions,
+): string {
+  const imported = dry_run ? `Would import ${created} ${table}` : `Imported ${created} ${table}`;
+  return `${imported}; ${unchanged} already there, ${rejected} refused`;
 }
 
 /**
  * Reads users or orders and keeps them, beside a running server too.
  * @throws {AppError} operator when a record was refused, or something stopped it on the way
  */
-export async function importTable(wanted: Import, flags: Flags, io: Io): Promise<void> {
-  const { table, dry, path, key } = wanted;
+export async function importTable(options: ImportOptions, flags: Flags, io: Io): Promise<void> {
+  const { table, dry_run, path, key } = options;
   const config = readConfig(io.environment, flags);
-  requireFormat(table, formatFor(wanted.format, path));
+  requireSupportedFormat(table, formatFor(options.format, path));
   requireKey(table, key);
   const input = io.openInput(path);
-  const store = await io.openStore({ ...config, exclusive: false, create: !dry, now: io.now });
-  let tally: Tally;
+  const store = await io.openStore({ ...config, exclusive: false, create: !dry_run, now: io.now });
+  let counts: ImportCounts;
   const progress = createProgress(io, input.size);
   try {
-    tally = await importAll(store, wanted, input, progress);
+    counts = await importAll(store, options, input, progress);
   } catch (error) {
-    throw stopped(error, wanted, config);
+    throw describeInterruption(error, options, config);
   } finally {
     progress[Symbol.dispose]();
     await store.close();
   }
-  const message = summary(tally, wanted);
-  if (tally.refused > 0) fail("operator", message);
+  const message = summary(counts, options);
+  if (counts.rejected > 0) fail("operator", message);
   io.stderr(`${message}\n`);
 }

@@ -1,11 +1,11 @@
 /** NDJSON: one JSON record a line, in UTF-8. @see https://github.com/ndjson/ndjson-spec */
 import { failField } from "../error.ts";
 import { parseJson } from "../json.ts";
-import type { Entry } from "./format.ts";
+import type { RawRecord } from "./format.ts";
 
 const NEWLINE = 0x0a;
 /** Bytes of a line at most: twice what the largest order takes with every character escaped. */
-const MAX_LINE = 2 ** 20;
+const MAX_LINE_BYTES = 2 ** 20;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
@@ -17,12 +17,13 @@ function decode(bytes: Uint8Array): string {
   }
 }
 
-function createEntry(line: number, bytes: Uint8Array): Entry {
+function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
   return {
     line,
     size: bytes.length,
-    read() {
-      if (bytes.length > MAX_LINE) failField("record", `must be at most ${MAX_LINE} bytes`);
+    parse() {
+      if (bytes.length > MAX_LINE_BYTES)
+        failField("record", `must be at most ${MAX_LINE_BYTES} bytes`);
       return parseJson(decode(bytes));
     },
   };
@@ -36,27 +37,27 @@ function isBlank(bytes: Uint8Array): boolean {
 /** A record that is malformed says so when it is read. Blank lines count, and are no records. */
 export async function* readNdjson(
   chunks: AsyncIterable<Uint8Array>,
-): AsyncGenerator<readonly Entry[]> {
+): AsyncGenerator<readonly RawRecord[]> {
   let line = 0;
   /** The beginning of a line whose end has not come yet. */
-  let rest: Uint8Array = new Uint8Array();
+  let partial_line: Uint8Array = new Uint8Array();
   for await (const chunk of chunks) {
-    const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
-    const entries: Entry[] = [];
+    const bytes = partial_line.length === 0 ? chunk : Buffer.concat([partial_line, chunk]);
+    const entries: RawRecord[] = [];
     let start = 0;
     for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, start)) {
       line += 1;
       const record = bytes.subarray(start, end);
-      if (!isBlank(record)) entries.push(createEntry(line, record));
+      if (!isBlank(record)) entries.push(createRawRecord(line, record));
       start = end + 1;
     }
     // Of a line that is too long it is enough to keep that it is.
-    rest = bytes.slice(start, start + MAX_LINE + 1);
+    partial_line = bytes.slice(start, start + MAX_LINE_BYTES + 1);
     yield entries;
   }
-  if (!isBlank(rest)) yield [createEntry(line + 1, rest)];
+  if (!isBlank(partial_line)) yield [createRawRecord(line + 1, partial_line)];
 }
 
-export function writeNdjson(records: readonly object[]): string {
+export function formatNdjson(records: readonly object[]): string {
   return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }

@@ -1,7 +1,7 @@
-import { documentText } from "../http/openapi.ts";
-import type { Io } from "./io.ts";
+import { openapiJson } from "../http/openapi.ts";
+import type { Io } from "./context.ts";
 
 /** Prints what a server answers at `/api/v1/openapi.json`. */
 export function printDocument(version: string, io: Io): void {
-  io.stdout(`${documentText(version)}\n`);
+  io.stdout(`${openapiJson(version)}\n`);
 }

@@ -1,5 +1,5 @@
 import { MultiBar } from "cli-progress";
-import type { Io } from "./io.ts";
+import type { Io } from "./context.ts";
 
 /** How far a long command is: a bar where stderr is a terminal, nothing where it is none. */
 export interface Progress extends Disposable {

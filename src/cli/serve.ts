@@ -1,15 +1,15 @@
-import { type Config, type Flags, readConfig, shownDatabase } from "../config.ts";
-import { fail, reason } from "../error.ts";
+import { type Config, type Flags, readConfig, redactPassword } from "../config.ts";
+import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
-import { listen } from "../http/listen.ts";
 import { createMetrics } from "../http/metrics.ts";
+import { listen } from "../http/server.ts";
 import { createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
-import type { Io } from "./io.ts";
+import type { Io } from "./context.ts";
 
 /** How often expired idempotency keys are forgotten. */
-const SWEEP_INTERVAL_MS = 10 * 60 * 1000;
+const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
 
 /**
  * @returns the new token, on a database that has never had one; else `null`
@@ -23,12 +23,12 @@ async function createFirstToken(tokens: TokenStore, config: Config): Promise<str
     scope: "write",
     expires_at: null,
   } as const;
-  const created = await tokens
+  const created_token = await tokens
     .createFirst(fields)
     .catch((error) =>
-      fail("operator", `Cannot write ${shownDatabase(config.database_url)}: ${reason(error)}`),
+      fail("operator", `Cannot write ${redactPassword(config.database_url)}: ${messageOf(error)}`),
     );
-  return created && token;
+  return created_token && token;
 }
 
 function welcome(token: string, url: string): string {
@@ -59,7 +59,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   await using resources = new AsyncDisposableStack();
 
   const metrics = createMetrics(io.log.droppedLines);
-  const onCommit = metrics.committed;
+  const onCommit = metrics.observeCommit;
   const onStorageProblem = (problem: string | null) => {
     if (problem === null) log.info("writes accepted again");
     else log.error("writes refused", { reason: problem });
@@ -71,27 +71,30 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   );
   const drain = createDrain();
   const app = createApp({ store, config, log, now: io.now, metrics, drain, version });
-  const patience_ms = config.shutdown_seconds * 1000;
-  let told_ms = 0;
+  const timeout_ms = config.shutdown_seconds * 1000;
+  let drain_ms = 0;
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
-    listening.stop(Math.max(0, patience_ms - told_ms)),
+    listening.stop(Math.max(0, timeout_ms - drain_ms)),
   );
-  log.info("listening", { url: listener.url, database: shownDatabase(config.database_url) });
+  log.info("listening", { url: listener.url, database: redactPassword(config.database_url) });
 
   // With API_TOKEN the operator has one already, and a container's output is kept by others.
-  const first = config.api_token === null ? await createFirstToken(store.tokens, config) : null;
+  const first_token =
+    config.api_token === null ? await createFirstToken(store.tokens, config) : null;
   // stdout holds log lines only, for programs that read it.
-  if (first !== null) io.stderr(welcome(first, listener.url));
+  if (first_token !== null) io.stderr(welcome(first_token, listener.url));
 
-  const sweep = () =>
-    store.sweep().catch((error) => log.warn("sweep failed", { reason: reason(error) }));
-  const sweeping = setInterval(sweep, SWEEP_INTERVAL_MS);
-  resources.defer(() => clearInterval(sweeping));
+  const deleteExpiredKeys = () =>
+    store
+      .deleteExpiredKeys()
+      .catch((error) => log.warn("sweep failed", { reason: messageOf(error) }));
+  const cleanup_timer = setInterval(deleteExpiredKeys, CLEANUP_INTERVAL_MS);
+  resources.defer(() => clearInterval(cleanup_timer));
 
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
-  else log.error("stopping", { reason: reason(stop.error) });
-  told_ms = await drain.begin(patience_ms);
+  else log.error("stopping", { reason: messageOf(stop.error) });
+  drain_ms = await drain.start(timeout_ms);
   await resources.disposeAsync();
   log.info("stopped");
   if (stop.by === "fault") throw stop.error;

@@ -1,5 +1,5 @@
-import { type Flags, readConfig, shownDatabase } from "../config.ts";
-import { AppError, fail, reason } from "../error.ts";
+import { type Flags, readConfig, redactPassword } from "../config.ts";
+import { AppError, fail, messageOf } from "../error.ts";
 import type { Store } from "../store.ts";
 import {
   hashToken,
@@ -9,7 +9,7 @@ import {
   type Token,
   type TokenScope,
 } from "../token.ts";
-import type { Io } from "./io.ts";
+import type { Io } from "./context.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
@@ -20,8 +20,8 @@ function expiryAfter(duration: string, now: Date): string {
   if (count === undefined || unit === undefined) {
     return fail("operator", "Cannot read --expires: must be like 30m, 12h, 90d or 52w");
   }
-  const length_ms = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
-  return new Date(now.getTime() + length_ms).toISOString();
+  const duration_ms = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
+  return new Date(now.getTime() + duration_ms).toISOString();
 }
 
 /** Does its work beside a running server, too. @param create whether a missing database is made */
@@ -39,14 +39,14 @@ async function withStore<Result>(
     if (!(error instanceof AppError)) throw error;
     return fail(
       "operator",
-      `Cannot change ${shownDatabase(config.database_url)}: ${reason(error)}`,
+      `Cannot change ${redactPassword(config.database_url)}: ${messageOf(error)}`,
     );
   } finally {
     await store.close();
   }
 }
 
-export interface NewToken {
+export interface CreateTokenOptions {
   readonly name: string;
   readonly scope: TokenScope;
   /** As in `90d`; `null` for never. */
@@ -54,8 +54,12 @@ export interface NewToken {
 }
 
 /** Prints the token alone on stdout, so that a script can take it. */
-export async function createToken(wanted: NewToken, flags: Flags, io: Io): Promise<void> {
-  const { name, scope, expires } = wanted;
+export async function createToken(
+  options: CreateTokenOptions,
+  flags: Flags,
+  io: Io,
+): Promise<void> {
+  const { name, scope, expires } = options;
   if (!isTokenName(name)) {
     fail("operator", "Cannot read NAME: must be 1 to 100 printable characters");
   }
@@ -80,7 +84,7 @@ function stateOf(token: Token, now: Date): string {
 }
 
 /** A table, its columns as wide as their widest cell. */
-function table(rows: readonly (readonly string[])[]): string {
+function formatTable(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]?.map((_, column) =>
     Math.max(...rows.map((row) => Bun.stringWidth(row[column] ?? ""))),
   );
@@ -100,5 +104,5 @@ export async function listTokens(flags: Flags, io: Io): Promise<void> {
     token.expires_at ?? "never",
     token.last_used_at ?? "never",
   ]);
-  io.stdout(table([["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"], ...rows]));
+  io.stdout(formatTable([["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"], ...rows]));
 }

@@ -2,21 +2,21 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
-import type { ReadsAtOnce } from "../store.ts";
+import type { SyncReads } from "../store.ts";
 import {
   hashToken,
+  hasTokenFormat,
   isActive,
-  isTokenShaped,
   minuteOf,
   type Token,
   type TokenStore,
-  usedAt,
+  truncateToMinute,
 } from "../token.ts";
 import type { Cors } from "./cors.ts";
 import { requireHost } from "./host.ts";
-import type { Take } from "./rate.ts";
+import type { RateLimiter } from "./rate-limit.ts";
 
-export interface IdentifyOptions {
+export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
   /** Accepted beside the stored ones; `null` for none. */
   readonly api_token: string | null;
@@ -52,78 +52,83 @@ const MAX_HASHES = 1000;
  * @throws {AppError} unauthorised when there are none
  * @throws {AppError} invalid_token when no token that is valid now has them
  */
-export type Identify = (credentials: string | undefined) => Promise<Token>;
+export type VerifyToken = (credentials: string | undefined) => Promise<Token>;
 
-/** As `Identify`, done by the return. */
-export type IdentifyAtOnce = (credentials: string | undefined) => Token;
+/** As `VerifyToken`, done by the return. */
+export type VerifyTokenSync = (credentials: string | undefined) => Token;
 
-export interface Identification {
-  readonly identify: Identify;
-  readonly identifyAtOnce: (reads: Pick<ReadsAtOnce, "token">) => IdentifyAtOnce;
+export interface TokenVerifier {
+  readonly verifyToken: VerifyToken;
+  readonly verifyTokenSync: (reads: Pick<SyncReads, "token">) => VerifyTokenSync;
 }
 
-export function createIdentify({ tokens, api_token, now }: IdentifyOptions): Identification {
+export function createTokenVerifier({
+  tokens,
+  api_token,
+  now,
+}: TokenVerifierOptions): TokenVerifier {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hash of each token that was valid when last seen: it need not be computed each time. */
-  const hashes = new Map<string, string>();
+  const cached_hashes = new Map<string, string>();
   /** The minute that each token's use was last noted in, by hash: once is enough. */
-  const touched = new Map<string, number>();
+  const last_use_minutes = new Map<string, number>();
 
   /**
    * What the store knows a token by.
    * @throws {AppError} invalid_token when it cannot be one: then the store need not be asked
    */
   function hashOf(credentials: string): string {
-    const known = hashes.get(credentials);
-    if (known !== undefined) return known;
-    if (!isTokenShaped(credentials)) fail("invalid_token", "unauthorised");
+    const cached = cached_hashes.get(credentials);
+    if (cached !== undefined) return cached;
+    if (!hasTokenFormat(credentials)) fail("invalid_token", "unauthorised");
     return hashToken(credentials);
   }
 
-  const ownTokenOf = (hash: string) =>
+  const environmentTokenOf = (hash: string) =>
     hash === environment_token?.hash ? environment_token : null;
 
-  function note({ hash, last_used_at }: Token, time: Date): void {
+  function recordUse({ hash, last_used_at }: Token, time: Date): void {
     const minute = minuteOf(time);
-    if (touched.get(hash) === minute) return;
-    touched.set(hash, minute);
-    const used_at = usedAt(time);
+    if (last_use_minutes.get(hash) === minute) return;
+    last_use_minutes.set(hash, minute);
+    const used_at = truncateToMinute(time);
     // Not waited for: a read must not wait for the disk, nor fail with it.
-    if (last_used_at !== used_at) tokens.touch(hash, used_at).catch(() => touched.delete(hash));
+    if (last_used_at !== used_at)
+      tokens.touch(hash, used_at).catch(() => last_use_minutes.delete(hash));
   }
 
   /** @throws {AppError} invalid_token */
-  function admit(credentials: string, token: Token | null): Token {
+  function requireActive(credentials: string, token: Token | null): Token {
     const time = now();
     if (token === null || !isActive(token, time)) {
-      hashes.delete(credentials);
+      cached_hashes.delete(credentials);
       fail("invalid_token", "unauthorised");
     }
-    if (!hashes.has(credentials)) {
-      if (hashes.size >= MAX_HASHES) hashes.clear();
-      hashes.set(credentials, token.hash);
+    if (!cached_hashes.has(credentials)) {
+      if (cached_hashes.size >= MAX_HASHES) cached_hashes.clear();
+      cached_hashes.set(credentials, token.hash);
     }
-    if (token !== environment_token) note(token, time);
+    if (token !== environment_token) recordUse(token, time);
     return token;
   }
 
   return {
-    async identify(credentials) {
+    async verifyToken(credentials) {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
       const hash = hashOf(credentials);
-      return admit(credentials, ownTokenOf(hash) ?? (await tokens.find(hash)));
+      return requireActive(credentials, environmentTokenOf(hash) ?? (await tokens.find(hash)));
     },
-    identifyAtOnce: (reads) => (credentials) => {
+    verifyTokenSync: (reads) => (credentials) => {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
       const hash = hashOf(credentials);
-      return admit(credentials, ownTokenOf(hash) ?? reads.token(hash));
+      return requireActive(credentials, environmentTokenOf(hash) ?? reads.token(hash));
     },
   };
 }
 
 /** @throws {AppError} too_many_requests */
-export function spend(take: Take, token: Token): void {
-  if (!take(token.hash)) fail("too_many_requests", "too many requests with this token");
+export function enforceRateLimit(rateLimiter: RateLimiter, token: Token): void {
+  if (!rateLimiter(token.hash)) fail("too_many_requests", "too many requests with this token");
 }
 
 /**
@@ -131,28 +136,31 @@ export function spend(take: Take, token: Token): void {
  * token. For an app to use before all routes: the plugin's hook is global, and from the second group of
  * routes on comes before those of the guard.
  */
-export function oneSpelling() {
-  return new Elysia({ name: "one spelling" }).onTransform({ as: "global" }, ({ headers }) => {
-    const credentials = credentialsOf(headers["authorization"]);
-    if (credentials === undefined) delete headers["authorization"];
-    else headers["authorization"] = `Bearer ${credentials}`;
-  });
+export function normalizeAuthorization() {
+  return new Elysia({ name: "normalize authorization" }).onTransform(
+    { as: "global" },
+    ({ headers }) => {
+      const credentials = credentialsOf(headers["authorization"]);
+      if (credentials === undefined) delete headers["authorization"];
+      else headers["authorization"] = `Bearer ${credentials}`;
+    },
+  );
 }
 
 /**
- * Lets valid tokens through and gives the routes `token`. It needs `oneSpelling`: without, tokens in other
+ * Lets valid tokens through and gives the routes `token`. It needs `normalizeAuthorization`: without, tokens in other
  * spellings are refused. The plugin also takes a query parameter: so it is believed only where there is a header.
  * @throws {AppError} unauthorised, invalid_token
  * @throws {AppError} invalid if `Host` is not valid
  */
-export function createGuard(identify: Identify, cors: Cors | null) {
-  return new Elysia({ name: "guard" })
+export function authenticate(verifyToken: VerifyToken, cors: Cors | null) {
+  return new Elysia({ name: "authenticate" })
     .use(bearer())
     .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
       // A browser asks without a token, and is told nothing but what it may ask.
       if (cors?.preflight(request)) return { token: null as Token | null };
       const presented = headers["authorization"] === undefined ? undefined : credentials;
-      return { token: (await identify(presented)) as Token | null };
+      return { token: (await verifyToken(presented)) as Token | null };
     })
     .onTransform({ as: "scoped" }, ({ headers }) => {
       // A hook of its own, so that the log has the token when `Host` is not valid.
@@ -160,25 +168,25 @@ export function createGuard(identify: Identify, cors: Cors | null) {
     });
 }
 
-export type Guard = ReturnType<typeof createGuard>;
+export type Authentication = ReturnType<typeof authenticate>;
 
 /**
  * What a known route asks beyond a valid token: the scope of its method, and the rate.
  * @throws {AppError} insufficient_scope, too_many_requests
  */
-export function createGate(guard: Guard, take: Take) {
-  return new Elysia({ name: "gate" })
-    .use(guard)
+export function authorize(authentication: Authentication, rateLimiter: RateLimiter) {
+  return new Elysia({ name: "authorize" })
+    .use(authentication)
     .derive(({ token, request }) => {
       if (!token) fail("unauthorised", "unauthorised");
       const { method } = request;
       if (token.scope === "read" && method !== "GET" && method !== "HEAD") {
         fail("insufficient_scope", "this token may only read");
       }
-      spend(take, token);
-      return { owner: token.hash };
+      enforceRateLimit(rateLimiter, token);
+      return { token_hash: token.hash };
     })
     .as("scoped");
 }
 
-export type Gate = ReturnType<typeof createGate>;
+export type Authorization = ReturnType<typeof authorize>;

@@ -1,12 +1,12 @@
 /**
  * The body of a request: read, bounded, parsed and checked, in this order and after the guard.
- * Elysia's own parsers run before it and are off (see `exchange`).
+ * Elysia's own parsers run before it and are off (see `lifecycle`).
  */
 import { AppError, fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
-import { checker, type Schema, type ValueOf } from "../schema.ts";
+import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
-import { type Input, input, requireIdempotencyKey } from "./params.ts";
+import { type InputSchema, inputSchema, requireIdempotencyKey } from "./params.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** Name and value of a parameter of a media type; the value may be a quoted string. @see RFC 9110 §5.6.6 */
@@ -35,10 +35,10 @@ function requireJson(request: Request): void {
 
 /** @throws {AppError} too_large */
 async function readBytes(request: Request, max_bytes: number): Promise<Uint8Array> {
-  const refuse = () => fail("too_large", `the body must be at most ${max_bytes} bytes`);
-  const announced = request.headers.get("content-length");
-  if (announced !== null) {
-    if (Number(announced) > max_bytes) refuse();
+  const failTooLarge = () => fail("too_large", `the body must be at most ${max_bytes} bytes`);
+  const content_length = request.headers.get("content-length");
+  if (content_length !== null) {
+    if (Number(content_length) > max_bytes) failTooLarge();
     return request.bytes();
   }
   // Sent in chunks: counted as it comes, since nobody has said how much there is.
@@ -46,14 +46,14 @@ async function readBytes(request: Request, max_bytes: number): Promise<Uint8Arra
   let length = 0;
   for await (const chunk of request.body ?? []) {
     length += chunk.byteLength;
-    if (length > max_bytes) refuse();
+    if (length > max_bytes) failTooLarge();
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
 }
 
 /** A client that goes away in mid-sentence is no fault of ours. */
-function refuseCut(error: unknown): never {
+function failIncomplete(error: unknown): never {
   if (error instanceof AppError) throw error;
   failField("body", "must be sent whole");
 }
@@ -71,22 +71,22 @@ function decode(bytes: Uint8Array): string {
 
 export interface BodyHooks<Body> {
   readonly transform: (context: { body: unknown; readonly request: Request }) => Promise<void>;
-  readonly body: Input<Body>;
+  readonly body: InputSchema<Body>;
 }
 
 /** Makes the hooks of a route that takes a JSON object of this schema. */
-export type TakesBody = <Of extends Schema>(schema: Of, record: Schema) => BodyHooks<ValueOf<Of>>;
+export type JsonBody = <Of extends Schema>(schema: Of, record: Schema) => BodyHooks<ValueOf<Of>>;
 
 /** @param max_bytes a larger body is refused before it is read */
-export function bodyLimitedTo(max_bytes: number): TakesBody {
+export function createJsonBody(max_bytes: number): JsonBody {
   return (schema, record) => ({
     transform: async (context) => {
       // The type first: it is known before the body is.
       requireJson(context.request);
-      const bytes = await readBytes(context.request, max_bytes).catch(refuseCut);
+      const bytes = await readBytes(context.request, max_bytes).catch(failIncomplete);
       requireIdempotencyKey(context.request.headers.get("idempotency-key"));
       context.body = parseJson(decode(bytes));
     },
-    body: input(checker(schema, record)),
+    body: inputSchema(createValidator(schema, record)),
   });
 }

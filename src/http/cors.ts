@@ -1,9 +1,9 @@
 /** Which pages may call from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
 
-const EXPOSED =
+const EXPOSED_HEADERS =
   "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
-const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS =
+const ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
+const ALLOWED_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id";
 /** Browsers cap it: Chromium at two hours. */
 const PREFLIGHT_AGE_S = 7200;
@@ -18,23 +18,24 @@ export interface Cors {
 /** @param origins as configured; `null` for none, `*` for any */
 export function createCors(origins: readonly string[] | null): Cors | null {
   if (origins === null) return null;
-  const any = origins.includes("*");
-  const allows = (origin: string | null) => origin !== null && (any || origins.includes(origin));
+  const allows_any = origins.includes("*");
+  const allows = (origin: string | null) =>
+    origin !== null && (allows_any || origins.includes(origin));
   return {
     headers(origin) {
       if (!allows(origin)) return { vary: "Origin" };
       return {
         vary: "Origin",
         "access-control-allow-origin": origin ?? "",
-        "access-control-expose-headers": EXPOSED,
+        "access-control-expose-headers": EXPOSED_HEADERS,
       };
     },
     preflight({ method, headers }) {
       if (method !== "OPTIONS" || !allows(headers.get("origin"))) return null;
       if (!headers.has("access-control-request-method")) return null;
       return {
-        "access-control-allow-methods": METHODS,
-        "access-control-allow-headers": REQUEST_HEADERS,
+        "access-control-allow-methods": ALLOWED_METHODS,
+        "access-control-allow-headers": ALLOWED_HEADERS,
         "access-control-max-age": String(PREFLIGHT_AGE_S),
       };
     },

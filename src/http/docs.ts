@@ -5,8 +5,8 @@ import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type
 import page_style from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import page_script from "./docs/page.js" with { type: "file" };
-import type { Answer } from "./envelope.ts";
-import { noQuery } from "./params.ts";
+import type { ResponseHead } from "./envelope.ts";
+import { no_query } from "./params.ts";
 
 interface Asset {
   readonly path: string;
@@ -52,20 +52,25 @@ async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
 }
 
 /** @see RFC 9110 §12.5.3 */
-function takesBrotli(accepted: string | undefined): boolean {
-  return /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i.test(accepted ?? "");
+function acceptsBrotli(accept_encoding: string | undefined): boolean {
+  return /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i.test(
+    accept_encoding ?? "",
+  );
 }
 
 /** Weak comparison, as `If-None-Match` has it (RFC 9110 §13.1.2). @param etag a weak one */
-function isKnown(known: string | undefined, etag: string): boolean {
-  return known !== undefined && (known.trim() === "*" || known.includes(etag.replace("W/", "")));
+function matchesEtag(if_none_match: string | undefined, etag: string): boolean {
+  return (
+    if_none_match !== undefined &&
+    (if_none_match.trim() === "*" || if_none_match.includes(etag.replace("W/", "")))
+  );
 }
 
-/** What `work` gives, once it is asked for; a failure is not kept. */
-function once<Value>(work: () => Promise<Value>): () => Promise<Value> {
+/** What `load` gives, once it is asked for; a failure is not kept. */
+function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
   let result: Promise<Value> | null = null;
   return () => {
-    result ??= work().catch((error) => {
+    result ??= load().catch((error) => {
       result = null;
       throw error;
     });
@@ -74,13 +79,13 @@ function once<Value>(work: () => Promise<Value>): () => Promise<Value> {
 }
 
 /** The bytes of an asset, read when first asked for: a start pays nothing for them. */
-function createReader({ file, brotli }: Asset) {
-  const stored = once(async () => {
+function createAssetReader({ file, brotli }: Asset) {
+  const stored = lazy(async () => {
     const bytes = await Bun.file(file).bytes();
     // Weak, as it is the same for both encodings.
     return { bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
   });
-  const plain = once(async () => {
+  const plain = lazy(async () => {
     const { bytes } = await stored();
     return brotli ? decompress(bytes) : bytes;
   });
@@ -88,11 +93,11 @@ function createReader({ file, brotli }: Asset) {
 }
 
 /** Answers with an asset, or with 304 where the client has it. */
-function createAnswer(asset: Asset) {
-  const { stored, plain } = createReader(asset);
+function createAssetHandler(asset: Asset) {
+  const { stored, plain } = createAssetReader(asset);
   return async (
     headers: Readonly<Record<string, string | undefined>>,
-    set: Answer,
+    set: ResponseHead,
   ): Promise<Uint8Array | null> => {
     const { bytes, etag } = await stored();
     Object.assign(set.headers, {
@@ -105,11 +110,11 @@ function createAnswer(asset: Asset) {
     });
     if (asset.type === HTML) set.headers["content-security-policy"] = POLICY;
     if (asset.brotli) set.headers["vary"] = "accept-encoding";
-    if (isKnown(headers["if-none-match"], etag)) {
+    if (matchesEtag(headers["if-none-match"], etag)) {
       set.status = 304;
       return null;
     }
-    if (!asset.brotli || !takesBrotli(headers["accept-encoding"])) return plain();
+    if (!asset.brotli || !acceptsBrotli(headers["accept-encoding"])) return plain();
     set.headers["content-encoding"] = "br";
     return bytes;
   };
@@ -119,8 +124,8 @@ function createAnswer(asset: Asset) {
 export function docs() {
   const app = new Elysia();
   for (const asset of assets) {
-    const answer = createAnswer(asset);
-    app.get(asset.path, ({ headers, set }) => answer(headers, set), { query: noQuery });
+    const handleAsset = createAssetHandler(asset);
+    app.get(asset.path, ({ headers, set }) => handleAsset(headers, set), { query: no_query });
   }
   return app;
 }

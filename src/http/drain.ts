@@ -6,7 +6,7 @@
 /** So long without an answer it is taken for known by all. */
 const QUIET_MS = 100;
 /** Longer it is not waited for it: who does not know by then is refused by a closed port. */
-const LONGEST_MS = 2_000;
+const MAX_DRAIN_MS = 2_000;
 
 export interface Drain {
   readonly isDraining: () => boolean;
@@ -14,28 +14,29 @@ export interface Drain {
   readonly headers: () => Readonly<Record<string, string>>;
   /**
    * From now on all are told. Resolves when no more are answered.
-   * @param patience_ms how long it may take at most
+   * @param timeout_ms how long it may take at most
    * @returns how long it took, in milliseconds
    */
-  readonly begin: (patience_ms: number) => Promise<number>;
+  readonly start: (timeout_ms: number) => Promise<number>;
 }
 
 export function createDrain(): Drain {
   let draining = false;
-  let last_ms = 0;
+  let last_response_ms = 0;
   return {
     isDraining: () => draining,
     headers() {
-      last_ms = performance.now();
+      last_response_ms = performance.now();
       return { connection: "close" };
     },
-    async begin(patience_ms) {
+    async start(timeout_ms) {
       draining = true;
-      const began_ms = performance.now();
-      last_ms = began_ms;
-      const deadline_ms = began_ms + Math.min(patience_ms, LONGEST_MS);
-      while (performance.now() < Math.min(deadline_ms, last_ms + QUIET_MS)) await Bun.sleep(10);
-      return performance.now() - began_ms;
+      const started_ms = performance.now();
+      last_response_ms = started_ms;
+      const deadline_ms = started_ms + Math.min(timeout_ms, MAX_DRAIN_MS);
+      while (performance.now() < Math.min(deadline_ms, last_response_ms + QUIET_MS))
+        await Bun.sleep(10);
+      return performance.now() - started_ms;
     },
   };
 }

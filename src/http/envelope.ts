@@ -1,8 +1,8 @@
 /** The shapes that answers have. */
-import type { Problem } from "../error.ts";
-import type { Created } from "../idempotency.ts";
-import { type Chunks, neighbours, type Page, type PageQuery } from "../page.ts";
-import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../version.ts";
+import type { FieldError } from "../error.ts";
+import type { CreateResult } from "../idempotency.ts";
+import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
+import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -13,14 +13,14 @@ export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
   readonly meta: { readonly total: number; readonly limit: number; readonly offset: number };
 }
 
-export interface Refusal {
+export interface ErrorEnvelope {
   readonly data: null;
   readonly error: string;
-  readonly meta?: { readonly problems: readonly Problem[] };
+  readonly meta?: { readonly problems: readonly FieldError[] };
 }
 
 /** The answer under way: Elysia's `set`. */
-export interface Answer {
+export interface ResponseHead {
   /** By lower-case name. */
   headers: Record<string, string | number>;
   /** 200 where none is set. */
@@ -35,54 +35,54 @@ export const PATCH_TYPES = `${JSON_TYPE}, ${PATCH_TYPE}`;
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
 /** `Cache-Control` of a record: a client may keep it if it asks each time whether it still holds. */
-export const ASK_EACH_TIME = "private, no-cache";
+export const REVALIDATE = "private, no-cache";
 
 export function envelope<Data>(data: Data): Envelope<Data> {
   return { data, error: null };
 }
 
-export function refusal(error: string, problems: readonly Problem[] = []): Refusal {
+export function errorEnvelope(error: string, problems: readonly FieldError[] = []): ErrorEnvelope {
   const base = { data: null, error };
   return problems.length === 0 ? base : { ...base, meta: { problems } };
 }
 
 /** One record, with what tells whether it has changed. */
-export function record<Row extends { readonly version: number }>(
-  set: Answer,
+export function recordResponse<Row extends { readonly version: number }>(
+  set: ResponseHead,
   row: Row,
 ): Envelope<Row> {
   set.headers["etag"] = `"${row.version}"`;
-  set.headers["cache-control"] = ASK_EACH_TIME;
+  set.headers["cache-control"] = REVALIDATE;
   return envelope(row);
 }
 
 /**
  * One record that was asked for; 304 if the client already has its version.
- * @throws {AppError} stale if `If-Match` does not match
+ * @throws {AppError} version_mismatch if `If-Match` does not match
  */
-export function show<Row extends { readonly version: number }>(
-  set: Answer,
+export function conditionalRecord<Row extends { readonly version: number }>(
+  set: ResponseHead,
   row: Row,
   preconditions: Preconditions | null,
 ): Envelope<Row> {
   requireMatch(row, preconditions);
   if (matchesIfNoneMatch(row, preconditions)) set.status = 304;
-  return record(set, row);
+  return recordResponse(set, row);
 }
 
 /**
  * A new record and where it is; the very same for a request that is repeated with its key.
  * @param path of the list it is in
  */
-export function created<Row extends { readonly id: number; readonly version: number }>(
-  set: Answer,
+export function createdResponse<Row extends { readonly id: number; readonly version: number }>(
+  set: ResponseHead,
   path: string,
-  { record: row, replayed }: Created<Row>,
+  { record: row, replayed }: CreateResult<Row>,
 ): Envelope<Row> {
   set.status = 201;
   set.headers["location"] = `${path}/${row.id}`;
   if (replayed) set.headers["idempotent-replayed"] = "true";
-  return record(set, row);
+  return recordResponse(set, row);
 }
 
 /** Sends a large page as fast as its reader takes it; a reader that goes away gives up the rest. */
@@ -118,8 +118,8 @@ function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Ui
  * @param query what the client asked for, defaults filled in: filters are kept in the links
  * @see RFC 8288
  */
-export function page<Row>(
-  set: Answer,
+export function pageResponse<Row>(
+  set: ResponseHead,
   path: string,
   query: PageQuery & Readonly<Record<string, string | number | undefined>>,
   { records, total, next_after }: Page,
@@ -127,7 +127,7 @@ export function page<Row>(
   const { limit, offset, after, ...filters } = query;
   const [position, targets] =
     after === undefined
-      ? ["offset", neighbours({ limit, offset }, total)]
+      ? ["offset", pageOffsets({ limit, offset }, total)]
       : ["after", { first: 0, next: next_after }];
   const links: string[] = [];
   for (const [rel, target] of Object.entries(targets)) {

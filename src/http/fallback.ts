@@ -1,8 +1,8 @@
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
-import type { Guard } from "./auth.ts";
+import type { Authentication } from "./auth.ts";
 import type { Cors } from "./cors.ts";
-import { type Answer, refusal } from "./envelope.ts";
+import { errorEnvelope, type ResponseHead } from "./envelope.ts";
 import { requireHost } from "./host.ts";
 import { pathOf } from "./params.ts";
 
@@ -13,13 +13,13 @@ interface Route {
 
 /** `/api/v1/users/:id` → the methods it has, as `Allow` lists them. */
 function allowedMethods(routes: readonly Route[]) {
-  const known = new Map<string, string[]>();
+  const methods_by_path = new Map<string, string[]>();
   for (const { method, path } of routes) {
-    const methods = known.get(path) ?? [];
+    const methods = methods_by_path.get(path) ?? [];
     methods.push(...(method === "GET" ? ["GET", "HEAD"] : [method]));
-    known.set(path, methods);
+    methods_by_path.set(path, methods);
   }
-  const patterns = [...known].map(([path, methods]) => ({
+  const patterns = [...methods_by_path].map(([path, methods]) => ({
     pattern: new RegExp(`^${path.replace(/:[^/]+/g, "[^/]+")}$`),
     allow: methods.join(", "),
   }));
@@ -36,14 +36,14 @@ const METHODS = ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
  * @param routes all that stand before, the public ones among them
  */
 export function fallback(
-  guard: Guard,
+  authentication: Authentication,
   cors: Cors | null,
   public_routes: readonly Route[],
   routes: readonly Route[],
 ) {
   const allowed = allowedMethods(routes);
 
-  function answer({ request, set }: { request: Request; set: Answer }) {
+  function handleUnmatched({ request, set }: { request: Request; set: ResponseHead }) {
     requireHost(request.headers.get("host"));
     const preflight = cors?.preflight(request);
     if (preflight) {
@@ -55,14 +55,15 @@ export function fallback(
     if (allow === null) fail("not_found", "not found");
     set.status = 405;
     set.headers["allow"] = allow;
-    return refusal(`method ${request.method} is not allowed here, use ${allow}`);
+    return errorEnvelope(`method ${request.method} is not allowed here, use ${allow}`);
   }
 
   const app = new Elysia({ name: "fallback" });
   for (const { method, path } of public_routes) {
     for (const other of METHODS) {
-      if (other !== method) app.route(other, path, ({ request, set }) => answer({ request, set }));
+      if (other !== method)
+        app.route(other, path, ({ request, set }) => handleUnmatched({ request, set }));
     }
   }
-  return app.use(guard).all("/*", ({ request, set }) => answer({ request, set }));
+  return app.use(authentication).all("/*", ({ request, set }) => handleUnmatched({ request, set }));
 }

@@ -3,7 +3,7 @@ import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import type { Drain } from "./drain.ts";
 import { envelope } from "./envelope.ts";
-import { noQuery } from "./params.ts";
+import { no_query } from "./params.ts";
 
 /**
  * Whether the service takes requests and can write its database. Public, so it tells nothing else.
@@ -14,9 +14,9 @@ export function health(store: Store, drain: Drain) {
     "/api/v1/health",
     async () => {
       if (drain.isDraining()) fail("unavailable", "the server is about to end");
-      await store.ping();
+      await store.checkWritable();
       return envelope({ status: "ok" });
     },
-    { query: noQuery },
+    { query: no_query },
   );
 }

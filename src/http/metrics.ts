@@ -9,17 +9,22 @@ import Gauge from "prom-client/lib/gauge.js";
 import Histogram from "prom-client/lib/histogram.js";
 import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
-import type { Gate } from "./auth.ts";
-import { noQuery } from "./params.ts";
-import { createRequests, DURATIONS_S, type MetricText, type Requests } from "./requests.ts";
+import type { Authorization } from "./auth.ts";
+import { no_query } from "./params.ts";
+import {
+  createRequestMetrics,
+  DURATIONS_S,
+  type MetricFamily,
+  type RequestMetrics,
+} from "./request-metrics.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 export interface Metrics {
-  readonly answered: Requests["answered"];
-  readonly committed: OnCommit;
+  readonly observeRequest: RequestMetrics["observe"];
+  readonly observeCommit: OnCommit;
   /** @returns the text, with the store's own figures of this moment */
-  readonly read: (store: Store) => Promise<string>;
+  readonly render: (store: Store) => Promise<string>;
   readonly content_type: string;
 }
 
@@ -27,7 +32,7 @@ export interface Metrics {
  * The figures that every Prometheus client has of its process. Not the library's own: those measure the
  * event loop by a timer of 10 ms, all the time.
  */
-function addProcess(registers: Registry[]): void {
+function addProcessMetrics(registers: Registry[]): void {
   new Counter({
     name: "process_cpu_seconds_total",
     help: "CPU time of the process, in user and kernel mode.",
@@ -54,7 +59,7 @@ function addProcess(registers: Registry[]): void {
 }
 
 /** Adds what is counted elsewhere: of a metric the registry only asks its text. */
-function addText(register: Registry, read: () => MetricText): void {
+function addMetricFamily(register: Registry, read: () => MetricFamily): void {
   const { name } = read();
   const metric = { name, get: async () => read() };
   register.registerMetric(metric as unknown as Metric<string>);
@@ -64,17 +69,17 @@ function addText(register: Registry, read: () => MetricText): void {
 export function createMetrics(droppedLogLines = () => 0): Metrics {
   const register = new Registry();
   const registers = [register];
-  addProcess(registers);
-  const requests = createRequests();
-  addText(register, requests.counts);
-  addText(register, requests.durations);
-  const batches = new Histogram({
-    name: "user_api_commit_writes",
+  addProcessMetrics(registers);
+  const requests = createRequestMetrics();
+  addMetricFamily(register, requests.counts);
+  addMetricFamily(register, requests.durations);
+  const batch_sizes = new Histogram({
+    name: "user_api_commit_batch_size",
     help: "Writes that shared a transaction.",
     buckets: BATCH_SIZES,
     registers,
   });
-  const commits = new Histogram({
+  const commit_durations = new Histogram({
     name: "user_api_commit_duration_seconds",
     help: "From the begin of a transaction until it was on disk.",
     buckets: DURATIONS_S,
@@ -96,33 +101,33 @@ export function createMetrics(droppedLogLines = () => 0): Metrics {
     "user_api_unsent_bytes",
     "Memory of large pages that are being built or sent, in bytes.",
   );
-  const log = gauge("user_api_log_bytes", "Size of the write-ahead log.");
+  const wal = gauge("user_api_wal_bytes", "Size of the write-ahead log.");
 
   return {
-    answered: requests.answered,
-    committed(writes, duration_ms) {
-      batches.observe(writes);
-      commits.observe(duration_ms / 1000);
+    observeRequest: requests.observe,
+    observeCommit(writes, duration_ms) {
+      batch_sizes.observe(writes);
+      commit_durations.observe(duration_ms / 1000);
     },
-    async read(store) {
-      const { pending_writes, unsent_bytes, database_bytes, log_bytes } = await store.statistics();
+    async render(store) {
+      const { pending_writes, unsent_bytes, database_bytes, wal_bytes } = await store.statistics();
       pending.set(pending_writes);
       unsent.set(unsent_bytes);
       database.set(database_bytes);
-      log.set(log_bytes);
+      wal.set(wal_bytes);
       return register.metrics();
     },
     content_type: register.contentType,
   };
 }
 
-export function metricsRoute(store: Store, gate: Gate, metrics: Metrics) {
-  return new Elysia().use(gate).get(
+export function metricsRoute(store: Store, authorization: Authorization, metrics: Metrics) {
+  return new Elysia().use(authorization).get(
     "/api/v1/metrics",
     ({ set }) => {
       set.headers["content-type"] = metrics.content_type;
-      return metrics.read(store);
+      return metrics.render(store);
     },
-    { query: noQuery },
+    { query: no_query },
   );
 }

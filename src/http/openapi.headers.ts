@@ -1,8 +1,8 @@
 /** The header fields and parameters of the API document. */
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
-import { ASK_EACH_TIME, PATCH_TYPES } from "./envelope.ts";
-import { REQUEST_ID } from "./exchange.ts";
-import { integer, type Json, refer } from "./openapi.schemas.ts";
+import { PATCH_TYPES, REVALIDATE } from "./envelope.ts";
+import { REQUEST_ID } from "./lifecycle.ts";
+import { integer, type Json, ref } from "./openapi.schemas.ts";
 import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./params.ts";
 
 export function header(description: string, schema: Json, example: unknown): Json {
@@ -20,8 +20,8 @@ export function headers(): Json {
     NoStore: header("Not to be kept", { ...text, const: "no-store" }, "no-store"),
     Revalidate: header(
       "To be kept only by the client itself, which asks each time whether it still holds",
-      { ...text, const: ASK_EACH_TIME },
-      ASK_EACH_TIME,
+      { ...text, const: REVALIDATE },
+      REVALIDATE,
     ),
     ETag: header(
       "The record's `version`, for `If-Match` and `If-None-Match`",
@@ -113,10 +113,10 @@ export function parameters(): Json {
 }
 
 /** The headers of an answer: those that every one has, and its own. */
-export function withUsual(own: Json, cache: "NoStore" | "Revalidate" = "NoStore"): Json {
+export function withCommonHeaders(own: Json, cache: "NoStore" | "Revalidate" = "NoStore"): Json {
   return {
-    "X-Request-Id": refer("headers", "RequestId"),
-    "Cache-Control": refer("headers", cache),
+    "X-Request-Id": ref("headers", "RequestId"),
+    "Cache-Control": ref("headers", cache),
     ...own,
   };
 }

@@ -1,11 +1,11 @@
 /** How an operation of the API document is made, and what makes it like others. */
 import type { Schema } from "../schema.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
-import { parameter, withUsual } from "./openapi.headers.ts";
-import { type RefusalName, statusOf } from "./openapi.responses.ts";
-import { enveloped, type Json, refer, shown } from "./openapi.schemas.ts";
+import { parameter, withCommonHeaders } from "./openapi.headers.ts";
+import { type ErrorResponseName, statusOf } from "./openapi.responses.ts";
+import { envelopeSchema, type Json, ref, schemaOrRef } from "./openapi.schemas.ts";
 
-interface Draft {
+interface OperationSpec {
   readonly id: string;
   readonly summary: string;
   readonly description: string;
@@ -14,9 +14,9 @@ interface Draft {
   readonly parameters?: readonly Json[];
   readonly body?: Json;
   /** Answers that are no refusals, by status. */
-  readonly answers: Json;
+  readonly responses: Json;
   /** Beyond those that follow from all of the above. */
-  readonly refusals?: readonly RefusalName[];
+  readonly errors?: readonly ErrorResponseName[];
 }
 
 /** @returns whether the body may be a JSON Merge Patch, as in the operations of PATCH */
@@ -24,8 +24,8 @@ function isPatch(body: Json): boolean {
   return PATCH_TYPE in (body["content"] as Json);
 }
 
-function refusalsOf({ scope, body, refusals = [] }: Draft): RefusalName[] {
-  const names: RefusalName[] = ["Invalid", "Internal", ...refusals];
+function errorNames({ scope, body, errors = [] }: OperationSpec): ErrorResponseName[] {
+  const names: ErrorResponseName[] = ["Invalid", "Internal", ...errors];
   if (scope !== null) names.push("Unauthorised", "TooManyRequests", "Unavailable");
   if (scope === "write") names.push("InsufficientScope");
   if (body !== undefined)
@@ -33,77 +33,87 @@ function refusalsOf({ scope, body, refusals = [] }: Draft): RefusalName[] {
   return names;
 }
 
-export function operation(tag: string, draft: Draft): Json {
-  const { id, summary, description, scope, parameters = [], body, answers } = draft;
-  const refused = refusalsOf(draft).map((name) => [statusOf(name), refer("responses", name)]);
+export function operation(tag: string, spec: OperationSpec): Json {
+  const { id, summary, description, scope, parameters = [], body, responses } = spec;
+  const error_responses = errorNames(spec).map((name) => [statusOf(name), ref("responses", name)]);
   return {
     operationId: id,
     tags: [tag],
     summary,
     description,
     security: scope === null ? [] : [{ token: [] }],
-    parameters: [...parameters, refer("parameters", "RequestId")],
+    parameters: [...parameters, ref("parameters", "RequestId")],
     requestBody: body,
     // Later ones take the place of earlier ones: an order has a 400 of its own.
     responses: {
-      ...Object.fromEntries(refused),
-      405: refer("responses", "MethodNotAllowed"),
-      ...answers,
+      ...Object.fromEntries(error_responses),
+      405: ref("responses", "MethodNotAllowed"),
+      ...responses,
     },
   };
 }
 
-export function answer(description: string, headers: Json, schema: Json, example: unknown): Json {
+export function jsonResponse(
+  description: string,
+  headers: Json,
+  schema: Json,
+  example: unknown,
+): Json {
   return { description, headers, content: { [JSON_TYPE]: { schema, example } } };
 }
 
 /** A record that is kept: its schema's name, and one that fits it. */
-export interface Kept {
+export interface DocumentedRecord {
   readonly name: "User" | "Order";
   readonly example: Json;
 }
 
 export const exampleEnvelope = (data: unknown) => ({ data, error: null });
 
-export function recordAnswer(
+export function documentedRecord(
   description: string,
-  { name, example }: Kept,
+  { name, example }: DocumentedRecord,
   headers: Json = {},
 ): Json {
-  const etag = { ETag: refer("headers", "ETag"), ...headers };
-  const schema = enveloped(refer("schemas", name));
-  return answer(description, withUsual(etag, "Revalidate"), schema, exampleEnvelope(example));
+  const etag = { ETag: ref("headers", "ETag"), ...headers };
+  const schema = envelopeSchema(ref("schemas", name));
+  return jsonResponse(
+    description,
+    withCommonHeaders(etag, "Revalidate"),
+    schema,
+    exampleEnvelope(example),
+  );
 }
 
-export function createdAnswer(kept: Kept): Json {
-  return recordAnswer(
+export function documentedCreation(documented: DocumentedRecord): Json {
+  return documentedRecord(
     "The new record, or with the key of an earlier request the one it made",
-    kept,
+    documented,
     {
-      Location: refer("headers", "Location"),
-      "Idempotent-Replayed": refer("headers", "IdempotentReplayed"),
+      Location: ref("headers", "Location"),
+      "Idempotent-Replayed": ref("headers", "IdempotentReplayed"),
     },
   );
 }
 
-export function pageAnswer({ name, example }: Kept): Json {
-  const data = { type: "array", items: refer("schemas", name) };
+export function documentedPage({ name, example }: DocumentedRecord): Json {
+  const data = { type: "array", items: ref("schemas", name) };
   const meta = { total: 1, limit: 50, offset: 0 };
-  return answer(
+  return jsonResponse(
     "A page; past the end it is empty, and `total` is true",
-    withUsual({ Link: refer("headers", "Link") }),
-    enveloped(data, { meta: refer("schemas", "PageMeta") }),
+    withCommonHeaders({ Link: ref("headers", "Link") }),
+    envelopeSchema(data, { meta: ref("schemas", "PageMeta") }),
     { ...exampleEnvelope([example]), meta },
   );
 }
 
-export const unchanged = () => ({
+export const notModified = () => ({
   description: "The record still has one of the versions in `If-None-Match`",
-  headers: withUsual({ ETag: refer("headers", "ETag") }, "Revalidate"),
+  headers: withCommonHeaders({ ETag: ref("headers", "ETag") }, "Revalidate"),
 });
 
 /** What the parameters of lists do, by name. */
-const filters: Readonly<Record<string, string>> = {
+const query_descriptions: Readonly<Record<string, string>> = {
   limit: "How many records the page has at most",
   offset: "How many records to skip",
   after:
@@ -114,23 +124,23 @@ const filters: Readonly<Record<string, string>> = {
 };
 
 /** What a schema says of a number, in words: pages show it nowhere else. */
-function boundsOf({ minimum, maximum, default: fallback }: Schema): string {
-  if (fallback === undefined) return "";
+function describeBounds({ minimum, maximum, default: default_value }: Schema): string {
+  if (default_value === undefined) return "";
   const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
-  return `: from ${minimum}${upTo}, ${fallback} unless given`;
+  return `: from ${minimum}${upTo}, ${default_value} unless given`;
 }
 
-export function queryOf({ properties }: Schema): Json[] {
+export function queryParameters({ properties }: Schema): Json[] {
   return Object.entries<Schema>(properties).map(([name, property]) => {
-    const description = `${filters[name] ?? ""}${boundsOf(property)}`;
-    return parameter(name, description, shown(property), { in: "query" });
+    const description = `${query_descriptions[name] ?? ""}${describeBounds(property)}`;
+    return parameter(name, description, schemaOrRef(property), { in: "query" });
   });
 }
 
-export function bodyOf({ title = "" }: Schema, example: Json, types = [JSON_TYPE]): Json {
-  const media = { schema: refer("schemas", title), example };
+export function requestBody({ title = "" }: Schema, example: Json, types = [JSON_TYPE]): Json {
+  const media = { schema: ref("schemas", title), example };
   return { required: true, content: Object.fromEntries(types.map((type) => [type, media])) };
 }
 
-export const patchOf = (schema: Schema, example: Json) =>
-  bodyOf(schema, example, [JSON_TYPE, PATCH_TYPE]);
+export const patchBody = (schema: Schema, example: Json) =>
+  requestBody(schema, example, [JSON_TYPE, PATCH_TYPE]);

@@ -1,21 +1,21 @@
 /** The operations of the API document: one for each route. */
 import { OrderInput, OrderPatch, OrderQuery } from "../order.ts";
 import { UserInput, UserPatch, UserQuery } from "../user.ts";
-import { header, parameter, withUsual } from "./openapi.headers.ts";
+import { header, parameter, withCommonHeaders } from "./openapi.headers.ts";
 import {
-  answer,
-  bodyOf,
-  createdAnswer,
+  type DocumentedRecord,
+  documentedCreation,
+  documentedPage,
+  documentedRecord,
   exampleEnvelope,
-  type Kept,
+  jsonResponse,
+  notModified,
   operation,
-  pageAnswer,
-  patchOf,
-  queryOf,
-  recordAnswer,
-  unchanged,
+  patchBody,
+  queryParameters,
+  requestBody,
 } from "./openapi.operations.ts";
-import { enveloped, type Json, object, refer } from "./openapi.schemas.ts";
+import { envelopeSchema, type Json, object, ref } from "./openapi.schemas.ts";
 
 const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -26,12 +26,15 @@ function userPaths(times: Json): Json {
     metadata: { team: "blue" },
   };
   const example = { id: 1, email, name, metadata, version: 1, ...times };
-  const kept: Kept = { name: "User", example };
-  const id = refer("parameters", "UserId");
-  const if_match = refer("parameters", "IfMatch");
-  const conditions = [if_match, refer("parameters", "ChangeIfNoneMatch")];
-  const unused_key = refer("parameters", "UnusedIdempotencyKey");
-  const changed: Kept = { name: "User", example: { ...example, name: null, version: 2 } };
+  const documented: DocumentedRecord = { name: "User", example };
+  const id = ref("parameters", "UserId");
+  const if_match = ref("parameters", "IfMatch");
+  const conditions = [if_match, ref("parameters", "ChangeIfNoneMatch")];
+  const unused_key = ref("parameters", "UnusedIdempotencyKey");
+  const changed: DocumentedRecord = {
+    name: "User",
+    example: { ...example, name: null, version: 2 },
+  };
   return {
     "/api/v1/users": {
       get: operation("users", {
@@ -39,18 +42,18 @@ function userPaths(times: Json): Json {
         summary: "List users, by id",
         description: "The header `Link` leads to the pages around this one.",
         scope: "read",
-        parameters: queryOf(UserQuery),
-        answers: { 200: pageAnswer(kept) },
+        parameters: queryParameters(UserQuery),
+        responses: { 200: documentedPage(documented) },
       }),
       post: operation("users", {
         id: "createUser",
         summary: "Create a user",
         description: "An email that is taken, in whatever case, is a 409.",
         scope: "write",
-        parameters: [refer("parameters", "IdempotencyKey")],
-        body: bodyOf(UserInput, { email, name, metadata }),
-        answers: { 201: createdAnswer(kept) },
-        refusals: ["Conflict", "KeyReused"],
+        parameters: [ref("parameters", "IdempotencyKey")],
+        body: requestBody(UserInput, { email, name, metadata }),
+        responses: { 201: documentedCreation(documented) },
+        errors: ["Conflict", "KeyReused"],
       }),
     },
     "/api/v1/users/{id}": {
@@ -59,9 +62,9 @@ function userPaths(times: Json): Json {
         summary: "Read a user",
         description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
         scope: "read",
-        parameters: [id, if_match, refer("parameters", "IfNoneMatch")],
-        answers: { 200: recordAnswer("The user", kept), 304: unchanged() },
-        refusals: ["UserNotFound", "Stale"],
+        parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
+        responses: { 200: documentedRecord("The user", documented), 304: notModified() },
+        errors: ["UserNotFound", "Stale"],
       }),
       patch: operation("users", {
         id: "updateUser",
@@ -71,9 +74,9 @@ function userPaths(times: Json): Json {
           "one key of it. `{}` changes nothing, not even `version`.",
         scope: "write",
         parameters: [id, ...conditions, unused_key],
-        body: patchOf(UserPatch, { name: null }),
-        answers: { 200: recordAnswer("The user after the change", changed) },
-        refusals: ["UserNotFound", "Conflict", "Stale"],
+        body: patchBody(UserPatch, { name: null }),
+        responses: { 200: documentedRecord("The user after the change", changed) },
+        errors: ["UserNotFound", "Conflict", "Stale"],
       }),
       put: operation("users", {
         id: "replaceUser",
@@ -82,9 +85,9 @@ function userPaths(times: Json): Json {
           "What is absent takes its default: `name` null, `metadata` `{}`. It never creates.",
         scope: "write",
         parameters: [id, ...conditions, unused_key],
-        body: bodyOf(UserInput, { email, metadata }),
-        answers: { 200: recordAnswer("The user after the change", changed) },
-        refusals: ["UserNotFound", "Conflict", "Stale"],
+        body: requestBody(UserInput, { email, metadata }),
+        responses: { 200: documentedRecord("The user after the change", changed) },
+        errors: ["UserNotFound", "Conflict", "Stale"],
       }),
       delete: operation("users", {
         id: "deleteUser",
@@ -92,15 +95,15 @@ function userPaths(times: Json): Json {
         description: "A user who has orders is a 409: orders are never lost.",
         scope: "write",
         parameters: [id, ...conditions],
-        answers: {
-          200: answer(
+        responses: {
+          200: jsonResponse(
             "The user as it was",
-            withUsual({}),
-            enveloped(refer("schemas", "User")),
+            withCommonHeaders({}),
+            envelopeSchema(ref("schemas", "User")),
             exampleEnvelope(example),
           ),
         },
-        refusals: ["UserNotFound", "Conflict", "Stale"],
+        errors: ["UserNotFound", "Conflict", "Stale"],
       }),
     },
   };
@@ -111,9 +114,9 @@ function orderPaths(times: Json): Json {
   const placed = { user_id: 1, currency: "EUR", items };
   const computed = { total: 3998, status: "pending", metadata: {}, version: 1 };
   const example = { id: 1, ...placed, ...computed, ...times };
-  const kept: Kept = { name: "Order", example };
-  const id = refer("parameters", "OrderId");
-  const if_match = refer("parameters", "IfMatch");
+  const documented: DocumentedRecord = { name: "Order", example };
+  const id = ref("parameters", "OrderId");
+  const if_match = ref("parameters", "IfMatch");
   return {
     "/api/v1/orders": {
       get: operation("orders", {
@@ -121,8 +124,8 @@ function orderPaths(times: Json): Json {
         summary: "List orders, by id",
         description: "The header `Link` leads to the pages around this one.",
         scope: "read",
-        parameters: queryOf(OrderQuery),
-        answers: { 200: pageAnswer(kept) },
+        parameters: queryParameters(OrderQuery),
+        responses: { 200: documentedPage(documented) },
       }),
       post: operation("orders", {
         id: "createOrder",
@@ -131,10 +134,10 @@ function orderPaths(times: Json): Json {
           "It starts as `pending`; `total` is computed, and above 2^53 − 1 it is a 400, as is a `user_id` of " +
           "nobody. The items are never changed afterwards.",
         scope: "write",
-        parameters: [refer("parameters", "IdempotencyKey")],
-        body: bodyOf(OrderInput, placed),
-        answers: { 201: createdAnswer(kept) },
-        refusals: ["KeyReused"],
+        parameters: [ref("parameters", "IdempotencyKey")],
+        body: requestBody(OrderInput, placed),
+        responses: { 201: documentedCreation(documented) },
+        errors: ["KeyReused"],
       }),
     },
     "/api/v1/orders/{id}": {
@@ -143,9 +146,9 @@ function orderPaths(times: Json): Json {
         summary: "Read an order",
         description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
         scope: "read",
-        parameters: [id, if_match, refer("parameters", "IfNoneMatch")],
-        answers: { 200: recordAnswer("The order", kept), 304: unchanged() },
-        refusals: ["InvalidOrder", "OrderNotFound", "Stale"],
+        parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
+        responses: { 200: documentedRecord("The order", documented), 304: notModified() },
+        errors: ["InvalidOrder", "OrderNotFound", "Stale"],
       }),
       patch: operation("orders", {
         id: "updateOrder",
@@ -157,27 +160,27 @@ function orderPaths(times: Json): Json {
         parameters: [
           id,
           if_match,
-          refer("parameters", "ChangeIfNoneMatch"),
-          refer("parameters", "UnusedIdempotencyKey"),
+          ref("parameters", "ChangeIfNoneMatch"),
+          ref("parameters", "UnusedIdempotencyKey"),
         ],
-        body: patchOf(OrderPatch, { status: "paid" }),
-        answers: {
-          200: recordAnswer("The order after the change", {
+        body: patchBody(OrderPatch, { status: "paid" }),
+        responses: {
+          200: documentedRecord("The order after the change", {
             name: "Order",
             example: { ...example, status: "paid", version: 2 },
           }),
         },
-        refusals: ["InvalidOrder", "OrderNotFound", "Conflict", "Stale"],
+        errors: ["InvalidOrder", "OrderNotFound", "Conflict", "Stale"],
       }),
     },
   };
 }
 
 /** The headers of the page that shows the document. */
-function ofPage(): Json {
+function docsPageHeaders(): Json {
   const same = (value: string) => header(`\`${value}\``, { type: "string", const: value }, value);
   return {
-    "X-Request-Id": refer("headers", "RequestId"),
+    "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": same("no-cache"),
     ETag: header("Of this version of it", { type: "string", pattern: '^W/"' }, 'W/"7f3c"'),
     "Content-Security-Policy": header("Nothing of other hosts", { type: "string" }, "default-src"),
@@ -194,15 +197,15 @@ function systemPaths(): Json {
         summary: "Ask whether the service is well",
         description: "It is when it takes requests and can write its database.",
         scope: null,
-        answers: {
-          200: answer(
+        responses: {
+          200: jsonResponse(
             "It does and can",
-            withUsual({}),
-            enveloped(object({ status: { type: "string", const: "ok" } })),
+            withCommonHeaders({}),
+            envelopeSchema(object({ status: { type: "string", const: "ok" } })),
             exampleEnvelope({ status: "ok" }),
           ),
         },
-        refusals: ["Unavailable"],
+        errors: ["Unavailable"],
       }),
     },
     "/api/v1/metrics": {
@@ -211,10 +214,10 @@ function systemPaths(): Json {
         summary: "Read figures for Prometheus",
         description: "Requests by route and status, their durations, commits, sizes, memory.",
         scope: "read",
-        answers: {
+        responses: {
           200: {
             description: "In the text format of Prometheus",
-            headers: withUsual({}),
+            headers: withCommonHeaders({}),
             content: { [METRICS_TYPE]: { schema: { type: "string" } } },
           },
         },
@@ -226,10 +229,10 @@ function systemPaths(): Json {
         summary: "Read this document",
         description: "What `user-api openapi` prints, too.",
         scope: null,
-        answers: {
-          200: answer(
+        responses: {
+          200: jsonResponse(
             "This document",
-            withUsual({}),
+            withCommonHeaders({}),
             { type: "object", properties: { openapi: { type: "string" } }, required: ["openapi"] },
             { openapi: "3.1.0" },
           ),
@@ -249,13 +252,13 @@ function systemPaths(): Json {
             examples: ['W/"7f3c"'],
           }),
         ],
-        answers: {
+        responses: {
           200: {
             description: "The page",
-            headers: ofPage(),
+            headers: docsPageHeaders(),
             content: { "text/html; charset=utf-8": { schema: { type: "string" } } },
           },
-          304: { description: "The page is still the same", headers: ofPage() },
+          304: { description: "The page is still the same", headers: docsPageHeaders() },
         },
       }),
     },

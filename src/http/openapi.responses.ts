@@ -1,14 +1,14 @@
 /** The refusals of the API document, by the table that makes them (`errors.ts`). */
 import type { ErrorCode } from "../error.ts";
-import { JSON_TYPE, refusal, TEXT_TYPE } from "./envelope.ts";
-import { type Mapping, mappings } from "./errors.ts";
-import { header, withUsual } from "./openapi.headers.ts";
-import { type Json, mapped, refer } from "./openapi.schemas.ts";
+import { errorEnvelope, JSON_TYPE, TEXT_TYPE } from "./envelope.ts";
+import { error_responses, type ResponseTemplate } from "./errors.ts";
+import { header, withCommonHeaders } from "./openapi.headers.ts";
+import { type Json, mapValues, ref } from "./openapi.schemas.ts";
 
 /** What a refusal's code means, and examples of its sentence. */
-type Meaning = readonly [description: string, ...messages: readonly string[]];
+type ErrorDoc = readonly [description: string, ...messages: readonly string[]];
 
-const meanings = (): Record<ErrorCode, Meaning> => ({
+const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
   invalid: ["The input is not valid: `meta.problems` lists why", "email is required"],
   invalid_order_id: ["The order id is no 64-bit integer"],
   unauthorised: ["There is no token"],
@@ -22,7 +22,7 @@ const meanings = (): Record<ErrorCode, Meaning> => ({
     "user has orders",
     "order is shipped: allowed next: delivered",
   ],
-  stale: [
+  version_mismatch: [
     "`If-Match` does not match the record, or `If-None-Match` does",
     "the record has changed: it is at version 2",
     "If-Match never matches a weak entity tag: send the tag without W/",
@@ -54,7 +54,7 @@ const meanings = (): Record<ErrorCode, Meaning> => ({
 });
 
 /** The refusals that an operation can name. Codes of one status that come together share a response. */
-const refusals = {
+const response_codes = {
   Invalid: ["invalid"],
   InvalidOrder: ["invalid", "invalid_order_id"],
   Unauthorised: ["unauthorised", "invalid_token"],
@@ -62,7 +62,7 @@ const refusals = {
   UserNotFound: ["not_found"],
   OrderNotFound: ["order_not_found"],
   Conflict: ["conflict"],
-  Stale: ["stale"],
+  Stale: ["version_mismatch"],
   TooLarge: ["too_large"],
   UnsupportedType: ["unsupported_type"],
   UnsupportedPatchType: ["unsupported_type"],
@@ -72,38 +72,40 @@ const refusals = {
   Unavailable: ["unavailable"],
 } satisfies Readonly<Record<string, readonly [ErrorCode, ...ErrorCode[]]>>;
 
-export type RefusalName = keyof typeof refusals;
+export type ErrorResponseName = keyof typeof response_codes;
 
-export function statusOf(name: RefusalName): number {
-  return mappings[refusals[name][0]].status;
+export function statusOf(name: ErrorResponseName): number {
+  return error_responses[response_codes[name][0]].status;
 }
 
 /** @returns the name and the value of an example */
-function refusalExample(code: ErrorCode, message: string): [string, Json] {
+function errorExample(code: ErrorCode, message: string): [string, Json] {
   const [field = "", ...problem] = message.split(" ");
   const invalid = { field, problem: problem.join(" ") };
   const value =
-    code === "invalid" ? refusal(`Validation failed: ${message}`, [invalid]) : refusal(message);
+    code === "invalid"
+      ? errorEnvelope(`Validation failed: ${message}`, [invalid])
+      : errorEnvelope(message);
   return [message.replace(/\W+/g, "_"), { value }];
 }
 
-function contentOf(code: ErrorCode, [, ...messages]: Meaning): [string, Json] {
-  const { text }: Mapping = mappings[code];
+function contentOf(code: ErrorCode, [, ...messages]: ErrorDoc): [string, Json] {
+  const { text }: ResponseTemplate = error_responses[code];
   if (text !== undefined) {
     return [TEXT_TYPE, { schema: { type: "string", const: text }, example: text }];
   }
-  const examples = Object.fromEntries(messages.map((message) => refusalExample(code, message)));
-  return [JSON_TYPE, { schema: refer("schemas", "Refusal"), examples }];
+  const examples = Object.fromEntries(messages.map((message) => errorExample(code, message)));
+  return [JSON_TYPE, { schema: ref("schemas", "Refusal"), examples }];
 }
 
-function refusalResponse(codes: readonly ErrorCode[]): Json {
-  const known = meanings();
-  const fields = codes.map((code) => (mappings[code] as Mapping).headers ?? {});
+function documentedError(codes: readonly ErrorCode[]): Json {
+  const docs = errorDocs();
+  const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const retry = fields.some((field) => field["retry-after"] !== undefined);
   return {
-    description: codes.map((code) => known[code][0]).join("; or: "),
-    headers: withUsual({
+    description: codes.map((code) => docs[code][0]).join("; or: "),
+    headers: withCommonHeaders({
       ...(challenges.length > 0 && {
         "WWW-Authenticate": header(
           "What is asked for (RFC 6750)",
@@ -111,28 +113,28 @@ function refusalResponse(codes: readonly ErrorCode[]): Json {
           challenges[0],
         ),
       }),
-      ...(retry && { "Retry-After": refer("headers", "RetryAfter") }),
+      ...(retry && { "Retry-After": ref("headers", "RetryAfter") }),
     }),
-    content: Object.fromEntries(codes.map((code) => contentOf(code, known[code]))),
+    content: Object.fromEntries(codes.map((code) => contentOf(code, docs[code]))),
   };
 }
 
 export function responses(): Json {
   const allow = "GET, HEAD, POST";
-  const unsupported = refusalResponse(refusals.UnsupportedType);
+  const unsupported = documentedError(response_codes.UnsupportedType);
   return {
-    ...mapped<readonly ErrorCode[]>(refusals, refusalResponse),
+    ...mapValues<readonly ErrorCode[]>(response_codes, documentedError),
     UnsupportedPatchType: {
       ...unsupported,
-      headers: withUsual({ "Accept-Patch": refer("headers", "AcceptPatch") }),
+      headers: withCommonHeaders({ "Accept-Patch": ref("headers", "AcceptPatch") }),
     },
     MethodNotAllowed: {
       description: "To any method that this path does not list",
-      headers: withUsual({ Allow: refer("headers", "Allow") }),
+      headers: withCommonHeaders({ Allow: ref("headers", "Allow") }),
       content: {
         [JSON_TYPE]: {
-          schema: refer("schemas", "Refusal"),
-          example: refusal(`method DELETE is not allowed here, use ${allow}`),
+          schema: ref("schemas", "Refusal"),
+          example: errorEnvelope(`method DELETE is not allowed here, use ${allow}`),
         },
       },
     },

@@ -18,11 +18,11 @@ const EMAIL_PATTERN = String.raw`^${LOCAL}(?:\.${LOCAL})*@${LABEL}(?:\.${LABEL})
 
 type Section = "schemas" | "headers" | "parameters" | "responses";
 
-export function refer(section: Section, name: string): Json {
+export function ref(section: Section, name: string): Json {
   return { $ref: `#/components/${section}/${name}` };
 }
 
-export function mapped<Value>(
+export function mapValues<Value>(
   values: Readonly<Record<string, Value>>,
   map: (value: Value) => Json,
 ): Json {
@@ -30,25 +30,25 @@ export function mapped<Value>(
 }
 
 /** A schema as it stands in the document: one with a title by reference, any other in place. */
-export function shown(schema: Schema): Json {
-  return schema.title === undefined ? spelledOut(schema) : refer("schemas", schema.title);
+export function schemaOrRef(schema: Schema): Json {
+  return schema.title === undefined ? inlineSchema(schema) : ref("schemas", schema.title);
 }
 
 /** The same schema, in the words that tools know best. */
-function spelledOut({ title, ...schema }: Schema): Json {
+function inlineSchema({ title, ...schema }: Schema): Json {
   const { anyOf, patternProperties, properties, items, ...rest } = schema;
   if (anyOf !== undefined) {
     // All of them are `Nullable`.
-    const inner = shown(anyOf[0]);
+    const inner = schemaOrRef(anyOf[0]);
     return { ...inner, type: [inner["type"], "null"] };
   }
   if (patternProperties !== undefined) {
     const [entry] = Object.entries<Schema>(patternProperties);
     const [pattern, value] = entry ?? ["", {} as Schema];
-    return { ...rest, propertyNames: { pattern }, additionalProperties: shown(value) };
+    return { ...rest, propertyNames: { pattern }, additionalProperties: schemaOrRef(value) };
   }
-  if (properties !== undefined) return { ...rest, properties: mapped(properties, shown) };
-  if (items !== undefined) return { ...rest, items: shown(items) };
+  if (properties !== undefined) return { ...rest, properties: mapValues(properties, schemaOrRef) };
+  if (items !== undefined) return { ...rest, items: schemaOrRef(items) };
   if (schema["format"] !== "email") return rest;
   // JSON Schema's `email` is ASCII alone (RFC 5321); ours may have any letters (RFC 6531).
   return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
@@ -66,7 +66,7 @@ export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => (
 });
 
 /** @param data what the answer is about @param more members beside `data` and `error` */
-export function enveloped(data: Json, more: Json = {}): Json {
+export function envelopeSchema(data: Json, more: Json = {}): Json {
   return object({ data, error: { type: "null" }, ...more });
 }
 
@@ -77,9 +77,9 @@ export function schemas(): Json {
   const orders = [Order, OrderItem, OrderInput, OrderPatch, currency, status];
   const named: readonly Schema[] = [...users, ...orders, Metadata];
   const text = { type: "string" };
-  const problems = { type: "array", items: refer("schemas", "Problem"), maxItems: MAX_PROBLEMS };
+  const problems = { type: "array", items: ref("schemas", "Problem"), maxItems: MAX_PROBLEMS };
   return {
-    ...Object.fromEntries(named.map((schema) => [schema.title, spelledOut(schema)])),
+    ...Object.fromEntries(named.map((schema) => [schema.title, inlineSchema(schema)])),
     PageMeta: object({
       total: { ...integer(0), description: "How many records the filters match, exactly" },
       limit: integer(minimum, maximum),

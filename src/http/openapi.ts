@@ -8,7 +8,7 @@ import { headers, parameters } from "./openapi.headers.ts";
 import { paths } from "./openapi.paths.ts";
 import { responses } from "./openapi.responses.ts";
 import { type Json, schemas } from "./openapi.schemas.ts";
-import { noQuery } from "./params.ts";
+import { no_query } from "./params.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.
@@ -27,7 +27,7 @@ Users and their orders, as JSON over HTTP.
 `.trim();
 
 /** @param version of the program */
-function makeDocument(version: string): Json {
+function createDocument(version: string): Json {
   return {
     openapi: "3.1.0",
     info: {
@@ -65,8 +65,8 @@ function makeDocument(version: string): Json {
 }
 
 /** The document as JSON, the same to who asks the server and who asks the command line. */
-export function documentText(version: string): string {
-  return JSON.stringify(makeDocument(version));
+export function openapiJson(version: string): string {
+  return JSON.stringify(createDocument(version));
 }
 
 export function openapi(version: string) {
@@ -75,9 +75,9 @@ export function openapi(version: string) {
     "/api/v1/openapi.json",
     ({ set }) => {
       set.headers["content-type"] = JSON_TYPE;
-      text ??= documentText(version);
+      text ??= openapiJson(version);
       return text;
     },
-    { query: noQuery },
+    { query: no_query },
   );
 }

@@ -2,10 +2,16 @@ import { Elysia } from "elysia";
 import { fail } from "../error.ts";
 import { Order, OrderInput, OrderPatch, OrderQuery, orderFields, patchOrder } from "../order.ts";
 import type { Store } from "../store.ts";
-import type { Gate } from "./auth.ts";
-import type { TakesBody } from "./body.ts";
-import { created, page, record, show } from "./envelope.ts";
-import { keyFor, noQuery, orderPath, query, readPreconditions } from "./params.ts";
+import type { Authorization } from "./auth.ts";
+import type { JsonBody } from "./body.ts";
+import { conditionalRecord, createdResponse, pageResponse, recordResponse } from "./envelope.ts";
+import {
+  no_query,
+  order_params,
+  querySchema,
+  readIdempotencyKey,
+  readPreconditions,
+} from "./params.ts";
 
 export const orders_path = "/api/v1/orders";
 
@@ -14,40 +20,43 @@ export function foundOrder(order: Order | null): Order {
   return order ?? fail("order_not_found", "order not found");
 }
 
-export function orders(store: Store, gate: Gate, takes: TakesBody) {
+export function orders(store: Store, authorization: Authorization, jsonBody: JsonBody) {
   return new Elysia({ prefix: orders_path })
-    .use(gate)
+    .use(authorization)
     .get(
       "",
       async ({ query, set }) =>
-        page<Order>(set, orders_path, query, await store.orders.list(query)),
+        pageResponse<Order>(set, orders_path, query, await store.orders.list(query)),
       {
-        query: query(OrderQuery),
+        query: querySchema(OrderQuery),
       },
     )
     .get(
       "/:id",
       async ({ params, headers, set }) => {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
-        return show(set, foundOrder(await store.orders.get(params.id)), accepted);
+        return conditionalRecord(set, foundOrder(await store.orders.get(params.id)), accepted);
       },
-      { params: orderPath, query: noQuery },
+      { params: order_params, query: no_query },
     )
     .post(
       "",
-      async ({ body, headers, owner, set }) => {
-        const key = keyFor(headers["idempotency-key"], owner, orders_path, body);
-        return created(set, orders_path, await store.orders.place(orderFields(body), key));
+      async ({ body, headers, token_hash, set }) => {
+        const key = readIdempotencyKey(headers["idempotency-key"], token_hash, orders_path, body);
+        return createdResponse(set, orders_path, await store.orders.place(orderFields(body), key));
       },
-      { query: noQuery, ...takes(OrderInput, Order) },
+      { query: no_query, ...jsonBody(OrderInput, Order) },
     )
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (order: Order) => patchOrder(order, body);
-        return record(set, foundOrder(await store.orders.update(params.id, edit, accepted)));
+        return recordResponse(
+          set,
+          foundOrder(await store.orders.update(params.id, edit, accepted)),
+        );
       },
-      { params: orderPath, query: noQuery, ...takes(OrderPatch, Order) },
+      { params: order_params, query: no_query, ...jsonBody(OrderPatch, Order) },
     );
 }

@@ -1,8 +1,8 @@
 /** What stands in the URL and in the header fields, checked and typed. */
 import { fail, failField } from "../error.ts";
 import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
-import { checker, Nothing, type Schema, shownField, type ValueOf } from "../schema.ts";
-import type { EntityTags, Preconditions } from "../version.ts";
+import type { EntityTags, Preconditions } from "../precondition.ts";
+import { createValidator, displayField, Empty, type Schema, type ValueOf } from "../schema.ts";
 
 /**
  * A check in the form that Elysia takes for any part of a request. Elysia's own TypeBox validation
@@ -10,7 +10,7 @@ import type { EntityTags, Preconditions } from "../version.ts";
  * which for a hostile body of 60 KB takes half a second.
  * @see https://standardschema.dev
  */
-export interface Input<Value> {
+export interface InputSchema<Value> {
   readonly "~standard": {
     readonly version: 1;
     readonly vendor: "user-api";
@@ -19,10 +19,10 @@ export interface Input<Value> {
   };
 }
 
-/** @param read returns the typed value or throws an AppError */
-export function input<Value>(read: (value: unknown) => Value): Input<Value> {
+/** @param parse returns the typed value or throws an AppError */
+export function inputSchema<Value>(parse: (value: unknown) => Value): InputSchema<Value> {
   return {
-    "~standard": { version: 1, vendor: "user-api", validate: (value) => ({ value: read(value) }) },
+    "~standard": { version: 1, vendor: "user-api", validate: (value) => ({ value: parse(value) }) },
   };
 }
 
@@ -35,33 +35,33 @@ export function pathOf(url: string): string {
 }
 
 /** Canonical base 10 without sign, else `NaN`. Above 2^53 it rounds: compare before use. */
-function parseCanonical(text: string): number {
+function parseUnsigned(text: string): number {
   return /^(?:0|[1-9]\d*)$/.test(text) ? Number(text) : Number.NaN;
 }
 
 /** Stands for an id that is well written, but beyond all that we give: no record has it. */
-const NOBODY = 0;
+const UNUSED_ID = 0;
 
 /** `/users/:id`, a positive integer of any length. */
-export const userPath = input((params): { id: number } => {
-  const id = parseCanonical((params as { id: string }).id);
+export const user_params = inputSchema((params): { id: number } => {
+  const id = parseUnsigned((params as { id: string }).id);
   if (!(id > 0)) failField("id", "must be a positive integer");
-  return { id: id > Number.MAX_SAFE_INTEGER ? NOBODY : id };
+  return { id: id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : id };
 });
 
 const MIN_INT64 = -(2n ** 63n);
 const MAX_INT64 = 2n ** 63n - 1n;
 
 /** `/orders/:id`: a base-10 64-bit integer, sign and leading zeros allowed, as Go's `ParseInt`. */
-export const orderPath = input((params): { id: number } => {
+export const order_params = inputSchema((params): { id: number } => {
   const { id: text } = params as { id: string };
   if (!/^[+-]?\d+$/.test(text)) fail("invalid_order_id", "invalid order id");
   const id = BigInt(text.replace("+", ""));
   if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
-  return { id: id < 1n || id > Number.MAX_SAFE_INTEGER ? NOBODY : Number(id) };
+  return { id: id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id) };
 });
 
-function decode(text: string): string | null {
+function decodePercent(text: string): string | null {
   try {
     return decodeURIComponent(text);
   } catch {
@@ -81,50 +81,50 @@ export function readQuery(url: string): Record<string, string> {
   for (const part of url.slice(start + 1).split("&")) {
     if (part === "") continue;
     const equals = part.indexOf("=");
-    const name = decode(equals === -1 ? part : part.slice(0, equals));
-    const value = decode(equals === -1 ? "" : part.slice(equals + 1));
+    const name = decodePercent(equals === -1 ? part : part.slice(0, equals));
+    const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1));
     if (name === null) failField("query", "must be percent-encoded UTF-8");
-    if (value === null) failField(shownField(name), "must be percent-encoded UTF-8");
-    if (values.has(name)) failField(shownField(name), "is given more than once");
+    if (value === null) failField(displayField(name), "must be percent-encoded UTF-8");
+    if (values.has(name)) failField(displayField(name), "is given more than once");
     values.set(name, value);
   }
   return Object.fromEntries(values);
 }
 
 /** Fills in defaults and reads integers, as the schema says; what does not fit is left for the check. */
-function typed(schema: Schema, query: Record<string, string>): Record<string, unknown> {
+function coerceQuery(schema: Schema, query: Record<string, string>): Record<string, unknown> {
   const values: Record<string, unknown> = { ...query };
   for (const [name, property] of Object.entries<Schema>(schema["properties"])) {
     const text = query[name];
     if (text === undefined) {
       if (property.default !== undefined) values[name] = property.default;
     } else if (property["type"] === "integer") {
-      values[name] = parseCanonical(text);
+      values[name] = parseUnsigned(text);
     }
   }
   return values;
 }
 
 /** The query parameters of this schema and no others. */
-export function query<Of extends Schema>(schema: Of) {
-  const check = checker(schema);
+export function querySchema<Of extends Schema>(schema: Of) {
+  const validate = createValidator(schema);
   const takes_cursor = Object.hasOwn(schema["properties"], "after");
   // Most requests have no query at all: what that means is settled once.
-  const without = typed(schema, {}) as ValueOf<Of>;
-  // What arrives is the URL: `exchange` puts it in the place of Elysia's parsed query.
-  return input((value) => {
+  const default_query = coerceQuery(schema, {}) as ValueOf<Of>;
+  // What arrives is the URL: `lifecycle` puts it in the place of Elysia's parsed query.
+  return inputSchema((value) => {
     const url = String(value);
-    if (!url.includes("?")) return without;
+    if (!url.includes("?")) return default_query;
     const given = readQuery(url);
     if (takes_cursor && given["after"] !== undefined && given["offset"] !== undefined) {
       failField("offset", "cannot be combined with after");
     }
-    return check(typed(schema, given));
+    return validate(coerceQuery(schema, given));
   });
 }
 
 /** For a route that takes no query parameters at all. */
-export const noQuery = query(Nothing);
+export const no_query = querySchema(Empty);
 
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
@@ -140,7 +140,7 @@ export function requireIdempotencyKey(key: string | null): void {
  * @param owner hash of the token: whose key it is
  * @returns `null` when the client sent none
  */
-export function keyFor(
+export function readIdempotencyKey(
   key: string | undefined,
   owner: string,
   path: string,
@@ -164,7 +164,7 @@ function readEntityTags(field: string, value: string | null | undefined): Entity
   if (!ENTITY_TAGS.test(value)) failField(field, "must be * or a list of entity tags");
   if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({
-    version: parseCanonical(tag),
+    version: parseUnsigned(tag),
     weak: weak !== undefined,
   }));
 }

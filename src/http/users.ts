@@ -2,10 +2,22 @@ import { Elysia } from "elysia";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
-import type { Gate } from "./auth.ts";
-import type { TakesBody } from "./body.ts";
-import { created, envelope, page, record, show } from "./envelope.ts";
-import { keyFor, noQuery, query, readPreconditions, userPath } from "./params.ts";
+import type { Authorization } from "./auth.ts";
+import type { JsonBody } from "./body.ts";
+import {
+  conditionalRecord,
+  createdResponse,
+  envelope,
+  pageResponse,
+  recordResponse,
+} from "./envelope.ts";
+import {
+  no_query,
+  querySchema,
+  readIdempotencyKey,
+  readPreconditions,
+  user_params,
+} from "./params.ts";
 
 export const users_path = "/api/v1/users";
 
@@ -14,49 +26,50 @@ export function foundUser(user: User | null): User {
   return user ?? fail("not_found", "user not found");
 }
 
-export function users(store: Store, gate: Gate, takes: TakesBody) {
+export function users(store: Store, authorization: Authorization, jsonBody: JsonBody) {
   return new Elysia({ prefix: users_path })
-    .use(gate)
+    .use(authorization)
     .get(
       "",
-      async ({ query, set }) => page<User>(set, users_path, query, await store.users.list(query)),
+      async ({ query, set }) =>
+        pageResponse<User>(set, users_path, query, await store.users.list(query)),
       {
-        query: query(UserQuery),
+        query: querySchema(UserQuery),
       },
     )
     .get(
       "/:id",
       async ({ params, headers, set }) => {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
-        return show(set, foundUser(await store.users.get(params.id)), accepted);
+        return conditionalRecord(set, foundUser(await store.users.get(params.id)), accepted);
       },
-      { params: userPath, query: noQuery },
+      { params: user_params, query: no_query },
     )
     .post(
       "",
-      async ({ body, headers, owner, set }) => {
-        const key = keyFor(headers["idempotency-key"], owner, users_path, body);
-        return created(set, users_path, await store.users.create(userFields(body), key));
+      async ({ body, headers, token_hash, set }) => {
+        const key = readIdempotencyKey(headers["idempotency-key"], token_hash, users_path, body);
+        return createdResponse(set, users_path, await store.users.create(userFields(body), key));
       },
-      { query: noQuery, ...takes(UserInput, User) },
+      { query: no_query, ...jsonBody(UserInput, User) },
     )
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (user: User) => patchUser(user, body);
-        return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
+        return recordResponse(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
-      { params: userPath, query: noQuery, ...takes(UserPatch, User) },
+      { params: user_params, query: no_query, ...jsonBody(UserPatch, User) },
     )
     .put(
       "/:id",
       async ({ params, body, headers, set }) => {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = () => userFields(body);
-        return record(set, foundUser(await store.users.update(params.id, edit, accepted)));
+        return recordResponse(set, foundUser(await store.users.update(params.id, edit, accepted)));
       },
-      { params: userPath, query: noQuery, ...takes(UserInput, User) },
+      { params: user_params, query: no_query, ...jsonBody(UserInput, User) },
     )
     .delete(
       "/:id",
@@ -64,6 +77,6 @@ export function users(store: Store, gate: Gate, takes: TakesBody) {
         const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return envelope(foundUser(await store.users.remove(params.id, accepted)));
       },
-      { params: userPath, query: noQuery },
+      { params: user_params, query: no_query },
     );
 }

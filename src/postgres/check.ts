@@ -1,9 +1,9 @@
 /** Whether a database is what it must be: all that is kept beside the rows, and what they add up to. */
-import { reason } from "../error.ts";
+import { messageOf } from "../error.ts";
 import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
-import { sqlState } from "./failures.ts";
-import { lastId } from "./transfer.ts";
+import { sqlState } from "./errors.ts";
+import { lastIdQuery } from "./import.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
@@ -38,7 +38,7 @@ const orphans = `
   limit ${MAX_FINDINGS}
 `;
 
-function lastKept(table: "users" | "orders"): string {
+function maxIdQuery(table: "users" | "orders"): string {
   return `
     select coalesce(max(id), 0)::float8 as last
     from ${table}
@@ -68,8 +68,8 @@ async function findOrphans(session: Session) {
 
 function findLateSequence(table: "users" | "orders"): Find {
   return async (session) => {
-    const kept = await session.first<{ last: number }>(lastKept(table));
-    const given = await session.first<{ last: number }>(lastId(table));
+    const kept = await session.first<{ last: number }>(maxIdQuery(table));
+    const given = await session.first<{ last: number }>(lastIdQuery(table));
     if ((kept?.last ?? 0) <= (given?.last ?? 0)) return [];
     return [`the sequence of ${table} is behind the last id, and would give it again`];
   };
@@ -91,7 +91,7 @@ function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, 
  * @param session in a transaction
  * @returns what is wrong, a sentence each; empty for a sound database
  */
-export async function findAll(
+export async function findProblems(
   session: Session,
   layout: PostgresLayout,
 ): Promise<readonly string[]> {
@@ -105,7 +105,7 @@ export async function findAll(
     } catch (error) {
       if (!DAMAGE.test(sqlState(error))) throw error;
       await session.script("rollback to savepoint section");
-      findings.push(`cannot check ${name}: ${reason(error)}`);
+      findings.push(`cannot check ${name}: ${messageOf(error)}`);
     }
   }
   return findings;
@@ -113,10 +113,10 @@ export async function findAll(
 
 /** Walks all there is, from one snapshot, however long it takes. @see Store.check */
 export function checkDatabase(db: Database, layout: PostgresLayout): Promise<readonly string[]> {
-  const walk = async (session: Session) => {
+  const check = async (session: Session) => {
     await session.script("set local statement_timeout = 0");
-    return findAll(session, layout);
+    return findProblems(session, layout);
   };
   const mode = "isolation level repeatable read read only";
-  return db.transact(walk, { kind: "read", mode, patience_ms: Number.POSITIVE_INFINITY });
+  return db.transact(check, { access: "read", mode, timeout_ms: Number.POSITIVE_INFINITY });
 }

@@ -1,13 +1,13 @@
 import { SQL } from "bun";
 import type { StoreOptions } from "../store.ts";
-import { type Cell, copyChunks } from "./copy.ts";
-import { asUnavailable, mayRunAgain } from "./failures.ts";
-import { createGate, type Gate, type Kind } from "./gate.ts";
+import { type Cell, formatCopyRows } from "./copy-format.ts";
+import { isRetryable, toUnavailable } from "./errors.ts";
+import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 
 /** How often work is run that was given up for another's, at most. */
-const MAX_RUNS = 5;
+const MAX_ATTEMPTS = 5;
 /** How long it waits before it is run again, times the runs so far, at most. */
-const AGAIN_MS = 20;
+const RETRY_DELAY_MS = 20;
 
 /** How long to wait for a connection to be made. */
 const CONNECT_SECONDS = 5;
@@ -44,11 +44,11 @@ export interface Session {
 type Work<Result> = (session: Session) => Promise<Result>;
 
 interface TransactionOptions {
-  readonly kind?: Kind;
+  readonly access?: Access;
   /** What stands behind BEGIN, e.g. `read only`. */
   readonly mode?: string;
   /** How long it may take. */
-  readonly patience_ms?: number;
+  readonly timeout_ms?: number;
 }
 
 /** Work is run again when it was given up for another's, so it must change nothing but the database. */
@@ -56,10 +56,10 @@ export interface Database {
   /** @throws {AppError} unavailable */
   read<Result>(work: Work<Result>): Promise<Result>;
   /** Each statement is a transaction. @throws {AppError} unavailable */
-  change<Result>(work: Work<Result>): Promise<Result>;
+  write<Result>(work: Work<Result>): Promise<Result>;
   /** One transaction. @throws {AppError} unavailable: also when nobody knows whether it was committed */
   transact<Result>(work: Work<Result>, options?: TransactionOptions): Promise<Result>;
-  readonly gate: Gate;
+  readonly limiter: Limiter;
   /** Waits for what is under way, as long as the server answers. */
   close(): Promise<void>;
 }
@@ -78,7 +78,7 @@ function sessionOf(sql: SQL): Session {
     },
     async copy(into, rows) {
       const writer = sql.unsafe(`copy ${into} from stdin`).writable().getWriter();
-      for (const chunk of copyChunks(rows)) await writer.write(chunk);
+      for (const chunk of formatCopyRows(rows)) await writer.write(chunk);
       await writer.close();
     },
   };
@@ -90,8 +90,10 @@ function sessionOf(sql: SQL): Session {
  */
 function settingsFor(url: URL): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
-  const given = Object.entries(settings).filter(([name]) => !url.searchParams.has(name));
-  return Object.fromEntries(given);
+  const connection_settings = Object.entries(settings).filter(
+    ([name]) => !url.searchParams.has(name),
+  );
+  return Object.fromEntries(connection_settings);
 }
 
 function createPool(database_url: string): SQL {
@@ -113,34 +115,34 @@ export function connect({
   onCommit,
 }: Pick<StoreOptions, "database_url" | "max_pending_writes" | "onCommit">): Database {
   let sql = createPool(database_url);
-  let plain = sessionOf(sql);
-  let made_ms = performance.now();
+  let session = sessionOf(sql);
+  let connected_ms = performance.now();
 
   /**
    * A network that is gone tells nobody: all that is sent on its connections would wait until the system
    * gives them up, for a quarter of an hour, and new ones may be well.
-   * @param began_ms when the work began that has no answer: it may be of connections that are gone by now
+   * @param started_ms when the work began that has no answer: it may be of connections that are gone by now
    */
-  function reconnect(began_ms: number): void {
-    if (began_ms < made_ms) return;
-    const silent = sql;
+  function reconnect(started_ms: number): void {
+    if (started_ms < connected_ms) return;
+    const unresponsive = sql;
     sql = createPool(database_url);
-    plain = sessionOf(sql);
-    made_ms = performance.now();
+    session = sessionOf(sql);
+    connected_ms = performance.now();
     // Whoever waits for them is told; nobody waits for this.
-    silent.close({ timeout: 0 }).catch(() => {});
+    unresponsive.close({ timeout: 0 }).catch(() => {});
   }
 
-  const places = sql.options.max ?? 1;
-  const gate = createGate({ places, max_pending_writes, onSilence: reconnect });
+  const connections = sql.options.max ?? 1;
+  const limiter = createLimiter({ connections, max_pending_writes, onTimeout: reconnect });
 
-  async function untilDone<Result>(work: () => Promise<Result>): Promise<Result> {
-    for (let runs = 1; ; runs += 1) {
+  async function withRetry<Result>(work: () => Promise<Result>): Promise<Result> {
+    for (let attempts = 1; ; attempts += 1) {
       try {
         return await work();
       } catch (error) {
-        if (!mayRunAgain(error) || runs === MAX_RUNS) throw asUnavailable(error);
-        await Bun.sleep(Math.random() * AGAIN_MS * runs);
+        if (!isRetryable(error) || attempts === MAX_ATTEMPTS) throw toUnavailable(error);
+        await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
       }
     }
   }
@@ -154,20 +156,20 @@ export function connect({
   }
 
   return {
-    gate,
-    read: (work) => gate.run("read", () => untilDone(() => work(plain))),
-    change: (work) => gate.run("write", () => measure(() => untilDone(() => work(plain)))),
+    limiter,
+    read: (work) => limiter.run("read", () => withRetry(() => work(session))),
+    write: (work) => limiter.run("write", () => measure(() => withRetry(() => work(session)))),
     transact<Result>(
       work: Work<Result>,
-      { kind = "write", mode = "", patience_ms }: TransactionOptions = {},
+      { access = "write", mode = "", timeout_ms }: TransactionOptions = {},
     ) {
       // Bun's type takes the result for a list of queries.
-      const once = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
-      const run = () => untilDone(once);
-      return gate.run(kind, kind === "write" ? () => measure(run) : run, patience_ms);
+      const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
+      const run = () => withRetry(transaction);
+      return limiter.run(access, access === "write" ? () => measure(run) : run, timeout_ms);
     },
     async close() {
-      await Promise.race([gate.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);
+      await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);
       await sql.close({ timeout: CLOSE_SECONDS });
     },
   };

@@ -12,10 +12,10 @@ import type { PostgresLayout } from "../store.ts";
 import type { Database, Session, Value } from "./connection.ts";
 
 /** How long a large page may take, in slices that have their own timeout. */
-const LARGE_PATIENCE_MS = 60_000;
+const LARGE_PAGE_TIMEOUT_MS = 60_000;
 
 /** What counts the rows of a list that is never walked to be counted; Citus has no triggers to count with. */
-export const totals = {
+export const total_queries = {
   plain: {
     users: "select coalesce(sum(records), 0) from counts where list = 'users'",
     orders: "select coalesce(sum(records), 0) from counts where list <> 'users'",
@@ -34,7 +34,7 @@ const text_bytes = {
   orders: "octet_length(items) + octet_length(metadata) + 1000",
 };
 
-interface Parts {
+interface ListStatementParts {
   readonly columns: string;
   readonly table: "users" | "orders";
   /** Of `$4` and the next; empty for the whole table. */
@@ -48,7 +48,7 @@ interface Parts {
  * rows of the page, up to some 256 KiB and one row: what it returns is in memory as a whole. The table's own
  * id, since a column hides it.
  */
-export function listStatement({ columns, table, where, total }: Parts): string {
+export function listStatement({ columns, table, where, total }: ListStatementParts): string {
   const filter = where === "" ? "" : `and ${where}`;
   return `
     with
@@ -84,7 +84,7 @@ type ListRow<Row> = { readonly matching: number; readonly available: number } & 
 );
 
 /** A list: its statement, the values of its filters, and how its rows become JSON. */
-export interface List<Row> {
+export interface ListSource<Row> {
   readonly statement: string;
   /** `$4` and the next. */
   readonly filters: readonly Value[];
@@ -103,7 +103,7 @@ type Start = Required<PageQuery>;
 
 async function readSlice<Row extends { readonly id: number }>(
   session: Session,
-  { statement, filters }: List<Row>,
+  { statement, filters }: ListSource<Row>,
   { limit, offset, after }: Start,
 ): Promise<Slice<Row>> {
   const rows = await session.all<ListRow<Row>>(statement, limit, offset, after, ...filters);
@@ -115,7 +115,7 @@ async function readSlice<Row extends { readonly id: number }>(
 /** Reads slice by slice, which one transaction makes one snapshot. */
 async function addSlices<Row extends { readonly id: number }>(
   session: Session,
-  list: List<Row>,
+  list: ListSource<Row>,
   query: PageQuery,
   page: PageBuilder,
 ): Promise<BuiltPage> {
@@ -141,7 +141,7 @@ async function addSlices<Row extends { readonly id: number }>(
 export async function readPage<Row extends { readonly id: number }>(
   db: Database,
   large: LargePages,
-  list: List<Row>,
+  list: ListSource<Row>,
   query: PageQuery,
 ): Promise<Page> {
   const start: Start = { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
@@ -152,9 +152,9 @@ export async function readPage<Row extends { readonly id: number }>(
   }
   return large.build((page) =>
     db.transact((session) => addSlices(session, list, query, page), {
-      kind: "read",
+      access: "read",
       mode: "isolation level repeatable read, read only",
-      patience_ms: LARGE_PATIENCE_MS,
+      timeout_ms: LARGE_PAGE_TIMEOUT_MS,
     }),
   );
 }

@@ -21,7 +21,7 @@ const MIGRATION_LOCK = 0x75617069;
 /** Statement-level triggers with tables of their rows, covering indexes, materialized subqueries. */
 const OLDEST_VERSION = 120_000;
 
-const server = `
+const server_info = `
   select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
@@ -29,19 +29,19 @@ const server = `
     to_regclass('users') is not null or to_regclass('orders') is not null as taken,
     exists (select from pg_extension where extname = 'citus') as has_citus
 `;
-const schema = `
+const schema_info = `
   select schema_version, layout
   from user_api
 `;
-const mark = `
+const insert_version = `
   insert into user_api (schema_version, layout, probed_at)
   values ($1, $2, '')
 `;
-const step = `
+const update_version = `
   update user_api
   set schema_version = $1
 `;
-const wait = "select pg_advisory_xact_lock($1)";
+const take_lock = "select pg_advisory_xact_lock($1)";
 
 interface Server {
   readonly version: number;
@@ -65,19 +65,19 @@ function requireServer({ version, encoding, ours, taken }: Server): void {
 
 /**
  * What is to run before this program can use the database.
- * @param known those that this program has
+ * @param available those that this program has
  * @returns how many of them have run
  * @throws {AppError} operator when it is newer than this program, of another layout or program
  */
 async function findVersion(
   session: Session,
   layout: PostgresLayout,
-  known: number,
+  available: number,
 ): Promise<number> {
-  const found = await session.first<Server>(server);
+  const found = await session.first<Server>(server_info);
   if (found === null) throw new Error("the server has told nothing of itself");
   requireServer(found);
-  const current = found.ours ? await session.first<Schema>(schema) : null;
+  const current = found.ours ? await session.first<Schema>(schema_info) : null;
   if (current === null) {
     if (layout === "plain" || found.has_citus) return 0;
     fail(
@@ -85,8 +85,8 @@ async function findVersion(
       "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in it",
     );
   }
-  if (current.schema_version > known) {
-    const limit = `this program knows versions up to ${known}`;
+  if (current.schema_version > available) {
+    const limit = `this program knows versions up to ${available}`;
     throw new AppError(
       "operator",
       `its schema has version ${current.schema_version}, ${limit}: use a newer one`,
@@ -107,23 +107,23 @@ export async function migrate(
   db: Database,
   layout: PostgresLayout,
   create: boolean,
-  known = migrations,
+  available = migrations,
 ): Promise<void> {
-  const version = await db.read((session) => findVersion(session, layout, known.length));
-  if (version === known.length) return;
+  const version = await db.read((session) => findVersion(session, layout, available.length));
+  if (version === available.length) return;
   if (version === 0 && !create)
     fail("operator", "there is nothing in it yet: `user-api serve` begins it");
   const run = async (session: Session) => {
     // The others wait as long as it takes.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
-    await session.all(wait, MIGRATION_LOCK);
-    const from = await findVersion(session, layout, known.length);
-    for (const migration of known.slice(from)) {
+    await session.all(take_lock, MIGRATION_LOCK);
+    const from = await findVersion(session, layout, available.length);
+    for (const migration of available.slice(from)) {
       await session.script(migration.both);
       await session.script(migration[layout]);
     }
-    if (from === 0) await session.all(mark, known.length, layout);
-    else if (from < known.length) await session.all(step, known.length);
+    if (from === 0) await session.all(insert_version, available.length, layout);
+    else if (from < available.length) await session.all(update_version, available.length);
   };
-  await db.transact(run, { patience_ms: Number.POSITIVE_INFINITY });
+  await db.transact(run, { timeout_ms: Number.POSITIVE_INFINITY });
 }

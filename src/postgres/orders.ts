@@ -1,21 +1,21 @@
 import { failField } from "../error.ts";
 import type { LargePages } from "../large-page.ts";
 import {
+  newOrder,
   type Order,
   type OrderFields,
   type OrderQuery,
   type OrderStore,
   orderJson,
-  placedOrder,
   type StoredOrder,
 } from "../order.ts";
+import { requireVersion } from "../precondition.ts";
 import type { PostgresLayout } from "../store.ts";
-import { requireVersion } from "../version.ts";
-import { overtaken, untilNotOvertaken } from "./again.ts";
 import type { Database, Session } from "./connection.ts";
-import { isForeignKeyViolation } from "./failures.ts";
-import type { Keys } from "./keys.ts";
-import { type List, listStatement, readPage, totals } from "./lists.ts";
+import { isForeignKeyViolation } from "./errors.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
+import { type ListSource, listStatement, readPage, total_queries } from "./lists.ts";
+import { retryOnConflict, version_conflict } from "./retry.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -38,12 +38,12 @@ export function fromRow(row: StoredOrder): Order {
   };
 }
 
-const with_id = `
+const select_by_id = `
   select ${columns}
   from orders
   where id = $1
 `;
-const insert = `
+const insert_order = `
   insert into orders (
     user_id, currency, items, total, status, metadata, version, created_at, updated_at
   )
@@ -51,7 +51,7 @@ const insert = `
   returning id::float8 as id
 `;
 // With the user, so that Citus knows which server has it.
-const change = `
+const update_order = `
   update orders
   set status = $4, metadata = $5, version = version + 1,
     updated_at = greatest(updated_at collate "C", $6)
@@ -60,36 +60,36 @@ const change = `
 `;
 
 const count_of_user = "select count(*) from orders where user_id = $4";
-const count_of_both = "select count(*) from orders where user_id = $4 and status = $5";
+const count_of_user_in_status = "select count(*) from orders where user_id = $4 and status = $5";
 
 /** The lists of orders, by their filters. */
 function listStatements(layout: PostgresLayout) {
-  const { orders, orders_in_status } = totals[layout];
+  const { orders, orders_in_status } = total_queries[layout];
   const list = (where: string, total: string) =>
     listStatement({ columns, table: "orders", where, total });
   return {
     all: list("", orders),
     in_status: list("status = $4", orders_in_status),
     of_user: list("user_id = $4", count_of_user),
-    of_both: list("user_id = $4 and status = $5", count_of_both),
+    of_user_in_status: list("user_id = $4 and status = $5", count_of_user_in_status),
   };
 }
 
 async function find(session: Session, id: number): Promise<Order | null> {
-  const row = await session.first<StoredOrder>(with_id, id);
+  const row = await session.first<StoredOrder>(select_by_id, id);
   return row && fromRow(row);
 }
 
 export function createOrderStore(
   db: Database,
-  keys: Keys,
+  idempotency: IdempotencyStore,
   layout: PostgresLayout,
   large_pages: LargePages,
   now: () => Date,
 ): OrderStore {
   const lists = listStatements(layout);
 
-  function listFor({ user_id, status }: OrderQuery): List<StoredOrder> {
+  function listFor({ user_id, status }: OrderQuery): ListSource<StoredOrder> {
     const toJson = orderJson;
     if (user_id === undefined) {
       return status === undefined
@@ -98,14 +98,14 @@ export function createOrderStore(
     }
     return status === undefined
       ? { statement: lists.of_user, filters: [user_id], toJson }
-      : { statement: lists.of_both, filters: [user_id, status], toJson };
+      : { statement: lists.of_user_in_status, filters: [user_id, status], toJson };
   }
 
-  async function place(session: Session, fields: OrderFields): Promise<Order> {
+  async function insertOrder(session: Session, fields: OrderFields): Promise<Order> {
     const time = now().toISOString();
     try {
       const row = await session.first<{ id: number }>(
-        insert,
+        insert_order,
         fields.user_id,
         fields.currency,
         JSON.stringify(fields.items),
@@ -114,7 +114,7 @@ export function createOrderStore(
         time,
       );
       if (row === null) throw new Error("an inserted order was not returned");
-      return placedOrder(row.id, fields, time);
+      return newOrder(row.id, fields, time);
     } catch (error) {
       if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
       throw error;
@@ -126,18 +126,18 @@ export function createOrderStore(
 
     get: (id) => db.read((session) => find(session, id)),
 
-    place: (fields, key) => keys.once(key, (session) => place(session, fields)),
+    place: (fields, key) => idempotency.once(key, (session) => insertOrder(session, fields)),
 
     update(id, edit, accepted) {
-      return db.change((session) =>
-        untilNotOvertaken(async () => {
+      return db.write((session) =>
+        retryOnConflict(async () => {
           const current = await find(session, id);
           if (current === null) return null;
           requireVersion(current, accepted);
           const changed = edit(current);
           if (changed === null) return current;
           const row = await session.first<StoredOrder>(
-            change,
+            update_order,
             current.user_id,
             id,
             current.version,
@@ -145,7 +145,7 @@ export function createOrderStore(
             JSON.stringify(changed.metadata),
             now().toISOString(),
           );
-          return row === null ? overtaken : fromRow(row);
+          return row === null ? version_conflict : fromRow(row);
         }),
       );
     },

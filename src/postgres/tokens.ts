@@ -3,9 +3,9 @@ import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Database, Session } from "./connection.ts";
 
 /** How long a token is known without asking: another replica's revocation holds within 5 seconds. */
-const KNOWN_MS = 4_000;
+const CACHE_TTL_MS = 4_000;
 /** How many tokens are known at most. */
-const MAX_KNOWN = 1000;
+const MAX_CACHED = 1000;
 
 /** Of the lock under which the first token is made; any number that nothing else here uses. */
 const FIRST_TOKEN_LOCK = 1_970_301_290;
@@ -47,53 +47,53 @@ const touch = `
 `;
 const lock = "select pg_advisory_xact_lock($1)";
 
-interface Known {
+interface CachedToken {
   readonly token: Token;
   readonly until_ms: number;
 }
 
 /** Tokens that were looked up a moment ago. Of those that are not there strangers could ask without end. */
-export function createMemory(read: (hash: string) => Promise<Token | null>) {
-  const known = new Map<string, Known>();
+export function createTokenCache(read: (hash: string) => Promise<Token | null>) {
+  const cache = new Map<string, CachedToken>();
   /** Many requests come at once with the token of one client: one of them asks. */
-  const asked = new Map<string, Promise<Token | null>>();
-  let forgotten = 0;
+  const in_flight = new Map<string, Promise<Token | null>>();
+  let generation = 0;
 
-  async function ask(hash: string): Promise<Token | null> {
-    const began = forgotten;
+  async function load(hash: string): Promise<Token | null> {
+    const own_generation = generation;
     // From before the answer: it can be as old as that.
-    const until_ms = performance.now() + KNOWN_MS;
+    const until_ms = performance.now() + CACHE_TTL_MS;
     try {
       const token = await read(hash);
-      if (token !== null && began === forgotten) {
-        if (known.size >= MAX_KNOWN) known.clear();
-        known.set(hash, { token, until_ms });
+      if (token !== null && own_generation === generation) {
+        if (cache.size >= MAX_CACHED) cache.clear();
+        cache.set(hash, { token, until_ms });
       }
       return token;
     } finally {
-      if (began === forgotten) asked.delete(hash);
+      if (own_generation === generation) in_flight.delete(hash);
     }
   }
 
   return {
     async find(hash: string): Promise<Token | null> {
-      const found = known.get(hash);
+      const found = cache.get(hash);
       if (found !== undefined && performance.now() < found.until_ms) return found.token;
-      const asking = asked.get(hash) ?? ask(hash);
-      asked.set(hash, asking);
-      return asking;
+      const loading = in_flight.get(hash) ?? load(hash);
+      in_flight.set(hash, loading);
+      return loading;
     },
     /** To be called after each change: what is being asked may be from before it. */
-    forget(): void {
-      forgotten += 1;
-      known.clear();
-      asked.clear();
+    clear(): void {
+      generation += 1;
+      cache.clear();
+      in_flight.clear();
     },
   };
 }
 
 export function createTokenStore(db: Database, now: () => Date): TokenStore {
-  const memory = createMemory((hash) =>
+  const cache = createTokenCache((hash) =>
     db.read((session) => session.first<Token>(with_hash, hash)),
   );
 
@@ -103,9 +103,9 @@ export function createTokenStore(db: Database, now: () => Date): TokenStore {
 
   return {
     list: () => db.read((session) => session.all<Token>(all)),
-    find: memory.find,
+    find: cache.find,
     async create(fields) {
-      const token = await db.change((session) => add(session, fields));
+      const token = await db.write((session) => add(session, fields));
       return token ?? fail("conflict", `a token named ${fields.name} exists already`);
     },
     createFirst(fields) {
@@ -116,15 +116,13 @@ export function createTokenStore(db: Database, now: () => Date): TokenStore {
     },
     async revoke(name) {
       try {
-        return await db.change((session) =>
-          session.first<Token>(revoke, name, now().toISOString()),
-        );
+        return await db.write((session) => session.first<Token>(revoke, name, now().toISOString()));
       } finally {
-        memory.forget();
+        cache.clear();
       }
     },
     async touch(hash, used_at) {
-      await db.change((session) => session.all(touch, hash, used_at));
+      await db.write((session) => session.all(touch, hash, used_at));
     },
   };
 }

@@ -1,5 +1,6 @@
 import { fail } from "../error.ts";
 import type { LargePages } from "../large-page.ts";
+import { requireVersion } from "../precondition.ts";
 import type { PostgresLayout } from "../store.ts";
 import {
   emailKey,
@@ -10,12 +11,11 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import { requireVersion } from "../version.ts";
-import { overtaken, untilNotOvertaken } from "./again.ts";
 import type { Database, Session } from "./connection.ts";
-import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./failures.ts";
-import type { Keys } from "./keys.ts";
-import { type List, listStatement, readPage, totals } from "./lists.ts";
+import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
+import { type ListSource, listStatement, readPage, total_queries } from "./lists.ts";
+import { retryOnConflict, version_conflict } from "./retry.ts";
 
 /** Integers come as doubles, which hold all that the API shows; as int8 they would come as text. */
 export const columns =
@@ -33,53 +33,58 @@ export function fromRow(row: StoredUser): User {
   };
 }
 
-const with_email = `
+const select_by_email = `
   select ${columns}
   from users
   where email_key = $1
 `;
-const with_id = `
+const select_by_id = `
   select ${columns}
   from users
   where id = $1
 `;
-const insert = `
+const insert_user = `
   insert into users (email, email_key, name, metadata, version, created_at, updated_at)
   values ($1, $2, $3, $4, 1, $5, $5)
   on conflict (email_key) do nothing
   returning ${columns}
 `;
-const change = `
+const update_user = `
   update users
   set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1,
     updated_at = greatest(updated_at collate "C", $7)
   where id = $1 and version = $2
   returning ${columns}
 `;
-const erase = `
+const delete_user = `
   delete from users
   where id = $1 and version = $2
   returning id::float8 as id
 `;
 
-function failTaken(): never {
+function failEmailTaken(): never {
   fail("conflict", "email is already taken");
 }
 
 async function find(session: Session, id: number): Promise<User | null> {
-  const row = await session.first<StoredUser>(with_id, id);
+  const row = await session.first<StoredUser>(select_by_id, id);
   return row && fromRow(row);
 }
 
 export function createUserStore(
   db: Database,
-  keys: Keys,
+  idempotency: IdempotencyStore,
   layout: PostgresLayout,
   large_pages: LargePages,
   now: () => Date,
 ): UserStore {
-  const all: List<StoredUser> = {
-    statement: listStatement({ columns, table: "users", where: "", total: totals[layout].users }),
+  const all: ListSource<StoredUser> = {
+    statement: listStatement({
+      columns,
+      table: "users",
+      where: "",
+      total: total_queries[layout].users,
+    }),
     filters: [],
     toJson: userJson,
   };
@@ -88,24 +93,24 @@ export function createUserStore(
     const { email, name, metadata } = fields;
     const email_key = emailKey(email);
     // The insert would use up an id before it sees the conflict.
-    if ((await session.first(with_email, email_key)) !== null) failTaken();
+    if ((await session.first(select_by_email, email_key)) !== null) failEmailTaken();
     const row = await session.first<StoredUser>(
-      insert,
+      insert_user,
       email,
       email_key,
       name,
       JSON.stringify(metadata),
       now().toISOString(),
     );
-    return row === null ? failTaken() : fromRow(row);
+    return row === null ? failEmailTaken() : fromRow(row);
   }
 
   /** @returns `null` when the version is another by now */
-  async function store(session: Session, { id, version }: User, fields: UserFields) {
+  async function updateUser(session: Session, { id, version }: User, fields: UserFields) {
     const { email, name, metadata } = fields;
     try {
       return await session.first<StoredUser>(
-        change,
+        update_user,
         id,
         version,
         email,
@@ -115,7 +120,7 @@ export function createUserStore(
         now().toISOString(),
       );
     } catch (error) {
-      if (sqlState(error) === UNIQUE_VIOLATION) failTaken();
+      if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
       throw error;
     }
   }
@@ -125,7 +130,7 @@ export function createUserStore(
       const { offset, after = 0, email } = query;
       if (email === undefined) return readPage(db, large_pages, all, query);
       return db.read(async (session) => {
-        const rows = await session.all<StoredUser>(with_email, emailKey(email));
+        const rows = await session.all<StoredUser>(select_by_email, emailKey(email));
         const page = rows.filter(({ id }) => id > after).slice(offset);
         return { records: page.map(userJson).join(","), total: rows.length, next_after: null };
       });
@@ -133,31 +138,31 @@ export function createUserStore(
 
     get: (id) => db.read((session) => find(session, id)),
 
-    create: (fields, key) => keys.once(key, (session) => create(session, fields)),
+    create: (fields, key) => idempotency.once(key, (session) => create(session, fields)),
 
     update(id, edit, accepted) {
-      return db.change((session) =>
-        untilNotOvertaken(async () => {
+      return db.write((session) =>
+        retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
           requireVersion(user, accepted);
           const fields = edit(user);
           if (fields === null) return user;
-          const row = await store(session, user, fields);
-          return row === null ? overtaken : fromRow(row);
+          const row = await updateUser(session, user, fields);
+          return row === null ? version_conflict : fromRow(row);
         }),
       );
     },
 
     remove(id, accepted) {
-      return db.change((session) =>
-        untilNotOvertaken(async () => {
+      return db.write((session) =>
+        retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
           requireVersion(user, accepted);
           try {
-            const erased = await session.first(erase, id, user.version);
-            return erased === null ? overtaken : user;
+            const erased = await session.first(delete_user, id, user.version);
+            return erased === null ? version_conflict : user;
           } catch (error) {
             if (isForeignKeyViolation(error)) fail("conflict", "user has orders");
             throw error;

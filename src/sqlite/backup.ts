@@ -3,18 +3,18 @@ import { Database } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { fail } from "../error.ts";
 import { claimPartial } from "../partial-file.ts";
-import type { Contents, OnProgress } from "../store.ts";
+import type { BackupSummary, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
 import { pragma } from "./connection.ts";
-import { createPrivate, discard, likeOwner, put, requireFree } from "./files.ts";
+import { describeSqliteError } from "./errors.ts";
+import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
-import { operatorError } from "./reasons.ts";
 import { createThread } from "./thread.ts";
 
 /** How often progress is told. */
 const PROGRESS_MS = 100;
 
-function count(db: Database, table: "users" | "orders" | "tokens"): number {
+function countRows(db: Database, table: "users" | "orders" | "tokens"): number {
   return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
 }
 
@@ -23,15 +23,15 @@ function count(db: Database, table: "users" | "orders" | "tokens"): number {
  * @returns what is in it
  * @throws {AppError} operator when it is not ours, is of another version, or is damaged
  */
-export function verify(path: string): Contents {
+export function verifyDatabase(path: string): BackupSummary {
   using db = new Database(path, { readonly: true, strict: true });
   if (missingMigrations(db) > 0) fail("operator", "its schema is older than this program");
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);
   return {
-    users: count(db, "users"),
-    orders: count(db, "orders"),
-    tokens: count(db, "tokens"),
+    users: countRows(db, "users"),
+    orders: countRows(db, "orders"),
+    tokens: countRows(db, "tokens"),
     bytes: statSync(path).size,
   };
 }
@@ -42,28 +42,28 @@ function expectedBytes(db: Database): number {
 }
 
 /** @throws {AppError} operator */
-async function copy(
+async function vacuumInto(
   db: Database,
-  draft: string,
+  temporary_path: string,
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<void> {
   const expected_bytes = Math.max(1, expectedBytes(db));
   const thread = createThread(db.filename);
-  const telling = setInterval(() => {
-    const written_bytes = statSync(draft, { throwIfNoEntry: false })?.size ?? 0;
+  const progress_timer = setInterval(() => {
+    const written_bytes = statSync(temporary_path, { throwIfNoEntry: false })?.size ?? 0;
     onProgress(Math.min(1, written_bytes / expected_bytes));
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
   try {
-    const failure = await thread.run("vacuum into ?", draft);
+    const failure = await thread.run("vacuum into ?", temporary_path);
     if (failure !== null) fail("operator", failure);
     onProgress(1);
   } catch (error) {
     if (signal.aborted) fail("operator", "it was interrupted");
     throw error;
   } finally {
-    clearInterval(telling);
+    clearInterval(progress_timer);
     thread.close();
   }
 }
@@ -74,19 +74,19 @@ export async function backUp(
   path: string,
   onProgress: OnProgress,
   signal: AbortSignal,
-): Promise<Contents> {
-  const draft = claimPartial(path);
+): Promise<BackupSummary> {
+  const temporary_path = claimPartial(path);
   try {
-    requireFree(path);
-    createPrivate(draft);
-    await copy(db, draft, onProgress, signal);
-    const contents = verify(draft);
-    likeOwner(draft, db.filename);
-    put(draft, path);
+    requireAbsent(path);
+    createPrivateFile(temporary_path);
+    await vacuumInto(db, temporary_path, onProgress, signal);
+    const contents = verifyDatabase(temporary_path);
+    copyOwnership(temporary_path, db.filename);
+    publish(temporary_path, path);
     return contents;
   } catch (error) {
-    throw operatorError(`Cannot back up to ${path}`, error);
+    throw describeSqliteError(`Cannot back up to ${path}`, error);
   } finally {
-    discard(draft);
+    discard(temporary_path);
   }
 }

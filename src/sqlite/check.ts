@@ -1,9 +1,15 @@
 /** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
 import type { Database } from "bun:sqlite";
-import { reason, systemCode } from "../error.ts";
+import { messageOf, systemCode } from "../error.ts";
 import { type OrderStatus, order_statuses } from "../order.ts";
-import { FANOUT_BITS, full_lists, type Table, TOP, TOTAL } from "./buckets.ts";
-import { meaningOf } from "./reasons.ts";
+import {
+  type CountedTable,
+  dense_lists,
+  FANOUT_BITS,
+  TOP_LEVEL,
+  TOTAL_LEVEL,
+} from "./count-index.ts";
+import { meaningOf } from "./errors.ts";
 
 /** How many findings of a kind are told. */
 const MAX_FINDINGS = 10;
@@ -11,8 +17,11 @@ const MAX_FINDINGS = 10;
 const ALL_BITS = 62;
 /** Level of a bucket, and how many bits of an id it leaves out. */
 const levels = [
-  ...Array.from({ length: TOP + 1 }, (_, level) => ({ level, shift: FANOUT_BITS * (level + 1) })),
-  { level: TOTAL, shift: ALL_BITS },
+  ...Array.from({ length: TOP_LEVEL + 1 }, (_, level) => ({
+    level,
+    shift: FANOUT_BITS * (level + 1),
+  })),
+  { level: TOTAL_LEVEL, shift: ALL_BITS },
 ];
 
 interface Bucket {
@@ -40,7 +49,7 @@ function prepareRecount(db: Database, counted: string) {
 }
 
 /** The ids that were given, up to the last one, and have no such row. */
-function missingFrom(table: Table, where = "true"): string {
+function missingFrom(table: CountedTable, where = "true"): string {
   return `
     with recursive
       last (id) as (
@@ -68,7 +77,7 @@ function missingFrom(table: Table, where = "true"): string {
 }
 
 const pending = "status = 'pending'";
-const inStatus = `
+const counts_in_status = `
   select (id - 1) >> $shift, count(*)
   from orders
   where status = $list
@@ -116,7 +125,7 @@ function findMiscounts(list: string, counted: string): Find {
 }
 
 /** @param columns that hold JSON */
-function findMalformed(table: Table | "idempotency_keys", columns: readonly string[]): Find {
+function findMalformed(table: CountedTable | "idempotency_keys", columns: readonly string[]): Find {
   return function* find(db) {
     for (const name of columns) {
       const malformed = db.prepare<{ id: number }, []>(`
@@ -175,7 +184,7 @@ function* findDisordered(db: Database) {
   }
 }
 
-const counted_statuses = order_statuses.filter((status) => !Object.hasOwn(full_lists, status));
+const counted_statuses = order_statuses.filter((status) => !Object.hasOwn(dense_lists, status));
 
 /** In the order in which they are reported. */
 const sections: readonly (readonly [name: string, find: Find])[] = [
@@ -186,7 +195,7 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
   ["the totals of pending orders", findMiscounts("pending", missingFrom("orders", pending))],
   ...counted_statuses.map(
     (status: OrderStatus) =>
-      [`the totals of ${status} orders`, findMiscounts(status, inStatus)] as const,
+      [`the totals of ${status} orders`, findMiscounts(status, counts_in_status)] as const,
   ),
   ["the JSON of users", findMalformed("users", ["metadata"])],
   ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
@@ -203,7 +212,7 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
     for (const finding of find(db)) findings.push(finding);
   } catch (error) {
     if (!DAMAGE.test(systemCode(error))) throw error;
-    findings.push(`cannot check ${name}: ${meaningOf(error) ?? reason(error)}`);
+    findings.push(`cannot check ${name}: ${meaningOf(error) ?? messageOf(error)}`);
   }
   return findings;
 }

@@ -3,18 +3,18 @@
  * and two syncs and thousands of pages more would hold up every request of that moment.
  */
 import type { Database } from "bun:sqlite";
-import { DUE_PAGES } from "./connection.ts";
+import { CHECKPOINT_PAGES } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
 /** SQLite 3.51 measures the log without a checkpoint; macOS may bring an older one of its own. */
-const NOOP_SINCE = 51;
+const NOOP_SINCE_MINOR = 51;
 
 function versionOf(db: Database): number[] {
   const row = db.prepare<{ version: string }, []>("select sqlite_version() as version").get();
   return (row?.version ?? "").split(".").map(Number);
 }
 
-export interface Checkpoints {
+export interface Checkpointer {
   /**
    * To be called after each commit. While it runs nothing may be written, so that it reaches the end
    * of the log, and the next commit begins the log anew.
@@ -25,18 +25,18 @@ export interface Checkpoints {
 }
 
 /** @param db whose own checkpoints are off from now on, where SQLite is new enough */
-export function createCheckpoints(db: Database): Checkpoints {
+export function createCheckpointer(db: Database): Checkpointer {
   // An older SQLite takes this for a checkpoint, which is what must not happen here.
   const [major = 0, minor = 0] = versionOf(db);
-  if (major === 3 && minor < NOOP_SINCE) return { start: () => null, close() {} };
+  if (major === 3 && minor < NOOP_SINCE_MINOR) return { start: () => null, close() {} };
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
   let broken = false;
   /** Pages that the last one has left in the log, e.g. since another process reads an older state. */
-  let left = 0;
+  let pages_left = 0;
 
-  function logPages(): number {
+  function walPages(): number {
     try {
       return measure.get()?.log ?? 0;
     } catch {
@@ -52,18 +52,18 @@ export function createCheckpoints(db: Database): Checkpoints {
     } catch {
       // Without the thread SQLite does it inside a commit.
       broken = true;
-      db.run(`pragma wal_autocheckpoint = ${DUE_PAGES}`);
+      db.run(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
     }
   }
 
   return {
     start() {
       if (broken) return null;
-      const pages = logPages();
+      const pages = walPages();
       // A log that has become shorter has begun anew.
-      left = Math.min(left, pages);
-      if (pages - left < DUE_PAGES) return null;
-      left = pages;
+      pages_left = Math.min(pages_left, pages);
+      if (pages - pages_left < CHECKPOINT_PAGES) return null;
+      pages_left = pages;
       return run();
     },
     close: () => thread.close(),

@@ -26,7 +26,7 @@ export interface FileWatchOptions {
 }
 
 /** Identifies a file whatever its name; the code of the error if there is none, or it cannot be examined. */
-function identify(path: string): string {
+function fileIdentity(path: string): string {
   try {
     const { dev, ino } = statSync(path);
     return `${dev}:${ino}`;
@@ -35,7 +35,7 @@ function identify(path: string): string {
   }
 }
 
-function describe(found: string): string {
+function describeChange(found: string): string {
   if (found === "ENOENT") return "has been moved or deleted";
   return found.includes(":")
     ? "has been replaced by another file"
@@ -45,15 +45,15 @@ function describe(found: string): string {
 export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
   const files = SUFFIXES.map((suffix) => ({
     path: path + suffix,
-    identity: identify(path + suffix),
+    identity: fileIdentity(path + suffix),
   }));
   let problem: string | null = null;
 
   function findProblem(): string | null {
     for (const file of files) {
-      const found = identify(file.path);
+      const found = fileIdentity(file.path);
       if (found === file.identity) continue;
-      return `${file.path} ${describe(found)}`;
+      return `${file.path} ${describeChange(found)}`;
     }
     return null;
   }

@@ -16,38 +16,38 @@ import { fail, systemCode } from "../error.ts";
 import { sync } from "../partial-file.ts";
 
 /** What SQLite keeps beside a database. */
-const BESIDE = ["-wal", "-shm", "-journal"];
+const SIDECAR_SUFFIXES = ["-wal", "-shm", "-journal"];
 
 /** @returns what lies beside a database, or where one would be */
-export function besideOf(path: string): readonly string[] {
-  return BESIDE.filter((suffix) => existsSync(path + suffix));
+export function sidecarsOf(path: string): readonly string[] {
+  return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));
 }
 
 /**
- * Told before a file is made here; whoever comes between is told by `put`.
+ * Told before a file is made here; whoever comes between is told by `publish`.
  * @throws {AppError} operator when something is in the way
  */
-export function requireFree(path: string): void {
+export function requireAbsent(path: string): void {
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
     fail("operator", "there is such a file already");
   }
   // SQLite would take it for the new file's own, and bring it in.
-  if (besideOf(path).length > 0) fail("operator", "the log of another database is beside it");
+  if (sidecarsOf(path).length > 0) fail("operator", "the log of another database is beside it");
 }
 
 /** Only its owner may read a copy while it is made: it holds personal data. */
-export const PRIVATE = 0o600;
+export const PRIVATE_MODE = 0o600;
 
 /** Makes an empty file, into which SQLite copies as into none. @throws {Error} EEXIST */
-export function createPrivate(path: string): void {
-  writeFileSync(path, "", { mode: PRIVATE, flag: "wx" });
+export function createPrivateFile(path: string): void {
+  writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
 }
 
 /**
  * Gives a copy the owner and the rights of the database that it is of, or takes the place of. Only root may
  * give a file away.
  */
-export function likeOwner(copy: string, original: string): void {
+export function copyOwnership(copy: string, original: string): void {
   const { uid, gid, mode } = statSync(original);
   if (process.getuid?.() === 0) chownSync(copy, uid, gid);
   chmodSync(copy, mode & 0o777);
@@ -57,20 +57,20 @@ export function likeOwner(copy: string, original: string): void {
  * A second name for a file; a copy of it where the disk has no second names.
  * @throws {AppError} operator when there is such a file
  */
-export function alias(path: string, name: string): void {
+export function linkOrCopy(path: string, new_path: string): void {
   try {
-    linkSync(path, name);
+    linkSync(path, new_path);
   } catch (error) {
     if (systemCode(error) === "EEXIST") fail("operator", "there is such a file already");
-    copyFileSync(path, name, constants.COPYFILE_EXCL);
+    copyFileSync(path, new_path, constants.COPYFILE_EXCL);
   }
 }
 
 /** Puts a whole file where there is none. @throws {AppError} operator when there is one */
-export function put(draft: string, path: string): void {
-  sync(draft);
-  alias(draft, path);
-  rmSync(draft);
+export function publish(temporary_path: string, path: string): void {
+  sync(temporary_path);
+  linkOrCopy(temporary_path, path);
+  rmSync(temporary_path);
   try {
     sync(dirname(resolve(path)));
   } catch (error) {
@@ -81,12 +81,12 @@ export function put(draft: string, path: string): void {
 }
 
 /** Puts a whole, synced file in the place of another: at every moment one of them is there. */
-export function replace(draft: string, path: string): void {
-  renameSync(draft, path);
+export function replaceFile(temporary_path: string, path: string): void {
+  renameSync(temporary_path, path);
   sync(dirname(resolve(path)));
 }
 
 /** Removes a database that was a draft, with all that is beside it. */
 export function discard(path: string): void {
-  for (const suffix of ["", ...BESIDE]) rmSync(path + suffix, { force: true });
+  for (const suffix of ["", ...SIDECAR_SUFFIXES]) rmSync(path + suffix, { force: true });
 }

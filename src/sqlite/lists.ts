@@ -3,9 +3,9 @@ import type { Database } from "bun:sqlite";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import { joinSmall, nextAfter, type Page, type PageEnd, type PageQuery } from "../page.ts";
 import { connect } from "./connection.ts";
-import { isStorageError, storageError } from "./failures.ts";
+import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
-import type { Reader } from "./read.ts";
+import type { Reader } from "./reader.ts";
 
 /** A large page is read so many characters at a time; then other requests get their turn. */
 const SLICE_LENGTH = 128 * 2 ** 10;

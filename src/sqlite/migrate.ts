@@ -2,10 +2,10 @@ import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
 import { claimPartial, sync } from "../partial-file.ts";
 import { pragma } from "./connection.ts";
-import { createPrivate, discard, likeOwner, replace } from "./files.ts";
+import { describeSqliteError } from "./errors.ts";
+import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
-import { operatorError } from "./reasons.ts";
 
 /** In order; the schema's version is how many of them have run. Never edit one that was released. */
 export const migrations: readonly string[] = [first, second];
@@ -27,11 +27,11 @@ function findTables(db: Database): Set<string> {
 
 /**
  * What is to run before this program can use the database.
- * @param known those that this program has
+ * @param available those that this program has
  * @returns how many of them are missing
  * @throws {AppError} operator when the schema is newer than this program, incomplete, or not ours at all
  */
-export function missingMigrations(db: Database, known = migrations): number {
+export function missingMigrations(db: Database, available = migrations): number {
   const version = pragma(db, "user_version");
   // In this order: another process may commit the first migration between two reads.
   const is_empty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
@@ -39,8 +39,8 @@ export function missingMigrations(db: Database, known = migrations): number {
   if (!is_ours && (version > 0 || !is_empty)) {
     throw new AppError("operator", "it is the database of another program");
   }
-  if (version > known.length) {
-    const limit = `this program knows versions up to ${known.length}`;
+  if (version > available.length) {
+    const limit = `this program knows versions up to ${available.length}`;
     throw new AppError("operator", `its schema has version ${version}, ${limit}: use a newer one`);
   }
   if (is_ours) {
@@ -54,40 +54,40 @@ export function missingMigrations(db: Database, known = migrations): number {
       );
     }
   }
-  return known.length - version;
+  return available.length - version;
 }
 
 /**
  * Keeps a database as it is before its schema is changed, beside it, e.g. as `user-api.db.v1`.
  * @throws {AppError} operator when the copy cannot be written
  */
-export function keepOld(db: Database): void {
+export function backUpBeforeMigration(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
-  const copy = `${db.filename}.v${version}`;
-  const draft = claimPartial(copy);
+  const backup_path = `${db.filename}.v${version}`;
+  const temporary_path = claimPartial(backup_path);
   try {
-    createPrivate(draft);
-    db.run("vacuum into ?", [draft]);
-    likeOwner(draft, db.filename);
-    sync(draft);
+    createPrivateFile(temporary_path);
+    db.run("vacuum into ?", [temporary_path]);
+    copyOwnership(temporary_path, db.filename);
+    sync(temporary_path);
     // An earlier attempt may have left one, of an older state.
-    replace(draft, copy);
+    replaceFile(temporary_path, backup_path);
   } catch (error) {
-    throw operatorError(`cannot keep it as ${copy}`, error);
+    throw describeSqliteError(`cannot keep it as ${backup_path}`, error);
   } finally {
-    discard(draft);
+    discard(temporary_path);
   }
 }
 
 /** Brings the schema up to date: all or nothing, also when two processes try at once. */
-export function migrate(db: Database, known = migrations): void {
+export function migrate(db: Database, available = migrations): void {
   const run = db.transaction(() => {
-    const missing = missingMigrations(db, known);
+    const missing = missingMigrations(db, available);
     if (missing === 0) return;
-    for (const sql of known.slice(-missing)) db.run(sql);
+    for (const sql of available.slice(-missing)) db.run(sql);
     db.run(`pragma application_id = ${APPLICATION_ID}`);
-    db.run(`pragma user_version = ${known.length}`);
+    db.run(`pragma user_version = ${available.length}`);
   });
   run.immediate();
 }

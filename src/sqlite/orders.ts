@@ -2,22 +2,22 @@ import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { failField, systemCode } from "../error.ts";
 import {
+  newOrder,
   type Order,
   type OrderQuery,
   type OrderStatus,
   type OrderStore,
   orderJson,
-  placedOrder,
   type StoredOrder,
 } from "../order.ts";
 import { rowsToRead } from "../page.ts";
-import type { ReadsAtOnce } from "../store.ts";
-import { requireVersion } from "../version.ts";
-import { createBuckets, type List, type Place } from "./buckets.ts";
-import type { TableWriter } from "./commit.ts";
-import type { Keys } from "./keys.ts";
+import { requireVersion } from "../precondition.ts";
+import type { SyncReads } from "../store.ts";
+import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
 import type { ListReader, ReadList } from "./lists.ts";
-import type { TableReader } from "./read.ts";
+import type { TableReader } from "./reader.ts";
+import type { TableWriter } from "./writer.ts";
 
 export function fromRow(row: StoredOrder): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
@@ -44,25 +44,25 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 }
 
 /** The lists of orders, each with its own way to a page at any offset. */
-function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
+function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
   const countOfUser = prepareCountOfUser(db);
-  const buckets = createBuckets(db);
-  const all = buckets.full("orders");
-  const inStatus: Record<OrderStatus, List> = {
-    pending: buckets.full("pending"),
-    paid: buckets.counted("paid"),
-    shipped: buckets.counted("shipped"),
-    delivered: buckets.counted("delivered"),
-    canceled: buckets.counted("canceled"),
+  const count_index = createCountIndex(db);
+  const all = count_index.dense("orders");
+  const by_status: Record<OrderStatus, CountedList> = {
+    pending: count_index.dense("pending"),
+    paid: count_index.sparse("paid"),
+    shipped: count_index.sparse("shipped"),
+    delivered: count_index.sparse("delivered"),
+    canceled: count_index.sparse("canceled"),
   };
-  const pageOfAll = db.prepare<StoredOrder, Place & { limit: number }>(`
+  const pageOfAll = db.prepare<StoredOrder, PageStart & { limit: number }>(`
     select ${columns}
     from orders
     where id > $after
     order by id
     limit $limit offset $skip
   `);
-  const pageInStatus = db.prepare<StoredOrder, Place & { status: OrderStatus; limit: number }>(`
+  const pageInStatus = db.prepare<StoredOrder, PageStart & { status: OrderStatus; limit: number }>(`
     select ${columns}
     from orders
     where status = $status and id > $after
@@ -77,12 +77,15 @@ function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
     limit $limit
   `);
   // Both filters at once are walked, in the index alone: the orders that one user has are few.
-  const totalOfBoth = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
+  const totalOfUserInStatus = db.prepare<
+    { total: number },
+    { user_id: number; status: OrderStatus }
+  >(`
     select count(*) as total
     from orders
     where user_id = $user_id and status = $status
   `);
-  const pageOfBoth = db.prepare<
+  const pageOfUserInStatus = db.prepare<
     StoredOrder,
     Record<"user_id" | "position" | "limit" | "offset", number> & { status: OrderStatus }
   >(`
@@ -119,13 +122,16 @@ function prepareLists(db: Database): ReadList<OrderQuery, StoredOrder> {
         const rows = pageOfUser.iterate({ user_id, limit, offset: position + offset });
         return { total: countOfUser(user_id), rows };
       }
-      const total = totalOfBoth.get({ user_id, status })?.total ?? 0;
-      return { total, rows: pageOfBoth.iterate({ user_id, status, position, limit, offset }) };
+      const total = totalOfUserInStatus.get({ user_id, status })?.total ?? 0;
+      return {
+        total,
+        rows: pageOfUserInStatus.iterate({ user_id, status, position, limit, offset }),
+      };
     }
-    const list = status === undefined ? all : inStatus[status];
+    const list = status === undefined ? all : by_status[status];
     const total = list.total();
     if (after === undefined && offset >= total) return { total, rows: [] };
-    const start = after === undefined ? list.find(offset) : { after, skip: 0 };
+    const start = after === undefined ? list.pageStart(offset) : { after, skip: 0 };
     const rows =
       status === undefined
         ? pageOfAll.iterate({ ...start, limit })
@@ -139,11 +145,11 @@ export function createOrderStore(
   lists: ListReader,
   reader: TableReader,
   writer: TableWriter,
-  keys: Keys,
+  idempotency: IdempotencyStore,
   clock: Clock,
-): OrderStore & { readonly getAtOnce: ReadsAtOnce["order"] } {
+): OrderStore & { readonly getSync: SyncReads["order"] } {
   const countOfUser = prepareCountOfUser(db);
-  const list = lists.prepare("orders", prepareLists, orderJson);
+  const list = lists.prepare("orders", preparePageReader, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders
@@ -158,7 +164,7 @@ export function createOrderStore(
       $user_id, $user_position, $currency, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
-  const change = db.prepare<
+  const updateOrder = db.prepare<
     StoredOrder,
     Pick<StoredOrder, "id" | "status" | "metadata"> & { now: string }
   >(`
@@ -177,7 +183,7 @@ export function createOrderStore(
   }
 
   /** @returns its id */
-  function add(order: NewOrder): number {
+  function insertOrder(order: NewOrder): number {
     try {
       return Number(insert.run(order).lastInsertRowid);
     } catch (error) {
@@ -189,21 +195,21 @@ export function createOrderStore(
     }
   }
 
-  const getAtOnce = (id: number) => reader.read(find, id);
+  const getSync = (id: number) => reader.read(find, id);
 
   return {
     list,
 
-    getAtOnce,
+    getSync,
     async get(id) {
-      return getAtOnce(id);
+      return getSync(id);
     },
 
     place(fields, key) {
       return writer.write(() =>
-        keys.once(key, () => {
+        idempotency.once(key, () => {
           const time = clock();
-          const id = add({
+          const id = insertOrder({
             ...fields,
             // Not a subquery of the insert: that costs three times the insert itself.
             user_position: countOfUser(fields.user_id) + 1,
@@ -212,7 +218,7 @@ export function createOrderStore(
             now: time,
           });
           // Not asked back, which costs a sixth of the insert: it is what was just written.
-          return placedOrder(id, fields, time);
+          return newOrder(id, fields, time);
         }),
       );
     },
@@ -224,7 +230,7 @@ export function createOrderStore(
         requireVersion(order, accepted);
         const changed = edit(order);
         if (changed === null) return order;
-        const row = change.get({
+        const row = updateOrder.get({
           id,
           status: changed.status,
           metadata: JSON.stringify(changed.metadata),

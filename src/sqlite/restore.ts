@@ -13,26 +13,33 @@ import {
 import { dirname } from "node:path";
 import { fail, systemCode } from "../error.ts";
 import { claimPartial, sync } from "../partial-file.ts";
-import type { Contents, RestoreStore } from "../store.ts";
-import { verify } from "./backup.ts";
+import type { BackupSummary, RestoreStore } from "../store.ts";
+import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
-import { alias, besideOf, discard, likeOwner, PRIVATE, replace } from "./files.ts";
-import { LOCK_PATIENCE_MS, takeServerLock } from "./lock.ts";
+import { describeSqliteError } from "./errors.ts";
+import {
+  copyOwnership,
+  discard,
+  linkOrCopy,
+  PRIVATE_MODE,
+  replaceFile,
+  sidecarsOf,
+} from "./files.ts";
 import { migrate } from "./migrate.ts";
-import { operatorError } from "./reasons.ts";
+import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
 
 /** Another process has the database open. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 
 /** What every database begins with. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
-const MAGIC = "SQLite format 3\0";
+const FILE_HEADER = "SQLite format 3\0";
 
 function isDatabase(path: string): boolean {
   const file = openSync(path, "r");
   try {
-    const head = Buffer.alloc(MAGIC.length);
+    const head = Buffer.alloc(FILE_HEADER.length);
     readSync(file, head);
-    return head.toString("latin1") === MAGIC;
+    return head.toString("latin1") === FILE_HEADER;
   } finally {
     closeSync(file);
   }
@@ -46,25 +53,25 @@ function findBackup(from: string): string {
   if (!statSync(path).isFile()) fail("operator", "it is not a file");
   // SQLite takes an empty file for a new database.
   if (!isDatabase(path)) fail("operator", "the file is not a SQLite database");
-  if (besideOf(path).some((suffix) => suffix !== "-shm")) {
+  if (sidecarsOf(path).some((suffix) => suffix !== "-shm")) {
     fail("operator", "it is a database in use, not a backup: make one with `user-api backup`");
   }
   return path;
 }
 
 /** Copies a backup to a draft, brings its schema up to date, and proves that it is good. */
-function prepare(from: string, draft: string): Contents {
-  copyFileSync(from, draft);
+function prepareReplacement(from: string, temporary_path: string): BackupSummary {
+  copyFileSync(from, temporary_path);
   // The backup may be one that nobody is to change.
-  chmodSync(draft, PRIVATE);
+  chmodSync(temporary_path, PRIVATE_MODE);
   {
-    using db = connect(draft);
+    using db = connect(temporary_path);
     migrate(db);
     // One file, whatever the mode that the backup was last opened in.
     db.run("pragma journal_mode = delete");
   }
-  const contents = verify(draft);
-  sync(draft);
+  const contents = verifyDatabase(temporary_path);
+  sync(temporary_path);
   return contents;
 }
 
@@ -72,12 +79,12 @@ function prepare(from: string, draft: string): Contents {
  * Makes a database one file, without a log; a broken one keeps what it has.
  * @throws {AppError} operator when another process has it open
  */
-function settle(path: string): void {
+function mergeWal(path: string): void {
   // Of what is no database SQLite would throw the log away.
   if (!isDatabase(path)) return;
   try {
     using db = connect(path);
-    db.run(`pragma busy_timeout = ${LOCK_PATIENCE_MS}`);
+    db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
     db.run("pragma journal_mode = delete");
   } catch (error) {
     if (BUSY.test(systemCode(error)))
@@ -89,16 +96,16 @@ function settle(path: string): void {
  * Puts the draft in the place of a database, whose files get another name. The new one must never meet the
  * old one's log, even where that is all that is left of it.
  */
-function exchange(draft: string, path: string, kept: string): void {
-  const beside = besideOf(path);
-  const old = existsSync(path) ? ["", ...beside] : beside;
-  for (const suffix of old) alias(path + suffix, kept + suffix);
+function replaceDatabase(temporary_path: string, path: string, previous_path: string): void {
+  const sidecars = sidecarsOf(path);
+  const previous_files = existsSync(path) ? ["", ...sidecars] : sidecars;
+  for (const suffix of previous_files) linkOrCopy(path + suffix, previous_path + suffix);
   try {
-    for (const suffix of beside) rmSync(path + suffix);
-    replace(draft, path);
+    for (const suffix of sidecars) rmSync(path + suffix);
+    replaceFile(temporary_path, path);
   } catch (error) {
-    for (const suffix of beside) {
-      if (!existsSync(path + suffix)) alias(kept + suffix, path + suffix);
+    for (const suffix of sidecars) {
+      if (!existsSync(path + suffix)) linkOrCopy(previous_path + suffix, path + suffix);
     }
     throw error;
   }
@@ -111,22 +118,22 @@ export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) =
     mkdirSync(dirname(database_url), { recursive: true });
     const exists = existsSync(database_url);
     const path = exists ? realpathSync(database_url) : database_url;
-    const draft = claimPartial(path);
+    const temporary_path = claimPartial(path);
     using resources = new DisposableStack();
-    const lock = takeServerLock(path, LOCK_PATIENCE_MS);
+    const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     resources.use(lock);
-    resources.defer(() => discard(draft));
-    const contents = prepare(backup, draft);
+    resources.defer(() => discard(temporary_path));
+    const contents = prepareReplacement(backup, temporary_path);
     if (exists) {
-      likeOwner(draft, path);
-      settle(path);
+      copyOwnership(temporary_path, path);
+      mergeWal(path);
     }
-    const kept = `${path}.${now().toISOString().replaceAll(":", "-")}`;
-    const found = exists || besideOf(path).length > 0;
-    exchange(draft, path, kept);
-    return { ...contents, kept: found ? kept : null };
+    const previous_path = `${path}.${now().toISOString().replaceAll(":", "-")}`;
+    const had_previous = exists || sidecarsOf(path).length > 0;
+    replaceDatabase(temporary_path, path, previous_path);
+    return { ...contents, previous_path: had_previous ? previous_path : null };
   } catch (error) {
-    throw operatorError(`Cannot restore ${from}`, error);
+    throw describeSqliteError(`Cannot restore ${from}`, error);
   }
 };

@@ -36,13 +36,13 @@ export function createThread(path: string): Thread {
       worker ??= createWorker();
       const { promise, resolve, reject } = Promise.withResolvers<string | null>();
       worker.onmessage = ({ data }: MessageEvent<string | null>) => resolve(data);
-      const breakDown = (reason: string) => {
+      const markBroken = (reason: string) => {
         broken = new Error(reason);
         reject(broken);
       };
-      worker.onerror = ({ message }) => breakDown(message);
-      worker.onmessageerror = () => breakDown("the thread's answer cannot be read");
-      worker.addEventListener("close", () => breakDown("the thread has ended"), { once: true });
+      worker.onerror = ({ message }) => markBroken(message);
+      worker.onmessageerror = () => markBroken("the thread's answer cannot be read");
+      worker.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
       worker.ref();
       worker.postMessage({ path, sql, values } satisfies Task);
       try {

@@ -1,10 +1,10 @@
 import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
-import type { ReadsAtOnce } from "../store.ts";
+import type { SyncReads } from "../store.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
-import type { TableWriter } from "./commit.ts";
-import type { TableReader } from "./read.ts";
+import type { TableReader } from "./reader.ts";
+import type { TableWriter } from "./writer.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
@@ -13,7 +13,7 @@ export function createTokenStore(
   reader: TableReader,
   writer: TableWriter,
   clock: Clock,
-): TokenStore & { readonly findAtOnce: ReadsAtOnce["token"] } {
+): TokenStore & { readonly findSync: SyncReads["token"] } {
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens
@@ -43,16 +43,16 @@ export function createTokenStore(
     where hash = $hash
   `);
 
-  const read = (hash: string) => withHash.get({ hash });
-  const findAtOnce = (hash: string) => reader.readOnce(hash, read);
+  const readToken = (hash: string) => withHash.get({ hash });
+  const findSync = (hash: string) => reader.cached(hash, readToken);
 
   return {
     async list() {
       return reader.read(() => all.all());
     },
-    findAtOnce,
+    findSync,
     async find(hash) {
-      return findAtOnce(hash);
+      return findSync(hash);
     },
     create(fields) {
       return writer.write(() => {

@@ -2,10 +2,11 @@ import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { rowsToRead } from "../page.ts";
-import type { ReadsAtOnce } from "../store.ts";
+import { requireVersion } from "../precondition.ts";
+import type { SyncReads } from "../store.ts";
 import {
-  createdUser,
   emailKey,
+  newUser,
   type StoredUser,
   type User,
   type UserFields,
@@ -13,12 +14,11 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import { requireVersion } from "../version.ts";
-import { createBuckets, type Place } from "./buckets.ts";
-import type { TableWriter } from "./commit.ts";
-import type { Keys } from "./keys.ts";
+import { createCountIndex, type PageStart } from "./count-index.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
 import type { ListReader, ReadList } from "./lists.ts";
-import type { TableReader } from "./read.ts";
+import type { TableReader } from "./reader.ts";
+import type { TableWriter } from "./writer.ts";
 
 export function fromRow(row: StoredUser): User {
   return { ...row, metadata: JSON.parse(row.metadata) };
@@ -32,8 +32,8 @@ export const columns = "id, email, name, metadata, version, created_at, updated_
 
 /** The list of all users, or of the one with an email. */
 function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
-  const all = createBuckets(db).full("users");
-  const page = db.prepare<StoredUser, Place & { limit: number }>(`
+  const all = createCountIndex(db).dense("users");
+  const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
     select ${columns}
     from users
     where id > $after
@@ -56,7 +56,7 @@ function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
     const total = all.total();
     const limit = rowsToRead(query);
     if (after !== undefined) return { total, rows: page.iterate({ after, skip: 0, limit }) };
-    return { total, rows: offset < total ? page.iterate({ ...all.find(offset), limit }) : [] };
+    return { total, rows: offset < total ? page.iterate({ ...all.pageStart(offset), limit }) : [] };
   };
 }
 
@@ -65,9 +65,9 @@ export function createUserStore(
   lists: ListReader,
   reader: TableReader,
   writer: TableWriter,
-  keys: Keys,
+  idempotency: IdempotencyStore,
   clock: Clock,
-): UserStore & { readonly getAtOnce: ReadsAtOnce["user"] } {
+): UserStore & { readonly getSync: SyncReads["user"] } {
   const list = lists.prepare("users", prepareList, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
@@ -80,12 +80,15 @@ export function createUserStore(
     on conflict (email_key) do nothing
   `);
   // Asked for, since "update or ignore" would also hide a broken CHECK.
-  const takenByAnother = db.prepare<{ id: number }, { email_key: string; id: number }>(`
+  const otherUserWithEmail = db.prepare<{ id: number }, { email_key: string; id: number }>(`
     select id
     from users
     where email_key = $email_key and id <> $id
   `);
-  const change = db.prepare<StoredUser, ReturnType<typeof toRow> & { id: number; now: string }>(`
+  const updateUser = db.prepare<
+    StoredUser,
+    ReturnType<typeof toRow> & { id: number; now: string }
+  >(`
     update users
     set email = $email,
       email_key = $email_key,
@@ -96,37 +99,37 @@ export function createUserStore(
     where id = $id
     returning ${columns}
   `);
-  const anOrder = db.prepare<{ id: number }, { id: number }>(`
+  const firstOrderOf = db.prepare<{ id: number }, { id: number }>(`
     select id
     from orders
     where user_id = $id
     limit 1
   `);
-  const erase = db.prepare<null, { id: number }>("delete from users where id = $id");
+  const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
   function find(id: number): User | null {
     const row = withId.get({ id });
     return row === null ? null : fromRow(row);
   }
 
-  const getAtOnce = (id: number) => reader.read(find, id);
+  const getSync = (id: number) => reader.read(find, id);
 
   return {
     list,
 
-    getAtOnce,
+    getSync,
     async get(id) {
-      return getAtOnce(id);
+      return getSync(id);
     },
 
     create(fields, key) {
       return writer.write(() =>
-        keys.once(key, () => {
+        idempotency.once(key, () => {
           const time = clock();
           const { changes, lastInsertRowid } = insert.run({ ...toRow(fields), now: time });
           if (changes === 0) fail("conflict", "email is already taken");
           // Not asked back, which is 40 % of the insert: it is what was just written.
-          return createdUser(Number(lastInsertRowid), fields, time);
+          return newUser(Number(lastInsertRowid), fields, time);
         }),
       );
     },
@@ -139,10 +142,10 @@ export function createUserStore(
         const fields = edit(user);
         if (fields === null) return user;
         const row = toRow(fields);
-        if (takenByAnother.get({ email_key: row.email_key, id }) !== null) {
+        if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
           fail("conflict", "email is already taken");
         }
-        const changed = change.get({ ...row, id, now: clock() });
+        const changed = updateUser.get({ ...row, id, now: clock() });
         return changed && fromRow(changed);
       });
     },
@@ -152,8 +155,8 @@ export function createUserStore(
         const user = find(id);
         if (user === null) return null;
         requireVersion(user, accepted);
-        if (anOrder.get({ id }) !== null) fail("conflict", "user has orders");
-        erase.run({ id });
+        if (firstOrderOf.get({ id }) !== null) fail("conflict", "user has orders");
+        deleteUser.run({ id });
         return user;
       });
     },

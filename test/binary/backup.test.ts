@@ -6,8 +6,8 @@ import { against_binary, startServer, type TestServer } from "../http/server.ts"
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 
-async function run(...words: string[]): Promise<string> {
-  const child = Bun.spawn([binary, ...words], { env: {}, stdout: "pipe", stderr: "pipe" });
+async function run(...args: string[]): Promise<string> {
+  const child = Bun.spawn([binary, ...args], { env: {}, stdout: "pipe", stderr: "pipe" });
   const [stdout, stderr, code] = await Promise.all([
     child.stdout.text(),
     child.stderr.text(),

@@ -5,12 +5,12 @@ import { readdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
-import { cluster, makeWorld } from "../postgres/world.ts";
+import { cluster, makeHarness } from "../postgres/harness.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 
-function start(...words: string[]) {
-  const child = Bun.spawn([binary, ...words], { env: {}, stdout: "pipe", stderr: "pipe" });
+function start(...args: string[]) {
+  const child = Bun.spawn([binary, ...args], { env: {}, stdout: "pipe", stderr: "pipe" });
   return {
     interrupt: () => child.kill("SIGINT"),
     async ended() {
@@ -35,7 +35,7 @@ async function prepareOrder(first: TestServer) {
 describe.if(against_binary && cluster !== null)("`copy`", () => {
   test("brings a database to PostgreSQL and back when it is being served", async () => {
     await using first = await startServer();
-    await using postgres = await makeWorld(true);
+    await using postgres = await makeHarness(true);
     const order = await prepareOrder(first);
     const placed = await order(first);
     expect(placed.status).toBe(201);
@@ -69,7 +69,7 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
 
   test("leaves nothing when SIGINT ends it on the way", async () => {
     await using server = await startServer();
-    await using postgres = await makeWorld();
+    await using postgres = await makeHarness();
     await newUser(server);
     const waiting = () =>
       postgres.run(`

@@ -4,14 +4,14 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { order_statuses } from "../../src/order.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import { type Answer, against_binary, startServer, type TestServer } from "../http/server.ts";
+import { against_binary, startServer, type TestResponse, type TestServer } from "../http/server.ts";
 
 const ROUNDS = 20;
 const CLIENTS = 16;
 /** Users whom the orders belong to, so that each has a list worth counting. */
 const BUYERS = 12;
 /** From the first request of a round to its end. */
-const [SHORTEST_MS, LONGEST_MS] = [30, 150];
+const [SHORTEST_MS, MAX_WAIT_MS] = [30, 150];
 /** Of a walk over a list: odd, so that the last page is seldom full. */
 const PAGE = 333;
 
@@ -72,7 +72,7 @@ function count(model: Model, what: string): void {
 }
 
 /** As `server.call`; `null` when the program was killed before it had answered. */
-type Call = (...request: Parameters<TestServer["call"]>) => Promise<Answer | null>;
+type Call = (...request: Parameters<TestServer["call"]>) => Promise<TestResponse | null>;
 
 /** What a client does again and again: one write, chosen at random, and a look at the answer. */
 function writerOf(call: Call, model: Model, random: () => number): () => Promise<void> {
@@ -282,7 +282,7 @@ async function checkOrderLists(server: TestServer, model: Model, orders: readonl
   }
 }
 
-function placeOrder(server: TestServer, key: string, body: Row): Promise<Answer> {
+function placeOrder(server: TestServer, key: string, body: Row): Promise<TestResponse> {
   return server.call("POST", "/orders", { body, headers: { "idempotency-key": key } });
 }
 
@@ -345,7 +345,7 @@ test.skipIf(!against_binary)(
     for (let buyer = 0; buyer < BUYERS; buyer += 1) learn(model.users, await newUser(server));
 
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const after_ms = Math.round(SHORTEST_MS + random() * (LONGEST_MS - SHORTEST_MS));
+      const after_ms = Math.round(SHORTEST_MS + random() * (MAX_WAIT_MS - SHORTEST_MS));
       try {
         await writeAndKill(server, model, random, after_ms);
         await server.restart();

@@ -4,7 +4,13 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { newEmail, newUser } from "../http/make.ts";
-import { type Answer, against_binary, logs, startServer, type TestServer } from "../http/server.ts";
+import {
+  against_binary,
+  logs,
+  startServer,
+  type TestResponse,
+  type TestServer,
+} from "../http/server.ts";
 
 const USERS = 2_000;
 const PAGE_BYTES = 4096;
@@ -61,7 +67,7 @@ async function startDamaged(btree: string, text: string): Promise<TestServer> {
   return server;
 }
 
-function expectInternalError(answer: Answer): void {
+function expectInternalError(answer: TestResponse): void {
   expect([answer.status, answer.text]).toEqual([500, "internal error"]);
   expect(answer.headers.has("retry-after")).toBe(false);
 }

@@ -2,7 +2,7 @@
 // meanwhile, none that was may be lost, and all must go on afterwards without a restart.
 import { expect, test } from "bun:test";
 import { rmSync, writeFileSync } from "node:fs";
-import { type Folder, makeFolder } from "../folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
 import { untilHealth } from "./health.ts";
@@ -13,17 +13,17 @@ function succeeds(...command: string[]): boolean {
 }
 
 /** A folder on a small disk of its own, in memory. @returns `null` where none can be mounted */
-function mountSmallDisk(size: string): Folder | null {
-  const folder = makeFolder();
-  if (!succeeds("mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", folder.path)) {
-    folder[Symbol.dispose]();
+function mountSmallDisk(size: string): TemporaryDirectory | null {
+  const directory = makeDirectory();
+  if (!succeeds("mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory.path)) {
+    directory[Symbol.dispose]();
     return null;
   }
   return {
-    ...folder,
+    ...directory,
     [Symbol.dispose]() {
-      succeeds("umount", "--lazy", folder.path);
-      folder[Symbol.dispose]();
+      succeeds("umount", "--lazy", directory.path);
+      directory[Symbol.dispose]();
     },
   };
 }
@@ -94,10 +94,10 @@ if (against_binary && small === null) {
 test.if(small !== null)(
   "`503` is all that writes get when the disk is full, until it has room again",
   async () => {
-    const folder = small ?? makeFolder();
-    writeFileSync(folder.at("filler"), "x".repeat(1_000_000));
-    await using server = await startServer({}, folder);
-    await expectRecovery(server, () => rmSync(folder.at("filler")));
+    const directory = small ?? makeDirectory();
+    writeFileSync(directory.at("filler"), "x".repeat(1_000_000));
+    await using server = await startServer({}, directory);
+    await expectRecovery(server, () => rmSync(directory.at("filler")));
   },
   120_000,
 );

@@ -4,11 +4,11 @@ import type { TestServer } from "../http/server.ts";
  * How long health may show what was: the probe is made once in five seconds, and one page may still fit where
  * a user does not.
  */
-const PATIENCE_MS = 40_000;
+const TIMEOUT_MS = 40_000;
 
 /** Waits until `/health` returns this status. */
 export async function untilHealth(server: TestServer, wanted: number): Promise<void> {
-  const deadline_ms = performance.now() + PATIENCE_MS;
+  const deadline_ms = performance.now() + TIMEOUT_MS;
   for (;;) {
     const { status } = await server.call("GET", "/health", { token: null });
     if (status === wanted) return;

@@ -5,15 +5,15 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { DUE_PAGES } from "../../src/sqlite/connection.ts";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
-import { type Folder, makeFolder } from "../folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
-  type Answer,
   sendCall,
   startReplica,
   startServer,
+  type TestResponse,
   type TestServer,
   type TestTokens,
 } from "../http/server.ts";
@@ -27,7 +27,7 @@ const EACH_CALL_TO = 12;
 /** More calls than any scenario makes: a run that still finds one to fail does not end. */
 const MAX_CALLS = 2_000;
 /** How long a client retries after the fault is gone. */
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 /** The exit code of a process that was ended by SIGKILL. */
 const KILLED = 137;
@@ -156,8 +156,8 @@ async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
 }
 
 /** @returns the path of the copy */
-function copyBase(base: Base, folder: Folder): string {
-  const path = folder.at("test.db");
+function copyBase(base: Base, directory: TemporaryDirectory): string {
+  const path = directory.at("test.db");
   // Not the shared memory: it is made anew by the first process that opens the database.
   for (const suffix of ["", "-wal"]) {
     if (existsSync(base.path + suffix)) copyFileSync(base.path + suffix, path + suffix);
@@ -236,13 +236,13 @@ interface Request {
 }
 
 /** @param wanted the body of a GET without a fault; a write that was refused must be done by its retry */
-function isDone({ method }: Request, answer: Answer, wanted: string): boolean {
+function isDone({ method }: Request, answer: TestResponse, wanted: string): boolean {
   if (method === "GET") return answer.status === 200 && answer.text === wanted;
   return answer.status === (method === "POST" ? 201 : 200);
 }
 
 /** A fault that may pass is a 503, so that the client retries. */
-function isUnavailable({ status, headers }: Answer): boolean {
+function isUnavailable({ status, headers }: TestResponse): boolean {
   return status === 503 && headers.has("retry-after");
 }
 
@@ -253,8 +253,8 @@ async function attemptRequest(
   kind: Kind,
   when: string,
 ): Promise<Outcome> {
-  using folder = makeFolder();
-  const database = copyBase(base, folder);
+  using directory = makeDirectory();
+  const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base.tokens);
   const problems: string[] = [];
   const acknowledged = nothingAcknowledged(base.users);
@@ -294,7 +294,7 @@ async function attemptRequest(
 
   try {
     let done = await sendDuringFault();
-    const deadline_ms = performance.now() + PATIENCE_MS;
+    const deadline_ms = performance.now() + TIMEOUT_MS;
     while (!done) {
       if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
       done = await send();
@@ -345,12 +345,12 @@ function fillLog(database: string): void {
   db.run("pragma wal_autocheckpoint = 0");
   db.run("pragma synchronous = off");
   const rename = db.prepare("update users set name = ? where id = 1");
-  for (let frame = 0; frame <= DUE_PAGES; frame += 1) rename.run(`Name ${frame}`);
+  for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
 }
 
 async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<Outcome> {
-  using folder = makeFolder();
-  const database = copyBase(base, folder);
+  using directory = makeDirectory();
+  const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base.tokens);
   const problems: string[] = [];
   const acknowledged = nothingAcknowledged(base.users);
@@ -377,7 +377,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
     } finally {
       injected = await release();
     }
-    const deadline_ms = performance.now() + PATIENCE_MS;
+    const deadline_ms = performance.now() + TIMEOUT_MS;
     while (!(await create())) {
       if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
     }
@@ -399,8 +399,8 @@ function problemsOfEnd(code: number | null, stderr: string): string[] {
 }
 
 async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Outcome> {
-  using folder = makeFolder();
-  const database = copyBase(base, folder);
+  using directory = makeDirectory();
+  const database = copyBase(base, directory);
   const server = await startReplica(database, {}, base.tokens);
   const acknowledged = nothingAcknowledged(base.users);
   for (let user = 0; user < 3; user += 1) {
@@ -462,14 +462,14 @@ async function startWithFault(fault: Fault, trace: string, env: Record<string, s
 
 /** @param base `null` for a database that is not there yet */
 async function attemptStart(base: Base | null, kind: Kind, when: string): Promise<Outcome> {
-  using folder = makeFolder();
-  const database = base === null ? folder.at("test.db") : copyBase(base, folder);
+  using directory = makeDirectory();
+  const database = base === null ? directory.at("test.db") : copyBase(base, directory);
   const token = newToken();
   const env = { DATABASE_URL: database, PORT: "0", API_TOKEN: token, PATH: Bun.env["PATH"] ?? "" };
   const acknowledged = nothingAcknowledged(base?.users ?? 0);
   const problems: string[] = [];
   const fault = faultOf(kind, when, database);
-  const { url, code, stderr, end } = await startWithFault(fault, folder.at("trace"), env);
+  const { url, code, stderr, end } = await startWithFault(fault, directory.at("trace"), env);
   if (url === null) {
     problems.push(...problemsOfEnd(code, stderr));
     if (code === 0) problems.push("it does not serve");
@@ -496,8 +496,8 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
 }
 
 /** Runs a command beside a server, under strace. */
-async function runWithFault(fault: Fault, trace: string, database: string, words: string[]) {
-  const command = ["strace", ...optionsOf(fault, trace), binary, ...words];
+async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
+  const command = ["strace", ...optionsOf(fault, trace), binary, ...args];
   const env = { DATABASE_URL: database };
   const child = Bun.spawn(command, { env, cwd: tmpdir(), stdout: "pipe", stderr: "pipe" });
   const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
@@ -506,10 +506,10 @@ async function runWithFault(fault: Fault, trace: string, database: string, words
 }
 
 async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  using folder = makeFolder();
+  using directory = makeDirectory();
   const { database } = server;
   const fault = faultOf(kind, when, database);
-  const result = await runWithFault(fault, folder.at("trace"), database, ["check"]);
+  const result = await runWithFault(fault, directory.at("trace"), database, ["check"]);
   const { code, stdout, stderr, injected } = result;
   const problems = problemsOfEnd(code, stderr);
   if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
@@ -517,12 +517,12 @@ async function attemptCheck(server: TestServer, kind: Kind, when: string): Promi
 }
 
 async function attemptBackup(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
-  using folder = makeFolder();
-  using target = makeFolder();
+  using directory = makeDirectory();
+  using target = makeDirectory();
   const { database } = server;
   const copy = target.at("copy.db");
   const fault = faultOf(kind, when, database);
-  const result = await runWithFault(fault, folder.at("trace"), database, ["backup", copy]);
+  const result = await runWithFault(fault, directory.at("trace"), database, ["backup", copy]);
   const { code, stderr, injected } = result;
   // The loader reads libraries with the same system call, before the program begins.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
@@ -559,8 +559,8 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
     async (name, request) => {
       let wanted = "";
       if (request.method === "GET") {
-        using folder = makeFolder();
-        await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+        using directory = makeDirectory();
+        await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
         wanted = (await server.call("GET", request.path)).text;
       }
       await failEachCall(name, request.kinds, (...fault) =>
@@ -610,8 +610,8 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   test(
     "`check` succeeds or says why not in one line when a system call fails",
     async () => {
-      using folder = makeFolder();
-      await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+      using directory = makeDirectory();
+      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
       await newUser(server);
       await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
       await expectHealthy(server);
@@ -622,8 +622,8 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   test(
     "`backup` leaves a sound copy or none when a system call fails",
     async () => {
-      using folder = makeFolder();
-      await using server = await startReplica(copyBase(base, folder), {}, base.tokens);
+      using directory = makeDirectory();
+      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
       await newUser(server);
       await failEachCall("backup", of_backup, (...fault) => attemptBackup(server, ...fault));
       await expectHealthy(server);

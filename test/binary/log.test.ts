@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
 import { systemCode } from "../../src/error.ts";
 import { newToken } from "../../src/token.ts";
-import { type Folder, makeFolder } from "../folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
@@ -12,8 +12,8 @@ const binary = Bun.env["TEST_BINARY"] ?? "";
 const LONG_ID = "r".repeat(128);
 
 /** A pipe that is read only when `read` is called. */
-function makePipe(folder: Folder, name: string) {
-  const path = folder.at(name);
+function makePipe(directory: TemporaryDirectory, name: string) {
+  const path = directory.at(name);
   Bun.spawnSync(["mkfifo", path]);
   const reader = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   const writer = openSync(path, constants.O_WRONLY);
@@ -45,10 +45,14 @@ function findFreePort(): number {
 }
 
 /** Starts the program. Its log, which names the port, may be unreadable. */
-async function serve(folder: Folder, stdout: number, stderr: number | "pipe" = "pipe") {
+async function serve(
+  directory: TemporaryDirectory,
+  stdout: number,
+  stderr: number | "pipe" = "pipe",
+) {
   const port = findFreePort();
   const token = newToken();
-  const env = { DATABASE_URL: folder.at("a.db"), PORT: `${port}`, API_TOKEN: token };
+  const env = { DATABASE_URL: directory.at("a.db"), PORT: `${port}`, API_TOKEN: token };
   const child = Bun.spawn([binary, "serve"], { env, stdout, stderr });
   const url = `http://127.0.0.1:${port}/api/v1`;
   const get = (path: string) => {
@@ -80,9 +84,9 @@ async function fillLog(server: Server): Promise<void> {
 test.if(against_binary)(
   "`serve` responds, and reports the lines it dropped, when its log is not read for a while",
   async () => {
-    using folder = makeFolder();
-    const pipe = makePipe(folder, "log");
-    const server = await serve(folder, pipe.writer);
+    using directory = makeDirectory();
+    const pipe = makePipe(directory, "log");
+    const server = await serve(directory, pipe.writer);
     await fillLog(server);
     // They come from files, which are read by the same threads as the log is written.
     expect((await server.get("/docs/swagger-ui.css")).status).toBe(200);
@@ -110,10 +114,10 @@ test.if(against_binary)(
 test.if(against_binary)(
   "`serve` ends with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
-    using folder = makeFolder();
-    const pipe = makePipe(folder, "log");
+    using directory = makeDirectory();
+    const pipe = makePipe(directory, "log");
     // As with `serve 2>&1 | reader`.
-    const server = await serve(folder, pipe.writer, pipe.writer);
+    const server = await serve(directory, pipe.writer, pipe.writer);
     await fillLog(server);
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(0);
@@ -126,9 +130,9 @@ test.if(against_binary)(
 test.if(against_binary)(
   "`serve` ends with 0 on SIGTERM when its log's reader has gone",
   async () => {
-    using folder = makeFolder();
-    const pipe = makePipe(folder, "log");
-    const server = await serve(folder, pipe.writer);
+    using directory = makeDirectory();
+    const pipe = makePipe(directory, "log");
+    const server = await serve(directory, pipe.writer);
     pipe.closeReader();
     expect((await server.get("/users")).status).toBe(200);
     server.child.kill("SIGTERM");
@@ -140,9 +144,9 @@ test.if(against_binary)(
 test.if(against_binary)(
   "`serve` ends with 1 on SIGTERM when its log could not be written",
   async () => {
-    using folder = makeFolder();
+    using directory = makeDirectory();
     const full = openSync("/dev/full", "w");
-    const server = await serve(folder, full);
+    const server = await serve(directory, full);
     expect((await server.get("/users")).status).toBe(200);
     server.child.kill("SIGTERM");
     expect(await server.child.exited).toBe(1);
@@ -154,8 +158,8 @@ test.if(against_binary)(
 );
 
 test.if(against_binary)("`openapi` prints the whole document when its reader is slow", async () => {
-  using folder = makeFolder();
-  const pipe = makePipe(folder, "document");
+  using directory = makeDirectory();
+  const pipe = makePipe(directory, "document");
   // Nearly as much as a pipe holds.
   const before = " ".repeat(60_000);
   writeSync(pipe.writer, before);

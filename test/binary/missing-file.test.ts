@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename } from "node:path";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { against_binary, logs, startServer, type TestServer } from "../http/server.ts";
 import { untilHealth } from "./health.ts";
@@ -218,9 +218,9 @@ test.skipIf(!against_binary)(
   async () => {
     await using server = await startServer();
     await newUser(server);
-    using folder = makeFolder();
-    linkSync(server.database, folder.at("link.db"));
-    await expectRefusedStart(server, folder.at("link.db"));
+    using directory = makeDirectory();
+    linkSync(server.database, directory.at("link.db"));
+    await expectRefusedStart(server, directory.at("link.db"));
   },
   60_000,
 );

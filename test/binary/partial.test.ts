@@ -2,72 +2,72 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 
-function start(folder: { at(name: string): string }, ...words: string[]) {
-  const env = { DATABASE_URL: folder.at("a.db"), PORT: "0" };
-  return Bun.spawn([binary, ...words], { env, stdout: "ignore", stderr: "pipe" });
+function start(directory: { at(name: string): string }, ...args: string[]) {
+  const env = { DATABASE_URL: directory.at("a.db"), PORT: "0" };
+  return Bun.spawn([binary, ...args], { env, stdout: "ignore", stderr: "pipe" });
 }
 
 /** Makes a database that takes a while to copy. */
-async function makeLarge(folder: { at(name: string): string }): Promise<void> {
-  expect(await start(folder, "token", "create", "a").exited).toBe(0);
-  using db = new Database(folder.at("a.db"));
+async function makeLarge(directory: { at(name: string): string }): Promise<void> {
+  expect(await start(directory, "token", "create", "a").exited).toBe(0);
+  using db = new Database(directory.at("a.db"));
   db.run("create table filler (content blob)");
   for (let count = 0; count < 30; count += 1) {
     db.run("insert into filler values (zeroblob(5000000))");
   }
 }
 
-function partials(folder: { readonly path: string }): string[] {
-  return readdirSync(folder.path).filter((name) => name.includes(".partial"));
+function partials(directory: { readonly path: string }): string[] {
+  return readdirSync(directory.path).filter((name) => name.includes(".partial"));
 }
 
 test.if(against_binary)(
   "`backup` leaves one temporary file at most when it is killed repeatedly",
   async () => {
-    using folder = makeFolder();
-    await makeLarge(folder);
+    using directory = makeDirectory();
+    await makeLarge(directory);
     for (let round = 0; round < 3; round += 1) {
-      const child = start(folder, "backup", folder.at("b.db"));
+      const child = start(directory, "backup", directory.at("b.db"));
       const own = `b.db.user-api-${child.pid}.partial`;
-      while (child.exitCode === null && !partials(folder).includes(own)) await Bun.sleep(1);
+      while (child.exitCode === null && !partials(directory).includes(own)) await Bun.sleep(1);
       child.kill("SIGKILL");
       await child.exited;
-      expect(partials(folder).filter((name) => name.endsWith(".partial"))).toEqual([own]);
+      expect(partials(directory).filter((name) => name.endsWith(".partial"))).toEqual([own]);
     }
-    const child = start(folder, "backup", folder.at("b.db"));
+    const child = start(directory, "backup", directory.at("b.db"));
     expect(await child.exited, await child.stderr.text()).toBe(0);
-    expect(partials(folder)).toEqual([]);
+    expect(partials(directory)).toEqual([]);
   },
 );
 
 test.if(against_binary)(
   "`serve` leaves one temporary file at most when it is killed in a migration repeatedly",
   async () => {
-    using folder = makeFolder();
-    await makeLarge(folder);
+    using directory = makeDirectory();
+    await makeLarge(directory);
     {
-      using db = new Database(folder.at("a.db"));
+      using db = new Database(directory.at("a.db"));
       db.run("pragma user_version = 1");
     }
     for (let round = 0; round < 3; round += 1) {
-      const child = start(folder, "serve");
+      const child = start(directory, "serve");
       const own = `a.db.v1.user-api-${child.pid}.partial`;
-      while (child.exitCode === null && !partials(folder).includes(own)) await Bun.sleep(1);
+      while (child.exitCode === null && !partials(directory).includes(own)) await Bun.sleep(1);
       child.kill("SIGKILL");
       await child.exited;
-      expect(partials(folder).filter((name) => name.endsWith(".partial"))).toEqual([own]);
+      expect(partials(directory).filter((name) => name.endsWith(".partial"))).toEqual([own]);
     }
-    const child = start(folder, "serve");
-    while (child.exitCode === null && !readdirSync(folder.path).includes("a.db.v1")) {
+    const child = start(directory, "serve");
+    while (child.exitCode === null && !readdirSync(directory.path).includes("a.db.v1")) {
       await Bun.sleep(5);
     }
     child.kill("SIGTERM");
     expect(await child.exited, await child.stderr.text()).toBe(0);
-    expect(partials(folder)).toEqual([]);
+    expect(partials(directory)).toEqual([]);
   },
 );

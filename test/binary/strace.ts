@@ -1,6 +1,6 @@
 /** Traces the program, and makes its system calls fail, with strace. */
 import { basename } from "node:path";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 
 export const binary: string = Bun.env["TEST_BINARY"] ?? "";
 
@@ -62,8 +62,8 @@ export function readInjected(trace: string): string[] {
  * @returns ends it, and returns the calls that failed
  */
 export async function inject(pid: number, fault: Fault): Promise<() => Promise<string[]>> {
-  const folder = makeFolder();
-  const trace = folder.at("trace");
+  const directory = makeDirectory();
+  const trace = directory.at("trace");
   const command = ["strace", "-p", `${pid}`, ...optionsOf(fault, trace)];
   const strace = Bun.spawn(command, { stderr: "pipe" });
   // strace prints nothing once it is attached.
@@ -74,7 +74,7 @@ export async function inject(pid: number, fault: Fault): Promise<() => Promise<s
   return async () => {
     strace.kill("SIGINT");
     await strace.exited;
-    using _ = folder;
+    using _ = directory;
     return readInjected(await Bun.file(trace).text());
   };
 }

@@ -103,12 +103,12 @@ function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
 }
 
 /** Runs the program under strace, creates a user for each email, and returns the trace. */
-async function traceCreates(folder: string, emails: readonly string[]): Promise<string> {
-  const [trace, token] = [join(folder, "trace"), newToken()];
+async function traceCreates(directory: string, emails: readonly string[]): Promise<string> {
+  const [trace, token] = [join(directory, "trace"), newToken()];
   const calls = "trace=fsync,fdatasync,write,writev,pwrite64,pwritev,sendto,sendmsg";
   // -D: the program is our own child, so that our signal is for it. -s: a page is 4 KB.
   const strace = ["strace", "-D", "-f", "-ttt", "-y", "-s", "5000", "-e", calls, "-o", trace];
-  const env = { DATABASE_URL: join(folder, "sync.db"), PORT: "0", API_TOKEN: token };
+  const env = { DATABASE_URL: join(directory, "sync.db"), PORT: "0", API_TOKEN: token };
   await using server = Bun.spawn([...strace, binary, "serve"], {
     env: { ...env, PATH: Bun.env["PATH"] ?? "" },
     stdout: "pipe",
@@ -156,34 +156,34 @@ test.skipIf(skip_traced)(
   async () => {
     expect(obstacle).toBeNull();
     // Beside the program: a folder for temporary files may be in memory, where nothing is synced.
-    const folder = mkdtempSync(join(dirname(binary), "sync-"));
+    const directory = mkdtempSync(join(dirname(binary), "sync-"));
     try {
       const emails = Array.from({ length: 2 * CREATES }, (_, index) => {
         return `sync-${String(index).padStart(4, "0")}@example.com`;
       });
-      const calls = readTrace(await traceCreates(folder, emails));
+      const calls = readTrace(await traceCreates(directory, emails));
       expect(unsynced(calls, emails)).toEqual([]);
       // Does this look at anything? Without the syncs none of them must pass.
       const without = calls.filter(({ name }) => !name.includes("sync"));
       expect(unsynced(without, emails).length).toBe(emails.length);
     } finally {
-      rmSync(folder, { recursive: true, force: true });
+      rmSync(directory, { recursive: true, force: true });
     }
   },
   60_000,
 );
 
 /** Runs the program under strace. @returns its syncs and the names it gave, of this folder, in order */
-async function traceNames(folder: string, ...words: string[]): Promise<string[]> {
-  const trace = join(folder, "trace");
+async function traceNames(directory: string, ...args: string[]): Promise<string[]> {
+  const trace = join(directory, "trace");
   const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
   const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace];
-  const env = { DATABASE_URL: join(folder, "sync.db") };
+  const env = { DATABASE_URL: join(directory, "sync.db") };
   const options = { env, stdout: "ignore", stderr: "pipe" } as const;
-  const child = Bun.spawn([...strace, binary, ...words], options);
+  const child = Bun.spawn([...strace, binary, ...args], options);
   const stderr = await child.stderr.text();
   expect(await child.exited, stderr).toBe(0);
-  const shown = (path = "") => path.replace(folder, ".").replace(/\.user-api-\d+\./, ".*.");
+  const shown = (path = "") => path.replace(directory, ".").replace(/\.user-api-\d+\./, ".*.");
   return (await Bun.file(trace).text()).split("\n").flatMap((line) => {
     const [, synced] = /sync\(\d+<(.*)>\) += 0$/.exec(line) ?? [];
     if (synced !== undefined) return [`sync ${shown(synced)}`];
@@ -197,29 +197,35 @@ const names =
 test.skipIf(skip_traced)(
   obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {
-    const folder = mkdtempSync(join(dirname(binary), "sync-"));
-    const at = (name: string) => join(folder, name);
+    const directory = mkdtempSync(join(dirname(binary), "sync-"));
+    const at = (name: string) => join(directory, name);
     try {
-      await traceNames(folder, "token", "create", "a");
-      const backup = await traceNames(folder, "backup", at("b.db"));
+      await traceNames(directory, "token", "create", "a");
+      const backup = await traceNames(directory, "backup", at("b.db"));
       expect(backup.slice(-3)).toEqual([
         "sync ./b.db.*.partial",
         "name ./b.db.*.partial ./b.db",
         "sync .",
       ]);
-      const restore = await traceNames(folder, "restore", at("b.db"));
+      const restore = await traceNames(directory, "restore", at("b.db"));
       expect(restore[0]).toBe("sync ./sync.db.*.partial");
       expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
-      const output = await traceNames(folder, "export", "users", "--output", at("u.csv"));
+      const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
       const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
       expect(output.slice(-3)).toEqual(exported);
       // A link is followed: the file and its directory are synced, not those of the link.
       mkdirSync(at("links"));
       symlinkSync(at("u.csv"), at("links/u.csv"));
-      const followed = await traceNames(folder, "export", "users", "--output", at("links/u.csv"));
+      const followed = await traceNames(
+        directory,
+        "export",
+        "users",
+        "--output",
+        at("links/u.csv"),
+      );
       expect(followed.slice(-3)).toEqual(exported);
     } finally {
-      rmSync(folder, { recursive: true, force: true });
+      rmSync(directory, { recursive: true, force: true });
     }
   },
   60_000,

@@ -1,14 +1,14 @@
 import { expect, test } from "bun:test";
 import { backUpStore } from "../../src/cli/backup.ts";
-import type { Io } from "../../src/cli/io.ts";
+import type { Io } from "../../src/cli/context.ts";
 import { AppError } from "../../src/error.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
-import { rejectionOf } from "../refusal.ts";
-import { makeWorld } from "./world.ts";
+import { expectRejection } from "../expect-error.ts";
+import { makeHarness } from "./harness.ts";
 
 test("`backup` and `restore` say what they have done", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   const copy = `${world.path}.copy`;
   const made = await world.run("backup", copy);
@@ -22,13 +22,13 @@ test("`backup` and `restore` say what they have done", async () => {
     "",
   ]);
   expect((await world.run("token", "list")).stdout).toContain("\na ");
-  using other = makeWorld();
+  using other = makeHarness();
   const fresh = await other.run("restore", copy);
   expect(fresh.stdout).toBe(`${other.path} is restored: 0 users, 0 orders and 1 tokens (0.1 MB)\n`);
 });
 
 test("`backup` and `restore` end with 1 and one line when they cannot", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const missing = await world.run("backup", `${world.path}.copy`);
   expect([missing.code, missing.stderr]).toEqual([
     1,
@@ -46,14 +46,14 @@ test("`backup` draws a bar on a terminal when it runs", async () => {
   const write = (text: string) => {
     drawn += text;
   };
-  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
   await world.run("token", "create", "a");
   expect((await world.run("backup", `${world.path}.copy`)).code).toBe(0);
   expect(drawn).toMatch(/100%/);
 });
 
 test("`backup` gives up when a signal comes", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   const backUp: Store["backUp"] = (_path, _onProgress, signal) => {
     const { promise, reject } = Promise.withResolvers<never>();
@@ -69,5 +69,9 @@ test("`backup` gives up when a signal comes", async () => {
     now: () => world.clock.time,
     untilStopped: async () => ({ by: "signal", signal: "SIGINT" }),
   } as unknown as Io;
-  await rejectionOf(backUpStore(`${world.path}.copy`, {}, io), "operator", "it was interrupted");
+  await expectRejection(
+    backUpStore(`${world.path}.copy`, {}, io),
+    "operator",
+    "it was interrupted",
+  );
 });

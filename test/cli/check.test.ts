@@ -1,9 +1,9 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { makeWorld } from "./world.ts";
+import { makeHarness } from "./harness.ts";
 
 test("`check` prints ok and ends with 0 when the database is sound, a server beside it or not", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
   const server = await world.serve();
@@ -12,7 +12,7 @@ test("`check` prints ok and ends with 0 when the database is sound, a server bes
 });
 
 test("`check` says what is wrong and ends with 1 when a total is", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   {
     using db = new Database(world.path);
@@ -26,7 +26,7 @@ test("`check` says what is wrong and ends with 1 when a total is", async () => {
 });
 
 test("`check` makes nothing and ends with 1 when there is no database", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const { code, stderr } = await world.run("check");
   expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: there is no such file\n`]);
   expect(await Bun.file(world.path).exists()).toBe(false);

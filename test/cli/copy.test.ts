@@ -7,8 +7,8 @@ import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, odd_texts, orderFields, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
-import { cluster, makeWorld as makePostgres } from "../postgres/world.ts";
-import { makeWorld, type Outcome, type World } from "./world.ts";
+import { cluster, makeHarness as makePostgres } from "../postgres/harness.ts";
+import { type Harness, makeHarness, type Outcome } from "./harness.ts";
 
 const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
 const kept = userFields({ email: "kept@b.cd" });
@@ -35,7 +35,7 @@ async function withStore(
 }
 
 /** Some of all there can be in a database: the rows with the last ids are gone. */
-async function fill(world: World): Promise<void> {
+async function fill(world: Harness): Promise<void> {
   await withStore(
     world.path,
     () => world.clock.time,
@@ -49,7 +49,7 @@ async function fill(world: World): Promise<void> {
       for (const user_id of [2, 3, 2, 2]) await store.orders.place(orderFields(user_id), null);
       await store.orders.update(3, () => ({ status: "paid", metadata: { a: "b" } }), null);
       const imported = { ...orderFields(4), import_key: "old shop:\t1" };
-      await store.transfer.orders.import([imported], false);
+      await store.bulk.orders.import([imported], false);
       const { id } = await newUser(store);
       await store.users.remove(id, null);
       const fields = { scope: "read", expires_at: "2027-01-01T00:00:00.000Z" } as const;
@@ -100,7 +100,7 @@ async function expectGoesOn(database_url: string, now: () => Date): Promise<void
     expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
     expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();
     const imported = { ...orderFields(4), import_key: "old shop:\t1" };
-    expect(await store.transfer.orders.import([imported], false)).toEqual([{ outcome: "known" }]);
+    expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "unchanged" }]);
     expect((await newUser(store)).id).toBe(14);
     expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
     const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
@@ -112,7 +112,7 @@ async function expectGoesOn(database_url: string, now: () => Date): Promise<void
 
 describe.if(cluster !== null)("`copy`", () => {
   test("brings all to PostgreSQL, to another one and back to SQLite when they are empty", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using first = await makePostgres(true);
     await using second = await makePostgres();
     await fill(world);
@@ -131,7 +131,7 @@ describe.if(cluster !== null)("`copy`", () => {
   }, 20_000);
 
   test("keeps keys no longer than they would be kept when they have moved", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
     await world.run("copy", "--to", postgres.url);
@@ -140,14 +140,14 @@ describe.if(cluster !== null)("`copy`", () => {
       postgres.url,
       () => world.clock.time,
       async (store) => {
-        await store.sweep();
+        await store.deleteExpiredKeys();
         expect(await postgres.run("select * from idempotency_keys")).toHaveLength(0);
       },
     );
   });
 
   test("refuses a database when there is anything in it", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await fill(world);
     const in_it: [string, (store: Store) => Promise<unknown>][] = [
       ["users", (store) => newUser(store)],
@@ -177,7 +177,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("fills a database again when ids were given in it, and gives none of them", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
     await postgres.run("select setval('users_id_seq', 100)");
@@ -186,7 +186,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("leaves nothing when a row has changed on the way", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
     await postgres.run(`
@@ -205,7 +205,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("takes no damage along when there is some, either way", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await using empty = await makePostgres();
     await fill(world);
@@ -232,7 +232,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("refuses rows when the other database cannot take them", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     const store = await postgres.open();
     await newUser(store);
@@ -258,7 +258,7 @@ describe.if(cluster !== null)("`copy`", () => {
   }, 20_000);
 
   test("says whose connection is lost, and leaves nothing, when one is", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using source = await makePostgres();
     await using target = await makePostgres();
     await fill(world);
@@ -293,7 +293,7 @@ describe.if(cluster !== null)("`copy`", () => {
   }, 20_000);
 
   test("leaves nothing when it is interrupted", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
     const outcome = await world.interrupt("copy", "--to", postgres.url);
@@ -308,7 +308,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("ends with a line when the other server is not there, or has no Citus", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres(true);
     await fill(world);
     const missing = await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a");
@@ -321,7 +321,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 
   test("waits for nobody who holds the database to be filled", async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
     await using _held = await postgres.hold("lock table orders in row exclusive mode");
@@ -332,7 +332,7 @@ describe.if(cluster !== null)("`copy`", () => {
 });
 
 test("`copy` makes another SQLite file when that is wanted", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await fill(world);
   const to = `${dirname(world.path)}/copy.db`;
   expectCopied(await world.run("copy", "--to", to));
@@ -341,7 +341,7 @@ test("`copy` makes another SQLite file when that is wanted", async () => {
 });
 
 test("`copy` ends with a line when there is something in its way", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
   const refusals: [string[], string][] = [
     [["--to", to], `Cannot open ${world.path}: there is no such file\n`],
@@ -349,9 +349,9 @@ test("`copy` ends with a line when there is something in its way", async () => {
     [["--to", "postgres://a"], "Cannot read --to: must be a URL such as postgres://user@"],
     [["--to", ""], "Cannot read --to: must be a path\n"],
   ];
-  for (const [words, line] of refusals) {
-    const { code, stdout, stderr } = await world.run("copy", ...words);
-    expect([words, code, stdout, stderr]).toEqual([words, 1, "", expect.stringContaining(line)]);
+  for (const [args, line] of refusals) {
+    const { code, stdout, stderr } = await world.run("copy", ...args);
+    expect([args, code, stdout, stderr]).toEqual([args, 1, "", expect.stringContaining(line)]);
   }
   expect((await world.run("copy")).code).toBe(2);
   expect((await world.run("copy", "--to", to, "--to-layout", "round")).code).toBe(2);
@@ -371,13 +371,13 @@ test("`copy` ends with a line when there is something in its way", async () => {
 });
 
 test("`copy` says which of the two databases is damaged, and leaves nothing, when one is", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await withStore(
     world.path,
     () => world.clock.time,
     async (store) => {
       const fields = (at: number) => userFields({ metadata: { mark: `<${at}>`.padEnd(500, "-") } });
-      await store.transfer.users.import(
+      await store.bulk.users.import(
         Array.from({ length: 200 }, (_, at) => fields(at)),
         false,
       );
@@ -401,7 +401,7 @@ test("`copy` draws a bar on a terminal when it runs", async () => {
   const write = (text: string) => {
     drawn += text;
   };
-  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
   await fill(world);
   expectCopied(await world.run("copy", "--to", `${dirname(world.path)}/copy.db`));
   expect(drawn).toMatch(/100%/);

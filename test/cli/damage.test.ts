@@ -3,24 +3,24 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { makeFolder } from "../folder.ts";
-import { makeWorld, type Outcome, type World } from "./world.ts";
+import { makeDirectory } from "../directory.ts";
+import { type Harness, makeHarness, type Outcome } from "./harness.ts";
 
 const PAGE_BYTES = 4096;
 const RECORDS = 3000;
 
-const folder = makeFolder();
-const sound = folder.at("sound.db");
+const directory = makeDirectory();
+const sound = directory.at("sound.db");
 let bytes: Buffer;
 
-function feed(world: World, records: readonly unknown[], ...words: string[]) {
+function feed(world: Harness, records: readonly unknown[], ...args: string[]) {
   const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
   world.stdin.chunks = [new TextEncoder().encode(text)];
-  return world.run(...words);
+  return world.run(...args);
 }
 
 beforeAll(async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const numbers = Array.from({ length: RECORDS }, (_, index) => index);
   const users = numbers.map((n) => ({
     email: `${n}@b.cd`,
@@ -34,7 +34,7 @@ beforeAll(async () => {
   expect((await world.run("backup", sound)).code).toBe(0);
   bytes = readFileSync(sound);
 });
-afterAll(() => folder[Symbol.dispose]());
+afterAll(() => directory[Symbol.dispose]());
 
 const commands = [
   "check",
@@ -48,12 +48,12 @@ const commands = [
 
 /** Runs a command on a copy of the damaged database. */
 async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
-  using at = makeFolder();
-  using world = makeWorld({ environment: { DATABASE_URL: at.at("a.db") } });
+  using at = makeDirectory();
+  using world = makeHarness({ environment: { DATABASE_URL: at.at("a.db") } });
   writeFileSync(at.at("a.db"), damaged);
   const isFile = (word: string) => /\.(db|ndjson)$/.test(word);
-  const words = command.split(" ").map((word) => (isFile(word) ? at.at(word) : word));
-  const outcome = await world.run(...words);
+  const args = command.split(" ").map((word) => (isFile(word) ? at.at(word) : word));
+  const outcome = await world.run(...args);
   expect(readdirSync(at.path).filter((name) => name.includes(".partial"))).toEqual([]);
   return outcome;
 }
@@ -66,7 +66,7 @@ async function expectUnderstood(damaged: Buffer, what: string): Promise<void> {
     expect(stderr, message).not.toContain("Unexpected");
     if (code === 1) expect(stderr.trimEnd().split("\n"), message).toHaveLength(1);
   }
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   writeFileSync(world.path, damaged);
   const { code, stderr } = await world.serve().then(
@@ -141,7 +141,7 @@ test("`check` names the row when its JSON is malformed, and `export` and `copy` 
 });
 
 test("`restore` and every other command refuse a database of ours when its tables are missing", async () => {
-  const path = folder.at("empty.db");
+  const path = directory.at("empty.db");
   {
     using db = new Database(path, { create: true });
     db.run(`pragma application_id = ${0x75617069}; pragma user_version = 2`);

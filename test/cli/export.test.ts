@@ -10,21 +10,21 @@ import {
   symlinkSync,
 } from "node:fs";
 import { dirname } from "node:path";
-import { openInput, openOutput, writeAll } from "../../src/cli/files.ts";
+import { openInput, openOutput, writeFully } from "../../src/cli/streams.ts";
 import { AppError } from "../../src/error.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { odd_texts } from "../contract/open.ts";
-import { makeFolder } from "../folder.ts";
-import { refusalOf } from "../refusal.ts";
-import { makeWorld, type World } from "./world.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectThrown } from "../expect-error.ts";
+import { type Harness, makeHarness } from "./harness.ts";
 
-const folder = makeFolder();
-afterAll(() => folder[Symbol.dispose]());
+const directory = makeDirectory();
+afterAll(() => directory[Symbol.dispose]());
 
-function feed(world: World, records: readonly unknown[], ...words: string[]) {
+function feed(world: Harness, records: readonly unknown[], ...args: string[]) {
   const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
   world.stdin.chunks = [new TextEncoder().encode(text)];
-  return world.run(...words);
+  return world.run(...args);
 }
 
 const odd_users = odd_texts.map((text, at) => ({
@@ -34,7 +34,7 @@ const odd_users = odd_texts.map((text, at) => ({
 }));
 
 test("`export users` writes all users by id, as the API shows them, when called", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const many = Array.from({ length: 700 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");
   const { code, stdout, stderr } = await world.run("export", "users");
@@ -48,10 +48,10 @@ test("`export users` writes all users by id, as the API shows them, when called"
 
 for (const format of ["ndjson", "csv"]) {
   test(`\`export\` as ${format} keeps every character when imported again`, async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await feed(world, odd_users, "import", "users");
     const whole = await world.run("export", "users", "--format", format);
-    using other = makeWorld();
+    using other = makeHarness();
     other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
     const imported = await other.run("import", "users", "--format", format);
     expect(imported.stderr).toBe(
@@ -62,10 +62,10 @@ for (const format of ["ndjson", "csv"]) {
 }
 
 test("`export` as CSV begins with the names of the columns when there are no users, too", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await world.run("token", "create", "a");
   const header = "id,email,name,metadata,version,created_at,updated_at\n";
-  const path = folder.at("none.csv");
+  const path = directory.at("none.csv");
   const outcome = await world.run("export", "users", "--output", path);
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 0 users\n" });
   expect(readFileSync(path, "utf8")).toBe(header);
@@ -76,11 +76,11 @@ test("`export` as CSV begins with the names of the columns when there are no use
 });
 
 test("`export --output` puts the file there whole, and leaves the old one when it fails", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
-  mkdirSync(folder.at("whole"));
-  const path = folder.at("whole/a.ndjson");
-  const link = folder.at("whole/link.ndjson");
+  mkdirSync(directory.at("whole"));
+  const path = directory.at("whole/a.ndjson");
+  const link = directory.at("whole/link.ndjson");
   await Bun.write(path, "old");
   symlinkSync(path, link);
   {
@@ -90,39 +90,39 @@ test("`export --output` puts the file there whole, and leaves the old one when i
     expect(readFileSync(path, "utf8")).toBe("old");
   }
   expect(readFileSync(path, "utf8")).toBe("old");
-  expect(readdirSync(folder.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
+  expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
   await world.run("export", "users", "--output", link);
   expect(readFileSync(path, "utf8")).toContain("a@b.cd");
-  expect(readdirSync(folder.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
+  expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
 });
 
 test("`export --output` leaves no half file when it fails on the way, or at the end", async () => {
-  mkdirSync(folder.at("half"));
-  using world = makeWorld({
+  mkdirSync(directory.at("half"));
+  using world = makeHarness({
     openStore: async (options) => {
       const store = await openSqlite(options);
-      const walk = () => Promise.reject(new AppError("operator", "the disk fails"));
+      const exportPage = () => Promise.reject(new AppError("operator", "the disk fails"));
       return {
         ...store,
-        transfer: { ...store.transfer, users: { ...store.transfer.users, walk } },
+        bulk: { ...store.bulk, users: { ...store.bulk.users, exportPage } },
       };
     },
   });
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
-  const outcome = await world.run("export", "users", "--output", folder.at("half/a"));
+  const outcome = await world.run("export", "users", "--output", directory.at("half/a"));
   expect([outcome.code, outcome.stderr]).toEqual([1, "the disk fails\n"]);
-  expect(readdirSync(folder.at("half"))).toEqual([]);
-  const path = folder.at("half/b");
+  expect(readdirSync(directory.at("half"))).toEqual([]);
+  const path = directory.at("half/b");
   {
     using output = openOutput(path);
     mkdirSync(path);
-    refusalOf(output.finish, "operator", `Cannot write ${path}: it is a folder`);
+    expectThrown(output.finish, "operator", `Cannot write ${path}: it is a folder`);
   }
-  expect(readdirSync(folder.at("half"))).toEqual(["b"]);
+  expect(readdirSync(directory.at("half"))).toEqual(["b"]);
 });
 
 test("`export` and `backup` work beside a server, and leave nothing but their output", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const many = Array.from({ length: 1200 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");
   await world.run("export", "users");
@@ -141,7 +141,7 @@ test("`export` and `backup` work beside a server, and leave nothing but their ou
 });
 
 test("`export --output` writes in place when the path is no file", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 users\n" });
@@ -152,15 +152,15 @@ test("`export` draws a bar on a terminal when it runs", async () => {
   const write = (text: string) => {
     drawn += text;
   };
-  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
+  using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const { stdout, stderr } = await world.run("export", "users");
   expect([stdout.length > 0, stderr]).toEqual([true, "Exported 1 users\n"]);
   expect(drawn).toMatch(/100%/);
 });
 
-test("`writeAll` writes all when the pipe is full and its reader slow", async () => {
-  const [pipe, text] = [folder.at("pipe"), "ä😀".repeat(100_000)];
+test("`writeFully` writes all when the pipe is full and its reader slow", async () => {
+  const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
   Bun.spawnSync(["mkfifo", pipe]);
   // So opened it waits for no reader, and refuses what does not fit.
   const descriptor = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
@@ -168,7 +168,7 @@ test("`writeAll` writes all when the pipe is full and its reader slow", async ()
   const reader = Bun.spawn(["sh", "-c", slow, pipe], { stdout: "pipe" });
   await reader.stdout.getReader().read();
   try {
-    writeAll(descriptor, text);
+    writeFully(descriptor, text);
   } finally {
     closeSync(descriptor);
   }
@@ -177,8 +177,8 @@ test("`writeAll` writes all when the pipe is full and its reader slow", async ()
 });
 
 test("`openInput` knows the size of a file, and of nothing else", async () => {
-  await Bun.write(folder.at("size"), "12345");
-  expect(openInput(folder.at("size")).size).toBe(5);
+  await Bun.write(directory.at("size"), "12345");
+  expect(openInput(directory.at("size")).size).toBe(5);
   expect(openInput("/dev/null").size).toBeNull();
 });
 
@@ -217,11 +217,11 @@ const impossible: [string, string, string][] = [
   ["export users --database-url no/such.db", "", "Cannot open no/such.db: there is no such file"],
 ];
 
-for (const [words, made, line] of impossible) {
-  test(`\`${words}\` ends with 1 and one line on stderr when it cannot work`, async () => {
-    using world = makeWorld();
+for (const [args, made, line] of impossible) {
+  test(`\`${args}\` ends with 1 and one line on stderr when it cannot work`, async () => {
+    using world = makeHarness();
     if (made) await feed(world, [{ email: "a@b.cd" }], "import", "users");
-    const outcome = await world.run(...words.split(" "));
+    const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
     if (!made) expect(existsSync(world.path)).toBe(false);
   });

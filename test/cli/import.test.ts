@@ -1,8 +1,8 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { openSqlite } from "../../src/sqlite/open.ts";
-import { makeFolder } from "../folder.ts";
-import { makeWorld, type World } from "./world.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { makeDirectory } from "../directory.ts";
+import { type Harness, makeHarness } from "./harness.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const lines = (...records: unknown[]): string =>
@@ -11,12 +11,12 @@ const emails = (count: number): string =>
   lines(...Array.from({ length: count }, (_, at) => ({ email: `${at}@b.cd` })));
 
 /** Runs a command with this on its stdin. */
-function feed(world: World, text: string | Uint8Array, ...words: string[]) {
+function feed(world: Harness, text: string | Uint8Array, ...args: string[]) {
   world.stdin.chunks = [typeof text === "string" ? bytes(text) : text];
-  return world.run(...words);
+  return world.run(...args);
 }
 
-async function expectSound(world: World): Promise<void> {
+async function expectSound(world: Harness): Promise<void> {
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
 }
 
@@ -35,14 +35,14 @@ const done = (table: string, created: number, known = 0) => ({
 });
 
 test("`import` moves a whole database when all was exported", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, lines(complete, { email: "bob@b.cd" }), "import", "users");
   await feed(world, lines(order), "import", "orders");
   const users = await world.run("export", "users");
   const orders = await world.run("export", "orders");
   expect(orders).toEqual({ code: 0, stdout: lines(order), stderr: "Exported 1 orders\n" });
 
-  using other = makeWorld();
+  using other = makeHarness();
   expect(await feed(other, users.stdout, "import", "users")).toEqual(done("users", 2));
   expect(await feed(other, orders.stdout, "import", "orders")).toEqual(done("orders", 1));
   expect(await other.run("export", "users")).toEqual(users);
@@ -52,21 +52,21 @@ test("`import` moves a whole database when all was exported", async () => {
 
 for (const what of ["users", "orders"]) {
   test(`\`import ${what}\` makes nothing twice when it is run again`, async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await feed(world, lines(complete), "import", "users");
     const text =
       what === "users"
         ? lines({ email: "a@b.cd" }, { ...complete, id: 9, email: "c@b.cd" })
         : lines({ user_id: 7, currency: "EUR", items }, order);
-    const words = ["import", what, ...(what === "orders" ? ["--key", "shop"] : [])];
-    expect(await feed(world, text, ...words)).toEqual(done(what, 2));
-    expect(await feed(world, text, ...words)).toEqual(done(what, 0, 2));
+    const args = ["import", what, ...(what === "orders" ? ["--key", "shop"] : [])];
+    expect(await feed(world, text, ...args)).toEqual(done(what, 2));
+    expect(await feed(world, text, ...args)).toEqual(done(what, 0, 2));
     await expectSound(world);
   });
 }
 
 test("`import` goes on where it stopped when its input broke off", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   // More than a batch, and cut in mid-record.
   const text = emails(12_000);
   const cut = text.slice(0, 150_000);
@@ -84,7 +84,7 @@ test("`import` goes on where it stopped when its input broke off", async () => {
 });
 
 test("`import` keeps what came before when reading fails on the way", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
   const outcome = await feed(world, csv, "import", "users", "--format", "csv");
   expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
@@ -95,7 +95,7 @@ test("`import` keeps what came before when reading fails on the way", async () =
 });
 
 test("`import` gives lines in order and ends with 1 when records are refused", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const text = [
     JSON.stringify({ email: "ANN@b.cd" }),
@@ -132,7 +132,7 @@ test("`import` gives lines in order and ends with 1 when records are refused", a
 });
 
 test("`import` refuses orders when their items, their user or their total do not fit", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
   const text = lines(
@@ -159,13 +159,13 @@ test("`import` refuses orders when their items, their user or their total do not
 });
 
 test("`import` takes what was refused when it is run again with that line put right", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
-  const words = ["import", "orders", "--key", "shop"];
-  const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...words);
+  const args = ["import", "orders", "--key", "shop"];
+  const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...args);
   expect(first.stderr).toEndWith("Imported 2 orders; 0 already there, 1 refused\n");
-  expect(await feed(world, lines(plain, plain, plain), ...words)).toEqual(done("orders", 1, 2));
+  expect(await feed(world, lines(plain, plain, plain), ...args)).toEqual(done("orders", 1, 2));
   // Another import is another, though its lines are the same.
   const other = ["import", "orders", "--key", "shop-2"];
   expect(await feed(world, lines(plain), ...other)).toEqual(done("orders", 1));
@@ -180,7 +180,7 @@ for (const [format, both] of Object.entries(two)) {
   test(`\`import\` of ${format} reads the same when the input comes in pieces of any size`, async () => {
     const text = bytes(both);
     for (const size of [1, 2, 7, 1000]) {
-      using world = makeWorld();
+      using world = makeHarness();
       const count = Math.ceil(text.length / size);
       world.stdin.chunks = Array.from({ length: count }, (_, at) =>
         text.slice(at * size, (at + 1) * size),
@@ -194,16 +194,16 @@ for (const [format, both] of Object.entries(two)) {
 /** How many records each transaction of an import took. */
 async function batchesOf(text: string, format: string): Promise<number[]> {
   const batches: number[] = [];
-  using world = makeWorld({
+  using world = makeHarness({
     async openStore(options) {
       const store = await openSqlite(options);
-      const { users } = store.transfer;
+      const { users } = store.bulk;
       const importBatch: typeof users.import = (records, dry) => {
         batches.push(records.length);
         return users.import(records, dry);
       };
-      const transfer = { ...store.transfer, users: { ...users, import: importBatch } };
-      return { ...store, transfer };
+      const bulk = { ...store.bulk, users: { ...users, import: importBatch } };
+      return { ...store, bulk };
     },
   });
   await feed(world, text, "import", "users", "--format", format);
@@ -232,7 +232,7 @@ test("`import` takes at most 5000 records, and some 4 MB, in a transaction", asy
 }, 20_000);
 
 test("`import` tells each refusal once when there are several batches", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const { stderr } = await feed(world, `{}\n${emails(10_001)}{}`, "import", "users");
   expect(stderr.split("\n")).toEqual([
     "line 1: email is required",
@@ -243,7 +243,7 @@ test("`import` tells each refusal once when there are several batches", async ()
 });
 
 test("`import` takes a line of 1 MiB, and none of a byte more, also where the last has no end", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const padded = (at: number, size: number) =>
     lines({ email: `${at}@b.cd` })
       .trim()
@@ -262,7 +262,7 @@ test("`import` takes a line of 1 MiB, and none of a byte more, also where the la
 });
 
 test("`import` refuses a line alone when it is too long or no UTF-8", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const long = { email: "a@b.cd", name: "x".repeat(2 ** 21) };
   const text = bytes(lines(long, { email: "?@b.cd" }, { email: "c@b.cd" }));
   text[text.indexOf("?".charCodeAt(0))] = 0xff;
@@ -279,7 +279,7 @@ test("`import` refuses a line alone when it is too long or no UTF-8", async () =
 });
 
 test("`import --dry-run` says what would happen and writes nothing when called", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: there is no such file\n`);
   await feed(world, lines(complete), "import", "users");
@@ -294,19 +294,21 @@ test("`import --dry-run` says what would happen and writes nothing when called",
 });
 
 test("`import` reads a file, and CSV by its name, when given one", async () => {
-  using world = makeWorld();
-  using folder = makeFolder();
-  await Bun.write(folder.at("a.ndjson"), lines({ email: "a@b.cd" }));
-  await Bun.write(folder.at("b.CSV"), "email\nb@b.cd\n");
-  await Bun.write(folder.at("c.txt"), "email\nc@b.cd\n");
-  for (const words of [["a.ndjson"], ["b.CSV"], ["c.txt", "--format", "csv"]]) {
-    const [file = "", ...rest] = words;
-    expect(await world.run("import", "users", folder.at(file), ...rest)).toEqual(done("users", 1));
+  using world = makeHarness();
+  using directory = makeDirectory();
+  await Bun.write(directory.at("a.ndjson"), lines({ email: "a@b.cd" }));
+  await Bun.write(directory.at("b.CSV"), "email\nb@b.cd\n");
+  await Bun.write(directory.at("c.txt"), "email\nc@b.cd\n");
+  for (const args of [["a.ndjson"], ["b.CSV"], ["c.txt", "--format", "csv"]]) {
+    const [file = "", ...rest] = args;
+    expect(await world.run("import", "users", directory.at(file), ...rest)).toEqual(
+      done("users", 1),
+    );
   }
 });
 
 test("`import` reads CSV when cells have quotes, commas and line breaks, and columns any order", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const csv = [
     "\ufeffmetadata,name,email",
     '"{""plan"":""pro, plus""}","Ann ""A"" Lee",ann@b.cd',
@@ -351,7 +353,7 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
 });
 
 test("`import` of CSV takes digits for an integer, and nothing else", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "99999999999999999999"].map(
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
   );
@@ -382,7 +384,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 
 for (const [when, text, message] of unreadable) {
   test(`\`import\` of CSV ends with 1 and one line when ${when}`, async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     const { code, stderr } = await feed(world, text, "import", "users", "--format", "csv");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
     expect(stderr).toMatch(message);
@@ -391,7 +393,7 @@ for (const [when, text, message] of unreadable) {
 }
 
 test("`import` imports nothing when the input is empty", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   expect(await feed(world, "", "import", "users")).toEqual(done("users", 0));
   expect(await feed(world, "\n \n", "import", "users")).toEqual(done("users", 0));
   expect(await feed(world, "", "import", "users", "--format", "csv")).toEqual(done("users", 0));
@@ -402,7 +404,7 @@ test("`import` imports nothing when the input is empty", async () => {
 
 test("`import` waits when another process is writing, and works beside a server", async () => {
   using other = new DisposableStack();
-  using world = makeWorld({
+  using world = makeHarness({
     async openStore(options) {
       const store = await openSqlite(options);
       if (options.exclusive) return store;
@@ -419,7 +421,7 @@ test("`import` waits when another process is writing, and works beside a server"
 });
 
 test("`import` says that it can be run again when the database cannot be written", async () => {
-  using world = makeWorld({
+  using world = makeHarness({
     openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
   });
   const { code, stderr } = await feed(world, emails(1), "import", "users");
@@ -434,10 +436,10 @@ test("`import` draws a bar on a terminal, and puts what is refused above it, whe
   const write = (text: string) => {
     drawn += text;
   };
-  using world = makeWorld({ terminal: { isTTY: true, columns: 80, write } });
-  using folder = makeFolder();
-  await Bun.write(folder.at("a"), `{}\n${emails(20)}`);
-  const { code, stderr } = await world.run("import", "users", folder.at("a"));
+  using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
+  using directory = makeDirectory();
+  await Bun.write(directory.at("a"), `{}\n${emails(20)}`);
+  const { code, stderr } = await world.run("import", "users", directory.at("a"));
   expect([code, stderr]).toEqual([1, "Imported 20 users; 0 already there, 1 refused\n"]);
   expect(drawn).toContain("line 1: email is required\n");
   expect(drawn).toMatch(/100%/);

@@ -2,7 +2,7 @@
 import { expect, test } from "bun:test";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { makeWorld } from "./world.ts";
+import { makeHarness } from "./harness.ts";
 
 /** A dead process's, and that of one that is alive. */
 const pids = { dead: Bun.spawnSync(["true"]).pid, alive: process.ppid };
@@ -14,9 +14,9 @@ const commands: [words: string, target: string, made: string[]][] = [
   ["restore backup.db --database-url r.db", "r.db", ["r.db", "r.db-serving"]],
 ];
 
-for (const [words, target, made] of commands) {
-  test(`\`${words}\` removes what a killed process has left when it runs again`, async () => {
-    using world = makeWorld();
+for (const [args, target, made] of commands) {
+  test(`\`${args}\` removes what a killed process has left when it runs again`, async () => {
+    using world = makeHarness();
     await world.run("token", "create", "a");
     const backup = join(dirname(world.path), "backup.db");
     expect((await world.run("backup", backup)).code).toBe(0);
@@ -24,7 +24,7 @@ for (const [words, target, made] of commands) {
     mkdirSync(directory);
     const left = (pid: number) => `${target}.user-api-${pid}.partial`;
     for (const pid of Object.values(pids)) writeFileSync(join(directory, left(pid)), "");
-    const paths = words
+    const paths = args
       .split(" ")
       .map((word) => (/^.\.(csv|db)$/.test(word) ? join(directory, word) : word))
       .map((word) => (word === "backup.db" ? backup : word));

@@ -3,21 +3,21 @@ import { existsSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
-import { documentText } from "../../src/http/openapi.ts";
-import { makeWorld } from "./world.ts";
+import { openapiJson } from "../../src/http/openapi.ts";
+import { makeHarness } from "./harness.ts";
 
-for (const words of [["version"], ["--version"], ["-V"]]) {
-  test(`\`${words.join(" ")}\` prints the version alone when called`, async () => {
-    using world = makeWorld();
-    const outcome = await world.run(...words);
+for (const args of [["version"], ["--version"], ["-V"]]) {
+  test(`\`${args.join(" ")}\` prints the version alone when called`, async () => {
+    using world = makeHarness();
+    const outcome = await world.run(...args);
     expect(outcome).toEqual({ code: 0, stdout: `${manifest.version}\n`, stderr: "" });
     expect(existsSync(world.path)).toBe(false);
   });
 }
 
 test("`openapi` prints the document that a server answers, and opens no database", async () => {
-  using world = makeWorld();
-  const stdout = `${documentText(manifest.version)}\n`;
+  using world = makeHarness();
+  const stdout = `${openapiJson(manifest.version)}\n`;
   expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
   expect(existsSync(world.path)).toBe(false);
 });
@@ -42,10 +42,10 @@ const helps: [string, string[]][] = [
   ["version --help", ["version"]],
 ];
 
-for (const [words, named] of helps) {
-  test(`\`${words}\` prints the help on stdout when called`, async () => {
-    using world = makeWorld();
-    const { code, stdout, stderr } = await world.run(...words.split(" "));
+for (const [args, named] of helps) {
+  test(`\`${args}\` prints the help on stdout when called`, async () => {
+    using world = makeHarness();
+    const { code, stdout, stderr } = await world.run(...args.split(" "));
     expect([code, stderr]).toEqual([0, ""]);
     expect(stdout).toStartWith("Usage: user-api");
     for (const name of named) expect(stdout).toContain(name);
@@ -54,10 +54,10 @@ for (const [words, named] of helps) {
 }
 
 test("`help` tells the default of each setting when it is that of serve", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const { stdout } = await world.run("serve", "--help");
   const text = stdout.replace(/\s+/g, " ");
-  for (const { variable, fallback } of Object.values(settings)) {
+  for (const { variable, default: fallback } of Object.values(settings)) {
     expect(text).toContain(
       fallback === null ? `(${variable})` : `(${variable}, otherwise ${fallback})`,
     );
@@ -93,10 +93,10 @@ const senseless: [string, RegExp][] = [
   ["import users --key", /argument missing/],
 ];
 
-for (const [words, message] of senseless) {
-  test(`\`user-api ${words}\` ends with 2 and says why on stderr when it makes no sense`, async () => {
-    using world = makeWorld();
-    const { code, stdout, stderr } = await world.run(...words.split(" ").filter(Boolean));
+for (const [args, message] of senseless) {
+  test(`\`user-api ${args}\` ends with 2 and says why on stderr when it makes no sense`, async () => {
+    using world = makeHarness();
+    const { code, stdout, stderr } = await world.run(...args.split(" ").filter(Boolean));
     expect([code, stdout]).toEqual([2, ""]);
     expect(stderr).toMatch(message);
     expect(existsSync(world.path)).toBe(false);
@@ -129,16 +129,16 @@ const impossible: [string, string][] = [
   ["health --port 65536", "Cannot read --port: must be an integer from 0 to 65535"],
 ];
 
-for (const [words, line] of impossible) {
-  test(`\`user-api ${words}\` ends with 1 and one line on stderr when it cannot work`, async () => {
-    using world = makeWorld();
-    const outcome = await world.run(...words.split(" "));
+for (const [args, line] of impossible) {
+  test(`\`user-api ${args}\` ends with 1 and one line on stderr when it cannot work`, async () => {
+    using world = makeHarness();
+    const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
   });
 }
 
 test("`user-api` names the variable when the environment is wrong", async () => {
-  using world = makeWorld({ environment: { PORT: "abc", API_TOKEN: "hunter2" } });
+  using world = makeHarness({ environment: { PORT: "abc", API_TOKEN: "hunter2" } });
   const message = "Cannot read PORT: must be an integer from 0 to 65535\n";
   for (const command of ["serve", "health"]) {
     expect(await world.run(command)).toEqual({ code: 1, stdout: "", stderr: message });
@@ -149,10 +149,10 @@ test("`user-api` tells a fault of its own in one line, with the stack when the l
   const openStore = () => {
     throw new TypeError("a bug");
   };
-  using world = makeWorld({ openStore });
+  using world = makeHarness({ openStore });
   const outcome = await world.run("token", "list");
   expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: a bug\n" });
-  using verbose = makeWorld({ openStore, environment: { LOG_LEVEL: "debug" } });
+  using verbose = makeHarness({ openStore, environment: { LOG_LEVEL: "debug" } });
   const { code, stdout, stderr } = await verbose.run("token", "list");
   expect([code, stdout]).toEqual([1, ""]);
   expect(stderr).toStartWith("Unexpected error: a bug\n");
@@ -168,13 +168,13 @@ test("`user-api` prints one line without a prefix when the error is expected", a
     ],
   ];
   for (const [error, stderr] of expected) {
-    using world = makeWorld({ openStore: () => Promise.reject(error) });
+    using world = makeHarness({ openStore: () => Promise.reject(error) });
     expect(await world.run("export", "users")).toEqual({ code: 1, stdout: "", stderr });
   }
 });
 
 test("`user-api` says what was thrown when it is no error at all", async () => {
-  using world = makeWorld({ openStore: () => Promise.reject(null) });
+  using world = makeHarness({ openStore: () => Promise.reject(null) });
   const outcome = await world.run("token", "list");
   expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: null\n" });
 });

@@ -1,9 +1,9 @@
 import { expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
-import { half } from "../http/stopping.ts";
-import { makeWorld, type Serving } from "./world.ts";
+import { startRequest } from "../http/stopping.ts";
+import { makeHarness, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
@@ -21,7 +21,7 @@ function get({ url }: Serving, path: string, token?: string): Promise<Response> 
 const secret = /uat_[0-9A-Za-z]{36}/g;
 
 test("`serve` prints the first token to stderr, with a working curl line, on the first start", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const first = await world.serve();
   const response = await curl(first);
   expect(response.status).toBe(200);
@@ -45,7 +45,7 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
 });
 
 test("`serve` prints no token when one was made before", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const token = (await world.run("token", "create", "mine")).stdout.trim();
   const serving = await world.serve();
   expect((await get(serving, "/users", token)).status).toBe(200);
@@ -59,7 +59,7 @@ test("`serve` prints no token when one was made before", async () => {
 
 test("`serve` accepts API_TOKEN and prints no token when it is set", async () => {
   const token = newToken();
-  using world = makeWorld({ environment: { API_TOKEN: token } });
+  using world = makeHarness({ environment: { API_TOKEN: token } });
   const serving = await world.serve();
   expect((await get(serving, "/users", token)).status).toBe(200);
   expect((await serving.stop()).stderr).toBe("");
@@ -68,7 +68,7 @@ test("`serve` accepts API_TOKEN and prints no token when it is set", async () =>
 });
 
 test("`serve` obeys at once when a token is made or revoked beside it", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const serving = await world.serve();
   const token = (await world.run("token", "create", "ci", "--scope", "read")).stdout.trim();
   expect((await get(serving, "/users", token)).status).toBe(200);
@@ -84,7 +84,7 @@ test("`serve` obeys at once when a token is made or revoked beside it", async ()
 });
 
 test("`serve` ends with 0, its port closed and its database free, when a signal comes", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const serving = await world.serve();
   expect(await world.isFree()).toBe(false);
   // All is closed by the time it says so.
@@ -104,7 +104,7 @@ test("`serve` ends with 0, its port closed and its database free, when a signal 
 
 for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
   test(`\`serve\` closes everything and ends with 1 when the fault is ${error}`, async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     const serving = await world.serve();
     const { code, stdout, stderr } = await serving.stop({ by: "fault", error });
     expect(code).toBe(1);
@@ -119,7 +119,7 @@ for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
 }
 
 test("`serve` says so, and frees the database, when the port is taken", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   using other = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("other") });
   const outcome = await world.run("serve", "--port", String(other.port));
   expect(outcome).toEqual({
@@ -131,8 +131,8 @@ test("`serve` says so, and frees the database, when the port is taken", async ()
 });
 
 test("`serve` takes no port from another of its kind when both would share it", async () => {
-  using world = makeWorld();
-  using other = makeWorld();
+  using world = makeHarness();
+  using other = makeHarness();
   const serving = await other.serve();
   const { port } = new URL(serving.url);
   const { code, stderr } = await world.run("serve", "--port", port);
@@ -141,7 +141,7 @@ test("`serve` takes no port from another of its kind when both would share it", 
 });
 
 test("`serve` says so when another server uses the database", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const serving = await world.serve();
   const outcome = await world.run("serve");
   const stderr = `Cannot open ${world.path}: another server is using it\n`;
@@ -161,10 +161,10 @@ const nowhere: [string[], string][] = [
   [["--tls-cert", import.meta.path, "--tls-key", import.meta.path], "Cannot use TLS_CERT "],
 ];
 
-for (const [words, line] of nowhere) {
+for (const [args, line] of nowhere) {
   test(`\`serve\` frees the database when it cannot start: ${line}`, async () => {
-    using world = makeWorld();
-    const { code, stdout, stderr } = await world.run("serve", ...words);
+    using world = makeHarness();
+    const { code, stdout, stderr } = await world.run("serve", ...args);
     expect([code, stdout]).toEqual([1, ""]);
     expect(stderr).toStartWith(line);
     expect(stderr.trimEnd().split("\n")).toHaveLength(1);
@@ -173,7 +173,7 @@ for (const [words, line] of nowhere) {
 }
 
 test("`serve` believes the flag when the variable says something else", async () => {
-  using world = makeWorld({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
+  using world = makeHarness({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
   const serving = await world.serve("--port", "0", "--log-level", "info");
   expect((await get(serving, "/health")).status).toBe(200);
   const { stdout } = await serving.stop();
@@ -181,7 +181,7 @@ test("`serve` believes the flag when the variable says something else", async ()
 });
 
 test("`health` says ok when the server is well", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const serving = await world.serve();
   const { port } = new URL(serving.url);
   const outcome = await world.run("health", "--port", port);
@@ -195,7 +195,7 @@ test("`health` says ok when the server is well", async () => {
 });
 
 test("`health` ends with 1 when what answers is not well", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   for (const status of [503, 404, 500]) {
     using other = Bun.serve({
       port: 0,
@@ -212,10 +212,10 @@ test("`health` ends with 1 when what answers is not well", async () => {
 });
 
 test("`health` ends with 1, and the API answers 503, when the database cannot be written", async () => {
-  using world = makeWorld({
+  using world = makeHarness({
     openStore: async (options) => ({
       ...(await openSqlite(options)),
-      ping: () => Promise.reject(new AppError("unavailable", "the disk is full")),
+      checkWritable: () => Promise.reject(new AppError("unavailable", "the disk is full")),
     }),
   });
   const serving = await world.serve();
@@ -229,11 +229,11 @@ test("`health` ends with 1, and the API answers 503, when the database cannot be
 
 test("`serve` tells everybody first, and ends in time, when a signal comes", async () => {
   const token = newToken();
-  using world = makeWorld({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
+  using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
   const serving = await world.serve();
-  const unfinished = half({ url: serving.url, write_token: token }, "a@b.cd");
+  const unfinished = startRequest({ url: serving.url, write_token: token }, "a@b.cd");
   expect((await get(serving, "/health")).headers.get("connection")).not.toBe("close");
-  const began_ms = performance.now();
+  const started_ms = performance.now();
   const ended = serving.stop();
   const answers: Response[] = [];
   // As one who does not listen: each answer puts off the end, but not beyond its time.
@@ -248,6 +248,6 @@ test("`serve` tells everybody first, and ends in time, when a signal comes", asy
     expect([status, headers.get("connection")]).toEqual([503, "close"]);
   }
   expect((await ended).code).toBe(0);
-  expect(performance.now() - began_ms).toBeWithin(900, 1_600);
+  expect(performance.now() - started_ms).toBeWithin(900, 1_600);
   expect(await unfinished.answer).toBe("");
 });

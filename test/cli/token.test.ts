@@ -1,21 +1,21 @@
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/open.ts";
-import { hashToken, isTokenShaped, newToken } from "../../src/token.ts";
-import { makeWorld, type World } from "./world.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { hashToken, hasTokenFormat, newToken } from "../../src/token.ts";
+import { type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
 
 /** Makes a token and returns its secret. */
-async function create(world: World, ...words: string[]): Promise<string> {
-  const { code, stdout, stderr } = await world.run("token", "create", ...words);
+async function create(world: Harness, ...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await world.run("token", "create", ...args);
   if (code !== 0) throw new Error(`Cannot create: ${stderr}`);
   return stdout.trim();
 }
 
 /** The table of `token list`, each row with its cells between two spaces. */
-async function list(world: World): Promise<string[]> {
+async function list(world: Harness): Promise<string[]> {
   const { code, stdout, stderr } = await world.run("token", "list");
   expect([code, stderr]).toEqual([0, ""]);
   expect(stdout).toEndWith("\n");
@@ -25,7 +25,7 @@ async function list(world: World): Promise<string[]> {
     .map((line) => line.split(/ {2,}/).join("  "));
 }
 
-async function stored(world: World) {
+async function stored(world: Harness) {
   const options = {
     database_url: world.path,
     max_pending_writes: 1,
@@ -40,11 +40,11 @@ async function stored(world: World) {
 }
 
 test("`token create` prints the token alone on stdout, and stores its hash, when called", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect(code).toBe(0);
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
-  expect(isTokenShaped(stdout.trim())).toBe(true);
+  expect(hasTokenFormat(stdout.trim())).toBe(true);
   expect(stderr).toBe("Token ci may write and is shown this once:\n");
   expect(await stored(world)).toEqual([
     {
@@ -62,7 +62,7 @@ test("`token create` prints the token alone on stdout, and stores its hash, when
 });
 
 test("`token create` keeps the scope when one is given", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await create(world, "r", "--scope", "read");
   await create(world, "w", "--scope=write");
   expect((await stored(world)).map(({ scope }) => scope)).toEqual(["read", "write"]);
@@ -78,14 +78,14 @@ const durations: [string, string][] = [
 
 for (const [duration, expires_at] of durations) {
   test(`\`token create\` expires at ${expires_at} when --expires is ${duration}`, async () => {
-    using world = makeWorld();
+    using world = makeHarness();
     await create(world, "a", "--expires", duration);
     expect(await stored(world)).toMatchObject([{ expires_at }]);
   });
 }
 
 test("`token create` refuses a duration when it is none", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   for (const text of [
     "",
     "0d",
@@ -107,7 +107,7 @@ test("`token create` refuses a duration when it is none", async () => {
 });
 
 test("`token create` stores RFC 3339 when the duration is the longest", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await create(world, "short", "--expires", "1m");
   for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
     const { code } = await world.run("token", "create", `a${at}`, "--expires", duration);
@@ -119,7 +119,7 @@ test("`token create` stores RFC 3339 when the duration is the longest", async ()
 });
 
 test("`token create` takes a name when it is 1 to 100 printable characters", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
   for (const name of names) await create(world, name);
   expect((await stored(world)).map(({ name }) => name)).toEqual(names);
@@ -131,7 +131,7 @@ test("`token create` takes a name when it is 1 to 100 printable characters", asy
 });
 
 test("`token create` refuses a name when a valid token has it", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect([code, stdout]).toEqual([1, ""]);
@@ -142,13 +142,13 @@ test("`token create` refuses a name when a valid token has it", async () => {
 });
 
 test("`token list` prints the header alone when there are no tokens", async () => {
-  using world = makeWorld({ environment: { API_TOKEN: newToken() } });
+  using world = makeHarness({ environment: { API_TOKEN: newToken() } });
   await (await world.serve()).stop();
   expect(await list(world)).toEqual([header]);
 });
 
 test("`token list` tells the state of each token, oldest first, and no secrets", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const secret = await create(world, "forever");
   await create(world, "short", "--scope", "read", "--expires", "1m");
   await create(world, "gone");
@@ -167,7 +167,7 @@ test("`token list` tells the state of each token, oldest first, and no secrets",
 });
 
 test("`token list` keeps its columns in line when names are wide", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   for (const name of ["a", "a much longer name", "名前"]) await create(world, name);
   const { stdout } = await world.run("token", "list");
   const columns = stdout
@@ -178,7 +178,7 @@ test("`token list` keeps its columns in line when names are wide", async () => {
 });
 
 test("`token revoke` revokes the token, once, when it is valid", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   await create(world, "a");
   await create(world, "b");
   const outcome = await world.run("token", "revoke", "a");
@@ -191,7 +191,7 @@ test("`token revoke` revokes the token, once, when it is valid", async () => {
 });
 
 test("`token` says so when the database cannot be opened", async () => {
-  using world = makeWorld();
+  using world = makeHarness();
   const path = `${world.path}-text`;
   await create(world, "a");
   writeFileSync(path, "This is a text, and not a database.\n".repeat(100));
@@ -200,8 +200,8 @@ test("`token` says so when the database cannot be opened", async () => {
     ["list", ""],
     ["revoke", "a"],
   ];
-  for (const words of commands) {
-    const all = ["token", ...words.filter(Boolean), "--database-url", path];
+  for (const args of commands) {
+    const all = ["token", ...args.filter(Boolean), "--database-url", path];
     const stderr = `Cannot open ${path}: the file is not a SQLite database\n`;
     expect(await world.run(...all)).toEqual({ code: 1, stdout: "", stderr });
   }

@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
+import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { ifMatch } from "../preconditions.ts";
-import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
@@ -65,7 +65,7 @@ export function ordersContract(open: Open): void {
     const { id } = await newUser(it.store);
     await it.store.users.remove(id, null);
     for (const user_id of [id, id + 1, 2 ** 51 + 1, MAX]) {
-      const error = await rejectionOf(
+      const error = await expectRejection(
         it.store.orders.place(orderFields(user_id), null),
         "invalid",
         "Validation failed: user_id must be an existing user",
@@ -172,11 +172,11 @@ export function ordersContract(open: Open): void {
     const { record } = await it.store.orders.place(orderFields(user_id), null);
     it.pass(1000);
     expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
-    await rejectionOf(it.store.orders.update(record.id, to("delivered"), null), "conflict");
+    await expectRejection(it.store.orders.update(record.id, to("delivered"), null), "conflict");
     for (const versions of [[], [2], [Number.NaN]]) {
-      await rejectionOf(
+      await expectRejection(
         it.store.orders.update(record.id, to("paid"), ifMatch(...versions)),
-        "stale",
+        "version_mismatch",
       );
     }
     expect(await it.store.orders.update(record.id + 1, to("paid"), ifMatch(2))).toBeNull();
@@ -206,7 +206,7 @@ export function ordersContract(open: Open): void {
     const { store } = await openWithClock(open);
     const { id } = await newUser(store);
     const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));
-    await store.ping();
+    await store.checkWritable();
     await store.close();
     // Which of them was first is nobody's promise.
     const ids = (await Promise.all(writes)).map(({ record }) => record.id);

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { hashToken, newToken, type Token, type TokenFields } from "../../src/token.ts";
-import { rejectionOf } from "../refusal.ts";
+import { expectRejection } from "../expect-error.ts";
 import { type Open, openWithClock } from "./open.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
@@ -38,10 +38,10 @@ export function tokensContract(open: Open): void {
     await using it = await openWithClock(open);
     const first = tokenFields("a", { expires_at: time });
     await it.store.tokens.create(first);
-    await rejectionOf(it.store.tokens.create(tokenFields("a")), "conflict", /\ba\b/);
+    await expectRejection(it.store.tokens.create(tokenFields("a")), "conflict", /\ba\b/);
     // Expired is not revoked: its name would be ambiguous in the list.
     it.pass(1000);
-    await rejectionOf(it.store.tokens.create(tokenFields("a")), "conflict");
+    await expectRejection(it.store.tokens.create(tokenFields("a")), "conflict");
     await it.store.tokens.create(tokenFields("A"));
     expect((await it.store.tokens.list()).map(({ name }) => name)).toEqual(["a", "A"]);
   });

@@ -1,8 +1,8 @@
 import { expect, test } from "bun:test";
 import type { User } from "../../src/user.ts";
+import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { ifMatch } from "../preconditions.ts";
-import { rejectionOf } from "../refusal.ts";
 import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
@@ -42,7 +42,7 @@ export function usersContract(open: Open): void {
       await using it = await openWithClock(open);
       const first = await newUser(it.store, { email: taken });
       const second = it.store.users.create(userFields({ email }), null);
-      await rejectionOf(second, "conflict", "email is already taken");
+      await expectRejection(second, "conflict", "email is already taken");
       expect(await listed(it.store.users.list(all))).toEqual({ rows: [first], total: 1 });
     });
   }
@@ -175,7 +175,7 @@ export function usersContract(open: Open): void {
     const anne = await newUser(it.store, { email: "änne@example.com" });
     const bea = await newUser(it.store, { email: "bea@example.com" });
     const edit = () => userFields({ email: "ÄNNE@example.com" });
-    await rejectionOf(
+    await expectRejection(
       it.store.users.update(bea.id, edit, null),
       "conflict",
       "email is already taken",
@@ -193,8 +193,11 @@ export function usersContract(open: Open): void {
     const user = await it.store.users.update(id, edit, ifMatch(7, 2, 9));
     expect(user?.version).toBe(3);
     for (const versions of [[], [1], [2, 4], [Number.NaN]]) {
-      await rejectionOf(it.store.users.update(id, edit, ifMatch(...versions)), "stale");
-      await rejectionOf(it.store.users.remove(id, ifMatch(...versions)), "stale");
+      await expectRejection(
+        it.store.users.update(id, edit, ifMatch(...versions)),
+        "version_mismatch",
+      );
+      await expectRejection(it.store.users.remove(id, ifMatch(...versions)), "version_mismatch");
     }
     expect(await it.store.users.get(id)).toEqual(user);
     expect(await it.store.users.remove(id, ifMatch(3))).toEqual(user);
@@ -222,9 +225,9 @@ export function usersContract(open: Open): void {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     await it.store.orders.place(orderFields(user.id), null);
-    await rejectionOf(it.store.users.remove(user.id, null), "conflict", "user has orders");
+    await expectRejection(it.store.users.remove(user.id, null), "conflict", "user has orders");
     expect(await it.store.users.get(user.id)).toEqual(user);
     // The version is asked about first.
-    await rejectionOf(it.store.users.remove(user.id, ifMatch(2)), "stale");
+    await expectRejection(it.store.users.remove(user.id, ifMatch(2)), "version_mismatch");
   });
 }

@@ -2,10 +2,10 @@
 import { expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
 
-const folder = `${import.meta.dir}/../../deploy`;
+const directory = `${import.meta.dir}/../../deploy`;
 
 async function readYaml(file: string) {
-  return Bun.YAML.parse(await Bun.file(`${folder}/${file}`).text()) as any;
+  return Bun.YAML.parse(await Bun.file(`${directory}/${file}`).text()) as any;
 }
 
 test("`user-api` may do nothing that it need not when compose starts it", async () => {
@@ -29,7 +29,7 @@ test("`user-api` may do nothing that it need not when compose starts it", async 
 test("`stop_grace_period` leaves time to close the database when work in flight has had its own", async () => {
   const { services } = await readYaml("compose.yaml");
   const [, seconds] = /^(\d+)s$/.exec(services["user-api"].stop_grace_period) ?? [];
-  expect(Number(seconds)).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.fallback) + 5);
+  expect(Number(seconds)).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
 });
 
 test("`environment` names what is a setting when it is read", async () => {
@@ -42,7 +42,7 @@ test("`environment` names what is a setting when it is read", async () => {
 
 test("`litestream.yml` copies the database of the unit when both are used", async () => {
   const { dbs } = await readYaml("litestream.yml");
-  const unit = await Bun.file(`${folder}/user-api.service`).text();
+  const unit = await Bun.file(`${directory}/user-api.service`).text();
   expect(dbs).toHaveLength(1);
   expect(unit).toContain(`\nEnvironment=DATABASE_URL=${dbs[0].path}\n`);
 });

@@ -16,7 +16,7 @@ const MAX_EXPOSURE = 1.5;
 describe("user-api.service", () => {
   test("`TimeoutStopSec` leaves time to close the database when work in flight has had its own", () => {
     const stop_seconds = Number(valuesOf("TimeoutStopSec").at(-1));
-    expect(stop_seconds).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.fallback) + 5);
+    expect(stop_seconds).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
     expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
   });
 
@@ -34,8 +34,8 @@ describe("user-api.service", () => {
 
 const analyze = Bun.which("systemd-analyze");
 
-function run(...words: string[]): string {
-  const { stdout, stderr } = Bun.spawnSync([analyze ?? "", "--no-pager", ...words]);
+function run(...args: string[]): string {
+  const { stdout, stderr } = Bun.spawnSync([analyze ?? "", "--no-pager", ...args]);
   return `${stdout}${stderr}`;
 }
 

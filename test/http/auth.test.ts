@@ -3,7 +3,7 @@ import { openStore } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { against_postgres } from "./backend.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type Answer, type CallOptions, logs, startServer } from "./server.ts";
+import { type CallOptions, logs, startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server.stop());
@@ -40,7 +40,7 @@ async function stored(): Promise<string> {
 }
 
 /** The whole of a 401: nothing else is told, whatever was asked. */
-function expectStranger(answer: Answer, challenges: string[], method = "GET"): void {
+function expectStranger(answer: TestResponse, challenges: string[], method = "GET"): void {
   expect(answer.status).toBe(401);
   expect(answer.text).toBe(method === "HEAD" ? "" : "unauthorised");
   expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
@@ -53,7 +53,7 @@ function expectStranger(answer: Answer, challenges: string[], method = "GET"): v
 }
 
 /** An answer read off the wire. */
-function parse(bytes: string): Answer {
+function parse(bytes: string): TestResponse {
   const [head = "", ...rest] = bytes.split("\r\n\r\n");
   const [first = "", ...lines] = head.split("\r\n");
   const headers = new Headers(
@@ -166,7 +166,12 @@ const VARIANTS: Record<string, Variant> = {
   "the token has expired": bearer(expired),
 };
 
-function send(variant: Variant, method: string, path: string, body?: object): Promise<Answer> {
+function send(
+  variant: Variant,
+  method: string,
+  path: string,
+  body?: object,
+): Promise<TestResponse> {
   const target = variant.query ? `${path}?${variant.query}` : path;
   const full = variant.member ? { ...body, access_token: variant.member } : body;
   const may_carry = method !== "GET" && method !== "HEAD";

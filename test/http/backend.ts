@@ -1,7 +1,7 @@
 /** The database of a server under test: a SQLite file or, with TEST_DATABASE=postgres, one of PostgreSQL. */
 import { Database } from "bun:sqlite";
 import { SQL } from "bun";
-import type { Folder } from "../folder.ts";
+import type { TemporaryDirectory } from "../directory.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { makeDatabase } from "../postgres/database.ts";
 
@@ -14,8 +14,8 @@ async function requireCluster(): Promise<Cluster> {
 }
 
 /** @returns the DATABASE_URL of a new, empty database */
-export async function newDatabase(folder: Folder): Promise<string> {
-  return against_postgres ? makeDatabase(await requireCluster()) : folder.at("test.db");
+export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
+  return against_postgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
 }
 
 /** To be called when nobody has it open any more. */

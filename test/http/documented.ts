@@ -2,8 +2,8 @@
 import Ajv2020 from "ajv/dist/2020";
 import addFormats from "ajv-formats";
 import addMoreFormats from "ajv-formats-draft2019";
-import { documentText } from "../../src/http/openapi.ts";
-import type { Answer } from "./server.ts";
+import { openapiJson } from "../../src/http/openapi.ts";
+import type { TestResponse } from "./server.ts";
 
 interface Media {
   readonly schema: object;
@@ -54,7 +54,7 @@ function resolved(value: unknown, root: unknown): unknown {
   return resolved(target, root);
 }
 
-const raw_document = JSON.parse(documentText("0.0.0"));
+const raw_document = JSON.parse(openapiJson("0.0.0"));
 export const document = resolved(raw_document, raw_document) as {
   readonly paths: Readonly<Record<string, Methods>>;
 };
@@ -89,7 +89,11 @@ function* faultsOfHeaders({ headers: documented }: Response, headers: Headers): 
   }
 }
 
-function* faultsOfBody(response: Response, answer: Answer, has_body: boolean): Generator<string> {
+function* faultsOfBody(
+  response: Response,
+  answer: TestResponse,
+  has_body: boolean,
+): Generator<string> {
   const { content } = response;
   if (content === undefined) {
     if (answer.text !== "") yield "the body is not documented";
@@ -115,7 +119,7 @@ function responseOf(methods: Methods, method: string, status: number): Response 
 }
 
 /** @returns in what the answer is not as documented; empty when it is, or when no path is this one */
-export function undocumented(method: string, path: string, answer: Answer): string[] {
+export function undocumented(method: string, path: string, answer: TestResponse): string[] {
   const [bare = ""] = path.split("?");
   const found = paths.find(({ pattern }) => pattern.test(bare));
   const preflight = method === "OPTIONS" && answer.status === 204;
@@ -130,7 +134,7 @@ export function undocumented(method: string, path: string, answer: Answer): stri
 }
 
 /** @throws when the answer is not as documented */
-export function expectDocumented(method: string, path: string, answer: Answer): void {
+export function expectDocumented(method: string, path: string, answer: TestResponse): void {
   const faults = undocumented(method, path, answer);
   if (faults.length === 0) return;
   const { status, text } = answer;

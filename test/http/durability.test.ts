@@ -1,14 +1,14 @@
 import { expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type Answer, against_binary, startServer, type TestServer } from "./server.ts";
-import { half, refusing } from "./stopping.ts";
+import { against_binary, startServer, type TestResponse, type TestServer } from "./server.ts";
+import { startRequest, untilRefusing } from "./stopping.ts";
 
 /** Ends the server the hard way where that is possible: in process there is only one process. */
 function kill(server: TestServer): Promise<number> {
   return against_binary ? server.stop("SIGKILL") : server.stop();
 }
 
-function create(server: TestServer, email: string, key: string): Promise<Answer> {
+function create(server: TestServer, email: string, key: string): Promise<TestResponse> {
   return server.call("POST", "/users", { body: { email }, headers: { "idempotency-key": key } });
 }
 
@@ -57,7 +57,7 @@ test("`versions`, tokens and keys hold when the server was killed", async () => 
 
 test("`acknowledged` writes are all there, and retries make none twice, when killed under load", async () => {
   await using server = await startServer();
-  const acknowledged = new Map<string, Answer>();
+  const acknowledged = new Map<string, TestResponse>();
   const jobs = Array.from({ length: 400 }, () => ({ email: newEmail(), key: crypto.randomUUID() }));
   const enough = Promise.withResolvers<void>();
   const sent = jobs.map(async ({ email, key }) => {
@@ -91,10 +91,10 @@ test("`acknowledged` writes are all there, and retries make none twice, when kil
 test.if(against_binary)("`SIGTERM` lets a request in flight finish when it comes", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
   const email = newEmail();
-  const request = half(server, email);
+  const request = startRequest(server, email);
   for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
   const stopped = server.stop("SIGTERM");
-  await refusing(server);
+  await untilRefusing(server);
   request.finish();
   expect(await request.answer).toStartWith("HTTP/1.1 201");
   await stopped;

@@ -1,14 +1,14 @@
 /** Every operation of the API document, with every status that a client can bring about. */
 import { document } from "./documented.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type Answer, type CallOptions, startServer, type TestServer } from "./server.ts";
+import { type CallOptions, startServer, type TestResponse, type TestServer } from "./server.ts";
 
-export interface Exchange {
+export interface RecordedCall {
   readonly operation: string;
   readonly method: string;
   /** Under `/api/v1`. */
   readonly path: string;
-  readonly answer: Answer;
+  readonly answer: TestResponse;
 }
 
 type Call = readonly [operation: string, path: string, options?: CallOptions];
@@ -110,13 +110,13 @@ function common({ operation, path, statuses }: Listed, server: TestServer): Call
 }
 
 /** Does all of it on servers of its own. */
-export async function exercise(): Promise<Exchange[]> {
+export async function exercise(): Promise<RecordedCall[]> {
   await using server = await startServer();
   await using limited = await startServer({ RATE_LIMIT: "1" });
   const listed = operations();
-  const exchanges: Exchange[] = [];
+  const recorded_calls: RecordedCall[] = [];
   const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
-    exchanges.push({ operation, method, path, answer: await at.call(method, path, options) });
+    recorded_calls.push({ operation, method, path, answer: await at.call(method, path, options) });
   };
   const methodOf = (name: string) =>
     listed.find(({ operation }) => operation === name)?.method ?? "GET";
@@ -132,5 +132,5 @@ export async function exercise(): Promise<Exchange[]> {
       await send(limited, one.method, one.operation, one.path);
     }
   }
-  return exchanges;
+  return recorded_calls;
 }

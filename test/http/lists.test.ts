@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { expectRefused, newEmail, newOrder, newUser } from "./make.ts";
-import { type Answer, startServer } from "./server.ts";
+import { startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
 const largest = "9007199254740991"; // 2^53 − 1
@@ -9,8 +9,8 @@ const range = {
   offset: `Validation failed: offset must be an integer from 0 to ${largest}`,
 };
 /** By id ascending, as the lists must show them: 60 users, and of the first two 53 and 2 orders. */
-const users: Answer["json"][] = [];
-const orders: Answer["json"][] = [];
+const users: TestResponse["json"][] = [];
+const orders: TestResponse["json"][] = [];
 beforeAll(async () => {
   for (let at = 0; at < 60; at += 1) users.push(await newUser(server));
   for (let at = 0; at < 55; at += 1) {
@@ -27,14 +27,14 @@ afterAll(() => server[Symbol.asyncDispose]());
 const of = (path: string) => (path.startsWith("/users") ? users : orders);
 
 /** The targets of a `Link` header by relation, as paths under `/api/v1`. */
-function links(answer: Answer): Record<string, string> {
+function links(answer: TestResponse): Record<string, string> {
   const header = answer.headers.get("link") ?? "";
   const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
   expect(found.map(([whole]) => whole).join("")).toBe(header); // Nothing else stands in it.
   return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
 }
 /** The offset of each relation; every target keeps the path, the limit and the filters. */
-function offsets(answer: Answer, path: string, kept: Record<string, string>) {
+function offsets(answer: TestResponse, path: string, kept: Record<string, string>) {
   const pairs = Object.entries(links(answer)).map(([rel, target]) => {
     const url = new URL(target, "http://localhost");
     const { offset, ...rest } = Object.fromEntries(url.searchParams);
@@ -47,9 +47,9 @@ function offsets(answer: Answer, path: string, kept: Record<string, string>) {
 
 for (const path of ["/users", "/orders"]) {
   test(`\`GET ${path}\` returns every record once when \`next\` is followed from \`after=0\``, async () => {
-    const found: Answer["json"][] = [];
+    const found: TestResponse["json"][] = [];
     for (let next: string | undefined = `${path}?after=0&limit=20`; next !== undefined; ) {
-      const answer: Answer = await server.call("GET", next);
+      const answer: TestResponse = await server.call("GET", next);
       expect(answer.json.meta).toEqual({ total: of(path).length, limit: 20, offset: 0 });
       expect(links(answer)["first"]).toBe(`${path}?limit=20&after=0`);
       found.push(...answer.json.data);
@@ -225,7 +225,7 @@ for (const [template, matches] of Object.entries(filters)) {
     const start = await server.call("GET", `/orders?${query}&limit=7&offset=14`);
     let next = links(start).first;
     for (let page = 0; next !== undefined; page += 1) {
-      const answer: Answer = await server.call("GET", next);
+      const answer: TestResponse = await server.call("GET", next);
       expect(answer.json.meta).toEqual({ total: expected.length, limit: 7, offset: page * 7 });
       expect(offsets(answer, "/orders", kept).last).toBe(
         Math.floor(Math.max(expected.length - 1, 0) / 7) * 7,
@@ -284,7 +284,7 @@ for (const [name, path, status] of [
   ["a bad query", () => "/users?limit=0", 400],
 ] as const) {
   test(`\`HEAD\` answers like GET without a body when it names ${name}`, async () => {
-    const shown = (answer: Answer) =>
+    const shown = (answer: TestResponse) =>
       [...answer.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
     const get = await server.call("GET", path());
     const head = await server.call("HEAD", path());

@@ -1,6 +1,6 @@
 // What the HTTP tests share: records of their own, bodies byte for byte, and the shape of a refusal.
 import { expect } from "bun:test";
-import type { Answer, TestServer } from "./server.ts";
+import type { TestResponse, TestServer } from "./server.ts";
 
 export const user_keys = [
   "created_at",
@@ -61,7 +61,7 @@ export function newEmail(): string {
 export async function newUser(
   server: Pick<TestServer, "call">,
   fields: Fields = {},
-): Promise<Answer["json"]> {
+): Promise<TestResponse["json"]> {
   const answer = await server.call("POST", "/users", { body: { email: newEmail(), ...fields } });
   return created(answer);
 }
@@ -71,13 +71,13 @@ export async function newOrder(
   server: TestServer,
   user_id: number,
   fields: Fields = {},
-): Promise<Answer["json"]> {
+): Promise<TestResponse["json"]> {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   const body = { user_id, currency: "EUR", items, ...fields };
   return created(await server.call("POST", "/orders", { body }));
 }
 
-function created(answer: Answer): Answer["json"] {
+function created(answer: TestResponse): TestResponse["json"] {
   if (answer.status !== 201) throw new Error(`Cannot create: ${answer.status} ${answer.text}`);
   return answer.json.data;
 }
@@ -89,7 +89,7 @@ export function send(
   path: string,
   raw: string | Uint8Array<ArrayBuffer>,
   type = "application/json",
-): Promise<Answer> {
+): Promise<TestResponse> {
   return server.call(method, path, { raw, headers: { "content-type": type } });
 }
 
@@ -101,7 +101,7 @@ export async function stored(server: TestServer, ...paths: string[]): Promise<st
 
 /** Expects a JSON refusal; a validation failure must also list its first problem first. */
 export function expectRefused(
-  answer: Answer,
+  answer: TestResponse,
   status: number,
   error: string | RegExp,
   hidden?: string,

@@ -31,12 +31,12 @@ test("`metrics` counts requests by route and status, and commits", async () => {
   expect(sample(text, `${duration}_count{${route}}`)).toBe(4);
   expect(sample(text, `${duration}_bucket{le="+Inf",${route}}`)).toBe(4);
   expect(sample(text, `${duration}_sum{${route}}`)).toBeGreaterThan(0);
-  expect(sample(text, "user_api_commit_writes_count")).toBeGreaterThan(0);
+  expect(sample(text, "user_api_commit_batch_size_count")).toBeGreaterThan(0);
   expect(sample(text, "user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
   expect(sample(text, "user_api_pending_writes")).toBe(0);
   expect(sample(text, "user_api_database_bytes")).toBeGreaterThan(4096);
   // The log of PostgreSQL is its own affair.
-  expect(Number(sample(text, "user_api_log_bytes")) > 0).toBe(!against_postgres);
+  expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!against_postgres);
   expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
   expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
   expect(text).not.toContain("secret");

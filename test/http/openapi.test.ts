@@ -4,15 +4,15 @@ import { readConfig } from "../../src/config.ts";
 import { AppError, type ErrorCode } from "../../src/error.ts";
 import { createApp } from "../../src/http/app.ts";
 import { createDrain } from "../../src/http/drain.ts";
-import { answerTo, mappings } from "../../src/http/errors.ts";
+import { error_responses, errorResponse } from "../../src/http/errors.ts";
 import { createMetrics } from "../../src/http/metrics.ts";
-import { documentText } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/openapi.ts";
 import { createLog } from "../../src/log.ts";
 import type { Store } from "../../src/store.ts";
 import { document, type Operation, type Parameter, undocumented } from "./documented.ts";
 import { exercise, operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
-import { type Answer, startServer } from "./server.ts";
+import { startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
@@ -20,7 +20,7 @@ afterAll(() => server[Symbol.asyncDispose]());
 test("`GET /openapi.json` answers the document to everyone", async () => {
   for (const token of [null, server.read_token]) {
     const answer = await server.call("GET", "/openapi.json", { token });
-    expect([answer.status, answer.text]).toEqual([200, documentText(version)]);
+    expect([answer.status, answer.text]).toEqual([200, openapiJson(version)]);
     expect(answer.headers.get("content-type")).toBe("application/json");
     expect(answer.headers.get("cache-control")).toBe("no-store");
   }
@@ -29,7 +29,7 @@ test("`GET /openapi.json` answers the document to everyone", async () => {
   const post = await server.call("POST", "/openapi.json", { token: null });
   expect([post.status, post.headers.get("allow")]).toEqual([405, "GET, HEAD"]);
   expect((await server.call("GET", "/openapi.json?a=1", { token: null })).status).toBe(400);
-  expect(JSON.parse(documentText(version)).info.version).toBe(version);
+  expect(JSON.parse(openapiJson(version)).info.version).toBe(version);
 });
 
 /** Not of the API: what the page is made of. */
@@ -39,7 +39,7 @@ test("`paths` are the routes of the app, no more and no fewer, when compared", (
   const config = readConfig({});
   const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
   // Only its routes are asked for: no store is used.
-  const store = { tokens: {}, users: {}, orders: {}, at_once: null } as Store;
+  const store = { tokens: {}, users: {}, orders: {}, sync_reads: null } as Store;
   const [metrics, drain] = [createMetrics(), createDrain()];
   const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
   const routes = app.routes.filter(({ path }) => path !== "/*" && !FILE_OF_PAGE.test(path));
@@ -55,15 +55,15 @@ test("`paths` are the routes of the app, no more and no fewer, when compared", (
 });
 
 /** An answer as the program makes it of this error. */
-function refused(code: ErrorCode): Answer {
-  const { status, headers, body } = answerTo(new AppError(code, "for a reason"));
+function refused(code: ErrorCode): TestResponse {
+  const { status, headers, body } = errorResponse(new AppError(code, "for a reason"));
   const is_text = typeof body === "string";
   const all = new Headers({ ...headers, "x-request-id": "1", "cache-control": "no-store" });
   all.set("content-type", is_text ? "text/plain; charset=utf-8" : "application/json");
   return { status, headers: all, text: is_text ? body : JSON.stringify(body), json: undefined };
 }
 
-test.each(Object.keys(mappings) as ErrorCode[])(
+test.each(Object.keys(error_responses) as ErrorCode[])(
   "`responses` have the refusal of some operation when its code is %s",
   (code) => {
     const found = operations().filter(
@@ -171,7 +171,7 @@ test("`operations` answer with every status they have, and as documented, when e
 });
 
 /** One thing made wrong in an answer → what is said of it. */
-const lies: [string, RegExp, (answer: Answer) => Partial<Answer>][] = [
+const lies: [string, RegExp, (answer: TestResponse) => Partial<TestResponse>][] = [
   ["the status is another", /^status 418 is not documented/, () => ({ status: 418 })],
   ["a field is more", /body: .*additional properties/, ({ json }) => body(json, { more: 1 })],
   ["a field is missing", /body: .*required/, ({ json }) => body(json, { email: undefined })],
@@ -197,11 +197,11 @@ const lies: [string, RegExp, (answer: Answer) => Partial<Answer>][] = [
   ["a header is wrong", /header ETag: 1: /, (answer) => header(answer, "etag", "1")],
 ];
 
-function body(json: Answer["json"], change: object): Partial<Answer> {
+function body(json: TestResponse["json"], change: object): Partial<TestResponse> {
   return { text: JSON.stringify({ ...json, data: { ...json.data, ...change } }) };
 }
 
-function header(answer: Answer, name: string, value: string | null): Partial<Answer> {
+function header(answer: TestResponse, name: string, value: string | null): Partial<TestResponse> {
   const headers = new Headers(answer.headers);
   if (value === null) headers.delete(name);
   else headers.set(name, value);

@@ -1,6 +1,6 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { newOrder, newUser, order_keys, time_format } from "./make.ts";
-import { type Answer, startServer } from "./server.ts";
+import { startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server.stop());
@@ -8,12 +8,12 @@ const buyer = await newUser(server);
 
 const MAX = Number.MAX_SAFE_INTEGER;
 const line = { sku: "A-1", quantity: 2, unit_price: 250 };
-function post(fields: Record<string, unknown>): Promise<Answer> {
+function post(fields: Record<string, unknown>): Promise<TestResponse> {
   const body = { user_id: buyer.id, currency: "EUR", items: [line], ...fields };
   return server.call("POST", "/orders", { body });
 }
 
-function expectText(answer: Answer, status: number, text: string): void {
+function expectText(answer: TestResponse, status: number, text: string): void {
   expect(answer.status).toBe(status);
   expect(answer.text).toBe(text);
   expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
@@ -22,7 +22,7 @@ function expectText(answer: Answer, status: number, text: string): void {
 }
 
 /** `problem` is the problem or its beginning. */
-function expectInvalid(answer: Answer, field: string, problem = "must be "): void {
+function expectInvalid(answer: TestResponse, field: string, problem = "must be "): void {
   expect(answer.status).toBe(400);
   expect(answer.json.data).toBeNull();
   expect(answer.json.error).toStartWith(`Validation failed: ${field} ${problem}`);
@@ -325,7 +325,7 @@ describe("PATCH /orders/:id", () => {
   const matrix = Object.keys(STEPS).flatMap((from) => Object.keys(STEPS).map((to) => [from, to]));
 
   /** An order brought to a status by the steps that lead there, as last read. */
-  async function orderAt(status: string): Promise<Answer> {
+  async function orderAt(status: string): Promise<TestResponse> {
     const { id } = await newOrder(server, buyer.id);
     for (const step of WAY[status] ?? []) {
       const answer = await server.call("PATCH", `/orders/${id}`, { body: { status: step } });

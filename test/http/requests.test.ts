@@ -1,6 +1,12 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type Answer, type CallOptions, logs, startServer, type TestServer } from "./server.ts";
+import {
+  type CallOptions,
+  logs,
+  startServer,
+  type TestResponse,
+  type TestServer,
+} from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server.stop());
@@ -186,7 +192,7 @@ test.each(KINDS.filter(([, , method]) => method === "GET"))(
     ];
     expect(head.status).toBe(get.status);
     expect(head.text).toBe("");
-    const shown = (answer: Answer) =>
+    const shown = (answer: TestResponse) =>
       [...answer.headers].filter(([name]) => !/^(date|content-length|connection)$/.test(name));
     expect(shown(head)).toEqual(shown(get));
   },
@@ -291,7 +297,8 @@ test.each<[status: number, over: string, ...Call]>([
 describe("RATE_LIMIT", () => {
   const burst = (at: TestServer, method: string, path: string, options: CallOptions = {}) =>
     Promise.all(Array.from({ length: 20 }, () => at.call(method, path, options)));
-  const statuses = (answers: Answer[]) => [...new Set(answers.map(({ status }) => status))].sort();
+  const statuses = (answers: TestResponse[]) =>
+    [...new Set(answers.map(({ status }) => status))].sort();
 
   test("`RATE_LIMIT` refuses with 429 and Retry-After, token by token, when it is passed", async () => {
     await using limited = await startServer({ RATE_LIMIT: "2" });

@@ -1,18 +1,18 @@
 /** One server for a test, in this process or, with TEST_BINARY, as the compiled program. */
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
-import { openInput, openOutput } from "../../src/cli/files.ts";
-import type { Stop } from "../../src/cli/io.ts";
-import { fillStore, main, openStore, restoreStore } from "../../src/main.ts";
+import type { StopReason } from "../../src/cli/context.ts";
+import { openInput, openOutput } from "../../src/cli/streams.ts";
+import { main, openStore, restoreStore, withCopyTarget } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
-import { type Folder, makeFolder } from "../folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
 const binary = Bun.env["TEST_BINARY"];
 export const against_binary: boolean = binary !== undefined && binary !== "";
 
-export interface Answer {
+export interface TestResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
@@ -41,7 +41,7 @@ export interface TestServer extends AsyncDisposable {
   readonly output: string;
   /** Of the program; `null` when the server runs in this process. */
   readonly pid: number | null;
-  call(method: string, path: string, options?: CallOptions): Promise<Answer>;
+  call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
   /** Leaves the database in place. In this process every signal is a clean stop. @returns the exit code */
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
   /** Starts again on the same database, at another port. */
@@ -64,12 +64,12 @@ function runHere(environment: Settings): Running {
   const write = (text: string) => {
     output += text;
   };
-  const stopping = Promise.withResolvers<Stop>();
+  const stopping = Promise.withResolvers<StopReason>();
   const ended = main(["serve"], {
     environment,
     openStore,
     restoreStore,
-    fillStore,
+    withCopyTarget,
     stdout_is_terminal: false,
     now: () => new Date(),
     stdout: write,
@@ -153,7 +153,7 @@ async function makeTokens(database: string): Promise<TestTokens> {
   return tokens;
 }
 
-async function answerOf(response: Response): Promise<Answer> {
+async function toTestResponse(response: Response): Promise<TestResponse> {
   const text = await response.text();
   const json = response.headers.get("content-type") === "application/json" && text !== "";
   const { status, headers } = response;
@@ -170,7 +170,7 @@ export async function sendCall(
   method: string,
   path: string,
   { body, raw, headers = {}, token = default_token }: CallOptions,
-): Promise<Answer> {
+): Promise<TestResponse> {
   const all = new Headers(headers);
   if (token !== null && !all.has("authorization")) all.set("authorization", `Bearer ${token}`);
   if (body !== undefined && !all.has("content-type")) {
@@ -180,12 +180,12 @@ export async function sendCall(
   // As bytes, since fetch gives a string a content type of its own.
   const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
   const init = { method, headers: all, body: content, redirect: "manual" } as const;
-  const answer = await answerOf(await fetch(`${url}/api/v1${path}`, init));
+  const answer = await toTestResponse(await fetch(`${url}/api/v1${path}`, init));
   expectDocumented(method, `/api/v1${path}`, answer);
   return answer;
 }
 
-function exchangeBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
+function sendBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";
@@ -240,7 +240,7 @@ export async function startReplica(
       ({ running, url } = await start(environment));
       stopped = null;
     },
-    raw: (bytes, idle_ms = 300) => exchangeBytes(url, bytes, idle_ms),
+    raw: (bytes, idle_ms = 300) => sendBytes(url, bytes, idle_ms),
     async [Symbol.asyncDispose]() {
       await server.stop();
     },
@@ -251,20 +251,20 @@ export async function startReplica(
 /**
  * A server on a database of its own.
  * @param settings environment variables by name
- * @param folder for the database; gone when the server is disposed of
+ * @param directory for the database; gone when the server is disposed of
  */
 export async function startServer(
   settings: Settings = {},
-  folder: Folder = makeFolder(),
+  directory: TemporaryDirectory = makeDirectory(),
 ): Promise<TestServer> {
-  const database = await newDatabase(folder);
+  const database = await newDatabase(directory);
   const server = await startReplica(database, settings, await makeTokens(database));
   const stop = server[Symbol.asyncDispose];
   return Object.assign(server, {
     async [Symbol.asyncDispose]() {
       await stop();
       await dropDatabase(database);
-      folder[Symbol.dispose]();
+      directory[Symbol.dispose]();
     },
   });
 }

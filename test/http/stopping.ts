@@ -3,7 +3,7 @@ import net from "node:net";
 import type { TestServer } from "./server.ts";
 
 /** A request of which the last byte is still to be sent. */
-export function half(server: Pick<TestServer, "url" | "write_token">, email: string) {
+export function startRequest(server: Pick<TestServer, "url" | "write_token">, email: string) {
   const body = JSON.stringify({ email });
   const head = [
     "POST /api/v1/users HTTP/1.1",
@@ -26,7 +26,7 @@ export function half(server: Pick<TestServer, "url" | "write_token">, email: str
 }
 
 /** Resolves when the server takes no new connections: it has understood the signal. */
-export async function refusing(server: Pick<TestServer, "call">): Promise<void> {
+export async function untilRefusing(server: Pick<TestServer, "call">): Promise<void> {
   while (true) {
     const options = { token: null, headers: { connection: "close" } };
     if ((await server.call("GET", "/health", options).catch(() => null)) === null) return;

@@ -1,10 +1,10 @@
 import { afterAll, expect, test } from "bun:test";
 import { startServer } from "./server.ts";
 
-const folder = `${import.meta.dir}/../fixtures`;
+const directory = `${import.meta.dir}/../fixtures`;
 /** A self-signed certificate of localhost and 127.0.0.1, of no worth anywhere else. */
-const TLS_CERT = `${folder}/localhost.crt`;
-const TLS_KEY = `${folder}/localhost.key`;
+const TLS_CERT = `${directory}/localhost.crt`;
+const TLS_KEY = `${directory}/localhost.key`;
 
 const server = await startServer({ TLS_CERT, TLS_KEY });
 afterAll(() => server[Symbol.asyncDispose]());

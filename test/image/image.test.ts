@@ -5,10 +5,10 @@ import { chmodSync } from "node:fs";
 import { connect, type Socket } from "node:net";
 import manifest from "../../package.json" with { type: "json" };
 import { newToken } from "../../src/token.ts";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import type { Answer } from "../http/server.ts";
-import { half, refusing } from "../http/stopping.ts";
+import type { TestResponse } from "../http/server.ts";
+import { startRequest, untilRefusing } from "../http/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 
@@ -74,7 +74,7 @@ testImage("`image` says what it is and needs when it is inspected", async () => 
   });
   expect(Healthcheck.Test).toEqual(["CMD", "/user-api", "health"]);
   expect(Labels["org.opencontainers.image.title"]).toBe("user-api");
-  const { stdout } = await podman.run({ words: ["version"] });
+  const { stdout } = await podman.run({ args: ["version"] });
   expect(`${Labels["org.opencontainers.image.version"]}\n`).toBe(stdout);
   // Else what is in flight would be killed, not cut.
   const patience = Config.Env.find((line: string) => line.startsWith("SHUTDOWN_SECONDS="));
@@ -114,7 +114,7 @@ testImage(
   "`records` and tokens are in the next container when the volume is the same",
   async () => {
     const volume = "kept";
-    const made = await podman.run({ volume, words: ["token", "create", "first-client"] });
+    const made = await podman.run({ volume, args: ["token", "create", "first-client"] });
     expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("is shown this once")]);
     const token = made.stdout.trim();
     let text = "";
@@ -123,7 +123,7 @@ testImage(
       await newUser(first, { name: "Ünïcode 😀" });
       ({ text } = await first.call("GET", "/users/1"));
       // Beside the server, in a container of its own.
-      const other = await podman.run({ volume, words: ["token", "create", "other"] });
+      const other = await podman.run({ volume, args: ["token", "create", "other"] });
       const answer = await first.call("GET", "/users/1", { token: other.stdout.trim() });
       expect([answer.status, answer.text]).toEqual([200, text]);
       expect(await first.stop(DOCKER_GRACE_S)).toBe(0);
@@ -137,10 +137,10 @@ testImage(
 testImage("`SIGTERM` lets a request in flight finish, and ends with 0, when it comes", async () => {
   await using server = await serve("stopped");
   const email = newEmail();
-  const request = half(server, email);
+  const request = startRequest(server, email);
   for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
   const stopped = server.stop(DOCKER_GRACE_S);
-  await refusing(server);
+  await untilRefusing(server);
   request.finish();
   expect(await request.answer).toStartWith("HTTP/1.1 201");
   expect(await stopped).toBe(0);
@@ -151,7 +151,7 @@ testImage("`SIGTERM` lets a request in flight finish, and ends with 0, when it c
 
 testImage("`SIGTERM` ends with 0 within Docker's grace when a request never finishes", async () => {
   await using server = await serve("hanging");
-  const request = half(server, newEmail());
+  const request = startRequest(server, newEmail());
   for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
   // Docker kills then, which would be 137.
   expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
@@ -160,12 +160,12 @@ testImage("`SIGTERM` ends with 0 within Docker's grace when a request never fini
 
 /** Writes at the rate, each whether or not those before it are answered. @returns each answer */
 async function load(server: Container) {
-  const began_ms = performance.now();
-  const writes: Promise<Answer>[] = [];
+  const started_ms = performance.now();
+  const writes: Promise<TestResponse>[] = [];
   while (writes.length < LOAD_RATE * LOAD_S) {
     const body = { email: newEmail(), metadata: { filler: "x".repeat(200) } };
     writes.push(server.call("POST", "/users", { body }));
-    const due_ms = began_ms + (writes.length / LOAD_RATE) * 1000;
+    const due_ms = started_ms + (writes.length / LOAD_RATE) * 1000;
     await Bun.sleep(Math.max(0, due_ms - performance.now()));
   }
   return Promise.all(writes);
@@ -257,9 +257,9 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
       const waits_ms: number[] = [];
       let memory_bytes = 0;
       while (performance.now() < end_ms) {
-        const began_ms = performance.now();
+        const started_ms = performance.now();
         expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
-        waits_ms.push(performance.now() - began_ms);
+        waits_ms.push(performance.now() - started_ms);
         memory_bytes = Math.max(memory_bytes, anonymousMemory(server.pid));
         await Bun.sleep(20);
       }
@@ -281,9 +281,9 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
 }
 
 testImage("`serve` ends with 1 and one line when the volume belongs to another", async () => {
-  using folder = makeFolder();
-  chmodSync(folder.path, 0o755);
-  expect(await podman.run({ volume: folder.path })).toEqual({
+  using directory = makeDirectory();
+  chmodSync(directory.path, 0o755);
+  expect(await podman.run({ volume: directory.path })).toEqual({
     code: 1,
     stdout: "",
     stderr:

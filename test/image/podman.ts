@@ -4,7 +4,7 @@
  * container, volume or setting of this machine is touched, and without systemd.
  */
 import { mkdirSync } from "node:fs";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { sendCall, type TestServer } from "../http/server.ts";
 
 /** What a container may use at most, where control groups can tell it so. */
@@ -22,7 +22,7 @@ export interface RunOptions {
   /** Environment variables by name. */
   readonly settings?: Readonly<Record<string, string>>;
   /** After the name of the image. */
-  readonly words?: readonly string[];
+  readonly args?: readonly string[];
 }
 
 /** A server in a container; disposed of, it is gone, and its volume stays. */
@@ -56,7 +56,7 @@ const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT
 const lifetime = "--timeout=120";
 
 /** What a machine may not have (systemd, a journal, high limits, a bridge) is not asked for. */
-function configure(folder: string): Record<string, string> {
+function configure(directory: string): Record<string, string> {
   const containers = `
 [containers]
 default_ulimits = ["nofile=1024:4096", "nproc=1024:4096"]
@@ -66,16 +66,16 @@ runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 lock_type = "file"
-tmp_dir = "${folder}/tmp"
+tmp_dir = "${directory}/tmp"
 [network]
-network_config_dir = "${folder}/networks"
+network_config_dir = "${directory}/networks"
 `;
   // vfs works on every file system, at the price of a copy of the image for each container.
   const storage = `
 [storage]
 driver = "vfs"
-graphroot = "${folder}/images"
-runroot = "${folder}/run"
+graphroot = "${directory}/images"
+runroot = "${directory}/run"
 `;
   return { "containers.conf": containers, "storage.conf": storage };
 }
@@ -89,22 +89,22 @@ function freePort(): number {
 /** @param archive path of the image, as `docker save` makes it */
 export async function openPodman(archive: string): Promise<Podman> {
   await using resources = new AsyncDisposableStack();
-  const folder = resources.use(makeFolder());
-  mkdirSync(folder.at("networks"));
-  for (const [name, text] of Object.entries(configure(folder.path))) {
-    await Bun.write(folder.at(name), text);
+  const directory = resources.use(makeDirectory());
+  mkdirSync(directory.at("networks"));
+  for (const [name, text] of Object.entries(configure(directory.path))) {
+    await Bun.write(directory.at(name), text);
   }
   const env = {
     PATH: Bun.env["PATH"] ?? "",
-    HOME: folder.path,
-    CONTAINERS_CONF: folder.at("containers.conf"),
-    CONTAINERS_STORAGE_CONF: folder.at("storage.conf"),
+    HOME: directory.path,
+    CONTAINERS_CONF: directory.at("containers.conf"),
+    CONTAINERS_STORAGE_CONF: directory.at("storage.conf"),
     // podman would have systemd run HEALTHCHECK; here the tests do.
     DISABLE_HC_SYSTEMD: "true",
   };
 
-  async function podman(...words: string[]): Promise<Outcome> {
-    const child = Bun.spawn(["podman", ...words], { env, stdout: "pipe", stderr: "pipe" });
+  async function podman(...args: string[]): Promise<Outcome> {
+    const child = Bun.spawn(["podman", ...args], { env, stdout: "pipe", stderr: "pipe" });
     const [stdout, stderr, code] = await Promise.all([
       child.stdout.text(),
       child.stderr.text(),
@@ -113,9 +113,9 @@ export async function openPodman(archive: string): Promise<Podman> {
     return { code, stdout, stderr };
   }
   /** @returns what it printed; throws when it fails */
-  async function ask(...words: string[]): Promise<string> {
-    const { code, stdout, stderr } = await podman(...words);
-    if (code !== 0) throw new Error(`podman ${words.join(" ")}: ${stderr}`);
+  async function ask(...args: string[]): Promise<string> {
+    const { code, stdout, stderr } = await podman(...args);
+    if (code !== 0) throw new Error(`podman ${args.join(" ")}: ${stderr}`);
     return stdout.trim();
   }
 
@@ -127,7 +127,7 @@ export async function openPodman(archive: string): Promise<Podman> {
   const limit = await podman("run", "--rm", "--network=none", ...memory, image, "version");
   const limits_memory = limit.code === 0;
 
-  const wordsOf = ({ volume, settings = {}, words = [] }: RunOptions): string[] => [
+  const wordsOf = ({ volume, settings = {}, args = [] }: RunOptions): string[] => [
     lifetime,
     "--network=host",
     "--security-opt=no-new-privileges",
@@ -136,7 +136,7 @@ export async function openPodman(archive: string): Promise<Podman> {
     ...(volume === undefined ? [] : [`--volume=${volume}:/data`]),
     ...Object.entries(settings).map(([name, value]) => `--env=${name}=${value}`),
     image,
-    ...words,
+    ...args,
   ];
 
   async function serve(token: string, options: RunOptions): Promise<Container> {

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { documentText } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/openapi.ts";
 import { enabled, made, run } from "./made.ts";
 
 const linters: [string, (file: string) => string[]][] = [
@@ -19,7 +19,7 @@ const linters: [string, (file: string) => string[]][] = [
   ],
 ];
 
-const document = JSON.parse(documentText("1.2.3"));
+const document = JSON.parse(openapiJson("1.2.3"));
 const health = document.paths["/api/v1/health"];
 
 /** A fault that each of them must see, else it has not looked. */
@@ -39,7 +39,7 @@ for (const [name, wordsFor] of linters) {
     `\`${name}\` finds nothing to say, not even a hint, when it reads the document`,
     async () => {
       const file = made(`openapi-${name}.json`);
-      await Bun.write(file, documentText("1.2.3"));
+      await Bun.write(file, openapiJson("1.2.3"));
       const { code, text } = await run(wordsFor(file));
       expect([code, text]).toEqual([
         0,

@@ -4,12 +4,12 @@ import { mkdirSync } from "node:fs";
 /** Set by `make openapi-test`: only then are the packages of this folder there. */
 export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
 
-const folder = `${import.meta.dir}/made`;
-if (enabled) mkdirSync(folder, { recursive: true });
+const directory = `${import.meta.dir}/made`;
+if (enabled) mkdirSync(directory, { recursive: true });
 
 /** @returns the path of a file of this name */
 export function made(name: string): string {
-  return `${folder}/${name}`;
+  return `${directory}/${name}`;
 }
 
 /** Nothing that is run here may call home. */
@@ -23,11 +23,11 @@ export interface Outcome {
 
 /** Runs a command in this folder. */
 export async function run(
-  words: readonly string[],
+  args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
 ): Promise<Outcome> {
   const env = { ...process.env, ...QUIET, ...environment };
-  const child = Bun.spawn([...words], {
+  const child = Bun.spawn([...args], {
     cwd: import.meta.dir,
     env,
     stdout: "pipe",

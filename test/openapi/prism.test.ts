@@ -1,7 +1,7 @@
 // The document by a validator that no one here wrote: every operation, refusals included.
 import { beforeAll, expect, test } from "bun:test";
-import { documentText } from "../../src/http/openapi.ts";
-import { type Exchange, exercise } from "../http/exercise.ts";
+import { openapiJson } from "../../src/http/openapi.ts";
+import { exercise, type RecordedCall } from "../http/exercise.ts";
 import { enabled } from "./made.ts";
 
 /** @returns the ids of all operations, and what Prism objects to in an answer; empty when nothing */
@@ -10,10 +10,10 @@ async function createPrism() {
     "@stoplight/prism-http/dist/utils/operations.js"
   );
   const { validateOutput } = await import("@stoplight/prism-http/dist/validator/index.js");
-  const known = await getHttpOperationsFromSpec(JSON.parse(documentText("1.2.3")));
+  const known = await getHttpOperationsFromSpec(JSON.parse(openapiJson("1.2.3")));
   return {
     operations: new Set(known.map(({ iid }) => iid ?? "")),
-    objections({ operation, answer }: Exchange): string[] {
+    objections({ operation, answer }: RecordedCall): string[] {
       const resource = known.find(({ iid }) => iid === operation);
       if (resource === undefined) return [`unknown operation ${operation}`];
       const element = {
@@ -30,7 +30,7 @@ async function createPrism() {
 const TIMEOUT_MS = 60_000;
 
 let prism: Awaited<ReturnType<typeof createPrism>>;
-let exchanges: Exchange[];
+let exchanges: RecordedCall[];
 if (enabled) {
   beforeAll(async () => {
     prism = await createPrism();

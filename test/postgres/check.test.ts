@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
-import { cluster, makeWorld } from "./world.ts";
+import { cluster, makeHarness } from "./harness.ts";
 
 /** What is done to the database, and what is found. */
 const damages: [string, string, string[]][] = [
@@ -59,7 +59,7 @@ const damages: [string, string, string[]][] = [
 
 describe.if(cluster !== null)("`check`", () => {
   test.each(damages)("finds it when %s", async (_what, damage, findings) => {
-    await using world = await makeWorld();
+    await using world = await makeHarness();
     const store = await world.open();
     const { id } = await newUser(store);
     await newUser(store);
@@ -77,7 +77,7 @@ describe.if(cluster !== null)("`check`", () => {
   });
 
   test("counts exactly when many writers come at once, in whatever slots", async () => {
-    await using world = await makeWorld();
+    await using world = await makeHarness();
     const stores = await Promise.all([world.open(), world.open(), world.open()]);
     const writes = stores.flatMap((store) =>
       Array.from({ length: 40 }, async () => {
@@ -97,7 +97,7 @@ describe.if(cluster !== null)("`check`", () => {
   }, 15_000);
 
   test("finds nothing to delete of orders: the database refuses it", async () => {
-    await using world = await makeWorld();
+    await using world = await makeHarness();
     const store = await world.open();
     await store.orders.place(orderFields((await newUser(store)).id), null);
     expect(world.run("delete from orders")).rejects.toThrow("orders are never deleted");

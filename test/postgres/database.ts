@@ -1,5 +1,5 @@
 /** Databases for a test, each with the schema, as copies of one that is made once. */
-import { openPostgres } from "../../src/postgres/open.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Cluster } from "./cluster.ts";
 
 const templates = new WeakMap<Cluster, Promise<string>>();

@@ -10,7 +10,7 @@ import { SQL } from "bun";
 
 /** The server refuses to run as root; nobody is everywhere. */
 const NOBODY = "nobody";
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 /** It is gone, with its data, when it is disposed of. */
 export interface Instance extends AsyncDisposable {
@@ -58,21 +58,21 @@ function idOf(option: "-u" | "-g"): number {
 }
 
 /** Words of a command that runs as somebody who is not root. Not by runuser, which stops with its child. */
-export function asNobody(words: readonly string[]): string[] {
-  if (process.getuid?.() !== 0) return [...words];
-  return ["setpriv", `--reuid=${NOBODY}`, `--regid=${idOf("-g")}`, "--clear-groups", ...words];
+export function asNobody(args: readonly string[]): string[] {
+  if (process.getuid?.() !== 0) return [...args];
+  return ["setpriv", `--reuid=${NOBODY}`, `--regid=${idOf("-g")}`, "--clear-groups", ...args];
 }
 
 /** A temporary folder for whoever `asNobody` is. */
 export function makeFolderOfNobody(): string {
-  const folder = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
-  if (process.getuid?.() === 0) chownSync(folder, idOf("-u"), idOf("-g"));
-  return folder;
+  const directory = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
+  if (process.getuid?.() === 0) chownSync(directory, idOf("-u"), idOf("-g"));
+  return directory;
 }
 
-function runProgram(...words: string[]): void {
-  const { exitCode, stdout, stderr } = Bun.spawnSync(asNobody(words), { cwd: tmpdir() });
-  if (exitCode !== 0) throw new Error(`Cannot run ${words[0]}: ${stdout}${stderr}`);
+function runProgram(...args: string[]): void {
+  const { exitCode, stdout, stderr } = Bun.spawnSync(asNobody(args), { cwd: tmpdir() });
+  if (exitCode !== 0) throw new Error(`Cannot run ${args[0]}: ${stdout}${stderr}`);
 }
 
 /** Ends the server when its input is closed, as it is with this process, however that ends. */
@@ -115,8 +115,8 @@ export async function makeInstance(
   programs: string,
   settings: Readonly<Record<string, string>>,
 ): Promise<Instance> {
-  const folder = makeFolderOfNobody();
-  const data = join(folder, "data");
+  const directory = makeFolderOfNobody();
+  const data = join(directory, "data");
   const port = await freePort();
   runProgram(
     join(programs, "initdb"),
@@ -131,7 +131,7 @@ export async function makeInstance(
     ...settings,
   };
   const flags = Object.entries(all).flatMap(([name, value]) => ["-c", `${name}=${value}`]);
-  const watching = asNobody(["sh", "-c", watch, "sh", folder]);
+  const watching = asNobody(["sh", "-c", watch, "sh", directory]);
   const watcher = Bun.spawn(watching, {
     cwd: tmpdir(),
     stdin: "pipe",
@@ -146,10 +146,10 @@ export async function makeInstance(
     programs,
     data,
     async start() {
-      const words = asNobody([join(programs, "postgres"), "-D", data, ...flags]);
+      const args = asNobody([join(programs, "postgres"), "-D", data, ...flags]);
       const run = () =>
-        Bun.spawn(words, { cwd: tmpdir(), stdin: "ignore", stdout: "ignore", stderr: "ignore" });
-      const deadline_ms = performance.now() + PATIENCE_MS;
+        Bun.spawn(args, { cwd: tmpdir(), stdin: "ignore", stdout: "ignore", stderr: "ignore" });
+      const deadline_ms = performance.now() + TIMEOUT_MS;
       let server = run();
       server.unref();
       while (!(await answers(url))) {

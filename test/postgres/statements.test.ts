@@ -4,13 +4,13 @@
  */
 import { expect, test } from "bun:test";
 
-const folder = `${import.meta.dir}/../../src/postgres`;
+const directory = `${import.meta.dir}/../../src/postgres`;
 
 /** Statements as they stand in the source, in lower case as all are. */
 async function readStatements(): Promise<{ file: string; sql: string }[]> {
   const statements: { file: string; sql: string }[] = [];
-  for (const file of [...new Bun.Glob("*.ts").scanSync(folder)].sort()) {
-    const text = await Bun.file(`${folder}/${file}`).text();
+  for (const file of [...new Bun.Glob("*.ts").scanSync(directory)].sort()) {
+    const text = await Bun.file(`${directory}/${file}`).text();
     const literals = text.matchAll(/`([^`]*)`|"((?:select|insert|update|delete|lock) [^"]*)"/g);
     for (const [, template, line] of literals) {
       const sql = (template ?? line ?? "").trim();
@@ -86,7 +86,7 @@ test.each(Object.entries(shard_keys))(
 );
 
 test("the layout of Citus has no triggers, and nothing unique without what distributes", async () => {
-  const read = (name: string) => Bun.file(`${folder}/migrations/${name}`).text();
+  const read = (name: string) => Bun.file(`${directory}/migrations/${name}`).text();
   const text = `${await read("0001_tables.sql")}${await read("0001_citus.sql")}`;
   const sql = text.replace(/--.*$/gm, "");
   expect(sql).not.toMatch(/\btrigger\b|\bidentity\b|\bdeferrable\b/);

@@ -1,4 +1,4 @@
-import { openPostgres } from "../../src/postgres/open.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeContract } from "../store.contract.ts";
 import { findCluster } from "./cluster.ts";
 import { makeDatabase } from "./database.ts";

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createMemory } from "../../src/postgres/tokens.ts";
+import { createTokenCache } from "../../src/postgres/tokens.ts";
 import type { Token } from "../../src/token.ts";
 
 function tokenOf(hash: string): Token {
@@ -10,7 +10,7 @@ function tokenOf(hash: string): Token {
 /** Reads that are answered by hand. */
 function makeReads() {
   const asked: { hash: string; answer: (token: Token | null) => void; fail: () => void }[] = [];
-  const memory = createMemory((hash) => {
+  const memory = createTokenCache((hash) => {
     const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
     asked.push({ hash, answer: resolve, fail: () => reject(new Error("gone")) });
     return promise;
@@ -44,7 +44,7 @@ test("`find` asks again when there was no such token, or no answer", async () =>
 test("`find` keeps no answer when it was asked for before the tokens changed", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
-  memory.forget();
+  memory.clear();
   const after = memory.find("a");
   expect(asked).toHaveLength(2);
   asked[0]?.answer(tokenOf("a"));
@@ -59,7 +59,7 @@ test("`find` keeps no answer when it was asked for before the tokens changed", a
 test("`find` keeps no answer when a later one has come before it", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
-  memory.forget();
+  memory.clear();
   const after = memory.find("a");
   const revoked = { ...tokenOf("a"), revoked_at: "now" };
   asked[1]?.answer(revoked);

@@ -42,11 +42,11 @@ describe("contents", () => {
   });
 
   test("`texts` have the licences of packages that stand in a file of another when it is bundled", () => {
-    const words = packages.find(({ name }) => name === "swagger-ui-dist")?.texts.join("\n") ?? "";
-    expect(words).toContain("Apache License");
+    const args = packages.find(({ name }) => name === "swagger-ui-dist")?.texts.join("\n") ?? "";
+    expect(args).toContain("Apache License");
     // Of React and DOMPurify, which no package.json of ours names.
-    expect(words).toContain("Facebook, Inc.");
-    expect(words).toContain("Cure53");
+    expect(args).toContain("Facebook, Inc.");
+    expect(args).toContain("Cure53");
   });
 
   test("`readContents` refuses a file when it cannot tell whose it is", () => {
@@ -102,7 +102,7 @@ describe("notices", () => {
       const text = await createNotices({ ...facts(), target });
       for (const { name, version, texts, license } of packages) {
         expect(text).toContain(`\n${name} ${version}\n`);
-        for (const words of texts) expect(text).toContain(words);
+        for (const args of texts) expect(text).toContain(args);
         if (texts.length === 0) expect(text).toContain(`Text of ${license}`);
       }
       expect(text).toContain("Text of LGPL-2.0-or-later");

@@ -19,8 +19,8 @@ function makeProgram(flags = 2): Uint8Array {
   }
   const directory = CODE_BYTES + 20;
   const header = [0xfade0cc0, BLOB_BYTES, 1, 0, 20];
-  const words = [0xfade0c02, DIRECTORY_BYTES + PAGES * 32, 0x20400, flags, DIRECTORY_BYTES];
-  for (const [index, word] of [...header, ...words].entries()) {
+  const args = [0xfade0c02, DIRECTORY_BYTES + PAGES * 32, 0x20400, flags, DIRECTORY_BYTES];
+  for (const [index, word] of [...header, ...args].entries()) {
     view.setUint32(CODE_BYTES + 4 * index, word);
   }
   view.setUint32(directory + 28, PAGES);

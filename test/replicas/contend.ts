@@ -1,11 +1,11 @@
 /** Many clients of two replicas who want the same at once, and what they must be told. */
 import { expect } from "bun:test";
-import type { Answer } from "../http/server.ts";
+import type { TestResponse } from "../http/server.ts";
 import { type Pair, walk } from "./pair.ts";
 
 type Row = Record<string, any>;
 
-function countOf(answers: readonly Answer[]): Record<string, number> {
+function countOf(answers: readonly TestResponse[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1;
   return counts;

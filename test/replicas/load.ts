@@ -2,7 +2,7 @@
  * Clients of two replicas who write and read all the while, and send again what was refused for the moment
  * until it is answered: in the end they know exactly what must be there.
  */
-import type { Answer } from "../http/server.ts";
+import type { TestResponse } from "../http/server.ts";
 import type { Pair } from "./pair.ts";
 
 const WRITERS = 12;
@@ -39,7 +39,10 @@ export function startLoad(pair: Pair): Load {
   let going = true;
 
   /** @returns the answer; `null` when it is 503, or when there is none */
-  async function ask(place: 0 | 1, ...request: Parameters<Pair["call"]>): Promise<Answer | null> {
+  async function ask(
+    place: 0 | 1,
+    ...request: Parameters<Pair["call"]>
+  ): Promise<TestResponse | null> {
     const [method, path, options = {}] = request;
     const what = `${method} ${path}`;
     try {
@@ -60,7 +63,7 @@ export function startLoad(pair: Pair): Load {
   }
 
   /** Either replica by turns, until it is answered. */
-  async function untilAnswered(...request: Parameters<Pair["call"]>): Promise<Answer> {
+  async function untilAnswered(...request: Parameters<Pair["call"]>): Promise<TestResponse> {
     for (let tries = Math.floor(Math.random() * 2); ; tries += 1) {
       const place = placeOf(tries);
       const answer = await ask(place, ...request);

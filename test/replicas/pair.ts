@@ -1,6 +1,11 @@
 /** Two replicas of the compiled program on one empty database, and what a client of both needs. */
 import { against_postgres } from "../http/backend.ts";
-import { type Answer, against_binary, startReplica, type TestServer } from "../http/server.ts";
+import {
+  against_binary,
+  startReplica,
+  type TestResponse,
+  type TestServer,
+} from "../http/server.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 
 /** Whether there is a program to run, and a server of PostgreSQL for it. */
@@ -19,7 +24,7 @@ export interface Pair extends AsyncDisposable {
   /** Of the first token, which one of them has printed. */
   readonly token: string;
   /** To one of them by turns. */
-  call(...request: Parameters<TestServer["call"]>): Promise<Answer>;
+  call(...request: Parameters<TestServer["call"]>): Promise<TestResponse>;
 }
 
 /** Which of them makes it is chance. */
@@ -70,8 +75,8 @@ export async function walk(pair: Pair, path: string): Promise<Record<string, any
 }
 
 /** @returns what a command of the program prints, and its exit code */
-export async function runCommand(database: string, ...words: string[]) {
-  const child = Bun.spawn([binary, ...words], {
+export async function runCommand(database: string, ...args: string[]) {
+  const child = Bun.spawn([binary, ...args], {
     env: { DATABASE_URL: database },
     stdout: "pipe",
     stderr: "pipe",

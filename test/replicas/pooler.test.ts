@@ -1,7 +1,7 @@
 // The program behind PgBouncer, with the settings of docs/scaling-out.md.
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { holdWrites } from "../http/backend.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
@@ -25,10 +25,10 @@ test.if(possible && hasPooler())(
       await contendForVersions(pair, user, 20, 4);
 
       // COPY, in a transaction with a lock, beside them.
-      using folder = makeFolder();
+      using directory = makeDirectory();
       const lines = Array.from({ length: IMPORTED }, (_, at) => `{"email":"${at}@example.com"}\n`);
-      writeFileSync(folder.at("users.ndjson"), lines.join(""));
-      const importing = runCommand(database, "import", "users", folder.at("users.ndjson"));
+      writeFileSync(directory.at("users.ndjson"), lines.join(""));
+      const importing = runCommand(database, "import", "users", directory.at("users.ndjson"));
       expect(await importing).toMatchObject({ code: 0 });
       const { json } = await pair.call("GET", "/users?limit=1");
       expect(json.meta.total).toBe(IMPORTED + 1);
@@ -36,10 +36,10 @@ test.if(possible && hasPooler())(
 
       // What a connection cannot be told, the database tells it.
       await using _ = await holdWrites(direct);
-      const began_ms = performance.now();
+      const started_ms = performance.now();
       const refused = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
       expect(refused.status).toBe(503);
-      expect(performance.now() - began_ms).toBeLessThan(2_500);
+      expect(performance.now() - started_ms).toBeLessThan(2_500);
     }
     await cluster.dropDatabase(direct);
   },

@@ -52,14 +52,14 @@ max_client_conn = 1000
 }
 
 export async function startPooler(url: string): Promise<Pooler> {
-  const folder = makeFolderOfNobody();
+  const directory = makeFolderOfNobody();
   const port = await freePort();
   const server = new URL(url);
-  const users = join(folder, "users.txt");
+  const users = join(directory, "users.txt");
   writeFileSync(users, `"${server.username}" ""\n`);
-  const settings = join(folder, "pgbouncer.ini");
+  const settings = join(directory, "pgbouncer.ini");
   writeFileSync(settings, settingsOf(server, port, users));
-  const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", folder, program ?? "", settings]), {
+  const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", directory, program ?? "", settings]), {
     cwd: tmpdir(),
     stdin: "pipe",
     stdout: "ignore",

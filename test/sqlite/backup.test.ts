@@ -13,13 +13,13 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate, migrations } from "../../src/sqlite/migrate.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
-import { type Folder, makeFolder } from "../folder.ts";
-import { rejectionOf } from "../refusal.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
 
 const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");
@@ -36,8 +36,8 @@ function open(database_url: string, exclusive = false): Promise<Store> {
 }
 
 /** A database of two users and an order. @returns its path */
-async function makeDatabase(folder: Folder, name = "a.db"): Promise<string> {
-  const path = folder.at(name);
+async function makeDatabase(directory: TemporaryDirectory, name = "a.db"): Promise<string> {
+  const path = directory.at(name);
   const store = await open(path);
   const { id } = await newUser(store);
   await newUser(store);
@@ -56,9 +56,9 @@ async function backUp(path: string, to: string) {
 }
 
 /** Such a database, and a backup of it. */
-async function makeBackup(folder: Folder): Promise<{ path: string; copy: string }> {
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
+async function makeBackup(directory: TemporaryDirectory): Promise<{ path: string; copy: string }> {
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
   await backUp(path, copy);
   return { path, copy };
 }
@@ -86,17 +86,17 @@ function restore(from: string, database_url: string) {
 }
 
 test("`backUp` writes a whole copy when the database is in use", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
   chmodSync(path, 0o640);
-  const copy = folder.at("copy.db");
+  const copy = directory.at("copy.db");
   const server = await open(path, true);
   const parts: number[] = [];
   const modes: number[] = [];
   const onProgress = (part: number) => {
     parts.push(part);
-    const draft = readdirSync(folder.path).find((name) => name.endsWith(".partial")) ?? "";
-    modes.push(statSync(folder.at(draft)).mode & 0o777);
+    const draft = readdirSync(directory.path).find((name) => name.endsWith(".partial")) ?? "";
+    modes.push(statSync(directory.at(draft)).mode & 0o777);
   };
   const contents = await server.backUp(copy, onProgress, never);
   expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes: statSync(copy).size });
@@ -105,13 +105,13 @@ test("`backUp` writes a whole copy when the database is in use", async () => {
   expect(new Set(modes)).toEqual(new Set([0o600]));
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   await server.close();
-  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
   expect(await totalOf(copy)).toBe(2);
 });
 
 test("`backUp` has all that was acknowledged before it began when others write meanwhile", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
   const server = await open(path, true);
   let acknowledged = 2;
   let writing = true;
@@ -124,7 +124,7 @@ test("`backUp` has all that was acknowledged before it began when others write m
   for (let round = 0; round < 5; round += 1) {
     await Bun.sleep(20);
     const before = acknowledged;
-    const { users } = await backUp(path, folder.at(`${round}.db`));
+    const { users } = await backUp(path, directory.at(`${round}.db`));
     expect(users).toBeGreaterThanOrEqual(before);
   }
   writing = false;
@@ -133,116 +133,116 @@ test("`backUp` has all that was acknowledged before it began when others write m
 });
 
 test("`backUp` refuses, and leaves nothing, when the file is there or its folder is not", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const taken = folder.at("taken");
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const taken = directory.at("taken");
   writeFileSync(taken, "precious");
-  expect((await rejectionOf(backUp(path, taken), "operator")).message).toBe(
+  expect((await expectRejection(backUp(path, taken), "operator")).message).toBe(
     `Cannot back up to ${taken}: there is such a file already`,
   );
   expect(await Bun.file(taken).text()).toBe("precious");
-  const nowhere = folder.at("no/where.db");
-  expect((await rejectionOf(backUp(path, nowhere), "operator")).message).toStartWith(
+  const nowhere = directory.at("no/where.db");
+  expect((await expectRejection(backUp(path, nowhere), "operator")).message).toStartWith(
     "Cannot back up to",
   );
-  expect(readdirSync(folder.path).filter((name) => name.includes("partial"))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
 test("`backUp` leaves alone what another has put there meanwhile", async () => {
-  using folder = makeFolder();
-  const store = await open(await makeDatabase(folder));
-  const copy = folder.at("copy.db");
+  using directory = makeDirectory();
+  const store = await open(await makeDatabase(directory));
+  const copy = directory.at("copy.db");
   const backing = store.backUp(copy, () => writeFileSync(copy, "precious"), never);
-  expect((await rejectionOf(backing, "operator")).message).toBe(
+  expect((await expectRejection(backing, "operator")).message).toBe(
     `Cannot back up to ${copy}: there is such a file already`,
   );
   await store.close();
   expect(await Bun.file(copy).text()).toBe("precious");
-  expect(readdirSync(folder.path).filter((name) => name.includes("partial"))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
 test("`backUp` says why when the database cannot be read to its end", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
   damage(path, "select rootpage from sqlite_schema where tbl_name = 'users' and type = 'index'");
-  const copy = folder.at("copy.db");
-  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+  const copy = directory.at("copy.db");
+  expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
     `Cannot back up to ${copy}: database disk image is malformed`,
   );
-  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
 const is_root = process.getuid?.() === 0;
 
 test.if(is_root)("`backUp` and `restore` keep the owner when root calls them", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   chownSync(path, 4321, 1234);
   const ownerOf = (name: string) => [statSync(name).uid, statSync(name).gid];
-  await backUp(path, folder.at("next.db"));
-  expect(ownerOf(folder.at("next.db"))).toEqual([4321, 1234]);
+  await backUp(path, directory.at("next.db"));
+  expect(ownerOf(directory.at("next.db"))).toEqual([4321, 1234]);
   await restore(copy, path);
   expect(ownerOf(path)).toEqual([4321, 1234]);
 });
 
 test("`backUp` refuses, and leaves nothing, when the copy is not sound", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
   {
     using db = new Database(path);
     db.run("insert into buckets values ('users', 0, 0, 1)");
   }
-  const copy = folder.at("copy.db");
-  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+  const copy = directory.at("copy.db");
+  expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
     `Cannot back up to ${copy}: the total of users is wrong in bucket 0 of level 0`,
   );
-  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
 test("`restore` puts a backup in the place of a database, and keeps that", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   const store = await open(path);
   await newUser(store);
   await store.close();
-  const { kept, users, orders } = await restore(copy, path);
+  const { previous_path, users, orders } = await restore(copy, path);
   expect([users, orders]).toEqual([2, 1]);
-  expect(kept).toBe(`${path}.2026-11-20T18-57-03.120Z`);
+  expect(previous_path).toBe(`${path}.2026-11-20T18-57-03.120Z`);
   expect(await totalOf(path)).toBe(2);
-  expect(await totalOf(kept ?? "")).toBe(3);
+  expect(await totalOf(previous_path ?? "")).toBe(3);
   expect(await totalOf(copy)).toBe(2);
 });
 
 test("`restore` makes a database when there is none", async () => {
-  using folder = makeFolder();
-  const copy = folder.at("copy.db");
-  await backUp(await makeDatabase(folder), copy);
-  const path = folder.at("new/b.db");
-  expect((await restore(copy, path)).kept).toBeNull();
+  using directory = makeDirectory();
+  const copy = directory.at("copy.db");
+  await backUp(await makeDatabase(directory), copy);
+  const path = directory.at("new/b.db");
+  expect((await restore(copy, path)).previous_path).toBeNull();
   expect(await totalOf(path)).toBe(2);
 });
 
 test("`restore` sets a log aside when that is all that is left of a database", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   for (const left of [null, ""]) {
     rmSync(path);
     if (left !== null) writeFileSync(path, left);
     writeFileSync(`${path}-wal`, "a log");
-    const { kept } = await restoreSqlite({
+    const { previous_path } = await restoreSqlite({
       from: copy,
       database_url: path,
       now: () => new Date(left === null ? 0 : 1),
     });
-    expect(await Bun.file(`${kept}-wal`).text()).toBe("a log");
+    expect(await Bun.file(`${previous_path}-wal`).text()).toBe("a log");
     expect(existsSync(`${path}-wal`)).toBe(false);
     expect(await totalOf(path)).toBe(2);
   }
 });
 
 test("`backUp` leaves nothing when it is interrupted", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
   {
     using db = new Database(path);
     db.run("create table filler (content blob)");
@@ -250,90 +250,90 @@ test("`backUp` leaves nothing when it is interrupted", async () => {
   }
   const store = await open(path);
   const stop = new AbortController();
-  const made = store.backUp(folder.at("copy.db"), () => {}, stop.signal);
+  const made = store.backUp(directory.at("copy.db"), () => {}, stop.signal);
   setTimeout(() => stop.abort(), 20);
-  expect((await rejectionOf(made, "operator")).message).toBe(
-    `Cannot back up to ${folder.at("copy.db")}: it was interrupted`,
+  expect((await expectRejection(made, "operator")).message).toBe(
+    `Cannot back up to ${directory.at("copy.db")}: it was interrupted`,
   );
   await store.close();
-  expect(readdirSync(folder.path).filter((name) => name.startsWith("copy"))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
 test("`backUp` refuses when the log of another database is beside", async () => {
-  using folder = makeFolder();
-  const path = await makeDatabase(folder);
-  const copy = folder.at("copy.db");
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
   writeFileSync(`${copy}-wal`, "a log");
-  expect((await rejectionOf(backUp(path, copy), "operator")).message).toBe(
+  expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
     `Cannot back up to ${copy}: the log of another database is beside it`,
   );
 });
 
 test("`restore` makes a database that can be written when the backup cannot", async () => {
-  using folder = makeFolder();
-  const copy = folder.at("copy.db");
-  await backUp(await makeDatabase(folder), copy);
+  using directory = makeDirectory();
+  const copy = directory.at("copy.db");
+  await backUp(await makeDatabase(directory), copy);
   chmodSync(copy, 0o444);
-  await restore(copy, folder.at("new.db"));
-  expect(statSync(folder.at("new.db")).mode & 0o777).toBe(0o600);
+  await restore(copy, directory.at("new.db"));
+  expect(statSync(directory.at("new.db")).mode & 0o777).toBe(0o600);
 });
 
 test("`restore` keeps the log of a database that is broken away from the new one", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   writeFileSync(path, "not a database at all");
   writeFileSync(`${path}-wal`, "a log");
-  const { kept } = await restore(copy, path);
-  expect(await Bun.file(kept ?? "").text()).toBe("not a database at all");
+  const { previous_path } = await restore(copy, path);
+  expect(await Bun.file(previous_path ?? "").text()).toBe("not a database at all");
   expect(existsSync(`${path}-wal`)).toBe(false);
   expect(await totalOf(path)).toBe(2);
 });
 
 test("`restore` replaces a database when that is damaged", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   damage(path, "select 1");
   const damaged = readFileSync(path);
-  const { kept } = await restore(copy, path);
-  expect(readFileSync(kept ?? "").equals(damaged)).toBe(true);
+  const { previous_path } = await restore(copy, path);
+  expect(readFileSync(previous_path ?? "").equals(damaged)).toBe(true);
   expect(await totalOf(path)).toBe(2);
 });
 
 test("`restore` brings the schema up to date when the backup is older", async () => {
-  using folder = makeFolder();
-  const copy = folder.at("copy.db");
+  using directory = makeDirectory();
+  const copy = directory.at("copy.db");
   {
     using db = new Database(copy, { create: true });
     migrate(db, migrations.slice(0, 1));
   }
-  await restore(copy, folder.at("a.db"));
-  expect(await totalOf(folder.at("a.db"))).toBe(0);
+  await restore(copy, directory.at("a.db"));
+  expect(await totalOf(directory.at("a.db"))).toBe(0);
 });
 
 test("`restore` takes a backup when somebody has looked into it", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   // What a reader who was killed leaves beside it has no content.
   writeFileSync(`${copy}-shm`, "");
   expect(await restore(copy, path)).toMatchObject({ users: 2, orders: 1 });
 });
 
 test("`restore` leaves one file when the backup was opened since", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   // From now on it is in the mode of a database in use.
   expect(await totalOf(copy)).toBe(2);
   chmodSync(path, 0o640);
   await restore(copy, path);
-  const left = readdirSync(folder.path).filter((name) => !name.includes("2026"));
+  const left = readdirSync(directory.path).filter((name) => !name.includes("2026"));
   expect(left.sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
   expect(statSync(path).mode & 0o777).toBe(0o640);
 });
 
 test("`restore` works through links when backup and database are some", async () => {
-  using folder = makeFolder();
-  using elsewhere = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  using elsewhere = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   symlinkSync(copy, elsewhere.at("latest.db"));
   symlinkSync(path, elsewhere.at("link.db"));
   await restore(elsewhere.at("latest.db"), elsewhere.at("link.db"));
@@ -342,18 +342,18 @@ test("`restore` works through links when backup and database are some", async ()
   expect(await totalOf(path)).toBe(2);
   const live = await open(path);
   symlinkSync(path, elsewhere.at("live.db"));
-  expect((await rejectionOf(restore(elsewhere.at("live.db"), copy), "operator")).message).toContain(
-    "a database in use, not a backup",
-  );
+  expect(
+    (await expectRejection(restore(elsewhere.at("live.db"), copy), "operator")).message,
+  ).toContain("a database in use, not a backup");
   await live.close();
 });
 
 test("`restore` refuses, and changes nothing, when a command uses the database", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   const store = await open(path);
   await newUser(store);
-  expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
+  expect((await expectRejection(restore(copy, path), "operator")).message).toBe(
     `Cannot restore ${copy}: another process is using the database: stop it first`,
   );
   await store.close();
@@ -361,24 +361,24 @@ test("`restore` refuses, and changes nothing, when a command uses the database",
 });
 
 test("`restore` changes nothing when the name for the old database is taken", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   const store = await open(path);
   await newUser(store);
   await store.close();
   writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
-  expect((await rejectionOf(restore(copy, path), "operator")).message).toContain(
+  expect((await expectRejection(restore(copy, path), "operator")).message).toContain(
     "such a file already",
   );
   expect(await totalOf(path)).toBe(3);
 });
 
 test("`restore` refuses, and changes nothing, when a server uses the database", async () => {
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   const server = await open(path, true);
   await newUser(server);
-  expect((await rejectionOf(restore(copy, path), "operator")).message).toBe(
+  expect((await expectRejection(restore(copy, path), "operator")).message).toBe(
     `Cannot restore ${copy}: a server is using the database: stop it first`,
   );
   await server.close();
@@ -414,10 +414,10 @@ function spoil(path: string, sql: string): void {
 
 test.each(unfit)("`restore` refuses, and changes nothing, when the backup %s", async (...row) => {
   const [, change, reason] = row;
-  using folder = makeFolder();
-  const { path, copy } = await makeBackup(folder);
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
   change(copy);
-  expect((await rejectionOf(restore(copy, path), "operator")).message).toContain(reason);
+  expect((await expectRejection(restore(copy, path), "operator")).message).toContain(reason);
   expect(await totalOf(path)).toBe(2);
-  expect(readdirSync(folder.path).filter((name) => /partial|2026/.test(name))).toEqual([]);
+  expect(readdirSync(directory.path).filter((name) => /partial|2026/.test(name))).toEqual([]);
 });

@@ -2,9 +2,9 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/open.ts";
-import { makeFolder } from "../folder.ts";
-import { rejectionOf } from "../refusal.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
 
 function open(database_url: string, exclusive: boolean) {
   const now = () => new Date(0);
@@ -81,31 +81,31 @@ const broken: [string, (path: string) => void, string][] = [
 
 for (const [what, make, why] of broken) {
   test(`\`openSqlite\` says why, and changes nothing, when the file ${what}`, async () => {
-    using folder = makeFolder();
-    const path = folder.at("a.db");
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
     make(path);
     const before = existsSync(path) && what !== "is a folder" ? await Bun.file(path).bytes() : null;
     for (const exclusive of [true, false]) {
-      await rejectionOf(open(path, exclusive), "operator", `Cannot open ${path}: ${why}`);
+      await expectRejection(open(path, exclusive), "operator", `Cannot open ${path}: ${why}`);
     }
     if (before !== null) expect(await Bun.file(path).bytes()).toEqual(before);
-    if (before !== null) expect(readdirSync(folder.path)).toEqual(["a.db"]);
+    if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
   });
 }
 
 test("`openSqlite` says so when a part of the path is a file", async () => {
-  using folder = makeFolder();
-  writeFileSync(folder.at("a"), "");
-  for (const path of [folder.at("a/b.db"), folder.at("a/b/c.db")]) {
+  using directory = makeDirectory();
+  writeFileSync(directory.at("a"), "");
+  for (const path of [directory.at("a/b.db"), directory.at("a/b/c.db")]) {
     const message = `Cannot open ${path}: a part of its path is not a folder`;
-    await rejectionOf(open(path, true), "operator", message);
+    await expectRejection(open(path, true), "operator", message);
   }
 });
 
 for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
   test(`\`openSqlite\` says so when the page of ${table} is damaged`, async () => {
-    using folder = makeFolder();
-    const path = folder.at("a.db");
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
     await (await open(path, true)).close();
     const db = new Database(path);
     const sql = `
@@ -120,7 +120,7 @@ for (const table of ["users", "orders", "imported_orders", "tokens", "idempotenc
     writeFileSync(path, bytes);
     for (const exclusive of [true, false]) {
       const message = `Cannot open ${path}: the file is damaged`;
-      await rejectionOf(open(path, exclusive), "operator", message);
+      await expectRejection(open(path, exclusive), "operator", message);
     }
   });
 }

@@ -1,11 +1,11 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { openSqlite } from "../../src/sqlite/open.ts";
-import { makeFolder } from "../folder.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { makeDirectory } from "../directory.ts";
 
-const folder = makeFolder();
-const path = folder.at("a.db");
+const directory = makeDirectory();
+const path = directory.at("a.db");
 const options = {
   database_url: path,
   max_pending_writes: 10,
@@ -18,7 +18,7 @@ const db = new Database(path, { strict: true });
 afterAll(async () => {
   await store.close();
   db.close();
-  folder[Symbol.dispose]();
+  directory[Symbol.dispose]();
 });
 
 /** More than a bucket of the middle level, and some of them gone. */
@@ -38,7 +38,7 @@ db.run("update orders set status = 'paid' where id between 50 and 5000 or id = 6
 
 /** What `check` finds after this change, which is taken back. */
 async function findingsAfter(sql: string): Promise<readonly string[]> {
-  const copy = folder.at(`${crypto.randomUUID()}.db`);
+  const copy = directory.at(`${crypto.randomUUID()}.db`);
   db.run("vacuum into $copy", [copy]);
   {
     using other = new Database(copy);
@@ -56,7 +56,11 @@ test("`check` finds nothing when all is as it was made", async () => {
 });
 
 test("`check` finds nothing when the database is new", async () => {
-  const fresh = await openSqlite({ ...options, database_url: folder.at("b.db"), exclusive: true });
+  const fresh = await openSqlite({
+    ...options,
+    database_url: directory.at("b.db"),
+    exclusive: true,
+  });
   expect(await fresh.check()).toEqual([]);
   await fresh.close();
 });

@@ -1,9 +1,14 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
-import { keepOld, migrate, migrations, missingMigrations } from "../../src/sqlite/migrate.ts";
-import { makeFolder } from "../folder.ts";
-import { refusalOf } from "../refusal.ts";
+import {
+  backUpBeforeMigration,
+  migrate,
+  migrations,
+  missingMigrations,
+} from "../../src/sqlite/migrate.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectThrown } from "../expect-error.ts";
 
 const APPLICATION_ID = 0x75617069;
 
@@ -46,8 +51,8 @@ test("`migrate` changes nothing when all migrations have run", () => {
 });
 
 test("`migrate` runs once when two connections try", () => {
-  using folder = makeFolder();
-  const path = folder.at("a.db");
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
   using left = new Database(path, { create: true });
   using right = new Database(path);
   expect([missingMigrations(left), missingMigrations(right)]).toEqual([2, 2]);
@@ -58,8 +63,8 @@ test("`migrate` runs once when two connections try", () => {
 });
 
 test("`migrate` lets nobody else write between its question and its answer when it runs", () => {
-  using folder = makeFolder();
-  const path = folder.at("a.db");
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
   using db = new Database(path, { create: true });
   using other = new Database(path);
   let asked = 0;
@@ -92,8 +97,8 @@ test("`missingMigrations` refuses the database when it is of another program", (
   ]) {
     using db = new Database(":memory:");
     db.run(sql);
-    refusalOf(() => missingMigrations(db), "operator", "it is the database of another program");
-    refusalOf(() => migrate(db), "operator");
+    expectThrown(() => missingMigrations(db), "operator", "it is the database of another program");
+    expectThrown(() => migrate(db), "operator");
     expect(value(db, "pragma application_id")).toBe(0);
   }
 });
@@ -103,8 +108,8 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
   migrate(db);
   db.run("pragma user_version = 3");
   const message = "its schema has version 3, this program knows versions up to 2: use a newer one";
-  refusalOf(() => missingMigrations(db), "operator", message);
-  refusalOf(() => migrate(db), "operator", message);
+  expectThrown(() => missingMigrations(db), "operator", message);
+  expectThrown(() => migrate(db), "operator", message);
 });
 
 test("`missingMigrations` refuses a database of ours when tables are missing", () => {
@@ -114,22 +119,22 @@ test("`missingMigrations` refuses a database of ours when tables are missing", (
     `it is a user-api database, but these tables are missing: ${names}`;
   for (const version of [0, 1, 2]) {
     empty.run(`pragma user_version = ${version}`);
-    refusalOf(() => missingMigrations(empty), "operator", message(ours.join(", ")));
-    refusalOf(() => migrate(empty), "operator");
+    expectThrown(() => missingMigrations(empty), "operator", message(ours.join(", ")));
+    expectThrown(() => migrate(empty), "operator");
     expect(tables(empty)).toEqual([]);
   }
   using partial = new Database(":memory:");
   migrate(partial);
   partial.run("drop table imported_orders; drop table tokens; create table more (n)");
-  refusalOf(() => missingMigrations(partial), "operator", message("imported_orders, tokens"));
+  expectThrown(() => missingMigrations(partial), "operator", message("imported_orders, tokens"));
 });
 
-test("`keepOld` keeps the database as it was when its schema is older", () => {
-  using folder = makeFolder();
-  const path = folder.at("a.db");
+test("`backUpBeforeMigration` keeps the database as it was when its schema is older", () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
   using db = new Database(path, { create: true });
-  keepOld(db);
-  expect(readdirSync(folder.path)).toEqual(["a.db"]);
+  backUpBeforeMigration(db);
+  expect(readdirSync(directory.path)).toEqual(["a.db"]);
   migrate(db);
   chmodSync(path, 0o640);
   const newer = [...migrations, "create table news (n integer) strict; delete from users"];
@@ -137,10 +142,10 @@ test("`keepOld` keeps the database as it was when its schema is older", () => {
     db.run("pragma user_version = 2; drop table if exists news");
     const insert = "insert into users values (null, $email, $email, null, '{}', 1, 't', 't')";
     db.run(insert.replaceAll("$email", `'${email}'`));
-    keepOld(db);
+    backUpBeforeMigration(db);
     migrate(db, newer);
     expect([tables(db).includes("news"), value(db, "pragma user_version")]).toEqual([true, 3]);
-    expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v2"]);
+    expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v2"]);
     expect(statSync(`${path}.v2`).mode & 0o777).toBe(0o640);
     using kept = new Database(`${path}.v2`);
     expect(value(kept, "select email from users")).toBe(email);
@@ -149,9 +154,9 @@ test("`keepOld` keeps the database as it was when its schema is older", () => {
   }
 });
 
-test("`keepOld` lets nobody else read the copy when it is made", () => {
-  using folder = makeFolder();
-  using db = new Database(folder.at("a.db"), { create: true });
+test("`backUpBeforeMigration` lets nobody else read the copy when it is made", () => {
+  using directory = makeDirectory();
+  using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 7");
   const { run } = Database.prototype;
   const modes: number[] = [];
@@ -159,30 +164,30 @@ test("`keepOld` lets nobody else read the copy when it is made", () => {
     for (const draft of given.flat()) modes.push(statSync(String(draft)).mode & 0o777);
     return run.call(db, sql, ...given);
   });
-  keepOld(db);
+  backUpBeforeMigration(db);
   spy.mockRestore();
   expect(modes).toEqual([0o600]);
-  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v7"]);
+  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v7"]);
 });
 
-test("`keepOld` leaves no draft when its name is taken by a folder", () => {
-  using folder = makeFolder();
-  using db = new Database(folder.at("a.db"), { create: true });
+test("`backUpBeforeMigration` leaves no draft when its name is taken by a folder", () => {
+  using directory = makeDirectory();
+  using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
-  mkdirSync(folder.at("a.db.v1"));
-  const why = `cannot keep it as ${folder.at("a.db.v1")}: it is a folder`;
-  refusalOf(() => keepOld(db), "operator", why);
-  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
+  mkdirSync(directory.at("a.db.v1"));
+  const why = `cannot keep it as ${directory.at("a.db.v1")}: it is a folder`;
+  expectThrown(() => backUpBeforeMigration(db), "operator", why);
+  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });
 
-test("`keepOld` removes what a killed process has left when it runs again", () => {
-  using folder = makeFolder();
-  using db = new Database(folder.at("a.db"), { create: true });
+test("`backUpBeforeMigration` removes what a killed process has left when it runs again", () => {
+  using directory = makeDirectory();
+  using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
   const { pid } = Bun.spawnSync(["true"]);
   for (const end of ["", "-journal"]) {
-    writeFileSync(folder.at(`a.db.v1.user-api-${pid}.partial${end}`), "");
+    writeFileSync(directory.at(`a.db.v1.user-api-${pid}.partial${end}`), "");
   }
-  keepOld(db);
-  expect(readdirSync(folder.path).sort()).toEqual(["a.db", "a.db.v1"]);
+  backUpBeforeMigration(db);
+  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

@@ -3,12 +3,12 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import type { Order } from "../../src/order.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
-import { openSqlite } from "../../src/sqlite/open.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { orderFields } from "../contract/open.ts";
-import { type Folder, makeFolder } from "../folder.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();
@@ -26,8 +26,8 @@ function open(database_url: string, exclusive: boolean): Promise<Store> {
 }
 
 /** Two users, an order that is pending and one that is paid. @returns its path */
-function makeOlder(folder: Folder, version: number): string {
-  const path = folder.at("a.db");
+function makeOlder(directory: TemporaryDirectory, version: number): string {
+  const path = directory.at("a.db");
   using db = new Database(path, { create: true });
   db.run("pragma journal_mode = wal");
   migrate(db, migrations.slice(0, version));
@@ -73,9 +73,7 @@ async function expectSound(store: Store): Promise<void> {
     created_at: time,
     updated_at: time,
   };
-  expect(await store.transfer.orders.import([shipped], false)).toMatchObject([
-    { outcome: "created" },
-  ]);
+  expect(await store.bulk.orders.import([shipped], false)).toMatchObject([{ outcome: "created" }]);
   await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null);
   expect(await totalsOf(store)).toEqual([4, 1, 2, 1]);
   expect(await store.check()).toEqual([]);
@@ -88,8 +86,8 @@ for (const version of older_versions) {
   ])(
     `a database of version ${version} is brought up to date, and kept as it was, when %s`,
     async (_, exclusive) => {
-      using folder = makeFolder();
-      const path = makeOlder(folder, version);
+      using directory = makeDirectory();
+      const path = makeOlder(directory, version);
       const store = await open(path, exclusive);
       await expectSound(store);
       await store.close();
@@ -104,15 +102,15 @@ for (const version of older_versions) {
   );
 
   test(`a backup of version ${version} is brought up to date, and left as it is, when it is restored`, async () => {
-    using folder = makeFolder();
-    const from = makeOlder(folder, version);
-    const database_url = folder.at("new.db");
+    using directory = makeDirectory();
+    const from = makeOlder(directory, version);
+    const database_url = directory.at("new.db");
     const contents = await restoreSqlite({ from, database_url, now });
-    expect(contents).toMatchObject({ users: 2, orders: 2, kept: null });
+    expect(contents).toMatchObject({ users: 2, orders: 2, previous_path: null });
     expect(versionOf(from)).toBe(version);
     const store = await open(database_url, true);
     await expectSound(store);
     await store.close();
-    expect(readdirSync(folder.path).filter((name) => name.includes(".v"))).toEqual([]);
+    expect(readdirSync(directory.path).filter((name) => name.includes(".v"))).toEqual([]);
   });
 }

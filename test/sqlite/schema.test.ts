@@ -1,12 +1,12 @@
 // What the tables themselves refuse, whoever writes: the last line behind the checks of the input.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { openSqlite } from "../../src/sqlite/open.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newUser, orderFields } from "../contract/open.ts";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 
-const folder = makeFolder();
-const path = folder.at("a.db");
+const directory = makeDirectory();
+const path = directory.at("a.db");
 let db: Database;
 
 beforeAll(async () => {
@@ -32,7 +32,7 @@ beforeAll(async () => {
 });
 afterAll(() => {
   db.close();
-  folder[Symbol.dispose]();
+  directory[Symbol.dispose]();
 });
 
 /** A row that each table takes, as SQL. */

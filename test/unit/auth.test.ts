@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { createIdentify } from "../../src/http/auth.ts";
+import { createTokenVerifier } from "../../src/http/auth.ts";
 import { hashToken, newToken, type Token, type TokenStore } from "../../src/token.ts";
-import { refusalOf, rejectionOf } from "../refusal.ts";
+import { expectRejection, expectThrown } from "../expect-error.ts";
 
 const minute_ms = 60_000;
 
@@ -37,11 +37,11 @@ function makeWorld(api_token: string | null = null) {
     },
   } as unknown as TokenStore;
   const now = () => new Date(it.time_ms);
-  const { identify, identifyAtOnce } = createIdentify({ tokens, api_token, now });
-  const atOnce = identifyAtOnce({ token: find });
+  const { verifyToken, verifyTokenSync } = createTokenVerifier({ tokens, api_token, now });
+  const atOnce = verifyTokenSync({ token: find });
   return Object.assign(it, {
     ways: {
-      identify,
+      identify: verifyToken,
       identifyAtOnce: async (given: string | undefined) => atOnce(given),
     },
     atOnce,
@@ -67,9 +67,9 @@ for (const way of ways) {
       it.token = { ...valid, [end]: new Date(it.time_ms + 1000).toISOString() };
       if (end === "expires_at") await it.ways[way](it.credentials);
       it.time_ms += 1000;
-      await rejectionOf(it.ways[way](it.credentials), "invalid_token", "unauthorised");
+      await expectRejection(it.ways[way](it.credentials), "invalid_token", "unauthorised");
       it.token = { ...valid, hash: hashToken(newToken()) };
-      await rejectionOf(it.ways[way](it.credentials), "invalid_token", "unauthorised");
+      await expectRejection(it.ways[way](it.credentials), "invalid_token", "unauthorised");
     }
   });
 
@@ -78,7 +78,7 @@ for (const way of ways) {
     const [unknown, typo] = [newToken(), newToken().slice(1)];
     for (const credentials of [undefined, "", "ab", typo, unknown]) {
       const code = credentials === undefined ? "unauthorised" : "invalid_token";
-      await rejectionOf(it.ways[way](credentials), code, "unauthorised");
+      await expectRejection(it.ways[way](credentials), code, "unauthorised");
     }
     expect(it.asked).toEqual([hashToken(unknown)]);
   });
@@ -106,7 +106,7 @@ for (const way of ways) {
     await it.ways[way](it.credentials);
     it.token = { ...it.token, last_used_at: null, revoked_at: it.token.created_at };
     it.time_ms += minute_ms;
-    await rejectionOf(it.ways[way](it.credentials), "invalid_token");
+    await expectRejection(it.ways[way](it.credentials), "invalid_token");
     expect(it.touched).toEqual([]);
   });
 
@@ -118,8 +118,8 @@ for (const way of ways) {
   });
 }
 
-test("`identifyAtOnce` is done by the return", () => {
+test("`verifyTokenSync` is done by the return", () => {
   const it = makeWorld();
   expect(it.atOnce(it.credentials)).toBe(it.token);
-  refusalOf(() => it.atOnce(newToken()), "invalid_token", "unauthorised");
+  expectThrown(() => it.atOnce(newToken()), "invalid_token", "unauthorised");
 });

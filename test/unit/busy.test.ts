@@ -1,7 +1,7 @@
 // The group commit while another process writes to the same file.
 import { expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { rejectionOf } from "../refusal.ts";
+import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
 test("`write` waits and lets reads pass when another process is writing", async () => {
@@ -40,7 +40,7 @@ test("`write` is refused as unavailable when another process writes for 5 second
     const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
     await nextAttempt();
     passed_ms = 5000;
-    for (const write of writes) await rejectionOf(write, "unavailable");
+    for (const write of writes) await expectRejection(write, "unavailable");
     it.other.run("rollback");
     // Its patience begins anew with each batch.
     it.other.run("begin immediate");

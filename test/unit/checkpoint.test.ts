@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { createCheckpoints } from "../../src/sqlite/checkpoint.ts";
+import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { makeWriter } from "./writer.ts";
 
 /** Pages of content that one write brings: more than a checkpoint waits for. */
@@ -11,7 +11,7 @@ function logOf(db: Database) {
   return db.query("pragma wal_checkpoint(noop)").get() as { log: number; checkpointed: number };
 }
 
-test("`createCheckpoints` brings the log into the database when it is long", async () => {
+test("`createCheckpointer` brings the log into the database when it is long", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -25,7 +25,7 @@ test("`createCheckpoints` brings the log into the database when it is long", asy
   expect(made.visible()).toEqual([1, 2]);
 });
 
-test("`createCheckpoints` leaves the log alone when it is short", async () => {
+test("`createCheckpointer` leaves the log alone when it is short", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   await made.writer.idle();
@@ -72,7 +72,7 @@ test("`write` goes on when another process reads an older state", async () => {
 /** The same without a writer, which would ask for a checkpoint by itself. */
 function makeCheckpoints() {
   const made = makeWriter();
-  const checkpoints = createCheckpoints(made.db);
+  const checkpoints = createCheckpointer(made.db);
   let last = 0;
   return {
     ...made,
@@ -89,7 +89,7 @@ function makeCheckpoints() {
   };
 }
 
-test("`createCheckpoints` takes its work off the commit when the log is long", () => {
+test("`createCheckpointer` takes its work off the commit when the log is long", () => {
   using it = makeCheckpoints();
   it.add(MANY_BYTES);
   expect(logOf(it.db).checkpointed).toBe(0);
@@ -146,5 +146,5 @@ test("`start` does nothing when the log cannot be measured", () => {
       : it.db.prepare(sql);
   const run = (sql: string) => it.db.run(sql);
   const db = { prepare, run, filename: it.db.filename } as unknown as Database;
-  expect(createCheckpoints(db).start()).toBeNull();
+  expect(createCheckpointer(db).start()).toBeNull();
 });

@@ -1,14 +1,14 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode, failField, failInvalid } from "../../src/error.ts";
-import { answerTo, logFault } from "../../src/http/errors.ts";
+import { errorResponse, logServerError } from "../../src/http/errors.ts";
 import { createLog } from "../../src/log.ts";
-import { refusalOf } from "../refusal.ts";
+import { expectThrown } from "../expect-error.ts";
 
 const refusal = { data: null, error: "a message" };
 const internal = { status: 500, headers: {}, body: "internal error" };
 
-const answers: Record<ErrorCode, ReturnType<typeof answerTo>> = {
+const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
   invalid: { status: 400, headers: {}, body: refusal },
   invalid_order_id: { status: 400, headers: {}, body: "invalid order id" },
   unauthorised: {
@@ -29,7 +29,7 @@ const answers: Record<ErrorCode, ReturnType<typeof answerTo>> = {
   not_found: { status: 404, headers: {}, body: refusal },
   order_not_found: { status: 404, headers: {}, body: "order not found" },
   conflict: { status: 409, headers: {}, body: refusal },
-  stale: { status: 412, headers: {}, body: refusal },
+  version_mismatch: { status: 412, headers: {}, body: refusal },
   too_large: { status: 413, headers: {}, body: refusal },
   unsupported_type: { status: 415, headers: {}, body: refusal },
   key_reused: { status: 422, headers: {}, body: refusal },
@@ -40,25 +40,25 @@ const answers: Record<ErrorCode, ReturnType<typeof answerTo>> = {
 };
 
 for (const [code, expected] of Object.entries(answers)) {
-  test(`\`answerTo\` answers ${expected.status} when the code is ${code}`, () => {
+  test(`\`errorResponse\` answers ${expected.status} when the code is ${code}`, () => {
     const error = new AppError(code as ErrorCode, "a message");
-    expect(answerTo(error)).toEqual(expected);
+    expect(errorResponse(error)).toEqual(expected);
   });
 }
 
-test("`answerTo` lists all problems when the input is invalid", () => {
+test("`errorResponse` lists all problems when the input is invalid", () => {
   const problems = [
     { field: "email", problem: "is required" },
     { field: "items[0].sku", problem: "is required" },
   ];
-  const error = refusalOf(() => failInvalid(problems), "invalid");
-  expect(answerTo(error).body).toEqual({
+  const error = expectThrown(() => failInvalid(problems), "invalid");
+  expect(errorResponse(error).body).toEqual({
     data: null,
     error: "Validation failed: email is required",
     meta: { problems },
   });
-  const one = refusalOf(() => failField("limit", "must be 1"), "invalid");
-  expect(answerTo(one).body).toEqual({
+  const one = expectThrown(() => failField("limit", "must be 1"), "invalid");
+  expect(errorResponse(one).body).toEqual({
     data: null,
     error: "Validation failed: limit must be 1",
     meta: { problems: [{ field: "limit", problem: "must be 1" }] },
@@ -104,8 +104,8 @@ const foreign: [string, unknown][] = [
 ];
 
 for (const [what, error] of foreign) {
-  test(`\`answerTo\` says nothing but internal error when given ${what}`, () => {
-    expect(answerTo(error)).toEqual(internal);
+  test(`\`errorResponse\` says nothing but internal error when given ${what}`, () => {
+    expect(errorResponse(error)).toEqual(internal);
   });
 }
 
@@ -113,11 +113,11 @@ function logged(error: unknown): Record<string, unknown>[] {
   const lines: string[] = [];
   const write = (line: string) => lines.push(line);
   const log = createLog({ level: "debug", format: "json", now: () => new Date(0), write });
-  logFault(log, error, "request-1");
+  logServerError(log, error, "request-1");
   return lines.map((line) => JSON.parse(line));
 }
 
-test("`logFault` writes the reason and the stack when the fault is ours", () => {
+test("`logServerError` writes the reason and the stack when the fault is ours", () => {
   const [line, ...rest] = logged(new Error("a bug"));
   expect(rest).toEqual([]);
   expect(line).toMatchObject({
@@ -129,7 +129,7 @@ test("`logFault` writes the reason and the stack when the fault is ours", () => 
   });
 });
 
-test("`logFault` writes the cause when the database is unavailable", () => {
+test("`logServerError` writes the cause when the database is unavailable", () => {
   const error = new AppError("unavailable", "a message");
   expect(logged(error)).toMatchObject([{ event: "unavailable", reason: "a message" }]);
   error.cause = new Error("disk full");
@@ -143,7 +143,7 @@ test("`logFault` writes the cause when the database is unavailable", () => {
   ]);
 });
 
-test("`logFault` writes a line all the same when what was thrown is no Error", () => {
+test("`logServerError` writes a line all the same when what was thrown is no Error", () => {
   for (const [thrown, reason] of [
     [null, "null"],
     [undefined, "undefined"],
@@ -153,7 +153,7 @@ test("`logFault` writes a line all the same when what was thrown is no Error", (
   }
 });
 
-test("`logFault` writes nothing when a client was refused", () => {
+test("`logServerError` writes nothing when a client was refused", () => {
   for (const [code, { status }] of Object.entries(answers)) {
     const lines = logged(new AppError(code as ErrorCode, "a message"));
     expect(lines, code).toHaveLength(status < 500 ? 0 : 1);

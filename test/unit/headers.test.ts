@@ -1,23 +1,29 @@
 import { expect, test } from "bun:test";
-import { keyFor, readPreconditions, requireIdempotencyKey } from "../../src/http/params.ts";
-import { matchesIfNoneMatch, requireMatch } from "../../src/version.ts";
-import { refusalOf } from "../refusal.ts";
+import {
+  readIdempotencyKey,
+  readPreconditions,
+  requireIdempotencyKey,
+} from "../../src/http/params.ts";
+import { matchesIfNoneMatch, requireMatch } from "../../src/precondition.ts";
+import { expectThrown } from "../expect-error.ts";
 
-test("`keyFor` is the key with its owner and fingerprint when the client sent one", () => {
-  expect(keyFor(undefined, "owner", "/a", {})).toBeNull();
+test("`readIdempotencyKey` is the key with its owner and fingerprint when the client sent one", () => {
+  expect(readIdempotencyKey(undefined, "owner", "/a", {})).toBeNull();
   for (const key of ["a", "!~", "~".repeat(255)]) {
-    expect(keyFor(key, "owner", "/a", {})).toMatchObject({ owner: "owner", key });
+    expect(readIdempotencyKey(key, "owner", "/a", {})).toMatchObject({ owner: "owner", key });
   }
-  const prints = [{ a: 1 }, { a: 2 }].map((body) => keyFor("a", "o", "/a", body)?.fingerprint);
+  const prints = [{ a: 1 }, { a: 2 }].map(
+    (body) => readIdempotencyKey("a", "o", "/a", body)?.fingerprint,
+  );
   expect(new Set(prints).size).toBe(2);
-  expect(keyFor("other", "other", "/a", { a: 1 })?.fingerprint).toBe(prints[0] ?? "");
+  expect(readIdempotencyKey("other", "other", "/a", { a: 1 })?.fingerprint).toBe(prints[0] ?? "");
 });
 
 test("`requireIdempotencyKey` rejects a key when it is not 1 to 255 visible ASCII characters", () => {
   for (const key of [null, "a", "!~", "~".repeat(255)]) requireIdempotencyKey(key);
   const message = "Validation failed: Idempotency-Key must be 1 to 255 visible ASCII characters";
   for (const key of ["", " ", "a b", "\t", "\x7f", "é", "a\n", "a".repeat(256)]) {
-    refusalOf(() => requireIdempotencyKey(key), "invalid", message);
+    expectThrown(() => requireIdempotencyKey(key), "invalid", message);
   }
 });
 
@@ -45,7 +51,7 @@ for (const [value, if_match, if_none_match] of tags) {
   test(`\`readPreconditions\` reads the entity tags when the value is ${value}`, () => {
     const match = () => requireMatch({ version: 3 }, readPreconditions(value, undefined));
     if (if_match) match();
-    else refusalOf(match, "stale");
+    else expectThrown(match, "version_mismatch");
     const preconditions = readPreconditions(null, value);
     expect(matchesIfNoneMatch({ version: 3 }, preconditions)).toBe(if_none_match);
   });
@@ -70,12 +76,12 @@ test("`readPreconditions` rejects a value when it is not a list of entity tags",
   ];
   for (const value of others) {
     const rule = "must be * or a list of entity tags";
-    refusalOf(
+    expectThrown(
       () => readPreconditions(value, undefined),
       "invalid",
       `Validation failed: If-Match ${rule}`,
     );
-    refusalOf(
+    expectThrown(
       () => readPreconditions(undefined, value),
       "invalid",
       `Validation failed: If-None-Match ${rule}`,

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { parseJson } from "../../src/json.ts";
+import { expectThrown } from "../expect-error.ts";
 import { makeRandom } from "../random.ts";
-import { refusalOf } from "../refusal.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 const nested = (depth: number, open: string, core: string, close: string) =>
@@ -119,7 +119,7 @@ const malformed = [
 for (const text of malformed) {
   test(`\`parseJson\` says so when the text is malformed: ${JSON.stringify(text)}`, () => {
     expect(() => JSON.parse(text)).toThrow();
-    refusalOf(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
+    expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
   });
 }
 
@@ -144,7 +144,7 @@ const duplicates: [string, string][] = [
 for (const [text, name] of duplicates) {
   test(`\`parseJson\` names the member when it comes twice: ${text}`, () => {
     const message = `Validation failed: ${name} is given more than once`;
-    refusalOf(() => parseJson(text), "invalid", message);
+    expectThrown(() => parseJson(text), "invalid", message);
   });
 }
 
@@ -156,12 +156,12 @@ test("`parseJson` refuses the text when it is nested deeper than 16", () => {
   ] as const) {
     expect(parseJson(nested(16, open, "1", close))).toBeDefined();
     for (const depth of [17, 18, 5000]) {
-      refusalOf(() => parseJson(nested(depth, open, "1", close)), "invalid", message);
+      expectThrown(() => parseJson(nested(depth, open, "1", close)), "invalid", message);
     }
   }
   // Side by side is not deep.
   expect(parseJson(`[${nested(15, "[", "1", "]")},${nested(15, "[", "1", "]")}]`)).toBeDefined();
-  refusalOf(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "invalid", message);
+  expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "invalid", message);
 });
 
 /** A literal, and the integer that it is. */

@@ -6,13 +6,13 @@ const statistics = {
   pending_writes: 3,
   unsent_bytes: 262_144,
   database_bytes: 4096,
-  log_bytes: 12_345,
+  wal_bytes: 12_345,
 };
 const store = { statistics: async () => statistics } as Store;
 
 /** The values by series, as in `up{a="b"}`. */
 async function read(metrics = createMetrics()): Promise<Map<string, number>> {
-  const lines = (await metrics.read(store)).split("\n").filter((line) => /^\w/.test(line));
+  const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
   return new Map(
     lines.map((line) => [
       line.slice(0, line.lastIndexOf(" ")),
@@ -24,9 +24,9 @@ async function read(metrics = createMetrics()): Promise<Map<string, number>> {
 test("`metrics` counts each answer up to its duration, and in all longer buckets, in seconds", async () => {
   const metrics = createMetrics();
   for (const duration_ms of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
-    metrics.answered("GET", "/a", 200, duration_ms);
+    metrics.observeRequest("GET", "/a", 200, duration_ms);
   }
-  metrics.answered("GET", "/b", 200, 1);
+  metrics.observeRequest("GET", "/b", 200, 1);
   const values = await read(metrics);
   const name = "http_request_duration_seconds";
   const labels = 'method="GET",route="/a"';
@@ -55,10 +55,10 @@ test("`metrics` counts each answer up to its duration, and in all longer buckets
 
 test("`metrics` tells how many writes shared a commit, and how long it took, in seconds", async () => {
   const metrics = createMetrics();
-  metrics.committed(3, 20);
-  metrics.committed(5, 400);
+  metrics.observeCommit(3, 20);
+  metrics.observeCommit(5, 400);
   const values = await read(metrics);
-  const writes = "user_api_commit_writes";
+  const writes = "user_api_commit_batch_size";
   const duration = "user_api_commit_duration_seconds";
   expect(values.get(`${writes}_sum`)).toBe(8);
   expect(values.get(`${writes}_bucket{le="4"}`)).toBe(1);
@@ -72,7 +72,7 @@ test("`metrics` shows the store's figures of the moment when read", async () => 
   const values = await read();
   expect(values.get("user_api_pending_writes")).toBe(3);
   expect(values.get("user_api_database_bytes")).toBe(4096);
-  expect(values.get("user_api_log_bytes")).toBe(12_345);
+  expect(values.get("user_api_wal_bytes")).toBe(12_345);
 });
 
 test("`metrics` shows the process as it is when read again and again", async () => {

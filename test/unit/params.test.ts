@@ -1,19 +1,19 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
 import {
-  type Input,
-  noQuery,
-  orderPath,
+  type InputSchema,
+  no_query,
+  order_params,
   pathOf,
-  query,
+  querySchema,
   readQuery,
-  userPath,
+  user_params,
 } from "../../src/http/params.ts";
 import { page_query } from "../../src/page.ts";
-import { refusalOf } from "../refusal.ts";
+import { expectThrown } from "../expect-error.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
-const read = <Value>(input: Input<Value>, value: unknown) =>
+const read = <Value>(input: InputSchema<Value>, value: unknown) =>
   input["~standard"].validate(value).value;
 
 const paths: [string, string][] = [
@@ -28,16 +28,16 @@ const paths: [string, string][] = [
 ];
 
 for (const [url, path] of paths) {
-  test(`\`pathOf\` is ${path} when the URL is ${url}`, () => {
+  test(`\`streamPath\` is ${path} when the URL is ${url}`, () => {
     expect(pathOf(url)).toBe(path);
   });
 }
 
-test("`userPath` is the id when it is canonical", () => {
-  for (const id of [1, 10, 123, MAX]) expect(read(userPath, { id: String(id) })).toEqual({ id });
+test("`user_params` is the id when it is canonical", () => {
+  for (const id of [1, 10, 123, MAX]) expect(read(user_params, { id: String(id) })).toEqual({ id });
 });
 
-test("`userPath` refuses an id when it is not canonical", () => {
+test("`user_params` refuses an id when it is not canonical", () => {
   const message = "Validation failed: id must be a positive integer";
   const others = [
     "0",
@@ -55,16 +55,16 @@ test("`userPath` refuses an id when it is not canonical", () => {
     "٣",
     "NaN",
   ];
-  for (const id of others) refusalOf(() => read(userPath, { id }), "invalid", message);
+  for (const id of others) expectThrown(() => read(user_params, { id }), "invalid", message);
 });
 
-test("`userPath` is 0, which no user has, when the id is larger than any", () => {
+test("`user_params` is 0, which no user has, when the id is larger than any", () => {
   for (const id of [String(2n ** 53n), String(2n ** 64n), "9".repeat(400)]) {
-    expect(read(userPath, { id })).toEqual({ id: 0 });
+    expect(read(user_params, { id })).toEqual({ id: 0 });
   }
 });
 
-test("`orderPath` is the id when it is one as Go's ParseInt reads it", () => {
+test("`order_params` is the id when it is one as Go's ParseInt reads it", () => {
   const ids: [string, number][] = [
     ["1", 1],
     ["+1", 1],
@@ -72,15 +72,15 @@ test("`orderPath` is the id when it is one as Go's ParseInt reads it", () => {
     ["+0000000000000000000000000000001", 1],
     [String(MAX), MAX],
   ];
-  for (const [id, expected] of ids) expect(read(orderPath, { id })).toEqual({ id: expected });
+  for (const [id, expected] of ids) expect(read(order_params, { id })).toEqual({ id: expected });
 });
 
-test("`orderPath` is 0, which no order has, when the id is a 64-bit integer of none", () => {
+test("`order_params` is 0, which no order has, when the id is a 64-bit integer of none", () => {
   const ids = ["0", "-0", "-1", String(2n ** 53n), String(2n ** 63n - 1n), String(-(2n ** 63n))];
-  for (const id of ids) expect(read(orderPath, { id })).toEqual({ id: 0 });
+  for (const id of ids) expect(read(order_params, { id })).toEqual({ id: 0 });
 });
 
-test("`orderPath` refuses an id when it is no 64-bit integer", () => {
+test("`order_params` refuses an id when it is no 64-bit integer", () => {
   const ids = [
     String(2n ** 63n),
     String(-(2n ** 63n) - 1n),
@@ -88,7 +88,7 @@ test("`orderPath` refuses an id when it is no 64-bit integer", () => {
     ..."abc|1.5|1.0|0x1|1e0| 1|1 |1_0|++1|+-1|+|-||1n|٣|∞".split("|"),
   ];
   for (const id of ids) {
-    refusalOf(() => read(orderPath, { id }), "invalid_order_id", "invalid order id");
+    expectThrown(() => read(order_params, { id }), "invalid_order_id", "invalid order id");
   }
 });
 
@@ -136,18 +136,18 @@ const no_queries: [string, RegExp][] = [
 
 for (const [text, message] of no_queries) {
   test(`\`readQuery\` refuses the query when it is "${text}"`, () => {
-    refusalOf(() => readQuery(url + text), "invalid", message);
+    expectThrown(() => readQuery(url + text), "invalid", message);
   });
 }
 
-const listing = query(
+const listing = querySchema(
   Type.Object(
     { ...page_query, text: Type.Optional(Type.String()) },
     { additionalProperties: false },
   ),
 );
 
-test("`query` fills in the defaults and reads integers when they are canonical", () => {
+test("`querySchema` fills in the defaults and reads integers when they are canonical", () => {
   expect(read(listing, url)).toEqual({ limit: 50, offset: 0 });
   expect(read(listing, `${url}?limit=1&offset=${MAX}`)).toEqual({ limit: 1, offset: MAX });
   expect(read(listing, `${url}?limit=1000&text=007`)).toEqual({
@@ -157,22 +157,26 @@ test("`query` fills in the defaults and reads integers when they are canonical",
   });
 });
 
-test("`query` names the range when an integer is outside or not canonical", () => {
+test("`querySchema` names the range when an integer is outside or not canonical", () => {
   const limits = ["0", "1001", "-1", "+5", "05", "5.0", "0x10", "1e1", "%205", "5%20", "", "five"];
   const message = "Validation failed: limit must be an integer from 1 to 1000";
   for (const text of limits) {
-    refusalOf(() => read(listing, `${url}?limit=${text}`), "invalid", message);
+    expectThrown(() => read(listing, `${url}?limit=${text}`), "invalid", message);
   }
   for (const text of ["-1", "9007199254740992", "9".repeat(400), "1.5"]) {
     const offset = () => read(listing, `${url}?offset=${text}`);
-    refusalOf(offset, "invalid", `Validation failed: offset must be an integer from 0 to ${MAX}`);
+    expectThrown(
+      offset,
+      "invalid",
+      `Validation failed: offset must be an integer from 0 to ${MAX}`,
+    );
   }
 });
 
-test("`query` refuses a parameter when it is unknown", () => {
+test("`querySchema` refuses a parameter when it is unknown", () => {
   for (const name of ["lmit", "Limit", "limit%00", "__proto__", "constructor"]) {
-    refusalOf(() => read(listing, `${url}?${name}=1`), "invalid", / is not allowed$/);
-    refusalOf(() => read(noQuery, `${url}?${name}=1`), "invalid", / is not allowed$/);
+    expectThrown(() => read(listing, `${url}?${name}=1`), "invalid", / is not allowed$/);
+    expectThrown(() => read(no_query, `${url}?${name}=1`), "invalid", / is not allowed$/);
   }
-  expect(read(noQuery, `${url}?`)).toEqual({});
+  expect(read(no_query, `${url}?`)).toEqual({});
 });

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { createThread } from "../../src/sqlite/thread.ts";
-import { makeFolder } from "../folder.ts";
+import { makeDirectory } from "../directory.ts";
 import { makeWriter } from "./writer.ts";
 
 test("`run` says why when the statement fails, and goes on", async () => {
@@ -13,8 +13,8 @@ test("`run` says why when the statement fails, and goes on", async () => {
 });
 
 test("`run` makes no database when there is none", async () => {
-  using folder = makeFolder();
-  const path = folder.at("none.db");
+  using directory = makeDirectory();
+  const path = directory.at("none.db");
   const thread = createThread(path);
   expect(await thread.run("select 1")).toContain("unable to open");
   expect(await Bun.file(path).exists()).toBe(false);

@@ -1,15 +1,15 @@
 import { Database } from "bun:sqlite";
 import { readFileSync } from "node:fs";
-import { createCheckpoints } from "../../src/sqlite/checkpoint.ts";
-import { createWriter } from "../../src/sqlite/commit.ts";
+import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { watchFiles } from "../../src/sqlite/file-watch.ts";
-import { createReader } from "../../src/sqlite/read.ts";
-import { makeFolder } from "../folder.ts";
+import { createReader } from "../../src/sqlite/reader.ts";
+import { createWriter } from "../../src/sqlite/writer.ts";
+import { makeDirectory } from "../directory.ts";
 
 /** A writer on a database of its own, and another connection to the same file. */
 export function makeWriter(max_pending = 1000) {
-  const folder = makeFolder();
-  const path = folder.at("a.db");
+  const directory = makeDirectory();
+  const path = directory.at("a.db");
   const db = new Database(path, { create: true, strict: true });
   db.run("pragma journal_mode = wal");
   db.run("pragma foreign_keys = on");
@@ -17,7 +17,7 @@ export function makeWriter(max_pending = 1000) {
   // Checked at the commit only: so a test can make a commit fail.
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
-  const checkpoints = createCheckpoints(db);
+  const checkpoints = createCheckpointer(db);
   const files = watchFiles({ path, onChange() {} });
   const writer = createWriter(db, createReader(db), checkpoints, files, {
     max_pending_writes: max_pending,
@@ -45,7 +45,7 @@ export function makeWriter(max_pending = 1000) {
       checkpoints.close();
       other.close();
       db.close();
-      folder[Symbol.dispose]();
+      directory[Symbol.dispose]();
     },
   };
 }

@@ -1,0 +1,137 @@
+import type { Config } from "../config.ts";
+import { AppError, fail, messageOf, systemCode } from "../error.ts";
+import type { Log } from "../log.ts";
+import type { App } from "./app.ts";
+import { TEXT_TYPE } from "./envelope.ts";
+import { internal_error, logServerError } from "./errors.ts";
+
+/** Bun's own limit, above ours, so that ours answers: Bun's 413 has no body. */
+const MAX_REQUEST_BYTES = 2 ** 40;
+/** How long a connection may be silent. */
+const IDLE_TIMEOUT_S = 30;
+
+/**
+ * While the server stops, connections without a request are closed after this time. Bun leaves them open if
+ * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
+ */
+const IDLE_MS = 250;
+/** How often the requests in flight are counted while the server stops. */
+const POLL_MS = 10;
+
+export interface Listener {
+  /** Where it listens, e.g. `http://127.0.0.1:3000`. */
+  readonly url: string;
+  /**
+   * Takes no new connections, waits for the requests in flight, and cuts what is left at the deadline.
+   * @param timeout_ms until the deadline
+   */
+  stop(timeout_ms: number): Promise<void>;
+}
+
+/** @throws {AppError} operator */
+async function readPem(variable: string, path: string): Promise<string> {
+  try {
+    return await Bun.file(path).text();
+  } catch (error) {
+    return fail("operator", `Cannot read ${variable}: ${messageOf(error)}`);
+  }
+}
+
+async function readTls({ tls_cert, tls_key }: Config) {
+  if (tls_cert === null || tls_key === null) return {};
+  const cert = await readPem("TLS_CERT", tls_cert);
+  const key = await readPem("TLS_KEY", tls_key);
+  return { tls: { cert, key } };
+}
+
+/** Why a server cannot listen, by the code of the error. */
+const listen_errors: Readonly<Record<string, string>> = {
+  EADDRINUSE: "the port is in use",
+  EADDRNOTAVAIL: "this machine does not have the address",
+  ENOENT: "the address is not known",
+  EACCES: "there is no permission to use the port",
+};
+
+/** @returns the line for the operator */
+function describeListenError({ host, port, tls_cert, tls_key }: Config, error: unknown): AppError {
+  const code = systemCode(error);
+  const description = listen_errors[code];
+  if (description === undefined && tls_cert !== null) {
+    const files = `TLS_CERT ${tls_cert} and TLS_KEY ${tls_key}`;
+    return new AppError(
+      "operator",
+      `Cannot use ${files}: they are not a PEM certificate and its key`,
+    );
+  }
+  return new AppError(
+    "operator",
+    `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`,
+  );
+}
+
+/** The last resort: what escapes Elysia's own error handling, such as `throw null`, is our fault. */
+function handleEscapedError(log: Log) {
+  return (error: unknown) => {
+    logServerError(log, error, undefined);
+    const headers = {
+      "content-type": TEXT_TYPE,
+      "cache-control": "no-store",
+      // Bun adds it if the method is not HEAD, and leaves ours as it is.
+      date: new Date().toUTCString(),
+    };
+    return new Response(internal_error.text, { status: internal_error.status, headers });
+  };
+}
+
+/**
+ * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
+ * `timeout_ms`. A request is in flight from the end of its header until its response is sent.
+ * @returns whether all connections are closed
+ */
+async function untilIdle(
+  server: Pick<Bun.Server<unknown>, "pendingRequests">,
+  closed: Promise<void>,
+  timeout_ms: number,
+): Promise<boolean> {
+  const deadline_ms = performance.now() + timeout_ms;
+  let last_busy_ms = performance.now();
+  const all_closed = closed.then(() => true);
+  for (;;) {
+    const time_ms = performance.now();
+    if (server.pendingRequests > 0) last_busy_ms = time_ms;
+    const wait_ms = Math.min(POLL_MS, deadline_ms - time_ms, last_busy_ms + IDLE_MS - time_ms);
+    if (wait_ms <= 0) return false;
+    if (await Promise.race([all_closed, Bun.sleep(wait_ms).then(() => false)])) return true;
+  }
+}
+
+/** @throws {AppError} operator when the port is taken, the address is not ours or TLS is wrong */
+export async function listen(app: App, config: Config, log: Log): Promise<Listener> {
+  const tls = await readTls(config);
+  try {
+    app.listen({
+      hostname: config.host,
+      port: config.port,
+      // Else a second server would take a share of the port, unnoticed.
+      reusePort: false,
+      // Else an error is answered with a page that shows our source.
+      development: false,
+      idleTimeout: IDLE_TIMEOUT_S,
+      maxRequestBodySize: MAX_REQUEST_BYTES,
+      error: handleEscapedError(log),
+      ...tls,
+    });
+  } catch (error) {
+    throw describeListenError(config, error);
+  }
+  const { server } = app;
+  if (server === null) throw new Error("listening, but without a server");
+  return {
+    url: server.url.origin,
+    async stop(timeout_ms) {
+      const closed = server.stop();
+      if (await untilIdle(server, closed, timeout_ms)) return;
+      await server.stop(true);
+    },
+  };
+}

@@ -1,0 +1,86 @@
+import { redactPassword } from "../config.ts";
+import { createLargePages } from "../large-page.ts";
+import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import { createWriteProbe } from "../write-probe.ts";
+import { backUp } from "./backup.ts";
+import { checkDatabase } from "./check.ts";
+import { connect, type Database } from "./connection.ts";
+import { withCopySource } from "./copy-source.ts";
+import { describePostgresError } from "./errors.ts";
+import { createIdempotencyStore } from "./idempotency.ts";
+import { createOrderBulkStore } from "./import.orders.ts";
+import { createUserBulkStore } from "./import.users.ts";
+import { migrate } from "./migrate.ts";
+import { createOrderStore } from "./orders.ts";
+import { createTokenStore } from "./tokens.ts";
+import { createUserStore } from "./users.ts";
+
+/** How long the figures wait for the size: who collects them waits for ten seconds at most, as a rule. */
+const SIZE_TIMEOUT_MS = 1_000;
+
+const probe_write = `
+  update user_api
+  set probed_at = $1
+`;
+const database_size = "select pg_database_size(current_database())::float8 as bytes";
+
+/** The store over a connected, migrated database. */
+function createStore(
+  db: Database,
+  { database_url, now, postgres_layout = "plain", max_unsent_bytes }: StoreOptions,
+): Store {
+  const idempotency = createIdempotencyStore(db, now);
+  const large_pages = createLargePages(max_unsent_bytes);
+  let database_bytes = 0;
+
+  async function measureSize(): Promise<void> {
+    const row = await db.read((session) => session.first<{ bytes: number }>(database_size));
+    database_bytes = row?.bytes ?? 0;
+  }
+
+  return {
+    users: createUserStore(db, idempotency, postgres_layout, large_pages, now),
+    orders: createOrderStore(db, idempotency, postgres_layout, large_pages, now),
+    tokens: createTokenStore(db, now),
+    sync_reads: null,
+    bulk: {
+      users: createUserBulkStore(db, now),
+      orders: createOrderBulkStore(db, now),
+    },
+    checkWritable: createWriteProbe({
+      write: () => db.write((session) => session.all(probe_write, now().toISOString())),
+      isFull: db.limiter.isFull,
+    }),
+    async statistics() {
+      // Else what was last known: the other figures are needed most when the database is away.
+      await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
+      return {
+        pending_writes: db.limiter.pendingWrites(),
+        unsent_bytes: large_pages.unsentBytes(),
+        database_bytes,
+        wal_bytes: 0,
+      };
+    },
+    backUp,
+    withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
+    check: () => checkDatabase(db, postgres_layout),
+    deleteExpiredKeys: idempotency.deleteExpired,
+    close: db.close,
+  };
+}
+
+/** Any number of processes may have it open. @see OpenStore */
+export const openPostgres: OpenStore = async (options) => {
+  try {
+    const db = connect(options);
+    try {
+      await migrate(db, options.postgres_layout ?? "plain", options.create);
+      return createStore(db, options);
+    } catch (error) {
+      await db.close();
+      throw error;
+    }
+  } catch (error) {
+    throw describePostgresError(`Cannot open ${redactPassword(options.database_url)}`, error);
+  }
+};

@@ -1,0 +1,75 @@
+/** All rows of another database into an empty one, in one transaction. */
+import { redactPassword } from "../config.ts";
+import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
+import { fail } from "../error.ts";
+import type { PostgresLayout, WithCopyTarget } from "../store.ts";
+import { findProblems } from "./check.ts";
+import { connect, type Session } from "./connection.ts";
+import { copySourceOf, no_timeouts } from "./copy-source.ts";
+import { describePostgresError } from "./errors.ts";
+import { migrate } from "./migrate.ts";
+
+const tables = Object.keys(copied_tables) as CopiedTable[];
+const ALL_TABLES = tables.join(", ");
+
+/** Who writes meanwhile waits until all is there. */
+const lock_tables = `
+  lock table ${ALL_TABLES} in share row exclusive mode
+`;
+/** Users are on all servers: what follows a change of them may not run on several connections to one. */
+const sequential_mode = `
+  set local citus.multi_shard_modify_mode to 'sequential'
+`;
+
+async function prepareTarget(session: Session, layout: PostgresLayout): Promise<void> {
+  await session.script(no_timeouts);
+  if (layout === "citus") await session.script(sequential_mode);
+  await session.script(lock_tables);
+  const { count } = copySourceOf(session);
+  for (const table of tables) {
+    if ((await count(table)) === 0) continue;
+    fail("operator", `it is not empty, there are ${table.replaceAll("_", " ")} in it`);
+  }
+}
+
+function copyTargetOf(session: Session): CopyTarget {
+  const source = copySourceOf(session);
+  return {
+    ...source,
+    async write(table, rows) {
+      const { columns } = copied_tables[table];
+      const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
+      if (rows.length > 0) await session.copy(`${table} (${columns.join(", ")})`, cells);
+    },
+    async advanceIds(table, id) {
+      // A rollback keeps a sequence where it is: after an attempt it may be there already.
+      if (id <= (await source.lastId(table))) return;
+      await session.all(`select setval('${table}_id_seq', $1::bigint)`, id);
+    },
+  };
+}
+
+/** @see WithCopyTarget */
+export const withPostgresCopyTarget: WithCopyTarget = async (
+  { database_url, postgres_layout = "plain" },
+  work,
+) => {
+  try {
+    const db = connect({ database_url, max_pending_writes: 1 });
+    try {
+      await migrate(db, postgres_layout, true);
+      const fillTarget = async (session: Session) => {
+        await prepareTarget(session, postgres_layout);
+        const result = await work(copyTargetOf(session));
+        const [finding] = await findProblems(session, postgres_layout);
+        if (finding !== undefined) fail("operator", finding);
+        return result;
+      };
+      return await db.transact(fillTarget, { timeout_ms: Number.POSITIVE_INFINITY });
+    } finally {
+      await db.close();
+    }
+  } catch (error) {
+    throw describePostgresError(`Cannot copy to ${redactPassword(database_url)}`, error);
+  }
+};

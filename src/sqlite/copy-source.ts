@@ -1,0 +1,75 @@
+/** All rows of a database as they are at one moment, while others write. */
+import type { Database } from "bun:sqlite";
+import {
+  type CopiedTable,
+  type CopyRow,
+  type CopySource,
+  copied_tables,
+  mapErrors,
+} from "../copy.ts";
+import { connect } from "./connection.ts";
+import { describeSqliteError } from "./errors.ts";
+import { endTurn } from "./lists.ts";
+
+/** Rows of a batch at most, and characters, nearly. */
+const BATCH_ROWS = 5000;
+const BATCH_LENGTH = 2 ** 20;
+
+function selectFrom(table: CopiedTable): string {
+  const { columns, sort_key } = copied_tables[table];
+  return `select ${columns.join(", ")} from ${table} order by ${sort_key.join(", ")}`;
+}
+
+function lengthOf(row: CopyRow): number {
+  let length = 0;
+  for (const cell of Object.values(row)) length += typeof cell === "string" ? cell.length : 8;
+  return length;
+}
+
+/** Signals are heard, and progress is drawn, between two batches. */
+async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
+  let batch: CopyRow[] = [];
+  let length = 0;
+  for (const row of rows) {
+    batch.push(row);
+    length += lengthOf(row);
+    if (batch.length < BATCH_ROWS && length < BATCH_LENGTH) continue;
+    yield batch;
+    await endTurn();
+    batch = [];
+    length = 0;
+  }
+  yield batch;
+}
+
+/** The rows as this connection sees them. */
+export function copySourceOf(db: Database): CopySource {
+  const lastOf = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+  return {
+    async count(table) {
+      return (
+        db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0
+      );
+    },
+    read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
+    async lastId(table) {
+      return lastOf.get({ table })?.seq ?? 0;
+    },
+  };
+}
+
+/** With a connection of its own: that of the store takes a new snapshot in every turn. @see Store.snapshot */
+export async function withCopySource<Result>(
+  path: string,
+  work: (source: CopySource) => Promise<Result>,
+): Promise<Result> {
+  using db = connect(path);
+  db.run("begin");
+  return await work(
+    mapErrors(copySourceOf(db), (error) => describeSqliteError(`Cannot read ${path}`, error)),
+  );
+}

@@ -1,0 +1,144 @@
+/**
+ * Ids that an import brings. The buckets count those that are missing up to the last one (see
+ * `count-index.ts`): an id beyond it leaves some out, one before it fills a gap. No trigger counts a new
+ * order that is not pending: only an import or a copy brings one, and each that is placed would pay for it.
+ */
+import type { Database } from "bun:sqlite";
+import type { OrderStatus } from "../order.ts";
+import { type CountedTable, dense_lists, TOP_LEVEL, TOTAL_LEVEL, widthOf } from "./count-index.ts";
+
+/** How many counts wait in memory at most. */
+const MAX_COUNTS = 10_000;
+
+/** The ids of one table, within one transaction. */
+export interface IdTracker {
+  /** The last one that was given; 0 for none. */
+  last(): number;
+  /**
+   * To be called for each new row.
+   * @param status of an order; `null` for a user
+   */
+  add(id: number, status: OrderStatus | null): void;
+  /** Writes the counts: to be called last. */
+  flush(): void;
+}
+
+/** Ids that are really given. */
+interface StoredIdTracker extends IdTracker {
+  /** Leaves out those up to this one, which is the last one then. */
+  skipTo(id: number): void;
+}
+
+/** @returns begins with the ids as they are now */
+export function prepareIdTracker(db: Database, table: CountedTable): () => StoredIdTracker {
+  const lastId = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+  const change = { list: "", level: 0, bucket: 0, ids: 0 };
+  const increment = db.prepare<null, typeof change>(`
+    insert into buckets (list, level, bucket, ids)
+    values ($list, $level, $bucket, $ids)
+    on conflict do update set ids = ids + excluded.ids
+  `);
+  // Not the same statement: the row to insert would break the check that no count is below 0.
+  const subtract = db.prepare<null, typeof change>(`
+    update buckets
+    set ids = ids - $ids
+    where list = $list and level = $level and bucket = $bucket
+  `);
+
+  const lists = Object.entries(dense_lists).flatMap(([list, of]) => (of === table ? [list] : []));
+
+  return () => {
+    let last = lastId.get({ table })?.seq ?? 0;
+    /** By list, level and bucket: how many ids more are counted, or how many less. */
+    const counts = new Map<string, Map<number, number>[]>();
+    let pending_counts = 0;
+
+    function flush(): void {
+      for (const [list, levels] of counts) {
+        for (const [level, buckets] of levels.entries()) {
+          for (const [bucket, ids] of buckets) {
+            if (ids > 0) increment.run({ list, level, bucket, ids });
+            if (ids < 0) subtract.run({ list, level, bucket, ids: -ids });
+          }
+        }
+      }
+      counts.clear();
+      pending_counts = 0;
+    }
+
+    function addList(list: string): Map<number, number>[] {
+      const levels = Array.from({ length: TOTAL_LEVEL + 1 }, () => new Map<number, number>());
+      counts.set(list, levels);
+      return levels;
+    }
+
+    function count(list: string, level: number, bucket: number, ids: number): void {
+      const buckets = (counts.get(list) ?? addList(list))[level];
+      const previous = buckets?.get(bucket);
+      buckets?.set(bucket, (previous ?? 0) + ids);
+      if (previous === undefined) pending_counts += 1;
+      if (pending_counts > MAX_COUNTS) flush();
+    }
+
+    /** One id more, or one less. */
+    function countId(list: string, id: number, ids: 1 | -1): void {
+      for (let level = 0; level <= TOP_LEVEL; level += 1) {
+        count(list, level, Math.floor((id - 1) / widthOf(level)), ids);
+      }
+      count(list, TOTAL_LEVEL, 0, ids);
+    }
+
+    /** The ids from `first` to `end` are missing from now on. */
+    function countMissing(list: string, first: number, end: number): void {
+      for (let level = 0; level <= TOP_LEVEL; level += 1) {
+        const width = widthOf(level);
+        for (let at = first; at <= end; ) {
+          const bucket = Math.floor((at - 1) / width);
+          const next = Math.min((bucket + 1) * width, end) + 1;
+          count(list, level, bucket, next - at);
+          at = next;
+        }
+      }
+      count(list, TOTAL_LEVEL, 0, end + 1 - first);
+    }
+
+    function skipTo(id: number): void {
+      if (id <= last) return;
+      for (const list of lists) countMissing(list, last + 1, id);
+      last = id;
+    }
+
+    return {
+      last: () => last,
+      add(id, status) {
+        if (id <= last) {
+          for (const list of lists) countId(list, id, -1);
+        } else {
+          skipTo(id - 1);
+          last = id;
+        }
+        if (status === null || status === "pending") return;
+        countId(status, id, 1);
+        countId("pending", id, 1);
+      },
+      skipTo,
+      flush,
+    };
+  };
+}
+
+/** For a trial, which gives none: it counts on from what it was told. */
+export function createDryRunIds(last: number): IdTracker {
+  let last_id = last;
+  return {
+    last: () => last_id,
+    add(id) {
+      last_id = Math.max(last_id, id);
+    },
+    flush() {},
+  };
+}

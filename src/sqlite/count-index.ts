@@ -1,0 +1,120 @@
+/**
+ * Exact totals in constant time, and pages at any offset at the price of the first: a list is walked
+ * in buckets of consecutive ids, whose counts are kept in the transaction of the rows: by triggers (see the
+ * table `buckets`) and, for the rows of an import, by `count-index.import.ts`.
+ */
+import type { Database } from "bun:sqlite";
+
+/** Each level's buckets hold 64 of the level below; a bucket of level 0 holds 64 ids. */
+export const FANOUT_BITS = 6;
+const FANOUT = 1 << FANOUT_BITS;
+export const TOP_LEVEL = 2;
+/** The level whose one bucket holds all ids. */
+export const TOTAL_LEVEL = 3;
+
+interface Bucket {
+  readonly bucket: number;
+  readonly ids: number;
+}
+
+/** Where a page begins: behind this id, and then so many rows of the list further (fewer than 64). */
+export type PageStart = { readonly after: number; readonly skip: number };
+
+export interface CountedList {
+  total(): number;
+  /** @param offset how many rows of the list stand before the page, less than the total */
+  pageStart(offset: number): PageStart;
+}
+
+export type CountedTable = "users" | "orders";
+
+/** The lists that count which of all ids their table ever gave are missing, not which are in them. */
+export const dense_lists = { users: "users", orders: "orders", pending: "orders" } as const;
+export type DenseList = keyof typeof dense_lists;
+
+export interface CountIndex {
+  /** A list whose ids are counted: the orders in a status but `pending`. */
+  sparse(list: string): CountedList;
+  /** A list whose missing ids are counted: a whole table, or the orders that are `pending`. */
+  dense(list: DenseList): CountedList;
+}
+
+/** How many ids a bucket of this level holds. */
+export function widthOf(level: number): number {
+  return FANOUT ** (level + 1);
+}
+
+export function createCountIndex(db: Database): CountIndex {
+  const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
+    select bucket, ids
+    from buckets
+    where list = $list and level = $level and bucket between $low and $high
+    order by bucket
+  `);
+  const inAll = db.prepare<{ ids: number }, { list: string }>(`
+    select ids
+    from buckets
+    where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
+  `);
+  const lastId = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+
+  const totalOf = (list: string) => inAll.get({ list })?.ids ?? 0;
+
+  /** The buckets of a level that are counted within one bucket of the level above. */
+  function childBuckets(list: string, level: number, parent: number): Bucket[] {
+    const low = parent * FANOUT;
+    const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
+    return inRange.all({ list, level, low, high });
+  }
+
+  /** The bucket of a full list that the row stands in, and how many rows of it stand before. */
+  function descend(list: string, level: number, parent: number, offset: number): [number, number] {
+    const width = widthOf(level);
+    let next = parent * FANOUT;
+    let rest = offset;
+    for (const { bucket, ids: missing } of childBuckets(list, level, parent)) {
+      const whole = (bucket - next) * width;
+      if (rest < whole) break;
+      rest -= whole;
+      if (rest < width - missing) return [bucket, rest];
+      rest -= width - missing;
+      next = bucket + 1;
+    }
+    return [next + Math.floor(rest / width), rest % width];
+  }
+
+  return {
+    sparse: (list) => ({
+      total: () => totalOf(list),
+      pageStart(offset) {
+        let parent = 0;
+        let rest = offset;
+        for (let level = TOP_LEVEL; level >= 0; level -= 1) {
+          for (const { bucket, ids } of childBuckets(list, level, parent)) {
+            parent = bucket;
+            if (rest < ids) break;
+            rest -= ids;
+          }
+        }
+        return { after: parent * FANOUT, skip: rest };
+      },
+    }),
+
+    dense: (list) => ({
+      total: () => (lastId.get({ table: dense_lists[list] })?.seq ?? 0) - totalOf(list),
+      pageStart(offset) {
+        if (totalOf(list) === 0) return { after: offset, skip: 0 };
+        let parent = 0;
+        let rest = offset;
+        for (let level = TOP_LEVEL; level >= 0; level -= 1) {
+          [parent, rest] = descend(list, level, parent, rest);
+        }
+        return { after: parent * FANOUT, skip: rest };
+      },
+    }),
+  };
+}

@@ -1,0 +1,70 @@
+import type { Database } from "bun:sqlite";
+import { type Clock, createClock } from "../clock.ts";
+import { fail } from "../error.ts";
+import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
+
+/** Keys forgotten in one transaction: requests wait for it. */
+const DELETE_BATCH_SIZE = 500;
+
+interface KeyRow {
+  readonly fingerprint: string;
+  readonly record: string;
+}
+
+export interface IdempotencyStore {
+  /**
+   * Makes a record once per key, inside the transaction of the caller: what the key stands for and
+   * what it made are stored together or not at all.
+   * @throws {AppError} key_reused when the key stands for another request
+   */
+  once<Row>(key: IdempotencyKey | null, create: () => Row): CreateResult<Row>;
+  /**
+   * Forgets keys that are past their lifetime, as many as are forgotten within a few milliseconds.
+   * @returns whether there may be more
+   */
+  deleteExpired(): boolean;
+}
+
+export function createIdempotencyStore(
+  db: Database,
+  now: () => Date,
+  clock: Clock,
+): IdempotencyStore {
+  const find = db.prepare<KeyRow, { owner: string; key: string; expired: string }>(`
+    select fingerprint, record
+    from idempotency_keys
+    where owner = $owner and key = $key and created_at > $expired
+  `);
+  const claim = db.prepare<null, Record<keyof IdempotencyKey | "record" | "now", string>>(`
+    insert or replace into idempotency_keys (owner, key, fingerprint, record, created_at)
+    values ($owner, $key, $fingerprint, $record, $now)
+  `);
+  const deleteBatch = db.prepare<null, { expired: string }>(`
+    delete from idempotency_keys
+    where created_at <= $expired and id in (
+      select id
+      from idempotency_keys
+      order by id
+      limit ${DELETE_BATCH_SIZE}
+    )
+  `);
+
+  const expiryTime = createClock(() => new Date(now().getTime() - KEY_LIFETIME_MS));
+
+  return {
+    once(key, create) {
+      if (key === null) return { record: create(), replayed: false };
+      const existing = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
+      if (existing !== null && existing.fingerprint !== key.fingerprint) {
+        fail("key_reused", "the idempotency key was used for another request");
+      }
+      if (existing !== null) return { record: JSON.parse(existing.record), replayed: true };
+      const record = create();
+      claim.run({ ...key, record: JSON.stringify(record), now: clock() });
+      return { record, replayed: false };
+    },
+    deleteExpired() {
+      return deleteBatch.run({ expired: expiryTime() }).changes >= DELETE_BATCH_SIZE;
+    },
+  };
+}

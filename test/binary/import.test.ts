@@ -1,0 +1,130 @@
+// Import and export of the compiled program: through real pipes, killed on the way, and in how much
+// memory. In one process (test/cli) there are neither.
+import { expect, test } from "bun:test";
+import { makeDirectory } from "../directory.ts";
+
+const binary = Bun.env["TEST_BINARY"] ?? "";
+const USERS = 60_000;
+/** Of 27 kB each: 216 MB as text. */
+const WIDE_USERS = 8000;
+/** The program alone takes 85 MB. */
+const MAX_BYTES = 250 * 2 ** 20;
+
+/** @returns the most memory it has had. Not its resource usage: that counts the parent's as well. */
+async function watchMemory({ pid, exited }: Bun.Subprocess): Promise<number> {
+  let running = true;
+  const ended = exited.finally(() => {
+    running = false;
+  });
+  let peak_kb = 0;
+  while (running) {
+    const status = await Bun.file(`/proc/${pid}/status`)
+      .text()
+      .catch(() => "");
+    peak_kb = Math.max(peak_kb, Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0));
+    await Promise.race([Bun.sleep(20), ended]);
+  }
+  return peak_kb * 1024;
+}
+
+function makeProgram() {
+  const directory = makeDirectory();
+  const environment = { DATABASE_URL: directory.at("a.db") };
+  return {
+    at: directory.at,
+    start<const In extends Blob | "pipe">(args: readonly string[], stdin: In) {
+      const io = { stdin, stdout: "pipe", stderr: "pipe" } as const;
+      return Bun.spawn<In, "pipe", "pipe">([binary, ...args], {
+        ...io,
+        env: environment,
+        cwd: directory.path,
+      });
+    },
+    /** @returns the exit code and what it has printed */
+    async run(args: readonly string[], stdin = new Blob()) {
+      const child = this.start(args, stdin);
+      const output = [new Response(child.stdout).text(), new Response(child.stderr).text()];
+      const peak = watchMemory(child);
+      const [stdout = "", stderr = ""] = await Promise.all(output);
+      const code = await child.exited;
+      return { code, stdout, stderr, peak_bytes: await peak };
+    },
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}
+
+const line = (at: number, name = "A") => `{"email":"${at}@b.cd","name":"${name}"}\n`;
+const users = () => new Blob(Array.from({ length: USERS }, (_, at) => line(at)));
+
+test.skipIf(binary === "")(
+  "`import` goes on where it stopped when the program was killed",
+  async () => {
+    using program = makeProgram();
+    const child = program.start(["import", "users"], "pipe");
+    const text = await users().slice(0, 1_000_000).bytes();
+    child.stdin.write(text);
+    await child.stdin.flush();
+    // By then it waits for more, or is on its way.
+    await Bun.sleep(700);
+    child.kill("SIGKILL");
+    await child.exited;
+    expect((await program.run(["check"])).stdout).toBe("ok\n");
+    const { stderr } = await program.run(["import", "users"], users());
+    const [, created, known] =
+      /^Imported (\d+) users; (\d+) already there, 0 refused$/m.exec(stderr) ?? [];
+    expect(Number(created) + Number(known)).toBe(USERS);
+    expect(Number(known)).toBeGreaterThan(0);
+    expect((await program.run(["check"])).stdout).toBe("ok\n");
+    expect((await program.run(["export", "users"])).stderr).toBe(`Exported ${USERS} users\n`);
+  },
+  60_000,
+);
+
+test.skipIf(binary === "")(
+  "`export` ends well when the reader has seen enough, and says so when the disk is full",
+  async () => {
+    using program = makeProgram();
+    await program.run(["import", "users"], users());
+    const child = program.start(["export", "users"], new Blob());
+    const reader = child.stdout.getReader();
+    await reader.read();
+    await reader.cancel();
+    const stderr = await new Response(child.stderr).text();
+    expect([await child.exited, stderr]).toEqual([
+      0,
+      expect.stringMatching(/^Exported \d+ users\n$/),
+    ]);
+    expect(Number(/\d+/.exec(stderr)?.[0])).toBeLessThan(USERS);
+    const full = await program.run(["export", "users", "--output", "/dev/full"]);
+    expect([full.code, full.stderr]).toEqual([1, "Cannot write /dev/full: the disk is full\n"]);
+  },
+  60_000,
+);
+
+test.skipIf(binary === "")(
+  "`import` and `export` take the same memory when the records are large and many",
+  async () => {
+    using program = makeProgram();
+    const key = (at: number) => `${at}`.padStart(40, "k");
+    const metadata = JSON.stringify(
+      Object.fromEntries(Array.from({ length: 50 }, (_, at) => [key(at), "x".repeat(500)])),
+    );
+    const lines = Array.from(
+      { length: WIDE_USERS },
+      (_, at) => `{"email":"${at}@b.cd","metadata":${metadata}}\n`,
+    );
+    await Bun.write(program.at("a.ndjson"), lines);
+    const commands = [
+      "import users a.ndjson",
+      "export users --output b.csv",
+      "export users --output b",
+    ];
+    for (const command of commands) {
+      const { code, peak_bytes } = await program.run(command.split(" "));
+      expect([command, code]).toEqual([command, 0]);
+      expect(peak_bytes).toBeGreaterThan(0);
+      expect(peak_bytes).toBeLessThan(MAX_BYTES);
+    }
+  },
+  60_000,
+);

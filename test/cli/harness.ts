@@ -1,0 +1,151 @@
+import type { Io, StopReason, Terminal } from "../../src/cli/context.ts";
+import { openInput, openOutput } from "../../src/cli/streams.ts";
+import type { Environment } from "../../src/config.ts";
+import { main, openStore as openEither, restoreStore, withCopyTarget } from "../../src/main.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import type { OpenStore } from "../../src/store.ts";
+import { makeDirectory } from "../directory.ts";
+
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface Serving {
+  readonly url: string;
+  /** What it has printed on stdout and stderr, once that matches. */
+  printed(pattern: RegExp): Promise<string>;
+  /** Ends it, by a signal unless told otherwise. */
+  stop(stop?: StopReason): Promise<Outcome>;
+}
+
+export interface Harness extends Disposable {
+  /** Of the database that every command uses. */
+  readonly path: string;
+  readonly clock: { time: Date };
+  /** What comes in on stdin, in these pieces. */
+  readonly stdin: { chunks: readonly Uint8Array[] };
+  run(...args: string[]): Promise<Outcome>;
+  /** The same, with a SIGINT as soon as it listens for one. */
+  interrupt(...args: string[]): Promise<Outcome>;
+  /** Runs `serve` on a free port, and waits until it listens. */
+  serve(...args: string[]): Promise<Serving>;
+  /** Whether no server holds the database. */
+  isFree(): Promise<boolean>;
+}
+
+interface Options {
+  readonly environment?: Environment;
+  readonly openStore?: OpenStore;
+  readonly terminal?: Terminal | null;
+}
+
+async function* inPieces(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+  yield* chunks;
+}
+
+/** Commands in this process, with a database in a temporary folder and a clock that stands. */
+export function makeHarness(options: Options = {}): Harness {
+  const { environment = {}, openStore = openEither, terminal = null } = options;
+  const directory = makeDirectory();
+  const path = directory.at("data/test.db");
+  const stdin: { chunks: readonly Uint8Array[] } = { chunks: [] };
+  const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
+
+  function start(args: readonly string[]) {
+    let stdout = "";
+    let stderr = "";
+    const stopped = Promise.withResolvers<StopReason>();
+    const waiting: { pattern: RegExp; resolve: (output: string) => void }[] = [];
+    function wake(): void {
+      const output = stdout + stderr;
+      for (const { pattern, resolve } of waiting) if (pattern.test(output)) resolve(output);
+    }
+    function print(text: string): void {
+      stdout += text;
+      wake();
+    }
+    const io: Io = {
+      environment: { DATABASE_URL: path, PORT: "0", ...environment },
+      openStore,
+      restoreStore,
+      withCopyTarget,
+      stdout_is_terminal: false,
+      now: () => clock.time,
+      stdout: print,
+      log: { write: print, droppedLines: () => 0, onResume() {} },
+      stderr(text) {
+        stderr += text;
+        wake();
+      },
+      terminal,
+      openInput(path) {
+        if (path !== null) return openInput(path);
+        return { chunks: inPieces(stdin.chunks), size: null };
+      },
+      openOutput(path) {
+        if (path !== null) return openOutput(path);
+        const write = (text: string) => {
+          stdout += text;
+          return true;
+        };
+        return { write, finish() {}, [Symbol.dispose]() {} };
+      },
+      untilStopped: () => stopped.promise,
+    };
+    const ended = main(args, io).then((code) => ({ code, stdout, stderr }));
+    const failed = ended.then((outcome) => {
+      throw new Error(`It ended before it printed that: ${outcome.stderr}`);
+    });
+    failed.catch(() => {});
+    function printed(pattern: RegExp): Promise<string> {
+      const { promise, resolve } = Promise.withResolvers<string>();
+      waiting.push({ pattern, resolve });
+      wake();
+      return Promise.race([promise, failed]);
+    }
+    return { ended, stopped, printed };
+  }
+
+  return {
+    path,
+    clock,
+    stdin,
+    run: (...args) => start(args).ended,
+    interrupt(...args) {
+      const { ended, stopped } = start(args);
+      stopped.resolve({ by: "signal", signal: "SIGINT" });
+      return ended;
+    },
+    async serve(...args) {
+      const { ended, stopped, printed } = start(["serve", ...args]);
+      const listening = /"event":"listening","url":"([^"]+)"/;
+      const url = listening.exec(await printed(listening))?.[1] ?? "";
+      return {
+        url,
+        printed,
+        stop(stop = { by: "signal", signal: "SIGTERM" }) {
+          stopped.resolve(stop);
+          return ended;
+        },
+      };
+    },
+    async isFree() {
+      const options = {
+        database_url: path,
+        max_pending_writes: 1,
+        max_unsent_bytes: 0,
+        exclusive: true,
+        create: true,
+      };
+      try {
+        await (await openSqlite({ ...options, now: () => clock.time })).close();
+        return true;
+      } catch {
+        return false;
+      }
+    },
+    [Symbol.dispose]: () => directory[Symbol.dispose](),
+  };
+}

@@ -1,0 +1,77 @@
+import { expect, test } from "bun:test";
+import { type CopyRow, type CopySource, copied_tables } from "../../src/copy.ts";
+import { newUser, type Open, openWithClock, orderFields } from "./open.ts";
+
+type Table = Parameters<CopySource["read"]>[0];
+
+async function rowsOf(snapshot: CopySource, table: Table): Promise<CopyRow[]> {
+  return (await Array.fromAsync(snapshot.read(table))).flat();
+}
+
+export function copySourceContract(open: Open): void {
+  test("`withCopySource` shows what was there when it began when others write meanwhile", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store, { name: "Ann", metadata: { b: "1", a: "2" } });
+    const gone = await newUser(it.store);
+    await it.store.users.remove(gone.id, null);
+    await it.store.orders.place(orderFields(user.id), null);
+    await it.store.withCopySource(async (snapshot) => {
+      expect(await snapshot.count("users")).toBe(1);
+      await newUser(it.store);
+      await it.store.users.update(1, (ann) => ({ ...ann, name: "Eve" }), null);
+      await it.store.orders.place(orderFields(user.id), null);
+      expect(await snapshot.count("users")).toBe(1);
+      const { metadata, ...rest } = user;
+      const row = { ...rest, email_key: user.email, metadata: '{"b":"1","a":"2"}' };
+      expect(await rowsOf(snapshot, "users")).toEqual([row]);
+      expect((await rowsOf(snapshot, "orders")).map(({ id, total }) => [id, total])).toEqual([
+        [1, 100],
+      ]);
+    });
+    expect((await it.store.users.get(1))?.name).toBe("Eve");
+  });
+
+  test("`withCopySource` tells the last ids that were given, also of rows that are gone", async () => {
+    await using it = await openWithClock(open);
+    const idsOf = (snapshot: CopySource) =>
+      Promise.all((["users", "orders", "tokens"] as const).map(snapshot.lastId));
+    expect(await it.store.withCopySource(idsOf)).toEqual([0, 0, 0]);
+    await newUser(it.store);
+    const { id } = await newUser(it.store);
+    await it.store.users.remove(id, null);
+    expect(await it.store.withCopySource(idsOf)).toEqual([2, 0, 0]);
+  });
+
+  test("`withCopySource` reads every table in its order when there are more rows than a batch", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    const times = ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:03.121Z"];
+    for (const [at, name] of ["é", "a", "B", "~", "!"].entries()) {
+      const hash = Bun.CryptoHasher.hash("sha256", name, "hex");
+      await it.store.tokens.create({ hash, name, scope: "read", expires_at: null });
+      await it.store.users.create(
+        { email: `${at}@b.cd`, name: null, metadata: {} },
+        { owner: hash, key: name, fingerprint: hash },
+      );
+      it.clock.time = new Date(times[1 - (at % 2)] ?? "");
+    }
+    const records = Array.from({ length: 6000 }, (_, at) => ({
+      ...orderFields(user.id),
+      import_key: `k:${at}`,
+    }));
+    await it.store.bulk.orders.import(records, false);
+    await it.store.withCopySource(async (snapshot) => {
+      for (const [name, { columns, sort_key }] of Object.entries(copied_tables)) {
+        const rows = await rowsOf(snapshot, name as Table);
+        expect([name, rows.length]).toEqual([name, await snapshot.count(name as Table)]);
+        expect(Object.keys(rows[0] ?? {})).toEqual([...columns]);
+        const places = rows.map((row) => sort_key.map((column) => row[column] ?? ""));
+        const sorted = places.toSorted((left, right) => {
+          const at = left.findIndex((cell, n) => cell !== right[n]);
+          return (left[at] ?? 0) < (right[at] ?? 0) ? -1 : 1;
+        });
+        expect([name, places]).toEqual([name, sorted]);
+      }
+    });
+  });
+}

@@ -1,0 +1,186 @@
+import { expect, test } from "bun:test";
+import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../../src/idempotency.ts";
+import type { Order } from "../../src/order.ts";
+import type { Store } from "../../src/store.ts";
+import { expectRejection } from "../expect-error.ts";
+import { newUser, type Open, openWithClock, orderFields, userFields } from "./open.ts";
+
+const all = { limit: 1000, offset: 0 };
+const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
+
+/** An order for each key: many at once, but fewer than may wait. */
+async function placeWith(store: Store, user_id: number, names: readonly string[]) {
+  const placed: CreateResult<Order>[] = [];
+  for (let at = 0; at < names.length; at += 100) {
+    const some = names.slice(at, at + 100);
+    const orders = some.map((name) =>
+      store.orders.place(orderFields(user_id), { ...key, key: name }),
+    );
+    placed.push(...(await Promise.all(orders)));
+  }
+  return placed;
+}
+
+export function idempotencyContract(open: Open): void {
+  test("`create` and `place` replay the first record when a key is used again", async () => {
+    await using it = await openWithClock(open);
+    const fields = userFields({ name: "😀", metadata: JSON.parse('{"__proto__": "x"}') });
+    const user = await it.store.users.create(fields, key);
+    expect(user.replayed).toBe(false);
+    const again = { record: user.record, replayed: true };
+    const repeated = await it.store.users.create(fields, key);
+    expect(JSON.stringify(repeated)).toBe(JSON.stringify(again));
+
+    const placing = { ...key, key: "key-2" };
+    const total = Number.MAX_SAFE_INTEGER;
+    const order_fields = orderFields(user.record.id, { total });
+    const order = await it.store.orders.place(order_fields, placing);
+    expect(order).toMatchObject({ replayed: false, record: { total } });
+    expect(await it.store.orders.place(order_fields, placing)).toEqual({
+      record: order.record,
+      replayed: true,
+    });
+    expect((await it.store.orders.list(all)).total).toBe(1);
+  });
+
+  test("`create` replays the record as it was when it has changed or gone since", async () => {
+    await using it = await openWithClock(open);
+    const fields = userFields();
+    const { record } = await it.store.users.create(fields, key);
+    await it.store.users.update(record.id, () => userFields(), null);
+    expect(await it.store.users.create(fields, key)).toEqual({ record, replayed: true });
+    await it.store.users.remove(record.id, null);
+    expect(await it.store.users.create(fields, key)).toEqual({ record, replayed: true });
+    expect((await it.store.users.list(all)).total).toBe(0);
+  });
+
+  test("`create` and `place` refuse a key when it stands for another request", async () => {
+    await using it = await openWithClock(open);
+    const { record } = await it.store.users.create(userFields(), key);
+    const other = { ...key, fingerprint: "e".repeat(64) };
+    await expectRejection(it.store.users.create(userFields(), other), "key_reused");
+    await expectRejection(it.store.orders.place(orderFields(record.id), other), "key_reused");
+    expect((await it.store.users.list(all)).total).toBe(1);
+    expect((await it.store.orders.list(all)).total).toBe(0);
+  });
+
+  test("`create` makes a record each when the key's owner, case or text differ", async () => {
+    await using it = await openWithClock(open);
+    const keys = [
+      key,
+      { ...key, owner: "b".repeat(64) },
+      { ...key, key: "KEY-1" },
+      { ...key, key: "key-1!" },
+      { ...key, key: "~".repeat(255) },
+    ];
+    for (const each of keys) {
+      expect((await it.store.users.create(userFields(), each)).replayed).toBe(false);
+    }
+    expect((await it.store.users.list(all)).total).toBe(keys.length);
+  });
+
+  test("`create` and `place` keep no key when the request was refused", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store);
+    const fields = userFields({ email: user.email });
+    await expectRejection(it.store.users.create(fields, key), "conflict");
+    await expectRejection(it.store.orders.place(orderFields(user.id + 1), key), "invalid");
+    await it.store.users.remove(user.id, null);
+    // The same key now stands for whatever succeeds first.
+    const other = { ...key, fingerprint: "e".repeat(64) };
+    expect((await it.store.users.create(fields, other)).replayed).toBe(false);
+  });
+
+  test("`place` makes one order when a key is used many times at once", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const tries = Array.from({ length: 20 }, () => it.store.orders.place(orderFields(id), key));
+    const results = await Promise.all(tries);
+    expect(results.filter(({ replayed }) => !replayed)).toHaveLength(1);
+    expect(new Set(results.map(({ record }) => record.id)).size).toBe(1);
+    expect((await it.store.orders.list(all)).total).toBe(1);
+  });
+
+  test("`place` replays for 24 hours and no longer when time passes", async () => {
+    await using it = await openWithClock(open);
+    expect(KEY_LIFETIME_MS).toBe(86_400_000);
+    const { id } = await newUser(it.store);
+    const place = () => it.store.orders.place(orderFields(id), key);
+    const first = await place();
+    it.pass(KEY_LIFETIME_MS - 1);
+    expect(await place()).toEqual({ record: first.record, replayed: true });
+    it.pass(1);
+    const second = await place();
+    expect(second.replayed).toBe(false);
+    expect(second.record.id).not.toBe(first.record.id);
+    // A replay lengthens nothing; a new record has its own 24 hours.
+    it.pass(KEY_LIFETIME_MS - 1);
+    expect(await place()).toEqual({ record: second.record, replayed: true });
+  });
+
+  test("`place` takes a key for another request when its 24 hours are over", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    await it.store.orders.place(orderFields(id), key);
+    const other = { ...key, fingerprint: "e".repeat(64) };
+    it.pass(KEY_LIFETIME_MS - 1);
+    await expectRejection(it.store.orders.place(orderFields(id), other), "key_reused");
+    it.pass(1);
+    expect((await it.store.orders.place(orderFields(id), other)).replayed).toBe(false);
+    await expectRejection(it.store.orders.place(orderFields(id), key), "key_reused");
+  });
+
+  test("`deleteExpiredKeys` forgets keys when they are past their lifetime, and no others", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const old = { ...key, key: "old" };
+    const young = { ...key, key: "young" };
+    const place = (each: IdempotencyKey) => it.store.orders.place(orderFields(id), each);
+    await place(old);
+    it.pass(1);
+    await place(young);
+    it.pass(KEY_LIFETIME_MS - 1);
+    // Back within the lifetime of both, what is still there shows.
+    const { time } = it.clock;
+    const begin = new Date(time.getTime() - KEY_LIFETIME_MS + 1);
+    it.clock.time = begin;
+    expect((await place(old)).replayed).toBe(true);
+    it.clock.time = time;
+    await it.store.deleteExpiredKeys();
+    it.clock.time = begin;
+    expect((await place(young)).replayed).toBe(true);
+    expect((await place(old)).replayed).toBe(false);
+    expect((await it.store.orders.list(all)).total).toBe(3);
+  });
+
+  test("`deleteExpiredKeys` forgets all keys when they are more than one transaction takes", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const names = Array.from({ length: 1001 }, (_, n) => `key-${n}`);
+    /** @returns how many were known before */
+    async function placeAll(): Promise<number> {
+      const placed = await placeWith(it.store, id, names);
+      return placed.filter(({ replayed }) => replayed).length;
+    }
+    await placeAll();
+    const { time } = it.clock;
+    it.pass(KEY_LIFETIME_MS);
+    await it.store.deleteExpiredKeys();
+    it.clock.time = time;
+    expect(await placeAll()).toBe(0);
+  });
+
+  test("`deleteExpiredKeys` forgets a key past its lifetime when many before it were used anew", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const names = Array.from({ length: 500 }, (_, n) => `key-${n}`);
+    await placeWith(it.store, id, [...names, "old"]);
+    const { time } = it.clock;
+    it.pass(KEY_LIFETIME_MS);
+    await placeWith(it.store, id, names);
+    await it.store.deleteExpiredKeys();
+    it.clock.time = time;
+    const [old] = await placeWith(it.store, id, ["old"]);
+    expect(old?.replayed).toBe(false);
+  });
+}

@@ -1,0 +1,299 @@
+import { expect, test } from "bun:test";
+import type { ImportResult } from "../../src/import.ts";
+import type { Order, OrderImport } from "../../src/order.ts";
+import type { Store } from "../../src/store.ts";
+import type { User } from "../../src/user.ts";
+import { expectRejection } from "../expect-error.ts";
+import { listed } from "../listed.ts";
+import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
+
+const created: ImportResult = { outcome: "created" };
+const unchanged: ImportResult = { outcome: "unchanged" };
+const rejected = (reason: string): ImportResult => ({ outcome: "rejected", reason });
+const all = { limit: 1000, offset: 0 };
+const created_at = "2020-01-02T03:04:05.678Z";
+const updated_at = "2021-01-02T03:04:05.678Z";
+
+/** A user as an export has it. */
+function oldUser(id: number, fields: Partial<User> = {}): User {
+  const times = { version: 3, created_at, updated_at };
+  return { id, ...userFields({ email: `${id}@example.com` }), ...times, ...fields };
+}
+
+function oldOrder(id: number, user_id: number, fields: Partial<Order> = {}): Order {
+  const times = { version: 2, created_at, updated_at };
+  return { id, ...orderFields(user_id), status: "paid", ...times, ...fields };
+}
+
+const importUser = async (store: Store, user: User) =>
+  (await store.bulk.users.import([user], false))[0];
+const importOrder = async (store: Store, order: OrderImport) =>
+  (await store.bulk.orders.import([order], false))[0];
+
+async function idsOf(store: Store, list: "users" | "orders", user_id?: number): Promise<number[]> {
+  const query = user_id === undefined ? all : { ...all, user_id };
+  const { rows, total } = await listed(store[list].list(query));
+  expect(rows).toHaveLength(total);
+  return rows.map(({ id }) => id);
+}
+
+export function importContract(open: Open): void {
+  test("`import` keeps ids, versions and times when records bring them", async () => {
+    await using it = await openWithClock(open);
+    const users = odd_texts.map((name, at) =>
+      oldUser(at + 1, { name, metadata: { [name]: name } }),
+    );
+    const results = await it.store.bulk.users.import(users, false);
+    expect(results).toEqual(users.map(() => created));
+    expect((await listed(it.store.users.list(all))).rows).toEqual(users);
+    const orders = [oldOrder(1, 3), oldOrder(2, 1, { status: "canceled", metadata: { a: "b" } })];
+    expect(await it.store.bulk.orders.import(orders, false)).toEqual([created, created]);
+    expect((await listed(it.store.orders.list(all))).rows).toEqual(orders);
+    expect((await it.store.orders.list({ ...all, status: "paid" })).total).toBe(1);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` gives the next ids, version 1 and the time when records bring none", async () => {
+    await using it = await openWithClock(open);
+    await importUser(it.store, oldUser(10));
+    const fields = userFields({ name: "New", metadata: { a: "b" } });
+    expect(await it.store.bulk.users.import([fields], false)).toEqual([created]);
+    const time = it.clock.time.toISOString();
+    const fresh = { id: 11, version: 1, created_at: time, updated_at: time };
+    expect(await it.store.users.get(11)).toEqual({ ...fields, ...fresh });
+    const order = { ...orderFields(11), import_key: "a:1" };
+    expect(await importOrder(it.store, order)).toEqual(created);
+    const placed = { ...orderFields(11), ...fresh, id: 1, status: "pending" as const };
+    expect(await it.store.orders.get(1)).toEqual(placed);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` and `create` go on behind the last id when an import has leapt", async () => {
+    await using it = await openWithClock(open);
+    expect(await importUser(it.store, oldUser(300_000))).toEqual(created);
+    expect((await newUser(it.store)).id).toBe(300_001);
+    expect(await importUser(it.store, oldUser(5))).toEqual(created);
+    expect((await newUser(it.store)).id).toBe(300_002);
+    expect(await idsOf(it.store, "users")).toEqual([5, 300_000, 300_001, 300_002]);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` fills the place when a user of that id was removed", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    await newUser(it.store);
+    await it.store.users.remove(id, null);
+    expect(await importUser(it.store, oldUser(id))).toEqual(created);
+    expect(await idsOf(it.store, "users")).toEqual([1, 2]);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` knows a record when it is there already, the same", async () => {
+    await using it = await openWithClock(open);
+    const user = oldUser(7, { name: "A", metadata: { a: "1", b: "2" } });
+    const fields = userFields({ metadata: { a: "1", b: "2" } });
+    const again = { ...fields, metadata: { b: "2", a: "1" } };
+    const users = [user, { ...user, metadata: { b: "2", a: "1" } }, fields, again];
+    const results = await it.store.bulk.users.import(users, false);
+    expect(results).toEqual([created, unchanged, created, unchanged]);
+    const order = oldOrder(7, 7);
+    const keyed = { ...orderFields(7), import_key: "a:1" };
+    const orders = [order, order, keyed, keyed];
+    const expected = [created, unchanged, created, unchanged];
+    expect(await it.store.bulk.orders.import(orders, false)).toEqual(expected);
+    expect(await it.store.bulk.users.import(users, false)).toEqual(users.map(() => unchanged));
+    expect(await it.store.bulk.orders.import(orders, false)).toEqual(orders.map(() => unchanged));
+    expect(await idsOf(it.store, "users")).toEqual([7, 8]);
+    expect(await idsOf(it.store, "orders")).toEqual([7, 8]);
+  });
+
+  test("`import` knows an order by its key when the order has changed since", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const keyed = { ...orderFields(id), import_key: "a:1" };
+    await importOrder(it.store, keyed);
+    await it.store.orders.update(1, () => ({ status: "paid", metadata: { a: "b" } }), null);
+    expect(await importOrder(it.store, keyed)).toEqual(unchanged);
+    expect(await importOrder(it.store, { ...keyed, import_key: "a:2" })).toEqual(created);
+  });
+
+  const user_changes: Partial<User>[] = [
+    { email: "Seven@example.com" },
+    { name: "B" },
+    { metadata: { a: "2" } },
+    { version: 4 },
+    { created_at: updated_at },
+    { updated_at: created_at },
+  ];
+  const order_changes: Partial<Order>[] = [
+    { user_id: 8 },
+    { currency: "USD" },
+    { items: [{ sku: "A-2", quantity: 1, unit_price: 100 }] },
+    { status: "shipped" },
+    { metadata: { a: "2" } },
+    { version: 4 },
+    { created_at: updated_at },
+    { updated_at: created_at },
+  ];
+
+  test("`import` refuses a record when another has its id", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    const user = oldUser(7, { email: "seven@example.com", metadata: { a: "1" } });
+    await store.bulk.users.import([user, oldUser(8)], false);
+    await importOrder(store, oldOrder(7, 7));
+    for (const change of user_changes) {
+      const reason = "user 7 is there already, and not the same";
+      expect([change, await importUser(store, { ...user, ...change })]).toEqual([
+        change,
+        rejected(reason),
+      ]);
+    }
+    for (const change of order_changes) {
+      const reason = "order 7 is there already, and not the same";
+      expect([change, await importOrder(store, oldOrder(7, 7, change))]).toEqual([
+        change,
+        rejected(reason),
+      ]);
+    }
+    expect((await listed(store.users.list(all))).rows).toEqual([user, oldUser(8)]);
+    expect((await listed(store.orders.list(all))).rows).toEqual([oldOrder(7, 7)]);
+  });
+
+  test("`import` refuses a user when another has the email, in whatever case", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    await importUser(store, oldUser(7, { email: "Ann@example.com" }));
+    const reason = rejected("email is already taken by user 7");
+    const others = [
+      oldUser(8, { email: "ann@EXAMPLE.com" }),
+      userFields({ email: "ann@example.com" }),
+      userFields({ email: "Ann@example.com", name: "Other" }),
+    ];
+    expect(await store.bulk.users.import(others, false)).toEqual(others.map(() => reason));
+    expect(await idsOf(store, "users")).toEqual([7]);
+    expect((await newUser(store)).id).toBe(8);
+    expect(await store.check()).toEqual([]);
+  });
+
+  test("`import` refuses an order when it is of nobody, or its key stands for another", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const nobody = rejected("user_id must be an existing user");
+    expect(await importOrder(it.store, oldOrder(1, id + 1))).toEqual(nobody);
+    const keyed = { ...orderFields(id), import_key: "a:1" };
+    expect(await importOrder(it.store, { ...keyed, user_id: id + 1 })).toEqual(nobody);
+    expect(await importOrder(it.store, keyed)).toEqual(created);
+    expect(await importOrder(it.store, { ...keyed, currency: "USD" })).toEqual(
+      rejected("the import took another record of this line before, as order 1"),
+    );
+    expect(await idsOf(it.store, "orders")).toEqual([1]);
+  });
+
+  test("`import` takes the others when it refuses one", async () => {
+    await using it = await openWithClock(open);
+    const users = [oldUser(1), oldUser(1, { name: "Other" }), oldUser(2)];
+    const results = await it.store.bulk.users.import(users, false);
+    expect(results.map(({ outcome }) => outcome)).toEqual(["created", "rejected", "created"]);
+    expect(await idsOf(it.store, "users")).toEqual([1, 2]);
+  });
+
+  test("`import` refuses an id when it leaps too far", async () => {
+    await using it = await openWithClock(open);
+    await newUser(it.store);
+    const leap = 2 ** 24;
+    const reason = `id must be at most ${leap} beyond the last one, 1`;
+    expect(await importUser(it.store, oldUser(leap + 2))).toEqual(rejected(reason));
+    expect(await importUser(it.store, oldUser(Number.MAX_SAFE_INTEGER))).toEqual(rejected(reason));
+    expect((await newUser(it.store)).id).toBe(2);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` puts a user's orders in the order of their ids when they come in another", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const other = await newUser(it.store);
+    for (const order_id of [50, 10, 30, 20, 60, 1]) {
+      expect(await importOrder(it.store, oldOrder(order_id, id))).toEqual(created);
+      await importOrder(it.store, oldOrder(order_id + 100, other.id));
+    }
+    expect(await idsOf(it.store, "orders", id)).toEqual([1, 10, 20, 30, 50, 60]);
+    expect(await idsOf(it.store, "orders", other.id)).toEqual([101, 110, 120, 130, 150, 160]);
+    const page = await listed(it.store.orders.list({ user_id: id, limit: 2, offset: 3 }));
+    expect(page.rows.map((order) => order.id)).toEqual([30, 50]);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`import` tells what it would do and changes nothing when it is dry", async () => {
+    await using it = await openWithClock(open);
+    const { store } = it;
+    const user = await newUser(store);
+    const batches = [
+      [oldUser(5), oldUser(5), oldUser(5, { name: "Other" }), user],
+      [oldUser(6, { email: oldUser(5).email }), userFields({ email: "new@example.com" })],
+      // The one before would have got this id.
+      [oldUser(6), userFields({ email: "new@example.com" }), oldUser(2 ** 25)],
+    ];
+    async function importAll(dry: boolean): Promise<ImportResult[]> {
+      const results: ImportResult[] = [];
+      for (const batch of batches) results.push(...(await store.bulk.users.import(batch, dry)));
+      return results;
+    }
+    const told = await importAll(true);
+    expect((await listed(store.users.list(all))).rows).toEqual([user]);
+    expect((await newUser(store)).id).toBe(2);
+    await store.users.remove(2, null);
+    expect(await importAll(false)).toEqual(told);
+    expect(told.map(({ outcome }) => outcome)).toEqual(
+      "created unchanged rejected unchanged rejected created rejected unchanged rejected".split(
+        " ",
+      ) as never,
+    );
+    const orders = [
+      oldOrder(9, 1),
+      oldOrder(9, 1),
+      oldOrder(9, 1, { version: 7 }),
+      { ...orderFields(1), import_key: "a:1" },
+      { ...orderFields(1), import_key: "a:1" },
+      { ...orderFields(5), import_key: "a:1" },
+      oldOrder(4, 99),
+    ];
+    const told_of_orders = await store.bulk.orders.import(orders, true);
+    expect((await store.orders.list(all)).total).toBe(0);
+    expect(await store.bulk.orders.import(orders, false)).toEqual(told_of_orders);
+    expect(told_of_orders.map(({ outcome }) => outcome)).toEqual(
+      "created unchanged rejected created unchanged rejected rejected".split(" ") as never,
+    );
+    expect(await store.check()).toEqual([]);
+  });
+
+  test("`import` takes nothing when nothing is given", async () => {
+    await using it = await openWithClock(open);
+    expect(await it.store.bulk.users.import([], false)).toEqual([]);
+    expect(await it.store.bulk.orders.import([], true)).toEqual([]);
+  });
+
+  test("`import` refuses as unavailable when too many writes wait", async () => {
+    await using store = Object.assign(await open({ max_pending_writes: 1 }), {
+      [Symbol.asyncDispose]: () => store.close(),
+    });
+    const first = store.bulk.users.import([oldUser(1)], false);
+    await expectRejection(store.bulk.users.import([oldUser(2)], false), "unavailable");
+    expect(await first).toEqual([created]);
+  });
+
+  test("`exportPage` goes through all records by id when called from the last one on", async () => {
+    await using it = await openWithClock(open);
+    const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
+    await it.store.bulk.users.import(users, false);
+    const { exportPage } = it.store.bulk.users;
+    expect(await exportPage(0, 2)).toEqual(users.slice(0, 2));
+    expect(await exportPage(5, 2)).toEqual(users.slice(2, 4));
+    expect(await exportPage(13, 2)).toEqual(users.slice(4));
+    expect(await exportPage(21, 2)).toEqual([]);
+    const orders = [2, 4].map((id) => oldOrder(id, 3));
+    await it.store.bulk.orders.import(orders, false);
+    expect(await it.store.bulk.orders.exportPage(0, 9)).toEqual(orders);
+    expect(await it.store.bulk.orders.exportPage(2, 9)).toEqual(orders.slice(1));
+  });
+}

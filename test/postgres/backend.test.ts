@@ -1,0 +1,128 @@
+// What an operator is told, in one line and without the password.
+import { describe, expect, test } from "bun:test";
+import { connect } from "../../src/postgres/connection.ts";
+import { newUser } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { listed } from "../listed.ts";
+import { cluster, makeHarness } from "./harness.ts";
+
+/** The URL with other parts. */
+function change(
+  url: string,
+  parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,
+) {
+  return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
+}
+
+describe.if(cluster !== null)("`open`", () => {
+  test("tells in one line what is wrong when it cannot connect", async () => {
+    await using world = await makeHarness();
+    const wrong: [Parameters<typeof change>[1], RegExp][] = [
+      [{ port: "1" }, /nothing answers at this address$/],
+      [{ pathname: "/nowhere" }, /\/nowhere: there is no such database: make it with `createdb`$/],
+      [{ username: "stranger" }, /the user or the password is wrong, or not allowed from here$/],
+      [{ search: "sslmode=require" }, /the server has no TLS, which the URL asks for$/],
+      [{ search: "sslmode=nonsense" }, /sslmode/],
+      [{ pathname: "/50%" }, /a % in the URL is to be written as %25$/],
+      [{ password: "hunter2%" }, /a % in the URL is to be written as %25$/],
+      [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
+    ];
+    for (const [parts, line] of wrong) {
+      const opening = world.open({ database_url: change(world.url, parts) });
+      const { message } = await expectRejection(opening, "operator", line);
+      expect(message).toStartWith("Cannot open postgres://");
+      expect(message).not.toContain("hunter2");
+      expect(message).not.toContain("\n");
+    }
+  });
+
+  test("asks for answers that are on disk when the database is set to less", async () => {
+    await using world = await makeHarness();
+    const name = new URL(world.url).pathname.slice(1);
+    await world.run(`alter database "${name}" set synchronous_commit = off`);
+    const shown = async (database_url: string) => {
+      const db = connect({ database_url, max_pending_writes: 1 });
+      const row = await db.read((session) =>
+        session.first<{ synchronous_commit: string }>("show synchronous_commit"),
+      );
+      await db.close();
+      return row?.synchronous_commit;
+    };
+    expect(await shown(world.url)).toBe("on");
+    expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
+  });
+
+  test("refuses a database when it is not to be made", async () => {
+    await using world = await makeHarness(true);
+    await expectRejection(world.open({ create: false }), "operator", /there is nothing in it yet/);
+    expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
+  });
+
+  test("refuses a database when it is another program's", async () => {
+    await using world = await makeHarness(true);
+    await world.run("create table users (id integer)");
+    await expectRejection(world.open(), "operator", /it is the database of another program$/);
+  });
+
+  test("refuses a schema when it is newer, or of the other layout", async () => {
+    await using world = await makeHarness();
+    const other = world.open({ postgres_layout: "citus" });
+    await expectRejection(other, "operator", /it was made with POSTGRES_LAYOUT=plain/);
+    await world.run("update user_api set layout = 'citus'");
+    await expectRejection(world.open(), "operator", /it was made with POSTGRES_LAYOUT=citus/);
+    await world.run("update user_api set layout = 'plain', schema_version = 2");
+    await expectRejection(
+      world.open(),
+      "operator",
+      /has version 2, this program knows versions up to 1/,
+    );
+  });
+
+  test("refuses the layout of Citus when there is no Citus", async () => {
+    await using world = await makeHarness(true);
+    const opening = world.open({ postgres_layout: "citus" });
+    await expectRejection(
+      opening,
+      "operator",
+      /needs the extension: run `create extension citus` in it$/,
+    );
+    expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
+  });
+
+  test("refuses an encoding when it is not UTF-8", async () => {
+    await using world = await makeHarness(true);
+    const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
+    await world.run(`create database ${name} encoding latin1 template template0 locale 'C'`);
+    const database_url = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
+    await expectRejection(world.open({ database_url }), "operator", /its encoding is LATIN1/);
+    await world.run(`drop database ${name} with (force)`);
+  });
+
+  test("takes the database of the URL when the environment names another", async () => {
+    await using world = await makeHarness();
+    const before = Bun.env["PGDATABASE"];
+    Bun.env["PGDATABASE"] = "elsewhere";
+    try {
+      await newUser(await world.open());
+    } finally {
+      if (before === undefined) delete Bun.env["PGDATABASE"];
+      else Bun.env["PGDATABASE"] = before;
+    }
+    expect(await world.run("select from users")).toHaveLength(1);
+  });
+
+  test("does without prepared statements and settings when the URL says prepare=false", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ database_url: `${world.url}&prepare=false` });
+    const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });
+    expect(await store.users.get(user.id)).toEqual(user);
+    const others = [{ ...user, id: 2 ** 24, email: '{"x"},@example.com', version: 2 ** 53 - 1 }];
+    expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "created" }]);
+    expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "unchanged" }]);
+    expect((await listed(store.users.list({ limit: 5, offset: 0 }))).rows).toEqual([
+      user,
+      ...others,
+    ]);
+    expect(await store.check()).toEqual([]);
+  });
+});

@@ -1,0 +1,247 @@
+// What a client sees when the server is slow, gone, full of locks or read-only: 503, or an answer.
+import { describe, expect, test } from "bun:test";
+import { type AddressInfo, createConnection, createServer } from "node:net";
+import { AppError } from "../../src/error.ts";
+import { connect, type Session } from "../../src/postgres/connection.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { cluster, type Harness, makeHarness } from "./harness.ts";
+
+const page = { limit: 10, offset: 0 };
+
+/** Ends every connection of the service. */
+const cut = `
+  select pg_terminate_backend(pid)
+  from pg_stat_activity
+  where datname = current_database() and application_name = 'user-api'
+`;
+
+/** Lets the first inserts of users fail with this SQLSTATE. @returns how many were tried */
+async function failInserts(world: Harness, times: number, state: string) {
+  await world.run(`
+    create sequence tries;
+    create function fail() returns trigger language plpgsql as $$
+    begin
+      if nextval('tries') <= ${times} then
+        raise exception 'failed on purpose' using errcode = '${state}';
+      end if;
+      return new;
+    end
+    $$;
+    create trigger failing before insert on users for each row execute function fail()
+  `);
+  return async () => {
+    const [row] = await world.run<{ tries: number }>(
+      "select last_value::integer as tries from tries",
+    );
+    return row?.tries;
+  };
+}
+
+/** A way to the server that can fail once a commit has gone along it, and before its answer. */
+async function makeLine(server_url: string) {
+  const url = new URL(server_url);
+  const server_port = Number(url.port);
+  const host = url.hostname;
+  let losing = false;
+  const server = createServer((client) => {
+    const upstream = createConnection(server_port, host);
+    let lost = false;
+    client.on("data", (sent) => {
+      if (losing && /commit/i.test(sent.toString("latin1"))) {
+        losing = false;
+        lost = true;
+        // The first that comes back is the answer, and so the commit is done.
+        upstream.once("data", () => client.destroy());
+      }
+      upstream.write(sent);
+    });
+    upstream.on("data", (answer) => {
+      if (!lost) client.write(answer);
+    });
+    client.on("close", () => upstream.destroy());
+    upstream.on("close", () => client.destroy());
+    for (const socket of [client, upstream]) socket.on("error", () => {});
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  url.hostname = "127.0.0.1";
+  url.port = String((server.address() as AddressInfo).port);
+  return {
+    url: url.href,
+    loseCommit() {
+      losing = true;
+    },
+    async [Symbol.asyncDispose]() {
+      server.close();
+    },
+  };
+}
+
+describe.if(cluster !== null)("the store", () => {
+  test("answers reads at once when others wait for a lock", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ database_url: world.url.replace("max=5", "max=3") });
+    const { id } = await newUser(store);
+    await store.orders.place(orderFields(id), null);
+    const other = await world.hold("lock table orders in access exclusive mode");
+    const waiting = Promise.allSettled([1, 2].map(() => store.orders.place(orderFields(id), null)));
+    const started_ms = performance.now();
+    await Promise.all(Array.from({ length: 50 }, () => store.users.get(id)));
+    expect(performance.now() - started_ms).toBeLessThan(1_000);
+    await other[Symbol.asyncDispose]();
+    expect((await waiting).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
+  });
+
+  test("is unavailable when a lock or a statement takes longer than it may", async () => {
+    await using world = await makeHarness();
+    for (const bound of ["lock_timeout=50", "statement_timeout=50"]) {
+      const store = await world.open({ database_url: `${world.url}&${bound}` });
+      await using _ = await world.hold("lock table users in access exclusive mode");
+      await expectRejection(store.users.create(userFields(), null), "unavailable");
+      await expectRejection(store.users.list(page), "unavailable");
+    }
+    const store = await world.open();
+    expect((await store.users.list(page)).total).toBe(0);
+  });
+
+  test("is unavailable, and then well again, when its connections are cut", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const codes = new Set<string>();
+    const made: number[] = [];
+    let stop = false;
+    const writers = Array.from({ length: 8 }, async () => {
+      while (!stop) {
+        try {
+          made.push((await newUser(store)).id);
+        } catch (error) {
+          codes.add(error instanceof AppError ? error.code : String(error));
+        }
+      }
+    });
+    for (let round = 0; round < 5; round += 1) {
+      await Bun.sleep(40);
+      await world.run(cut);
+    }
+    const before = made.length;
+    await Bun.sleep(200);
+    stop = true;
+    await Promise.all(writers);
+    expect([...codes]).toEqual(["unavailable"]);
+    expect(made.length).toBeGreaterThan(before);
+    // Whatever was answered is there. More may be: nobody knows of a write whose answer was lost.
+    const kept = await world.run<{ id: number }>("select id::integer as id from users");
+    expect(new Set(kept.map(({ id }) => id)).isSupersetOf(new Set(made))).toBe(true);
+    expect(await store.check()).toEqual([]);
+  }, 15_000);
+
+  test("is unavailable when the answer to a commit is lost, and a retry with the key is safe", async () => {
+    await using world = await makeHarness();
+    await using line = await makeLine(world.url);
+    const store = await world.open({ database_url: line.url });
+    const key = { owner: "a", key: "b", fingerprint: "c" };
+    const fields = userFields();
+    line.loseCommit();
+    await expectRejection(store.users.create(fields, key), "unavailable");
+    expect(await store.users.create(fields, key)).toMatchObject({
+      record: { email: fields.email },
+      replayed: true,
+    });
+    expect((await store.users.list(page)).total).toBe(1);
+  });
+
+  test("is well again, and ends, when its connections are silent", async () => {
+    await using world = await makeHarness();
+    const search = "?max=2&statement_timeout=0";
+    const database_url = Object.assign(new URL(world.url), { search }).href;
+    const db = connect({ database_url, max_pending_writes: 10 });
+    const sleep = (session: Session) => session.all("select pg_sleep(60)");
+    const silent = [1, 2].map(() => db.transact(sleep, { timeout_ms: 100 }));
+    await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));
+    const started_ms = performance.now();
+    const answers = [1, 2, 3].map(() => db.read((session) => session.first("select 1 as one")));
+    expect(await Promise.all(answers)).toEqual(answers.map(() => ({ one: 1 })));
+    const last = db.transact(sleep, { timeout_ms: 100 });
+    const ending = db.close();
+    await expectRejection(last, "unavailable");
+    await ending;
+    expect(performance.now() - started_ms).toBeLessThan(2_000);
+  });
+
+  test.each(["40001", "40P01"])(
+    "runs a write again when it was given up with %s",
+    async (state) => {
+      await using world = await makeHarness();
+      const store = await world.open();
+      const tries = await failInserts(world, 3, state);
+      const key = { owner: "a", key: "b", fingerprint: "c" };
+      expect((await store.users.create(userFields(), key)).replayed).toBe(false);
+      expect(await tries()).toBe(4);
+    },
+  );
+
+  test("is unavailable when a write is given up each time", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const tries = await failInserts(world, 99, "40001");
+    await expectRejection(store.users.create(userFields(), null), "unavailable");
+    expect(await tries()).toBe(5);
+  });
+
+  test("fails once when the error is any other", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const tries = await failInserts(world, 99, "22000");
+    const error = await store.users.create(userFields(), null).catch((reason) => reason);
+    expect(error).not.toBeInstanceOf(AppError);
+    expect(error.message).toBe("failed on purpose");
+    expect(await tries()).toBe(1);
+  });
+
+  test("reads, and refuses writes and `checkWritable`, when the database is read-only", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({
+      database_url: `${world.url}&default_transaction_read_only=on`,
+    });
+    expect((await store.users.list(page)).total).toBe(0);
+    await expectRejection(store.users.create(userFields(), null), "unavailable");
+    await expectRejection(store.checkWritable(), "unavailable");
+  });
+
+  test("counts commits, and tells its size also when the server is away", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    await newUser(store);
+    await store.checkWritable();
+    await store.checkWritable();
+    expect(commits).toEqual([1, 1]);
+    const { database_bytes, ...rest } = await store.statistics();
+    expect(database_bytes).toBeGreaterThan(1_000_000);
+    expect(rest).toEqual({ pending_writes: 0, unsent_bytes: 0, wal_bytes: 0 });
+    await store.close();
+    expect((await store.statistics()).database_bytes).toBe(database_bytes);
+  });
+
+  test("tells its figures soon when every connection is taken", async () => {
+    await using world = await makeHarness();
+    const search = "?max=1&lock_timeout=1500";
+    const database_url = Object.assign(new URL(world.url), { search }).href;
+    const store = await world.open({ database_url });
+    const { database_bytes } = await store.statistics();
+    await using _ = await world.hold("lock table users in access exclusive mode");
+    const waiting = expectRejection(store.users.create(userFields(), null), "unavailable");
+    const started_ms = performance.now();
+    const { pending_writes, ...rest } = await store.statistics();
+    expect([pending_writes, rest.database_bytes]).toEqual([1, database_bytes]);
+    expect(performance.now() - started_ms).toBeLessThan(2_000);
+    await waiting;
+  });
+
+  test("names the tools of PostgreSQL when it is to be backed up", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const backing = store.backUp("a.dump", () => {}, new AbortController().signal);
+    await expectRejection(backing, "operator", /pg_dump/);
+  });
+});

@@ -1,0 +1,61 @@
+/** What the tests of PostgreSQL share: a store on a database of its own, and the database beside it. */
+import { SQL } from "bun";
+import { openPostgres } from "../../src/postgres/backend.ts";
+import type { Store, StoreOptions } from "../../src/store.ts";
+import { type Cluster, findCluster } from "./cluster.ts";
+import { makeDatabase } from "./database.ts";
+
+export const cluster: Cluster | null = await findCluster();
+
+interface Held extends AsyncDisposable {
+  commit(): Promise<void>;
+}
+
+export interface Harness extends AsyncDisposable {
+  readonly url: string;
+  /** Opens a store on it, as one more replica; closed at the end. */
+  open(options?: Partial<StoreOptions>): Promise<Store>;
+  /** Runs statements beside it. */
+  run<Row>(statement: string): Promise<Row[]>;
+  /** Runs a statement in a transaction that lasts until it is committed, or disposed of. */
+  hold(statement: string): Promise<Held>;
+}
+
+/** @param empty whether the schema is missing as well */
+export async function makeHarness(empty = false): Promise<Harness> {
+  if (cluster === null) throw new Error("there is no PostgreSQL");
+  const url = empty ? await cluster.createDatabase() : await makeDatabase(cluster);
+  const stores: Store[] = [];
+  return {
+    url,
+    async open(options = {}) {
+      const store = await openPostgres({
+        database_url: url,
+        max_pending_writes: 1000,
+        max_unsent_bytes: 2 ** 25,
+        exclusive: true,
+        create: true,
+        now: () => new Date(),
+        ...options,
+      });
+      stores.push(store);
+      return store;
+    },
+    run: (statement) => cluster.run(url, statement),
+    async hold(statement) {
+      const sql = new SQL(url, { max: 1 });
+      await sql.unsafe(`begin; ${statement}`);
+      return {
+        async commit() {
+          await sql.unsafe("commit");
+          await sql.close();
+        },
+        [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }),
+      };
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(stores.map((store) => store.close()));
+      await cluster.dropDatabase(url);
+    },
+  };
+}

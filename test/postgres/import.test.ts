@@ -1,0 +1,74 @@
+import { describe, expect, test } from "bun:test";
+import type { Order } from "../../src/order.ts";
+import { formatCopyRows } from "../../src/postgres/copy-format.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { cluster, makeHarness } from "./harness.ts";
+
+const time = "2020-01-02T03:04:05.678Z";
+
+function oldOrder(id: number, user_id: number): Order {
+  const rest = { status: "paid", version: 2, created_at: time, updated_at: time } as const;
+  return { id, ...orderFields(user_id), ...rest };
+}
+
+test("`formatCopyRows` writes what the server reads as it was, in pieces of some size", () => {
+  const rows = [
+    [1, "a\tb\nc\rd\\e", null],
+    [2 ** 53 - 1, "\\N", ""],
+    [-1, "\\.", "é😀"],
+  ];
+  expect([...formatCopyRows(rows)]).toEqual([
+    "1\ta\\tb\\nc\\rd\\\\e\t\\N\n9007199254740991\t\\\\N\t\n-1\t\\\\.\té😀\n",
+  ]);
+  expect([...formatCopyRows([])]).toEqual([]);
+  const long = Array.from({ length: 100 }, () => ["x".repeat(10_000)]);
+  const chunks = [...formatCopyRows(long)];
+  expect(chunks.length).toBeWithin(2, 50);
+  expect(chunks.join("")).toBe(long.map(([text]) => `${text}\n`).join(""));
+});
+
+describe.if(cluster !== null)("`import`", () => {
+  test("takes what it is given when it is larger than a message", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const metadata = Object.fromEntries(
+      Array.from({ length: 50 }, (_, n) => [`k${n}`, "\t\\".repeat(250)]),
+    );
+    const users = Array.from({ length: 100 }, () => userFields({ name: "\\N", metadata }));
+    const results = await store.bulk.users.import(users, false);
+    expect(results.every(({ outcome }) => outcome === "created")).toBe(true);
+    expect((await store.users.get(100))?.metadata).toEqual(metadata);
+    const again = await store.bulk.users.import(users, false);
+    expect(again.every(({ outcome }) => outcome === "unchanged")).toBe(true);
+  });
+
+  test("refuses an order when its user goes while it is taken", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const [stays, goes] = [await newUser(store), await newUser(store)];
+    // The user is gone for the import only when it is committed: it waits for that at the foreign key.
+    const removing = await world.hold(`delete from users where id = ${goes.id}`);
+    const importing = store.bulk.orders.import(
+      [oldOrder(1, stays.id), oldOrder(2, goes.id)],
+      false,
+    );
+    await Bun.sleep(200);
+    await removing.commit();
+    expect(await importing).toEqual([
+      { outcome: "created" },
+      { outcome: "rejected", reason: "user_id must be an existing user" },
+    ]);
+    expect(await store.check()).toEqual([]);
+  });
+
+  test("leaves nothing behind when a batch fails", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await world.run("alter table users add check (name <> 'no')");
+    const users = [userFields(), userFields({ name: "no" })];
+    expect(store.bulk.users.import(users, false)).rejects.toThrow();
+    expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(0);
+    await newUser(store);
+    expect(await store.check()).toEqual([]);
+  });
+});

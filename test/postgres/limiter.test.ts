@@ -1,0 +1,123 @@
+import { expect, test } from "bun:test";
+import { createLimiter } from "../../src/postgres/limiter.ts";
+import { expectRejection } from "../expect-error.ts";
+
+/** Work that ends when it is told to. */
+function makeWork() {
+  const { promise, resolve, reject } = Promise.withResolvers<string>();
+  const work = { begun: false, resolve, reject, run: () => promise };
+  work.run = () => {
+    work.begun = true;
+    return promise;
+  };
+  return work;
+}
+
+const turn = () => Bun.sleep(0);
+
+test("`run` lets as many run as there are places, and the next when one ends", async () => {
+  const gate = createLimiter({ connections: 2, max_pending_writes: 10 });
+  const works = [makeWork(), makeWork(), makeWork(), makeWork()];
+  const results = works.map(({ run }, at) => gate.run(at % 2 === 0 ? "read" : "write", run));
+  const begun = () => works.map((work) => work.begun);
+  await turn();
+  expect(begun()).toEqual([true, true, false, false]);
+  works[1]?.resolve("b");
+  expect(await results[1]).toBe("b");
+  await turn();
+  expect(begun()).toEqual([true, true, true, false]);
+  works[0]?.reject(new Error("a"));
+  expect(results[0]).rejects.toThrow("a");
+  await turn();
+  expect(begun()).toEqual([true, true, true, true]);
+  expect(gate.pendingWrites()).toBe(1);
+  works[2]?.resolve("c");
+  works[3]?.resolve("d");
+  expect(await Promise.all([results[2], results[3]])).toEqual(["c", "d"] as never);
+  await gate.idle();
+  expect(gate.pendingWrites()).toBe(0);
+});
+
+test("`run` refuses a write when as many have begun or wait, and reads go on", async () => {
+  const gate = createLimiter({ connections: 4, max_pending_writes: 2 });
+  const works = [makeWork(), makeWork()];
+  const results = works.map(({ run }) => gate.run("write", run));
+  expect(gate.isFull()).toBe(true);
+  await expectRejection(
+    gate.run("write", makeWork().run),
+    "unavailable",
+    "too many writes are waiting",
+  );
+  expect(await gate.run("read", async () => "read")).toBe("read");
+  for (const work of works) work.resolve("done");
+  await Promise.all(results);
+  expect(gate.isFull()).toBe(false);
+  expect(await gate.run("write", async () => "written")).toBe("written");
+});
+
+test("`run` leaves a place to reads when more writes wait, and lets writes go on when one ends", async () => {
+  const gate = createLimiter({ connections: 3, max_pending_writes: 10 });
+  const writes = [makeWork(), makeWork(), makeWork()];
+  const results = writes.map(({ run }) => gate.run("write", run));
+  const begun = () => writes.map((work) => work.begun);
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  expect(await gate.run("read", async () => "read")).toBe("read");
+  // What the read leaves is not for a write.
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  writes[0]?.resolve("a");
+  await results[0];
+  await turn();
+  expect(begun()).toEqual([true, true, true]);
+  for (const work of writes) work.resolve("b");
+  await Promise.all(results);
+  await gate.idle();
+});
+
+test("`run` refuses work when it waits too long for a place, and never begins it", async () => {
+  const gate = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
+  const slow = makeWork();
+  const late = makeWork();
+  const result = gate.run("read", slow.run);
+  await expectRejection(gate.run("write", late.run), "unavailable", "the database is busy");
+  expect(gate.pendingWrites()).toBe(0);
+  slow.resolve("slow");
+  expect(await result).toBe("slow");
+  await gate.idle();
+  expect(late.begun).toBe(false);
+  expect(await gate.run("read", async () => "next")).toBe("next");
+});
+
+test("`run` gives up work when there is no answer, and its place when it ends", async () => {
+  const silences: number[] = [];
+  const gate = createLimiter({
+    connections: 1,
+    max_pending_writes: 10,
+    onTimeout: (started_ms) => silences.push(started_ms),
+  });
+  const before_ms = performance.now();
+  const lost = makeWork();
+  const next = makeWork();
+  await expectRejection(
+    gate.run("write", lost.run, 20),
+    "unavailable",
+    "the database does not answer",
+  );
+  expect(silences).toEqual([expect.any(Number)]);
+  expect(silences[0]).toBeWithin(before_ms, before_ms + 20);
+  const waiting = gate.run("read", next.run);
+  let idle = false;
+  const ended = gate.idle().then(() => {
+    idle = true;
+  });
+  await turn();
+  // On the same connection it would come behind what is lost.
+  expect([next.begun, idle]).toEqual([false, false]);
+  lost.reject(new Error("the connection has ended"));
+  await turn();
+  expect(next.begun).toBe(true);
+  next.resolve("next");
+  expect(await waiting).toBe("next");
+  await ended;
+});

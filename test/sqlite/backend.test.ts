@@ -1,0 +1,238 @@
+import { Database } from "bun:sqlite";
+import { expect, spyOn, test } from "bun:test";
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { takeServerLock } from "../../src/sqlite/server-lock.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { listed } from "../listed.ts";
+
+const now = () => new Date("2026-11-20T18:57:03.120Z");
+const all = { limit: 1000, offset: 0 };
+
+function open(database_url: string, exclusive = true, create = true): Promise<Store> {
+  return openSqlite({
+    database_url,
+    max_pending_writes: 100,
+    max_unsent_bytes: 0,
+    exclusive,
+    create,
+    now,
+  });
+}
+
+/** Looks into a database from outside. */
+function ask(path: string, sql: string): unknown[] {
+  using db = new Database(path, { readwrite: true, create: false });
+  return db.prepare(sql).values().flat();
+}
+
+test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const run = Database.prototype.run;
+  const connections = new Set<Database>();
+  const spy = spyOn(Database.prototype, "run").mockImplementation(function (
+    this: Database,
+    ...given: Parameters<typeof run>
+  ) {
+    connections.add(this);
+    return run.apply(this, given);
+  } as typeof run);
+  const store = await open(path);
+  spy.mockRestore();
+  // Of what was opened, the connection that the store keeps for itself.
+  const kept = [...connections].filter((db) => {
+    try {
+      return db.filename === path && db.prepare("select 1").get() !== null;
+    } catch {
+      return false;
+    }
+  });
+  expect(kept).toHaveLength(1);
+  const pragma = (name: string) => {
+    using statement = (kept[0] as Database).prepare(`pragma ${name}`);
+    return statement.values().flat()[0];
+  };
+  expect(pragma("journal_mode")).toBe("wal");
+  expect(pragma("synchronous")).toBe(2);
+  expect(pragma("fullfsync")).toBe(1);
+  expect(pragma("foreign_keys")).toBe(1);
+  expect(pragma("trusted_schema")).toBe(0);
+  // The writer waits, not SQLite: that would hold up the event loop.
+  expect(pragma("busy_timeout")).toBe(0);
+  await store.close();
+});
+
+test("`openSqlite` makes the folders and the file when they are missing", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("x/y/z/a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  expect(existsSync(path)).toBe(true);
+  writeFileSync(directory.at("empty.db"), "");
+  await (await open(directory.at("empty.db"))).close();
+});
+
+test("`openSqlite` makes nothing when it is not to create", async () => {
+  using directory = makeDirectory();
+  for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
+    const message = `Cannot open ${path}: there is no such file`;
+    for (const exclusive of [true, false]) {
+      await expectRejection(open(path, exclusive, false), "operator", message);
+    }
+  }
+  expect(readdirSync(directory.path)).toEqual([]);
+  await (await open(directory.at("a.db"))).close();
+  await (await open(directory.at("a.db"), false, false)).close();
+});
+
+test("`openSqlite` finds everything as it was when it opens again", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const key = { owner: "a".repeat(64), key: "key", fingerprint: "f".repeat(64) };
+  const before = await open(path);
+  const fields = userFields({ name: "Änne", metadata: { a: "1" } });
+  const { record: user } = await before.users.create(fields, key);
+  const { record: order } = await before.orders.place(orderFields(user.id), null);
+  const removed = await newUser(before);
+  await before.users.remove(removed.id, null);
+  await before.close();
+
+  const after = await open(path);
+  expect(await listed(after.users.list(all))).toEqual({ rows: [user], total: 1 });
+  expect(await listed(after.orders.list(all))).toEqual({ rows: [order], total: 1 });
+  expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
+  expect((await newUser(after)).id).toBe(removed.id + 1);
+  await after.close();
+});
+
+test("`close` leaves everything in the one file when it is done", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  copyFileSync(path, directory.at("copy.db"));
+  expect(ask(directory.at("copy.db"), "select count(*) from users")).toEqual([1]);
+  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+});
+
+test("`close` ends the store when called: nothing is written afterwards", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  await expectRejection(newUser(store), "unavailable");
+  await expectRejection(store.checkWritable(), "unavailable");
+  await store.close();
+  expect(ask(path, "select count(*) from users")).toEqual([1]);
+});
+
+test("`checkWritable` writes for real, and changes nothing, when asked", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  using beside = new Database(path, { readonly: true });
+  const version = beside.prepare("pragma data_version");
+  const [before, schema] = [version.get(), ask(path, "pragma user_version")];
+  expect(version.get()).toEqual(before);
+  await store.checkWritable();
+  expect(version.get()).not.toEqual(before);
+  expect(ask(path, "pragma user_version")).toEqual(schema);
+  expect(ask(path, "select count(*) from users")).toEqual([1]);
+  await store.close();
+});
+
+test("`openSqlite` refuses a second server when one is serving, also through a link", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const link = directory.at("link.db");
+  const store = await open(path);
+  symlinkSync(path, link);
+  for (const other of [path, link, `${directory.path}/./a.db`]) {
+    const message = `Cannot open ${other}: another server is using it`;
+    await expectRejection(open(other), "operator", message);
+  }
+  // It has taken nothing from the first, and frees the file when it is closed.
+  await newUser(store);
+  await store.close();
+  const next = await open(link);
+  await expectRejection(open(path), "operator");
+  expect((await next.users.list(all)).total).toBe(1);
+  await next.close();
+});
+
+test("`openSqlite` opens beside a server when it is not to serve", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const server = await open(path);
+  const [left, right] = [await open(path, false), await open(path, false)];
+  const user = await newUser(left);
+  expect(await server.users.get(user.id)).toEqual(user);
+  await left.close();
+  const other = await newUser(server);
+  expect(await right.users.get(other.id)).toEqual(other);
+  await server.close();
+  await newUser(right);
+  // Only a server keeps a server out.
+  const next = await open(path);
+  expect((await right.users.list(all)).total).toBe(3);
+  await next.close();
+  await right.close();
+});
+
+test("`openSqlite` frees the lock when it fails", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await open(path)).close();
+  const version = ask(path, "pragma user_version")[0];
+  ask(path, "pragma user_version = 99");
+  await expectRejection(open(path), "operator");
+  ask(path, `pragma user_version = ${version}`);
+  await (await open(path)).close();
+});
+
+test("`openSqlite` leaves the schema alone when it is older and a server is using it", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  {
+    using lock = takeServerLock(path, 0);
+    expect(lock).not.toBeNull();
+    const why = "its schema is older, and a server is using it";
+    await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
+    expect(ask(path, "pragma user_version")).toEqual([0]);
+  }
+  await (await open(path, false)).close();
+});
+
+test("`statistics` are the sizes of the files and the writes that wait when asked", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await open(path);
+  const written = Promise.all([newUser(store), newUser(store)]);
+  const { pending_writes } = await store.statistics();
+  expect(pending_writes).toBe(2);
+  await written;
+  const sizeOf = (name: string) => statSync(name).size;
+  expect(await store.statistics()).toEqual({
+    pending_writes: 0,
+    unsent_bytes: 0,
+    database_bytes: sizeOf(path),
+    wal_bytes: sizeOf(`${path}-wal`),
+  });
+  expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
+  await store.close();
+});

@@ -1,0 +1,239 @@
+// Imports of any ids in any order, against a model: what is counted beside the rows must stay true.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import type { Store } from "../../src/store.ts";
+import type { User } from "../../src/user.ts";
+import { orderFields, userFields } from "../contract/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { listed } from "../listed.ts";
+import { makeRandom } from "../random.ts";
+
+const time = "2020-01-02T03:04:05.678Z";
+const given = { version: 1, created_at: time, updated_at: time };
+
+type Random = (below: number) => number;
+
+async function openStore() {
+  const directory = makeDirectory();
+  const path = directory.at("a.db");
+  const options = {
+    database_url: path,
+    max_pending_writes: 1000,
+    max_unsent_bytes: 2 ** 25,
+    now: () => new Date(),
+  };
+  const store = await openSqlite({ ...options, exclusive: true, create: true });
+  return {
+    store,
+    path,
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+/** Ids near the last one, before it, and buckets of every size beyond. */
+function someIds(last: number, random: Random): number[] {
+  const leaps = [1, 2, 70, 5000, 300_000];
+  let id = random(2) === 0 ? last : random(last + 1);
+  return Array.from({ length: 1 + random(150) }, () => {
+    const leap = leaps[random(40) === 0 ? random(leaps.length) : random(2)] ?? 1;
+    id = random(10) === 0 ? 1 + random(last + 10) : id + 1 + random(leap);
+    return id;
+  });
+}
+
+/** The pages around every edge where one can go wrong, and the total. */
+async function expectPages(
+  store: Store,
+  table: "users" | "orders",
+  ids: number[],
+  random: Random,
+  filter: { status?: OrderStatus } = {},
+) {
+  const offsets = [0, 1, 63, 64, 65, ids.length - 2, ids.length, random(ids.length + 1)];
+  for (const offset of offsets.filter((at) => at >= 0)) {
+    const { rows, total } = await listed(store[table].list({ ...filter, limit: 3, offset }));
+    expect([offset, total, rows.map(({ id }) => id)]).toEqual([
+      offset,
+      ids.length,
+      ids.slice(offset, offset + 3),
+    ]);
+  }
+}
+
+for (const seed of [3, 11, 42]) {
+  test(`\`import\` leaves a sound database when ids come as they will (seed ${seed})`, async () => {
+    const random = makeRandom(seed);
+    await using it = await openStore();
+    const { store } = it;
+    const users = new Set<number>();
+    const orders = new Map<number, number>();
+    const statuses = new Map<number, OrderStatus>();
+    let last_user = 0;
+    let last_order = 0;
+
+    async function importUsers(): Promise<void> {
+      const ids = someIds(last_user, random);
+      const batch: User[] = ids.map((id) => ({
+        id,
+        ...userFields({ email: `${id}@b.cd` }),
+        ...given,
+      }));
+      await store.bulk.users.import(batch, false);
+      for (const id of ids) users.add(id);
+      last_user = Math.max(last_user, ...ids);
+    }
+    async function createUser(): Promise<void> {
+      const { record } = await store.users.create(userFields(), null);
+      expect(record.id).toBe(last_user + 1);
+      last_user = record.id;
+      users.add(record.id);
+    }
+    async function removeUser(): Promise<void> {
+      const id = [...users][random(users.size)] ?? 0;
+      if ([...orders.values()].includes(id)) return;
+      await store.users.remove(id, null);
+      users.delete(id);
+    }
+    async function importOrders(): Promise<void> {
+      const ids = someIds(last_order, random);
+      const of = [...users].slice(0, 3);
+      const batch: Order[] = ids.map((id) => ({
+        id,
+        ...orderFields(of[random(of.length)] ?? 0),
+        status: order_statuses[random(5)] ?? "paid",
+        ...given,
+      }));
+      const results = await store.bulk.orders.import(batch, false);
+      for (const [at, { id, user_id, status }] of batch.entries()) {
+        if (results[at]?.outcome !== "created") continue;
+        orders.set(id, user_id);
+        statuses.set(id, status);
+      }
+      last_order = Math.max(last_order, ...orders.keys());
+    }
+    async function placeOrder(): Promise<void> {
+      const user_id = [...users][0] ?? 0;
+      const { record } = await store.orders.place(orderFields(user_id), null);
+      expect(record.id).toBe(last_order + 1);
+      last_order = record.id;
+      orders.set(record.id, user_id);
+      statuses.set(record.id, "pending");
+    }
+
+    await importUsers();
+    const steps = [importUsers, createUser, removeUser, importOrders, placeOrder];
+    for (let step = 0; step < 40; step += 1) {
+      await steps[random(steps.length)]?.();
+      await nextTurn();
+      expect([step, await store.check()]).toEqual([step, []]);
+      const ascending = (ids: Iterable<number>) => [...ids].sort((left, right) => left - right);
+      await expectPages(store, "users", ascending(users), random);
+      await expectPages(store, "orders", ascending(orders.keys()), random);
+      for (const status of order_statuses) {
+        const ids = ascending(statuses.keys()).filter((id) => statuses.get(id) === status);
+        await expectPages(store, "orders", ids, random, { status });
+      }
+      for (const user_id of new Set(orders.values())) {
+        const ids = ascending([...orders].filter(([, of]) => of === user_id).map(([id]) => id));
+        const { rows, total } = await listed(
+          store.orders.list({ user_id, limit: 1000, offset: 0 }),
+        );
+        expect([total, rows.map(({ id }) => id)]).toEqual([ids.length, ids.slice(0, 1000)]);
+      }
+    }
+    // The steps came to something.
+    expect(Math.min(users.size, orders.size)).toBeGreaterThan(50);
+  });
+}
+
+test("`import` counts what it leaves out when it leaps as far as it may", async () => {
+  await using it = await openStore();
+  const id = 2 ** 24;
+  const user = { id, ...userFields(), ...given };
+  expect(await it.store.bulk.users.import([user], false)).toEqual([{ outcome: "created" }]);
+  expect(await listed(it.store.users.list({ limit: 5, offset: 0 }))).toEqual({
+    rows: [user],
+    total: 1,
+  });
+  using db = new Database(it.path);
+  const kept = db.prepare("select level, sum(ids) from buckets group by level").values();
+  expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
+});
+
+test("`import` counts what it brings when that is more than it notes at once", async () => {
+  await using it = await openStore();
+  const { id: user_id } = (await it.store.users.create(userFields(), null)).record;
+  // A leap over 6,250 buckets of the smallest kind, and then back.
+  const ids = [400_000, 399_999, 64, 65, 1, 270_000, 4096, 4097, 400_001];
+  const records = ids.map((id, at) => ({
+    ...orderFields(user_id),
+    ...given,
+    id,
+    status: order_statuses[at % 3] ?? "pending",
+  }));
+  await it.store.bulk.orders.import(records, false);
+  expect(await it.store.check()).toEqual([]);
+  for (const status of order_statuses.slice(0, 3)) {
+    const expected = records.filter((record) => record.status === status).map(({ id }) => id);
+    await expectPages(
+      it.store,
+      "orders",
+      expected.sort((a, b) => a - b),
+      makeRandom(1),
+      { status },
+    );
+  }
+});
+
+test("`import` walks one user's orders and not the table when an order comes late", async () => {
+  await using it = await openStore();
+  using db = new Database(it.path);
+  const plan = db
+    .prepare<{ detail: string }, []>(`
+      explain query plan
+      select user_position
+      from orders
+      where user_id = 1 and +id < 5
+      order by user_position desc
+      limit 1
+    `)
+    .all();
+  expect(plan.map(({ detail }) => detail)).toEqual([
+    "SEARCH orders USING COVERING INDEX orders_by_user (user_id=?)",
+  ]);
+});
+
+test("`exportPage` and a dry `import` hold up no checkpoint when they are called again and again", async () => {
+  await using it = await openStore();
+  const { users } = it.store.bulk;
+  using db = new Database(it.path);
+  const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
+  const attempts: (() => Promise<unknown>)[] = [
+    () => users.exportPage(0, 1),
+    () => users.import([userFields()], true),
+    () => users.exportPage(0, 1),
+  ];
+  for (const attempt of attempts) {
+    await it.store.users.create(userFields(), null);
+    await attempt();
+    expect(checkpoint.get()).toMatchObject({ busy: 0 });
+  }
+});
+
+test("`exportPage` goes on when the last record it gave is removed meanwhile", async () => {
+  await using it = await openStore();
+  const { store } = it;
+  for (let at = 0; at < 5; at += 1) await store.users.create(userFields(), null);
+  const first = await store.bulk.users.exportPage(0, 2);
+  expect(first.map(({ id }) => id)).toEqual([1, 2]);
+  await store.users.remove(2, null);
+  await nextTurn();
+  const next = await store.bulk.users.exportPage(2, 2);
+  expect(next.map(({ id }) => id)).toEqual([3, 4]);
+});

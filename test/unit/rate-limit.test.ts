@@ -1,0 +1,81 @@
+import { expect, test } from "bun:test";
+import { createRateLimiter } from "../../src/http/rate-limit.ts";
+
+/** A limit whose clock stands until it is moved. */
+function makeLimit(per_second: number) {
+  const clock = { time_ms: 1_000_000 };
+  const take = createRateLimiter(per_second, () => clock.time_ms);
+  return {
+    take,
+    clock,
+    /** How many of `tries` requests at one moment pass. */
+    passing: (tries: number, owner = "a") =>
+      Array.from({ length: tries }, () => take(owner)).filter(Boolean).length,
+  };
+}
+
+test("`createRateLimiter` lets everything through when the rate is 0", () => {
+  expect(makeLimit(0).passing(100_000)).toBe(100_000);
+});
+
+for (const per_second of [1, 2, 10, 1000]) {
+  test(`\`createRateLimiter\` lets ${per_second} through at once when that is the rate`, () => {
+    const { take, passing } = makeLimit(per_second);
+    for (let count = 0; count < per_second; count += 1) expect(take("a")).toBe(true);
+    expect(passing(100)).toBe(0);
+  });
+}
+
+/** Milliseconds after the bucket of 10 was emptied, and how many requests pass then. */
+const pauses: [number, number][] = [
+  [0, 0],
+  [99, 0],
+  [100, 1],
+  [250, 2],
+  [999, 9],
+  [1000, 10],
+  [1001, 10],
+  [3_600_000, 10],
+];
+
+for (const [pause_ms, expected] of pauses) {
+  test(`\`createRateLimiter\` lets ${expected} of 10 a second through when ${pause_ms} ms pass`, () => {
+    const { clock, passing } = makeLimit(10);
+    expect(passing(15)).toBe(10);
+    clock.time_ms += pause_ms;
+    expect(passing(15)).toBe(expected);
+  });
+}
+
+test("`createRateLimiter` keeps what is left of a token when it is asked too early", () => {
+  const { clock, take } = makeLimit(1);
+  expect(take("a")).toBe(true);
+  for (let count = 0; count < 3; count += 1) {
+    clock.time_ms += 250;
+    expect(take("a")).toBe(false);
+  }
+  clock.time_ms += 250;
+  expect(take("a")).toBe(true);
+  expect(take("a")).toBe(false);
+});
+
+test("`createRateLimiter` lets the rate through and no more when asked all the time", () => {
+  const { clock, take } = makeLimit(4);
+  let passed = 0;
+  for (let count = 0; count < 10_000; count += 1) {
+    if (take("a")) passed += 1;
+    clock.time_ms += 1;
+  }
+  // 4 at once, and 4 in each of the 10 seconds but for the last millisecond.
+  expect(passed).toBe(4 + 39);
+});
+
+test("`createRateLimiter` counts each owner apart when there are several", () => {
+  const { clock, passing } = makeLimit(3);
+  expect(passing(5, "a")).toBe(3);
+  expect(passing(5, "b")).toBe(3);
+  clock.time_ms += 1000;
+  expect(passing(2, "a")).toBe(2);
+  expect(passing(5, "b")).toBe(3);
+  expect(passing(5, "a")).toBe(1);
+});

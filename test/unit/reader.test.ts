@@ -1,0 +1,167 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { createReader } from "../../src/sqlite/reader.ts";
+import { makeDirectory } from "../directory.ts";
+
+/** A reader on a database of its own, and another connection that adds rows to it. */
+function makeReader() {
+  const directory = makeDirectory();
+  const path = directory.at("a.db");
+  const db = new Database(path, { create: true, strict: true });
+  db.run("pragma journal_mode = wal");
+  db.run("create table t (n integer)");
+  const other = new Database(path);
+  const reader = createReader(db);
+  const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
+  return {
+    db,
+    reader,
+    add: () => other.run("insert into t values (1)"),
+    count: () => reader.read(() => count.get()?.rows),
+    countOnce: (key: string) => reader.cached(key, () => count.get()?.rows),
+    [Symbol.dispose]() {
+      other.close();
+      db.close();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+test("`read` sees one snapshot when it is called several times in a turn", async () => {
+  using it = makeReader();
+  it.add();
+  expect(it.count()).toBe(1);
+  it.add();
+  expect(it.count()).toBe(1);
+  await Promise.resolve();
+  expect(it.count()).toBe(1);
+});
+
+test("`read` sees all that is committed when a new turn begins", async () => {
+  using it = makeReader();
+  for (let rows = 1; rows <= 5; rows += 1) {
+    it.add();
+    expect(it.count()).toBe(rows);
+    await nextTurn();
+  }
+});
+
+test("`read` keeps no snapshot when its turn is over", async () => {
+  using it = makeReader();
+  it.count();
+  expect(it.db.inTransaction).toBe(true);
+  await nextTurn();
+  expect(it.db.inTransaction).toBe(false);
+});
+
+test("`reset` lets the snapshot go when there is one", async () => {
+  using it = makeReader();
+  it.reader.reset();
+  expect(it.count()).toBe(0);
+  it.add();
+  it.reader.reset();
+  it.reader.reset();
+  expect(it.db.inTransaction).toBe(false);
+  expect(it.count()).toBe(1);
+  await nextTurn();
+  expect(it.db.inTransaction).toBe(false);
+});
+
+test("`read` passes on what was thrown, and goes on, when its work fails", async () => {
+  using it = makeReader();
+  const thrown = new Error("a fault");
+  const fail = () =>
+    it.reader.read(() => {
+      throw thrown;
+    });
+  expect(fail).toThrow(thrown);
+  expect(it.count()).toBe(0);
+  await nextTurn();
+  it.add();
+  expect(it.count()).toBe(1);
+});
+
+test("`cached` reads again when another connection has committed", async () => {
+  using it = makeReader();
+  for (let rows = 1; rows <= 5; rows += 1) {
+    it.add();
+    expect(it.countOnce("a")).toBe(rows);
+    it.add();
+    expect(it.countOnce("a")).toBe(rows);
+    expect(it.countOnce("b")).toBe(rows);
+    await nextTurn();
+    expect(it.countOnce("a")).toBe(rows + 1);
+    await nextTurn();
+    it.db.run("delete from t where rowid > ?", [rows]);
+    it.reader.reset();
+    expect(it.countOnce("a")).toBe(rows);
+    await nextTurn();
+  }
+});
+
+test("`cached` does not read again when nothing has changed", async () => {
+  using it = makeReader();
+  const reads: string[] = [];
+  const read = (key: string) => it.reader.cached(key, () => reads.push(key));
+  for (let turn = 0; turn < 3; turn += 1) {
+    read("a");
+    read("b");
+    await nextTurn();
+  }
+  expect(reads).toEqual(["a", "b"]);
+});
+
+test("`cached` keeps a bounded number of values when the keys are ever new", async () => {
+  using it = makeReader();
+  const reads: number[] = [];
+  const read = (key: number) => it.reader.cached(String(key), () => reads.push(key));
+  for (let key = 0; key <= 1000; key += 1) read(key);
+  read(0);
+  expect(reads).toHaveLength(1002);
+});
+
+test("`cached` reads again when the version could not be asked", async () => {
+  using it = makeReader();
+  let failing = false;
+  /** The database, but that it fails to say whether it has changed. */
+  const prepare = (sql: string) => {
+    const statement = it.db.prepare(sql);
+    if (sql !== "pragma data_version") return statement;
+    return {
+      get() {
+        if (failing) throw new Error("the disk fails");
+        return statement.get();
+      },
+    };
+  };
+  const reader = createReader({ prepare } as unknown as Database);
+  const reads: string[] = [];
+  const read = () => reader.cached("a", () => reads.push("a"));
+  read();
+  await nextTurn();
+  failing = true;
+  expect(read).toThrow("the disk fails");
+  failing = false;
+  read();
+  expect(reads).toHaveLength(2);
+  // And again: what was read in between is as uncertain.
+  await nextTurn();
+  failing = true;
+  expect(read).toThrow("the disk fails");
+  read();
+  expect(reads).toHaveLength(3);
+});
+
+test("`cached` does not keep what is not there", () => {
+  using it = makeReader();
+  const reads: string[] = [];
+  const read = () =>
+    it.reader.cached("a", () => {
+      reads.push("a");
+      return null;
+    });
+  read();
+  read();
+  expect(reads).toHaveLength(2);
+});

@@ -1,0 +1,228 @@
+import { expect, test } from "bun:test";
+import { setImmediate as nextTurn } from "node:timers/promises";
+import { expectRejection } from "../expect-error.ts";
+import { makeWriter } from "./writer.ts";
+
+test("`write` shares one commit when many come in one turn", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const writes = Array.from({ length: 100 }, (_, n) => it.writer.write(() => it.insert(n)));
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(1);
+  expect(it.visible()).toHaveLength(100);
+  await it.writer.write(() => it.insert(100));
+  expect(it.commits() - before).toBe(2);
+});
+
+test("`write` shares one commit with those of the next turn when it is not alone", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+  for (const n of [3, 4]) {
+    await nextTurn();
+    writes.push(it.writer.write(() => it.insert(n)));
+  }
+  await Promise.all(writes.slice(0, 3));
+  expect(it.visible()).toEqual([1, 2, 3]);
+  expect(it.commits() - before).toBe(1);
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(2);
+});
+
+test("`write` waits for none that come later when it is alone", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const lone = it.writer.write(() => it.insert(1));
+  await nextTurn();
+  await it.writer.write(() => it.insert(2));
+  await lone;
+  expect(it.commits() - before).toBe(2);
+});
+
+test("`write` waits for no more when the queue is full", async () => {
+  using it = makeWriter(2);
+  const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
+  expect(it.writer.isFull()).toBe(true);
+  await nextTurn();
+  expect(it.writer.isFull()).toBe(false);
+  await Promise.all(writes);
+});
+
+test("`write` shares a commit with 255 others at most when very many come", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const writes = Array.from({ length: 600 }, (_, n) => it.writer.write(() => it.insert(n)));
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(3);
+});
+
+test("`write` is answered only when other connections can see it", async () => {
+  using it = makeWriter();
+  const answers: unknown[] = [];
+  const write = it.writer.write(() => {
+    it.insert(1);
+    expect(it.visible()).toEqual([]);
+    return { made: 1 };
+  });
+  write.then(
+    (answer) => answers.push(answer, it.visible()),
+    () => {},
+  );
+  expect(it.db.inTransaction).toBe(false);
+  expect(await write).toEqual({ made: 1 });
+  expect(answers).toEqual([{ made: 1 }, [1]]);
+});
+
+test("`write` keeps the order when many come", async () => {
+  using it = makeWriter();
+  const ran: number[] = [];
+  const answered: number[] = [];
+  const writes = Array.from({ length: 50 }, async (_, n) => {
+    await it.writer.write(() => ran.push(n));
+    answered.push(n);
+  });
+  await Promise.all(writes);
+  const order = Array.from({ length: 50 }, (_, n) => n);
+  expect(ran).toEqual(order);
+  expect(answered).toEqual(order);
+});
+
+test("`write` is undone alone when its work throws", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const thrown = new Error("a refusal");
+  const results = await Promise.allSettled([
+    it.writer.write(() => it.insert(1)),
+    it.writer.write(() => {
+      it.insert(2);
+      throw thrown;
+    }),
+    it.writer.write(() => it.insert(3)),
+    it.writer.write(() => {
+      it.insert(4);
+      // A constraint of the database is passed on as it is, too.
+      it.insert(1000);
+    }),
+    it.writer.write(() => it.visible()),
+    it.writer.write(() => it.insert(5)),
+  ]);
+  expect(results.map(({ status }) => status === "fulfilled")).toEqual([
+    true,
+    false,
+    true,
+    false,
+    true,
+    true,
+  ]);
+  expect(results[1]).toEqual({ status: "rejected", reason: thrown });
+  expect(results[3]).toMatchObject({ reason: { code: "SQLITE_CONSTRAINT_CHECK" } });
+  expect(it.visible()).toEqual([1, 3, 5]);
+  expect(it.commits() - before).toBe(1);
+});
+
+test("`write` refuses all of a batch as unavailable when the commit fails", async () => {
+  using it = makeWriter();
+  const writes = [
+    it.writer.write(() => it.insert(1)),
+    it.writer.write(() => it.db.run("insert into late values (99)")),
+    it.writer.write(() => it.insert(2)),
+  ];
+  for (const { reason } of (await Promise.allSettled(writes)) as PromiseRejectedResult[]) {
+    expect(reason).toMatchObject({
+      name: "AppError",
+      code: "unavailable",
+      cause: { code: "SQLITE_CONSTRAINT_FOREIGNKEY" },
+    });
+  }
+  expect(it.visible()).toEqual([]);
+  expect(it.db.inTransaction).toBe(false);
+  await it.writer.write(() => it.insert(3));
+  expect(it.visible()).toEqual([3]);
+});
+
+test("`write` is visible or refused as unavailable, each, when the disk is full", async () => {
+  using it = makeWriter();
+  it.db.run("pragma max_page_count = 20");
+  const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
+  const writes = sizes.map((size, n) =>
+    it.writer.write(() =>
+      it.db.run("insert into t (n, content) values (?, zeroblob(?))", [n, size]),
+    ),
+  );
+  const results = await Promise.allSettled(writes);
+  const stored = results.flatMap(({ status }, n) => (status === "fulfilled" ? [n] : []));
+  expect(it.visible()).toEqual(stored);
+  for (const n of [2, 4]) {
+    expect(results[n]).toMatchObject({ reason: { code: "unavailable" } });
+  }
+  await it.writer.write(() => it.insert(100));
+  expect(it.visible()).toEqual([...stored, 100]);
+});
+
+test("`write` alone is refused as unavailable when the database cannot be written for it", async () => {
+  using it = makeWriter();
+  const first = it.writer.write(() => it.insert(1));
+  const second = it.writer.write(() => {
+    it.db.run("pragma query_only = on");
+    try {
+      it.insert(2);
+    } finally {
+      it.db.run("pragma query_only = off");
+    }
+  });
+  const error = await expectRejection(second, "unavailable");
+  expect(error.cause).toMatchObject({ code: "SQLITE_READONLY" });
+  await first;
+  expect(it.visible()).toEqual([1]);
+});
+
+test("`write` refuses all of a batch as unavailable when its transaction has ended", async () => {
+  using it = makeWriter();
+  // As SQLite does by itself after some errors of the disk.
+  const ending = () => {
+    it.db.run("rollback");
+    throw new Error("the disk has failed");
+  };
+  const writes = [() => it.insert(1), ending, () => it.insert(2)].map(it.writer.write);
+  for (const write of writes) await expectRejection(write, "unavailable");
+  expect(it.visible()).toEqual([]);
+  await it.writer.write(() => it.insert(3));
+  expect(it.visible()).toEqual([3]);
+});
+
+test("`write` is refused at once when too many are waiting", async () => {
+  using it = makeWriter(3);
+  const accepted = [1, 2, 3].map((n) => it.writer.write(() => it.insert(n)));
+  await expectRejection(
+    it.writer.write(() => it.insert(4)),
+    "unavailable",
+  );
+  expect(it.visible()).toEqual([]);
+  await Promise.all(accepted);
+  await it.writer.write(() => it.insert(5));
+  expect(it.visible()).toEqual([1, 2, 3, 5]);
+});
+
+test("`idle` resolves when every write before it is answered", async () => {
+  using it = makeWriter();
+  await it.writer.idle();
+  const answered: string[] = [];
+  const note = (what: string) => () => answered.push(what);
+  const first = it.writer.write(() => it.insert(1)).then(note("first"));
+  const refused = it.writer.write(() => it.insert(1000)).catch(note("refused"));
+  await it.writer.idle();
+  expect(it.visible()).toEqual([1]);
+  await Promise.all([first, refused]);
+  expect(answered).toEqual(["first", "refused"]);
+
+  it.other.run("begin immediate");
+  const waiting = it.writer.write(() => it.insert(2));
+  const idle = it.writer.idle().then(note("idle"));
+  await nextTurn();
+  await nextTurn();
+  expect(answered).not.toContain("idle");
+  it.other.run("commit");
+  await idle;
+  expect(it.visible()).toEqual([1, 2]);
+  await waiting;
+});

@@ -1,25 +1,27 @@
 /**
- * Pages of more than 256 KiB. They are built in slices, one page at a time, so that other requests get their
- * turn, and into buffers whose number is bounded for the whole process: readers that stand still hold no more.
+ * Pages of more than 256 KiB. One page is built at a time, in slices between which other requests are served.
+ * The buffers of all pages have a common limit, so slow readers cannot exhaust memory.
  */
-import { fail, failField } from "./error.ts";
+import { AppError, failField } from "./error.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
 /** Unused buffers that are kept for the next page. */
 const MAX_FREE_BUFFERS = 16;
-/** Pages that wait until those before them are built; one more is rejected. */
+/** Maximum number of pages being built or waiting. Further ones are rejected. */
 const MAX_WAITING = 64;
-/** What a response adds to its records: `{"data":[],"error":null,"meta":…}` with the largest numbers. */
+/** How long a page may wait for those before it. */
+const MAX_WAIT_MS = 5_000;
+/** Size of a response without its records: `{"data":[],"error":null,"meta":…}` with the largest numbers. */
 const ENVELOPE_BYTES = 128;
 /**
- * Garbage is collected after this many bytes of records. JavaScriptCore lets it grow with the memory of the
- * machine, of which a container may have little: of pages of 16 MiB it kept 270 MB, now 60.
+ * Garbage is collected after this many bytes of records. JavaScriptCore sizes its heap by the memory of the
+ * machine, not of the container. Without this, pages of 16 MiB left 270 MB of garbage; with it, 60 MB.
  */
 const COLLECT_BYTES = 2 * 2 ** 20;
 const COMMA = 0x2c;
-/** The longest encoding of one UTF-16 unit. */
-const MAX_UNIT_BYTES = 3;
+/** Longest encoding of a character. */
+const MAX_CHARACTER_BYTES = 4;
 
 const mebibytes = MAX_PAGE_BYTES / 2 ** 20;
 
@@ -30,7 +32,7 @@ export interface PageBuilder {
    * @throws {AppError} unavailable if the process has no buffer left
    */
   add(records: readonly string[]): void;
-  /** Starts again without any record. */
+  /** Removes all records. */
   clear(): void;
 }
 
@@ -71,11 +73,20 @@ function createBufferPool(max_bytes: number): BufferPool {
   };
 }
 
-function failBusy(): never {
-  fail(
-    "unavailable",
-    "too many large pages have not been sent yet: ask for a smaller page, or retry",
-  );
+function busyError(): AppError {
+  const advice = "request a smaller page or retry later";
+  return new AppError("unavailable", `too many large pages in progress: ${advice}`);
+}
+
+/** @throws {AppError} unavailable if the pages before this one take too long */
+async function waitForTurn(previous: Promise<void>): Promise<void> {
+  const { promise: timeout, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(busyError()), MAX_WAIT_MS);
+  try {
+    await Promise.race([previous, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 interface Filled {
@@ -84,7 +95,7 @@ interface Filled {
 }
 
 /** Releases each buffer when the one after it is asked for: then Bun has sent or copied it. */
-function createChunks(filled: Filled[], bytes: number, pool: BufferPool): Chunks {
+function createChunks(filled: Filled[], pool: BufferPool): Chunks {
   let current: Filled | undefined;
   function next(): Uint8Array | null {
     if (current !== undefined) pool.release(current.buffer);
@@ -92,7 +103,6 @@ function createChunks(filled: Filled[], bytes: number, pool: BufferPool): Chunks
     return current === undefined ? null : current.buffer.subarray(0, current.length);
   }
   return {
-    bytes,
     next,
     [Symbol.dispose]() {
       while (next() !== null);
@@ -100,7 +110,7 @@ function createChunks(filled: Filled[], bytes: number, pool: BufferPool): Chunks
   };
 }
 
-/** @returns counts bytes that have become garbage, and collects it in time */
+/** @returns a function that counts garbage and collects it every `COLLECT_BYTES` */
 function createCollector(): (bytes: number) => void {
   let pending_bytes = 0;
   return (bytes) => {
@@ -116,17 +126,20 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   let filled: Filled[] = [];
   let bytes = 0;
   let count = 0;
+  let closed = false;
 
   function openBuffer(): Filled {
-    const opened = { buffer: pool.take() ?? failBusy(), length: 0 };
+    const buffer = pool.take();
+    if (buffer === null) throw busyError();
+    const opened = { buffer, length: 0 };
     filled.push(opened);
     return opened;
   }
 
-  /** @returns a buffer in which there is room for any UTF-16 unit */
+  /** @returns a buffer with room for any character */
   function currentBuffer(): Filled {
     const last = filled.at(-1);
-    const has_room = last !== undefined && last.length + MAX_UNIT_BYTES < BUFFER_BYTES;
+    const has_room = last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES;
     return has_room ? last : openBuffer();
   }
 
@@ -155,19 +168,30 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
     count += 1;
   }
 
+  function clear(): void {
+    for (const { buffer } of filled) pool.release(buffer);
+    filled = [];
+    bytes = 0;
+    count = 0;
+  }
+
   return {
     add(records: readonly string[]) {
+      // Work that was given up must not take buffers that nobody releases.
+      if (closed) throw new Error("records added to a page that is finished");
       const before = bytes;
       for (const record of records) addRecord(record);
       collect(bytes - before);
     },
-    clear() {
-      for (const { buffer } of filled) pool.release(buffer);
-      filled = [];
-      bytes = 0;
-      count = 0;
+    clear,
+    finish() {
+      closed = true;
+      return createChunks(filled, pool);
     },
-    finish: () => createChunks(filled, bytes, pool),
+    discard() {
+      closed = true;
+      clear();
+    },
   };
 }
 
@@ -175,7 +199,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
 export function createLargePages(max_unsent_bytes: number): LargePages {
   const pool = createBufferPool(max_unsent_bytes);
   const collect = createCollector();
-  let last: Promise<unknown> = Promise.resolve();
+  let last: Promise<void> = Promise.resolve();
   let waiting = 0;
 
   async function buildNow(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page> {
@@ -184,20 +208,24 @@ export function createLargePages(max_unsent_bytes: number): LargePages {
       const built = await work(builder);
       return { ...built, records: builder.finish() };
     } catch (error) {
-      builder.clear();
+      builder.discard();
       throw error;
     }
   }
 
   return {
     async build(work) {
-      // What was read until the page proved to be large.
+      // The attempt to read it as a small page left this much garbage.
       collect(LARGE_PAGE_BYTES);
-      if (waiting >= MAX_WAITING || pool.usedBytes() + BUFFER_BYTES > max_unsent_bytes) failBusy();
+      const has_buffer = pool.usedBytes() + BUFFER_BYTES <= max_unsent_bytes;
+      if (waiting >= MAX_WAITING || !has_buffer) throw busyError();
       waiting += 1;
-      const built = last.then(() => buildNow(work)).finally(() => (waiting -= 1));
-      last = built.catch(() => {});
-      return built;
+      const previous = last;
+      const built = waitForTurn(previous).then(() => buildNow(work));
+      last = Promise.allSettled([previous, built]).then(() => {});
+      return built.finally(() => {
+        waiting -= 1;
+      });
     },
     unsentBytes: pool.usedBytes,
   };

@@ -6,10 +6,8 @@ export const MAX_PAGE_BYTES = 16 * 2 ** 20;
 /** A larger page is built and sent in slices. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 
-/** Encoded records that have not been sent. Disposing of it gives up the rest. */
+/** Encoded records that have not been sent. Disposing of it discards the rest. */
 export interface Chunks extends Disposable {
-  /** Of all records, with the commas between them. */
-  readonly bytes: number;
   /** @returns the next bytes, which stay valid until the next call; `null` at the end */
   next(): Uint8Array | null;
 }
@@ -42,7 +40,7 @@ export function nextAfter({ last_id, has_more }: PageEnd): number | null {
 }
 
 /**
- * @param rows at most one more than `limit`; they are not read further than they fit
+ * @param rows read only until the limit or 256 KiB is exceeded
  * @returns the JSON of a page, comma-separated; `null` if that exceeds 256 KiB
  */
 export function joinSmall<Row extends { readonly id: number }>(

@@ -6,17 +6,17 @@ import { closeSync, fsyncSync, openSync, readdirSync, rmSync, statSync } from "n
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
-/** The target, the process, and what SQLite keeps next to a database. */
-const PARTIAL = /^(?<target>.+)\.user-api-(?<pid>\d+)\.partial(?:-wal|-shm|-journal)?$/;
+/** The target, the process, a random part, and the suffixes that SQLite adds. */
+const PARTIAL = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial(?:-wal|-shm|-journal)?$/;
 
 /**
- * Age from which the files of other targets are removed. Containers number their processes separately, so that
- * a process of another container can look dead from here; it would have written within this time.
+ * Age from which the files of other targets are removed. Containers number their processes separately, so a
+ * live process of another container can look dead. It would have modified its file within this time.
  */
 const MIN_AGE_MS = 3_600_000;
 
 function isAlive(pid: number): boolean {
-  // An earlier process of this id has ended. In a container it is often 1.
+  // In a container the id is often 1, and the file belongs to an earlier process.
   if (pid === process.pid) return false;
   try {
     process.kill(pid, 0);
@@ -38,9 +38,9 @@ function findStale(path: string): string[] {
 }
 
 /**
- * Removes what killed processes have left in the directory of the target. A process may write one file of a
- * name at a time.
- * @returns the temporary name; the file does not exist
+ * Removes the temporary files of killed processes in the directory of the target. If it removes that of a live
+ * process in another container, that process fails: its name is never used again.
+ * @returns a new temporary name
  */
 export function claimPartial(path: string): string {
   try {
@@ -48,10 +48,10 @@ export function claimPartial(path: string): string {
   } catch {
     // A file that cannot be removed is left to a later run: it must not prevent this one.
   }
-  return `${path}.user-api-${process.pid}.partial`;
+  return `${path}.user-api-${process.pid}-${crypto.randomUUID().slice(0, 8)}.partial`;
 }
 
-/** Until this returns, the content of a file, or the names in a directory, can be lost. */
+/** Flushes a file, or the entries of a directory, to disk. */
 export function sync(path: string): void {
   const descriptor = openSync(path, "r");
   try {

@@ -54,7 +54,7 @@ const may_import: Record<string, readonly string[]> = {
 const packages: Record<string, RegExp> = {
   domain: /^@sinclair\/typebox(\/|$)/,
   http: /^(elysia|@elysiajs\/[a-z]+|prom-client(\/lib\/[a-z]+\.js)?|swagger-ui-dist\/.+\.br)$/,
-  sqlite: /^(bun:sqlite|node:(fs|path))$/,
+  sqlite: /^(bun:sqlite|node:(fs|path|timers\/promises))$/,
   postgres: /^(bun|node:.+)$/,
   cli: /^(commander|csv-parse|csv-stringify\/sync|cli-progress|node:(https?|fs|path|stream))$/,
   main: /^node:tty$/,

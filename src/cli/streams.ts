@@ -136,7 +136,7 @@ export function openOutput(path: string | null): OutputStream {
     }),
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);
-      if (!done) rmSync(written);
+      if (!done) rmSync(written, { force: true });
     },
   };
 }

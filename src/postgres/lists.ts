@@ -1,4 +1,5 @@
 /** A page of a list and its exact total: a small one by one statement, a large one by several in one snapshot. */
+import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import {
   joinSmall,
@@ -11,10 +12,15 @@ import {
 import type { PostgresLayout } from "../store.ts";
 import type { Database, Session, Value } from "./connection.ts";
 
-/** How long a large page may take, in slices that have their own timeout. */
-const LARGE_PAGE_TIMEOUT_MS = 60_000;
+/**
+ * Timeout of a large page between two slices, each of which has the statement timeout as well. Much shorter than
+ * that of the limiter, which replaces all connections.
+ */
+const LARGE_PAGE_TIMEOUT_MS = 20_000;
+/** For the limiter: only a server that does not respond at all takes this long. */
+const NO_RESPONSE_TIMEOUT_MS = 60_000;
 
-/** What counts the rows of a list that is never walked to be counted; Citus has no triggers to count with. */
+/** Queries for the total of a list. Triggers keep counts of whole lists; Citus has no triggers. */
 export const total_queries = {
   plain: {
     users: "select coalesce(sum(records), 0) from counts where list = 'users'",
@@ -28,7 +34,7 @@ export const total_queries = {
   },
 } as const satisfies Record<PostgresLayout, Record<string, string>>;
 
-/** What bounds the size of a row: of its other columns no text is longer than 254 characters. */
+/** Upper bound of the size of a row. No other text is longer than 254 characters. */
 const text_bytes = {
   users: "octet_length(metadata) + 1000",
   orders: "octet_length(items) + octet_length(metadata) + 1000",
@@ -37,18 +43,25 @@ const text_bytes = {
 interface ListStatementParts {
   readonly columns: string;
   readonly table: "users" | "orders";
-  /** Of `$4` and the next; empty for the whole table. */
+  /** A condition on `$4` and `$5`; empty for the whole table. */
   readonly where: string;
   /** A query for the total. */
   readonly total: string;
 }
 
+export interface ListStatements {
+  /** Also counts the records that the filters match. */
+  readonly first: string;
+  /** For the further slices of a large page: the same rows, without counting. */
+  readonly next: string;
+}
+
 /**
- * A statement with the parameters limit, offset, and an id that the page begins behind. It returns the first
- * rows of the page, up to some 256 KiB and one row: what it returns is in memory as a whole. The table's own
- * id, since a column hides it.
+ * Parameters: limit, offset, and the id after which the page begins. Returns the first rows of the page, at most
+ * about 256 KiB and one row, because Bun.SQL keeps a whole result in memory. Qualifies `id`, because a column
+ * alias hides it.
  */
-export function listStatement({ columns, table, where, total }: ListStatementParts): string {
+function listStatement({ columns, table, where, total }: ListStatementParts): string {
   const filter = where === "" ? "" : `and ${where}`;
   return `
     with
@@ -77,16 +90,21 @@ export function listStatement({ columns, table, where, total }: ListStatementPar
   `;
 }
 
+/** @returns both statements of a list */
+export function listStatements(parts: ListStatementParts): ListStatements {
+  return { first: listStatement(parts), next: listStatement({ ...parts, total: "select 0" }) };
+}
+
 /** If the page is empty, there is one row, for the total. */
 type ListRow<Row> = { readonly matching: number; readonly available: number } & (
   | Row
   | { readonly id: null }
 );
 
-/** A list: its statement, the values of its filters, and how its rows become JSON. */
+/** A list: its statements, the values of its filters, and how its rows become JSON. */
 export interface ListSource<Row> {
-  readonly statement: string;
-  /** `$4` and the next. */
+  readonly statements: ListStatements;
+  /** `$4` and `$5`. */
   readonly filters: readonly Value[];
   readonly toJson: (row: Row) => string;
 }
@@ -103,7 +121,8 @@ type Start = Required<PageQuery>;
 
 async function readSlice<Row extends { readonly id: number }>(
   session: Session,
-  { statement, filters }: ListSource<Row>,
+  statement: string,
+  { filters }: ListSource<Row>,
   { limit, offset, after }: Start,
 ): Promise<Slice<Row>> {
   const rows = await session.all<ListRow<Row>>(statement, limit, offset, after, ...filters);
@@ -112,7 +131,10 @@ async function readSlice<Row extends { readonly id: number }>(
   return { total: matching, rows: found, is_complete: found.length === available };
 }
 
-/** Reads slice by slice, which one transaction makes one snapshot. */
+/**
+ * Reads slice by slice, in one snapshot.
+ * @throws {AppError} unavailable if it takes too long
+ */
 async function addSlices<Row extends { readonly id: number }>(
   session: Session,
   list: ListSource<Row>,
@@ -120,20 +142,23 @@ async function addSlices<Row extends { readonly id: number }>(
   page: PageBuilder,
 ): Promise<BuiltPage> {
   page.clear();
+  const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
+  const { first, next } = list.statements;
   let start: Start = { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
-  let missing = query.limit;
-  let last_id = 0;
-  for (;;) {
-    const { total, rows, is_complete } = await readSlice(session, list, start);
-    const added = rows.slice(0, missing);
+  let slice = await readSlice(session, first, list, start);
+  const { total } = slice;
+  for (let missing = query.limit; ; ) {
+    const added = slice.rows.slice(0, missing);
     page.add(added.map(list.toJson));
     missing -= added.length;
-    last_id = added.at(-1)?.id ?? last_id;
-    if (is_complete) {
-      const has_more = rows.length > added.length;
+    const last_id = added.at(-1)?.id ?? start.after;
+    if (slice.is_complete) {
+      const has_more = slice.rows.length > added.length;
       return { total, next_after: nextAfter({ last_id, has_more }) };
     }
-    start = { limit: start.limit - rows.length, offset: 0, after: last_id };
+    if (performance.now() > deadline_ms) fail("unavailable", "the page takes too long to read");
+    start = { limit: start.limit - slice.rows.length, offset: 0, after: last_id };
+    slice = await readSlice(session, next, list, start);
   }
 }
 
@@ -145,7 +170,9 @@ export async function readPage<Row extends { readonly id: number }>(
   query: PageQuery,
 ): Promise<Page> {
   const start: Start = { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
-  const { total, rows, is_complete } = await db.read((session) => readSlice(session, list, start));
+  const { total, rows, is_complete } = await db.read((session) =>
+    readSlice(session, list.statements.first, list, start),
+  );
   const joined = is_complete ? joinSmall(rows, query.limit, list.toJson) : null;
   if (joined !== null) {
     return { total, records: joined.records, next_after: nextAfter(joined) };
@@ -154,7 +181,7 @@ export async function readPage<Row extends { readonly id: number }>(
     db.transact((session) => addSlices(session, list, query, page), {
       access: "read",
       mode: "isolation level repeatable read, read only",
-      timeout_ms: LARGE_PAGE_TIMEOUT_MS,
+      timeout_ms: NO_RESPONSE_TIMEOUT_MS,
     }),
   );
 }

@@ -14,7 +14,7 @@ import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation } from "./errors.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
-import { type ListSource, listStatement, readPage, total_queries } from "./lists.ts";
+import { type ListSource, listStatements, readPage, total_queries } from "./lists.ts";
 import { retryOnConflict, version_conflict } from "./retry.ts";
 
 export const columns = `
@@ -63,10 +63,10 @@ const count_of_user = "select count(*) from orders where user_id = $4";
 const count_of_user_in_status = "select count(*) from orders where user_id = $4 and status = $5";
 
 /** The lists of orders, by their filters. */
-function listStatements(layout: PostgresLayout) {
+function statementsOfLists(layout: PostgresLayout) {
   const { orders, orders_in_status } = total_queries[layout];
   const list = (where: string, total: string) =>
-    listStatement({ columns, table: "orders", where, total });
+    listStatements({ columns, table: "orders", where, total });
   return {
     all: list("", orders),
     in_status: list("status = $4", orders_in_status),
@@ -87,18 +87,18 @@ export function createOrderStore(
   large_pages: LargePages,
   now: () => Date,
 ): OrderStore {
-  const lists = listStatements(layout);
+  const lists = statementsOfLists(layout);
 
   function listFor({ user_id, status }: OrderQuery): ListSource<StoredOrder> {
     const toJson = orderJson;
     if (user_id === undefined) {
       return status === undefined
-        ? { statement: lists.all, filters: [], toJson }
-        : { statement: lists.in_status, filters: [status], toJson };
+        ? { statements: lists.all, filters: [], toJson }
+        : { statements: lists.in_status, filters: [status], toJson };
     }
     return status === undefined
-      ? { statement: lists.of_user, filters: [user_id], toJson }
-      : { statement: lists.of_user_in_status, filters: [user_id, status], toJson };
+      ? { statements: lists.of_user, filters: [user_id], toJson }
+      : { statements: lists.of_user_in_status, filters: [user_id, status], toJson };
   }
 
   async function insertOrder(session: Session, fields: OrderFields): Promise<Order> {

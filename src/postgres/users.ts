@@ -14,7 +14,7 @@ import {
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
-import { type ListSource, listStatement, readPage, total_queries } from "./lists.ts";
+import { type ListSource, listStatements, readPage, total_queries } from "./lists.ts";
 import { retryOnConflict, version_conflict } from "./retry.ts";
 
 /** Integers come as doubles, which hold all that the API shows; as int8 they would come as text. */
@@ -79,7 +79,7 @@ export function createUserStore(
   now: () => Date,
 ): UserStore {
   const all: ListSource<StoredUser> = {
-    statement: listStatement({
+    statements: listStatements({
       columns,
       table: "users",
       where: "",

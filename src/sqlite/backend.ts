@@ -26,36 +26,31 @@ import { createUserStore } from "./users.ts";
 import { createWriter } from "./writer.ts";
 
 /**
- * What is kept of the file in memory, at most; as better-sqlite3 has it. Beyond SQLite's own 2,000 KiB each
- * row is a system call more, which takes as long as the rest of its look-up. Small enough for a container
- * of 128 MB.
+ * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more
+ * system call, which doubles the time of a look-up. Small enough for a container of 128 MB.
  */
 const CACHE_KIB = 16_000;
 
-/** How often a server looks whether its files are in place while nobody writes. */
+/** Interval of the file check when there are no writes. */
 const WATCH_INTERVAL_MS = 1_000;
 
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/**
- * Brings the open write-ahead log into the database, since its file may have been deleted: what was
- * acknowledged would be lost when the process ends.
- */
+/** Checkpoints the log, because its file may have been deleted and its writes would be lost at exit. */
 function checkpointWal(db: Database, reader: Reader): void {
   reader.reset();
   try {
     db.run("pragma wal_checkpoint(passive)");
   } catch {
-    // The disk fails, or another connection reads an older state: the log is saved when the database is closed.
+    // The disk fails, or another connection reads an older state. Closing the database tries again.
   }
 }
 
-/** The store over an open, migrated database. @param release called when it is closed */
+/** Creates the store of an open, migrated database. @param release called when the store is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
-  const reader = createReader(db);
   const files = watchFiles({
     path: db.filename,
     onChange(problem) {
@@ -63,14 +58,12 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       if (problem !== null) checkpointWal(db, reader);
     },
   });
-  const watch_timer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
-  // A command ends when it is done.
-  watch_timer.unref();
+  const reader = createReader(db, files.isReadable);
   const checkpointer = createCheckpointer(db);
   const writer = createWriter(db, reader, checkpointer, files, options);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
-  // The first page is written anew, and nothing changes.
+  // Writes the first page without changing it.
   const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const large_pages = createLargePages(options.max_unsent_bytes);
   const lists = createListReader(db, reader, files, large_pages);
@@ -79,9 +72,12 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const orders = createOrderStore(db, lists, ...tableAccess("orders"), idempotency, clock);
   const tokens = createTokenStore(db, ...tableAccess("tokens"), clock);
   const probe = createWriteProbe({
-    write: () => writer.write(() => rewriteFirstPage.run()),
+    write: () => writer.forTable("user_version").write(() => rewriteFirstPage.run()),
     isFull: writer.isFull,
   });
+  const watch_timer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
+  // The timer must not keep a command running.
+  watch_timer.unref();
   return {
     users,
     orders,
@@ -93,6 +89,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     },
     async checkWritable() {
       files.check();
+      if (!files.isReadable()) fail("unavailable", "the database cannot be read at the moment");
       await probe();
     },
     async statistics() {
@@ -106,45 +103,51 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
     withCopySource: (work) => withCopySource(db.filename, work),
     async check() {
-      return reader.read(checkDatabase, db);
+      return reader.forTable("sqlite_schema").read(checkDatabase, db);
     },
     async deleteExpiredKeys() {
       const { write } = writer.forTable("idempotency_keys");
       while (await write(() => idempotency.deleteExpired())) {
-        // One transaction after the other, so that others come between.
+        // One transaction at a time, so that other writes run in between.
       }
     },
     async close() {
       clearInterval(watch_timer);
       await writer.idle();
       reader.reset();
-      lists.close();
-      checkpointer.close();
-      release();
+      using cleanup = new DisposableStack();
+      cleanup.defer(files.close);
+      cleanup.defer(release);
+      cleanup.defer(checkpointer.close);
+      cleanup.defer(lists.close);
     },
   };
 }
 
-/** A log without its database belongs to one that was moved away. SQLite would delete it. */
+/** A log without its database belongs to one that was moved away. SQLite would delete the log. */
 function requireNoOrphanWal(path: string): void {
   const log = `${path}-wal`;
   if (existsSync(path) || sizeOf(log) === 0) return;
   fail(
     "operator",
-    `the file is missing, but its log ${log} is there: move the file back, or the log away`,
+    `the database file is missing but its log ${log} exists: move the database file back, or move the log away`,
   );
 }
 
-/** Before a file is changed in any way, nor another put beside it, it must be known to be ours. */
-function requireOwnDatabase(path: string): void {
-  if (!existsSync(path)) return;
+/**
+ * Runs before the file is changed or another file is created next to it.
+ * @returns the number of missing migrations; 0 if there is no file
+ * @throws {AppError} operator if it is not a database of this program
+ */
+function requireOwnDatabase(path: string): number {
+  if (!existsSync(path)) return 0;
   using db = connect(path);
-  missingMigrations(db);
+  return missingMigrations(db);
 }
 
 /**
- * SQLite opens a file that it may only read without a word, and `begin immediate` passes on it: so
- * something is written, and taken back.
+ * SQLite opens a read-only file without an error, and `begin immediate` succeeds on it. So this writes
+ * something and rolls it back.
  */
 function requireWritable(db: Database): void {
   db.run("begin immediate");
@@ -155,10 +158,10 @@ function requireWritable(db: Database): void {
   }
 }
 
-/** Damage at the root of a table is found now, not by the first request. */
+/** Finds damage at the root of a table at the start, not at the first request. */
 function touchTables(db: Database): void {
   for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
-    // All columns, since an index would do for fewer.
+    // All columns, because an index could serve fewer.
     db.prepare(`select * from ${table} limit 1`).get();
   }
 }
@@ -168,7 +171,7 @@ function upgrade(db: Database): void {
   migrate(db);
 }
 
-/** A migration is for the process that serves, or for one that can be sure that none does. */
+/** Only a server migrates its database, or a command if no server is running. */
 function migrateUnderLock(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
   using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
@@ -184,16 +187,16 @@ export const openSqlite: OpenStore = async (options) => {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
     else if (!existsSync(path)) fail("operator", "there is no such file");
     requireNoOrphanWal(path);
-    requireOwnDatabase(path);
-    // A link and its target are one database.
+    const is_outdated = requireOwnDatabase(path) > 0;
+    // A symbolic link and its target are one database.
     const real_path = existsSync(path) ? realpathSync(path) : path;
+    if (options.exclusive || is_outdated) requireUnused(real_path);
     if (options.exclusive) {
-      requireUnused(real_path);
       const lock = takeServerLock(real_path, LOCK_TIMEOUT_MS);
       if (lock === null) fail("operator", "another server is using it");
       resources.use(lock);
     }
-    // With `true` statements that are still prepared do not keep the file open.
+    // `true`: statements that are still prepared must not keep the file open.
     const db = resources.adopt(connect(real_path, options.create), (opened) => opened.close(true));
     requireWritable(db);
     configure(db);
@@ -201,7 +204,7 @@ export const openSqlite: OpenStore = async (options) => {
     if (options.exclusive) upgrade(db);
     else migrateUnderLock(db, real_path);
     touchTables(db);
-    // From here on a wait is the writer's, who does not hold up the event loop.
+    // From now on the writer retries on SQLITE_BUSY; SQLite itself must not block the event loop.
     db.run("pragma busy_timeout = 0");
     const cleanup = new DisposableStack();
     const store = createStore(db, options, () => cleanup.dispose());

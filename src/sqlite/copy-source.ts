@@ -1,5 +1,6 @@
 /** All rows of a database as they are at one moment, while others write. */
 import type { Database } from "bun:sqlite";
+import { setImmediate as endTurn } from "node:timers/promises";
 import {
   type CopiedTable,
   type CopyRow,
@@ -9,7 +10,6 @@ import {
 } from "../copy.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
-import { endTurn } from "./lists.ts";
 
 /** Rows of a batch at most, and characters, nearly. */
 const BATCH_ROWS = 5000;

@@ -1,16 +1,13 @@
-/** What SQLite's errors of storage mean for a request: wait and retry, or damage that stays. */
+/** Classifies the errors of SQLite: transient errors of storage, damage, and what an operator should read. */
 import { SQLiteError } from "bun:sqlite";
-import { closeSync, openSync, readSync } from "node:fs";
 import { AppError, systemCode } from "../error.ts";
 
 /** Another connection holds a lock. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
-/** The cause is the disk or the system, and may pass. */
+/** The disk or the system failed, and may recover. */
 const TRANSIENT = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM|PROTOCOL)/;
 /** SQLite also reports a read that fails with EIO as SQLITE_CORRUPT. */
 const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/;
-
-const SAMPLE_BYTES = 4096;
 
 function hasCode(error: unknown, pattern: RegExp): boolean {
   return error instanceof SQLiteError && pattern.test(error.code ?? "");
@@ -25,21 +22,6 @@ export function isStorageError(error: unknown): boolean {
   return hasCode(error, TRANSIENT) || hasCode(error, DAMAGE);
 }
 
-/** Whether the operating system still reads the file: if not, the disk fails, and the file may be sound. */
-function isReadable(path: string): boolean {
-  try {
-    const file = openSync(path, "r");
-    try {
-      readSync(file, Buffer.alloc(SAMPLE_BYTES), 0, SAMPLE_BYTES, 0);
-      return true;
-    } finally {
-      closeSync(file);
-    }
-  } catch {
-    return false;
-  }
-}
-
 export function unavailableError(verb: "read" | "written", cause: unknown): AppError {
   const error = new AppError("unavailable", `the database cannot be ${verb} at the moment`);
   error.cause = cause;
@@ -50,8 +32,8 @@ export interface FailedWork {
   readonly verb: "read" | "written";
   /** The table that was read or written, for the log. */
   readonly table: string;
-  /** Of the database. */
-  readonly path: string;
+  /** Whether the operating system still reads the file. If not, the disk fails, and the file may be sound. */
+  readonly isReadable: () => boolean;
 }
 
 /**
@@ -59,13 +41,15 @@ export interface FailedWork {
  * damaged page with the same code.
  * @returns an AppError `unavailableError` or `damaged`; any error that storage did not cause, unchanged
  */
-export function storageError(error: unknown, { verb, table, path }: FailedWork): unknown {
+export function storageError(error: unknown, { verb, table, isReadable }: FailedWork): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
-  if (!isReadable(path)) return unavailableError(verb, error);
+  if (!isReadable()) {
+    return unavailableError(verb, new Error("the disk fails to read the file", { cause: error }));
+  }
   const damaged = new AppError(
     "damaged",
-    `the database file is damaged: table ${table} cannot be ${verb} in full; run \`user-api check\` and restore a backup`,
+    `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,
   );
   damaged.cause = error;
   return damaged;

@@ -1,31 +1,40 @@
 /**
- * Notices that a file of the open database has been moved, deleted or replaced. SQLite goes on writing to the
- * files that it has open, so what it acknowledges from then on would be gone after a restart.
+ * Detects that a file of the open database was moved, deleted or replaced. SQLite keeps writing to its open
+ * files, so later writes would be acknowledged and missing after a restart.
  */
-import { statSync } from "node:fs";
-import { AppError, systemCode } from "../error.ts";
+import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { systemCode } from "../error.ts";
+import { unavailableError } from "./errors.ts";
 
 /** The database, its write-ahead log, and the index of that log, which connections share. */
 const SUFFIXES = ["", "-wal", "-shm"] as const;
 
+/** Samples of each file, evenly spaced: a disk that fails now and then fails for one of them. */
+const SAMPLES = 8;
+const SAMPLE_BYTES = 512;
+
 export interface FileWatch {
   /**
-   * Looks at the files: 2 µs. To be called before a write begins and again before it is acknowledged.
-   * @throws {AppError} unavailable if one of them is not where it was opened
+   * Takes 2 µs. Call it before a write begins and again before it is acknowledged.
+   * @throws {AppError} unavailable if a file is not where it was opened
    */
   check(): void;
-  /** Looks at the files. */
+  /** @returns whether all files are where they were opened */
   isInPlace(): boolean;
+  /** @returns whether the operating system reads samples of the database and its log */
+  isReadable(): boolean;
+  /** Call it after the database is closed. */
+  close(): void;
 }
 
 export interface FileWatchOptions {
-  /** Of the database, whose files exist from now on. */
+  /** Path of the open database, whose files exist from now on. */
   readonly path: string;
-  /** Called once when a file is gone, with what happened, and with `null` when all are back. */
+  /** Called with the problem when a file is missing or replaced, and with `null` when all are back. */
   readonly onChange: (problem: string | null) => void;
 }
 
-/** Identifies a file whatever its name; the code of the error if there is none, or it cannot be examined. */
+/** @returns the device and inode, or the error code if the file cannot be examined */
 function fileIdentity(path: string): string {
   try {
     const { dev, ino } = statSync(path);
@@ -47,6 +56,10 @@ export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
     path: path + suffix,
     identity: fileIdentity(path + suffix),
   }));
+  // Open as long as the database is: to close any descriptor of the file drops the locks of the process, also
+  // those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
+  const descriptors = [openSync(path, "r"), openSync(`${path}-wal`, "r")];
+  const sample = Buffer.alloc(SAMPLE_BYTES);
   let problem: string | null = null;
 
   function findProblem(): string | null {
@@ -69,9 +82,23 @@ export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
     isInPlace,
     check() {
       if (isInPlace()) return;
-      const error = new AppError("unavailable", "the database cannot be written at the moment");
-      error.cause = new Error(problem ?? "");
-      throw error;
+      throw unavailableError("written", new Error(problem ?? ""));
+    },
+    isReadable() {
+      try {
+        for (const descriptor of descriptors) {
+          const { size } = fstatSync(descriptor);
+          for (let at = 0; at < SAMPLES; at += 1) {
+            readSync(descriptor, sample, 0, sample.length, Math.floor((at * size) / SAMPLES));
+          }
+        }
+        return true;
+      } catch {
+        return false;
+      }
+    },
+    close() {
+      for (const descriptor of descriptors.splice(0)) closeSync(descriptor);
     },
   };
 }

@@ -1,33 +1,33 @@
-/** What the transfers of users and of orders share: one transaction a batch, and the trial. */
+/** What imports of users and orders share: one transaction per batch, and the dry run. */
 import type { Database } from "bun:sqlite";
+import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore, ImportResult } from "../import.ts";
 import { createDryRunIds, type IdTracker, prepareIdTracker } from "./count-index.import.ts";
 import type { CountedTable } from "./count-index.ts";
-import { endTurn } from "./lists.ts";
 import type { TableReader } from "./reader.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** Takes one record. It throws only when the database does. */
+/** Imports one record. It throws only if the database does. */
 export type ImportOne<Import> = (record: Import, ids: IdTracker) => ImportResult;
 
-/** Whether JSON text and a value say the same, whatever the order of the members. */
+/** Whether two JSON texts have equal values, whatever the order of their members. */
 export function isSameJson(stored: string, given: string): boolean {
   return stored === given || Bun.deepEquals(JSON.parse(stored), JSON.parse(given), true);
 }
 
-/** What takes the records of one transaction. */
+/** Imports the records of one transaction. */
 interface ImportBatch<Import> {
   readonly importOne: ImportOne<Import>;
-  /** To be called last. */
+  /** Call it after the last record. */
   finish(): void;
 }
 
 interface BulkStoreParts<Row, Import> {
   readonly table: CountedTable;
   readPage(after: number, limit: number): readonly Row[];
-  /** Into the table itself. */
+  /** Imports into the table itself. */
   openBatch(): ImportBatch<Import>;
-  /** Makes a table of its own, which the database keeps for this connection alone, and takes into that. */
+  /** Creates a temporary table, which only this connection sees, and imports into it. */
   prepareDryRun(): ImportOne<Import>;
 }
 
@@ -50,7 +50,7 @@ export function createBulkStore<Row, Import>(
 
     async import(records, dry_run) {
       if (dry_run) {
-        const results = reader.read(() => {
+        const results = reader.readOnce(() => {
           dry_run_state ??= {
             importOne: prepareDryRun(),
             ids: createDryRunIds(openIdTracker().last()),

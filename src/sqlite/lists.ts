@@ -1,5 +1,6 @@
-/** Reads pages of lists as JSON: small ones in the snapshot that a turn shares, large ones in one of their own. */
+/** Reads pages as JSON: small ones in the snapshot of the current turn, large ones in a snapshot of their own. */
 import type { Database } from "bun:sqlite";
+import { setImmediate as endTurn } from "node:timers/promises";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import { joinSmall, nextAfter, type Page, type PageEnd, type PageQuery } from "../page.ts";
 import { connect } from "./connection.ts";
@@ -7,7 +8,7 @@ import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./reader.ts";
 
-/** A large page is read so many characters at a time; then other requests get their turn. */
+/** Characters of a large page that are read in one turn of the event loop. */
 const SLICE_LENGTH = 128 * 2 ** 10;
 
 /**
@@ -30,16 +31,6 @@ export interface ListReader {
     toJson: (row: Row) => string,
   ): (query: Query) => Promise<Page>;
   close(): void;
-}
-
-/**
- * Ends the turn of the event loop, and with it the snapshot of its reads: who calls again and again
- * would keep it for as long, and the log from being checkpointed.
- */
-export function endTurn(): Promise<void> {
-  return new Promise((resolve) => {
-    setImmediate(resolve);
-  });
 }
 
 async function addInSlices<Row extends { readonly id: number }>(
@@ -79,22 +70,14 @@ export function createListReader(
   files: FileWatch,
   large: LargePages,
 ): ListReader {
-  /** Keeps its snapshot over several turns, which the connection of the writer cannot. */
-  let connection: Database | null = null;
-
-  function secondConnection(): Database {
-    if (connection !== null) return connection;
-    // Opened by its path, which must still lead to the same file.
-    files.check();
-    connection = connect(db.filename);
-    connection.run("pragma query_only = on");
-    // A wait would hold up the event loop.
-    connection.run("pragma busy_timeout = 0");
-    return connection;
-  }
+  /** Holds a snapshot across turns, which the connection of the writer cannot. */
+  const own = connect(db.filename);
+  own.run("pragma query_only = on");
+  // Waiting for a lock would block the event loop.
+  own.run("pragma busy_timeout = 0");
 
   /** Runs `work` in a transaction. */
-  async function withSnapshot<Result>(own: Database, work: () => Promise<Result>): Promise<Result> {
+  async function withSnapshot<Result>(work: () => Promise<Result>): Promise<Result> {
     own.run("begin");
     try {
       return await work();
@@ -122,11 +105,10 @@ export function createListReader(
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
-        const own = secondConnection();
         readLarge ??= prepareList(own);
         const readOwn = readLarge;
         page.clear();
-        return withSnapshot(own, async () => {
+        return withSnapshot(async () => {
           const { total, rows } = readOwn(query);
           const end = await addInSlices(page, rows, query.limit, toJson);
           return { total, next_after: nextAfter(end) };
@@ -143,7 +125,7 @@ export function createListReader(
         try {
           return await addAll(query, page);
         } catch (error) {
-          throw storageError(error, { verb: "read", table, path: db.filename });
+          throw storageError(error, { verb: "read", table, isReadable: files.isReadable });
         }
       }
 
@@ -152,7 +134,7 @@ export function createListReader(
         large.build((page) => buildLarge(query, page));
     },
     close() {
-      connection?.close(true);
+      own.close(true);
     },
   };
 }

@@ -10,6 +10,8 @@ export interface TableReader {
    * @throws {AppError} damaged if the file can be read, but SQLite finds it malformed
    */
   read<Given extends unknown[], Result>(work: (...args: Given) => Result, ...args: Given): Result;
+  /** As `read`, but never run again: for work that writes temporary tables. */
+  readOnce<Result>(work: () => Result): Result;
   /**
    * As `read`, once for each key: what was read stays true until the database changes.
    * @param key of one kind of work: all callers share them
@@ -22,7 +24,7 @@ export interface TableReader {
  * Reads of one turn of the event loop share a snapshot: taking one costs as much as reading a row,
  * and many requests arrive in a turn. It also makes a page and its total agree.
  */
-export interface Reader extends TableReader {
+export interface Reader {
   forTable(table: string): TableReader;
   /**
    * Ends the snapshot and clears what was read once. Call it before each write, so that later reads see all
@@ -34,7 +36,8 @@ export interface Reader extends TableReader {
 /** How many keys' values are kept at most. */
 const MAX_CACHED = 1000;
 
-export function createReader(db: Database): Reader {
+/** @param isReadable whether the operating system still reads the database file */
+export function createReader(db: Database, isReadable: () => boolean): Reader {
   const begin = db.prepare("begin");
   // A dry run of an import writes temporary tables in this transaction.
   const commit = db.prepare("commit");
@@ -90,7 +93,7 @@ export function createReader(db: Database): Reader {
     endSnapshot();
   }
 
-  /** @throws what the work throws again, translated; an error that storage did not cause, unchanged */
+  /** @throws the second error, translated; an error that storage did not cause, unchanged */
   function retry<Result>(table: string, error: unknown, work: () => Result): Result {
     if (!isStorageError(error)) throw error;
     reset();
@@ -99,7 +102,7 @@ export function createReader(db: Database): Reader {
       return work();
     } catch (second) {
       reset();
-      throw storageError(second, { verb: "read", table, path: db.filename });
+      throw storageError(second, { verb: "read", table, isReadable });
     }
   }
 
@@ -111,6 +114,14 @@ export function createReader(db: Database): Reader {
           return work(...args);
         } catch (error) {
           return retry(table, error, () => work(...args));
+        }
+      },
+      readOnce<Result>(work: () => Result): Result {
+        try {
+          ensureSnapshot();
+          return work();
+        } catch (error) {
+          throw storageError(error, { verb: "read", table, isReadable });
         }
       },
       cached<Result>(key: string, work: (key: string) => Result): Result {
@@ -131,5 +142,5 @@ export function createReader(db: Database): Reader {
     };
   }
 
-  return { ...forTable("all tables"), forTable, reset };
+  return { forTable, reset };
 }

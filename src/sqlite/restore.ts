@@ -11,12 +11,12 @@ import {
   statSync,
 } from "node:fs";
 import { dirname } from "node:path";
-import { fail, systemCode } from "../error.ts";
+import { fail } from "../error.ts";
 import { claimPartial, sync } from "../partial-file.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
-import { describeSqliteError } from "./errors.ts";
+import { describeSqliteError, isBusy } from "./errors.ts";
 import {
   copyOwnership,
   discard,
@@ -27,9 +27,6 @@ import {
 } from "./files.ts";
 import { migrate } from "./migrate.ts";
 import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
-
-/** Another process has the database open. */
-const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 
 /** What every database begins with. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
 const FILE_HEADER = "SQLite format 3\0";
@@ -87,8 +84,7 @@ function mergeWal(path: string): void {
     db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
     db.run("pragma journal_mode = delete");
   } catch (error) {
-    if (BUSY.test(systemCode(error)))
-      fail("operator", "another process is using the database: stop it first");
+    if (isBusy(error)) fail("operator", "another process is using the database: stop it first");
   }
 }
 
@@ -118,11 +114,12 @@ export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) =
     mkdirSync(dirname(database_url), { recursive: true });
     const exists = existsSync(database_url);
     const path = exists ? realpathSync(database_url) : database_url;
-    const temporary_path = claimPartial(path);
     using resources = new DisposableStack();
     const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     resources.use(lock);
+    // Not before: another restore may be writing its own.
+    const temporary_path = claimPartial(path);
     resources.defer(() => discard(temporary_path));
     const contents = prepareReplacement(backup, temporary_path);
     if (exists) {

@@ -1,13 +1,13 @@
 import { Database } from "bun:sqlite";
 import { existsSync, statSync } from "node:fs";
-import { fail, systemCode } from "../error.ts";
+import { fail } from "../error.ts";
 import { connect } from "./connection.ts";
 import { isBusy } from "./errors.ts";
 
-/** How long to wait for the lock: a command beside a server holds it for some milliseconds. */
+/** How long to wait for the lock: a command that migrates holds it for some milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
-/** Holds the lock until it is disposed of, or the process ends however it ends. */
+/** The lock ends when it is disposed of or when the process ends. */
 export type ServerLock = Disposable;
 
 function lockPath(database_path: string): string {
@@ -15,9 +15,9 @@ function lockPath(database_path: string): string {
 }
 
 /**
- * Refuses a database that another process uses although nobody holds its lock file: the file has a second
- * name (a hard link), or its lock file was deleted. SQLite's own locks belong to the file, not to its name. Only
- * then are they asked: in all other cases a command, such as a long export, may have the database open.
+ * Rejects a database that another process uses without our lock file, either under another name (a hard link)
+ * or after its lock file was deleted. Only in these cases does it try SQLite's own lock, because a long-running
+ * command may hold that lock legitimately. Call it before this process opens the database.
  * @throws {AppError} operator
  */
 export function requireUnused(database_path: string): void {
@@ -25,7 +25,7 @@ export function requireUnused(database_path: string): void {
   if (existsSync(lockPath(database_path)) && statSync(database_path).nlink === 1) return;
   using db = connect(database_path);
   db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
-  // With write-ahead logging a transaction alone excludes no reader.
+  // In WAL mode an exclusive transaction alone does not exclude readers.
   db.run("pragma locking_mode = exclusive");
   try {
     db.run("begin exclusive");
@@ -38,11 +38,11 @@ export function requireUnused(database_path: string): void {
 }
 
 /**
- * One process at a time may serve a database file, and say so to the others: it keeps SQLite's own
- * exclusive lock on an empty file beside it, which the operating system drops with the process.
- * @param timeout_ms how long to wait for the other: a command holds it for some milliseconds, too
- * @returns `null` when another process holds the lock
- * @throws {SQLiteError} when the file cannot be made
+ * Only one process at a time may serve a database file. It holds SQLite's exclusive lock on an empty file next
+ * to it, which the operating system drops with the process.
+ * @param timeout_ms how long to wait for another process
+ * @returns `null` if another process holds the lock
+ * @throws {SQLiteError} if the file cannot be created
  */
 export function takeServerLock(database_path: string, timeout_ms: number): ServerLock | null {
   const lock = new Database(lockPath(database_path), { create: true, strict: true });
@@ -52,7 +52,7 @@ export function takeServerLock(database_path: string, timeout_ms: number): Serve
     lock.run("begin exclusive");
   } catch (error) {
     lock.close();
-    if (systemCode(error) === "SQLITE_BUSY") return null;
+    if (isBusy(error)) return null;
     throw error;
   }
   return { [Symbol.dispose]: () => lock.close() };

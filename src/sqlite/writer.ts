@@ -1,6 +1,6 @@
 /**
- * The group commit: writes that arrive in one turn of the event loop, or in the next one, share one
- * transaction and so one fsync; each is answered after that fsync.
+ * Group commit: writes that arrive in one turn of the event loop, or in the next one, share one transaction
+ * and so one fsync. Each is settled after that fsync.
  */
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
@@ -10,12 +10,12 @@ import { isBusy, isStorageError, storageError, unavailableError } from "./errors
 import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./reader.ts";
 
-/** How long a batch waits for another process to finish its write before it is refused. */
+/** How long a batch waits for a write of another process before it is rejected. */
 const BUSY_TIMEOUT_MS = 5_000;
-/** How soon a batch tries again; short, since the event loop serves reads meanwhile. */
+/** Delay between two attempts. The event loop serves reads in between. */
 const BUSY_RETRY_MS = 5;
 
-/** How many writes share a transaction at most: a bound on how long reads wait for it. */
+/** Maximum number of writes in a transaction. It bounds how long reads wait. */
 const MAX_BATCH = 256;
 
 interface Write {
@@ -27,31 +27,36 @@ interface Write {
   readonly reject: (error: unknown) => void;
 }
 
-/** Work that is done when it returns: a transaction cannot wait for a promise. */
+/** What running writes has come to. */
+type Attempt =
+  | { readonly callbacks: readonly (() => void)[] }
+  | { readonly failed: Write; readonly is_storage: boolean };
+
+/** Synchronous work: a transaction cannot wait for a promise. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
 /** Writes of one table, which error messages name. */
 export interface TableWriter {
   /**
-   * Runs `work` in a transaction that it shares with others: where it throws, it alone is undone.
-   * It may run several times, all but the last in vain, and so must change nothing but the database.
+   * Runs `work` in a transaction that it shares with others. If it throws, it alone is rolled back. It may run
+   * several times; only the last run is committed. It must have no effect outside the database.
    * @returns what `work` returned, once it is on disk
    * @throws whatever `work` throws
    * @throws {AppError} unavailable if the queue is full, the disk fails, or the files are not in place
    * @throws {AppError} damaged if the work meets a damaged page
    */
   write<Result>(work: () => Synchronous<Result>): Promise<Result>;
-  /** As `write`, for writes of our own whose number has a bound: they are accepted by a full queue. */
+  /** Like `write`, but also accepted when the queue is full. For internal writes whose number is bounded. */
   writeUnlimited<Result>(work: () => Synchronous<Result>): Promise<Result>;
 }
 
-export interface Writer extends TableWriter {
+export interface Writer {
   forTable(table: string): TableWriter;
-  /** How many writes wait. */
+  /** Number of queued writes. */
   pending(): number;
-  /** Whether one more would be refused. */
+  /** Whether the next write would be rejected. */
   isFull(): boolean;
-  /** Resolves when every write so far has been answered. */
+  /** Resolves when all writes so far are settled. */
   idle(): Promise<void>;
 }
 
@@ -95,22 +100,24 @@ export function createWriter(
   }
 
   /**
-   * Lets those in who come a turn late: of 64 clients who write all the time that is a third, and they would
-   * have an fsync to themselves. A lone write waits for nobody.
+   * Waits one more turn for stragglers: of 64 busy writers a third arrive a turn late, and would pay an fsync of
+   * their own. A single write commits immediately.
    */
   function waitForStragglers(): void {
     if (queue.length === 1 || isFull()) flush();
     else setImmediate(flush);
   }
 
-  function finishBatch(callbacks: readonly (() => void)[]): void {
+  function settle(callbacks: readonly (() => void)[]): void {
     busy_since_ms = null;
     for (const callback of callbacks) callback();
-    const checkpoint = files.isInPlace() ? checkpointer.start() : null;
+  }
+
+  /** No write begins during a checkpoint. */
+  function continueAfter(checkpoint: Promise<void> | null): void {
     if (checkpoint === null) {
       scheduleNext();
     } else {
-      // Nobody may begin meanwhile.
       scheduled = true;
       checkpoint.then(scheduleNext, scheduleNext);
     }
@@ -122,61 +129,86 @@ export function createWriter(
     else for (const wake of idle_waiters.splice(0)) wake();
   }
 
-  /** Rejects writes of which none is on disk. */
+  /** Rejects writes of which none may be acknowledged. */
   function rejectAll(writes: readonly Write[], cause: unknown): void {
-    finishBatch(writes.map((write) => () => write.reject(rejectionOf(write, cause))));
+    settle(writes.map((write) => () => write.reject(rejectionOf(write, cause))));
+    continueAfter(null);
   }
 
-  /** An error of SQLite that no write caused is one of storage, too: e.g. a transaction that SQLite has ended. */
+  /** Any other SQLite error here, e.g. because SQLite has ended the transaction, is also a storage error. */
   function rejectionOf({ table }: Write, cause: unknown): AppError {
-    const error = storageError(cause, { verb: "written", table, path: db.filename });
+    const { isReadable } = files;
+    const error = storageError(cause, { verb: "written", table, isReadable });
     return error instanceof AppError ? error : unavailableError("written", cause);
   }
 
+  function restart(): void {
+    if (db.inTransaction) rollback.run();
+    begin.run();
+  }
+
   /**
-   * Runs a batch without savepoints, which cost as much as a write does, since most never fail.
-   * @returns how to answer each; `null` when one has failed, and all of them are undone
+   * Runs writes without savepoints, which cost as much as a write does, since most never fail.
+   * @returns how to settle each write, or the write that failed
    */
-  function runWithoutSavepoints(batch: readonly Write[]): (() => void)[] | null {
+  function runWithoutSavepoints(writes: readonly Write[]): Attempt {
+    const callbacks: (() => void)[] = [];
+    for (const write of writes) {
+      try {
+        const result = write.work();
+        callbacks.push(() => write.resolve(result));
+      } catch (error) {
+        return { failed: write, is_storage: isStorageError(error) };
+      }
+    }
+    return { callbacks };
+  }
+
+  /** Runs each write in a savepoint. @returns how to settle each write, or the one that failed because of storage */
+  function runInSavepoints(writes: readonly Write[]): Attempt {
+    const callbacks: (() => void)[] = [];
+    for (const write of writes) {
+      savepoint.run();
+      try {
+        const result = write.work();
+        release.run();
+        callbacks.push(() => write.resolve(result));
+      } catch (error) {
+        // A full disk ends the whole transaction, and the savepoint with it.
+        if (!db.inTransaction) throw error;
+        if (isStorageError(error)) return { failed: write, is_storage: true };
+        undo.run();
+        release.run();
+        callbacks.push(() => write.reject(error));
+      }
+    }
+    return { callbacks };
+  }
+
+  /** Runs a write in a transaction of its own. @returns how to settle it */
+  function runAlone(write: Write): () => void {
     try {
-      const results = batch.map(({ work }) => work());
-      return batch.map(
-        ({ resolve }, at) =>
-          () =>
-            resolve(results[at]),
-      );
-    } catch {
-      // The second attempt tells which of them it was, and why.
-      if (db.inTransaction) rollback.run();
       begin.run();
-      return null;
-    }
-  }
-
-  /** What a write came to: how to answer it, and whether storage failed it. */
-  interface SavepointResult {
-    readonly callback: () => void;
-    readonly storage_failed: boolean;
-  }
-
-  function runInSavepoint(write: Write): SavepointResult {
-    savepoint.run();
-    try {
       const result = write.work();
-      release.run();
-      return { callback: () => write.resolve(result), storage_failed: false };
+      commit.run();
+      files.check();
+      return () => write.resolve(result);
     } catch (error) {
-      // A full disk ends the whole transaction, and the savepoint with it.
-      if (!db.inTransaction) throw error;
-      undo.run();
-      release.run();
-      const storage_failed = isStorageError(error);
-      const rejection = storage_failed ? rejectionOf(write, error) : error;
-      return { callback: () => write.reject(rejection), storage_failed };
+      rollBackQuietly();
+      const rejection = isStorageError(error) ? rejectionOf(write, error) : error;
+      return () => write.reject(rejection);
     }
   }
 
-  /** @returns false when another process writes and the batch is to try again later */
+  function rollBackQuietly(): void {
+    try {
+      if (db.inTransaction) rollback.run();
+    } catch {
+      // SQLite has ended the transaction itself. If not, the next `begin` fails and says why.
+    }
+  }
+
+  /** @returns false if another process is writing, and the batch will be tried again */
   function tryBegin(): boolean {
     try {
       files.check();
@@ -200,42 +232,43 @@ export function createWriter(
     const callbacks = tryCommit(batch);
     if (callbacks === null) return;
     onCommit?.(batch.length, performance.now() - started_ms);
-    finishBatch(callbacks);
+    settle(callbacks);
+    continueAfter(checkpointer.start());
   }
 
   /**
-   * Commits the writes that succeed. SQLite does not commit a transaction that has met damage, so a write
-   * that storage failed is taken out, and the others run again without it.
-   * @returns how to answer each write
+   * Commits the writes that succeed. After SQLite has read a damaged page, it rejects all further writes of the
+   * transaction, and the commit. So the write that met it is taken out, and the others run again without it. At
+   * the end it has a transaction of its own: SQLite reports a read that the disk refuses once like damage.
+   * @returns how to settle each write
    */
   function commitAll(batch: readonly Write[]): (() => void)[] {
-    const failed: (() => void)[] = [];
+    const suspects: Write[] = [];
     for (let writes = batch; ; ) {
-      const all = runWithoutSavepoints(writes);
-      const each = all === null ? writes.map(runInSavepoint) : [];
-      if (!each.some(({ storage_failed }) => storage_failed)) {
-        commit.run();
-        // Files that were moved during the commit have taken it with them.
-        files.check();
-        return [...failed, ...(all ?? each.map(({ callback }) => callback))];
+      let attempt = runWithoutSavepoints(writes);
+      if ("failed" in attempt && !attempt.is_storage) {
+        restart();
+        attempt = runInSavepoints(writes);
       }
-      failed.push(...each.flatMap((one) => (one.storage_failed ? [one.callback] : [])));
-      writes = writes.filter((_, at) => !each[at]?.storage_failed);
-      rollback.run();
-      begin.run();
+      if ("callbacks" in attempt) {
+        commit.run();
+        // If the files were moved during the commit, it is in the moved files.
+        files.check();
+        return [...attempt.callbacks, ...suspects.map(runAlone)];
+      }
+      const { failed } = attempt;
+      suspects.push(failed);
+      writes = writes.filter((write) => write !== failed);
+      restart();
     }
   }
 
-  /** @returns how to answer each write; `null` when none may be acknowledged, and all have been rejected */
+  /** @returns how to settle each write; `null` if none may be acknowledged, and all have been rejected */
   function tryCommit(batch: readonly Write[]): (() => void)[] | null {
     try {
       return commitAll(batch);
     } catch (error) {
-      try {
-        if (db.inTransaction) rollback.run();
-      } catch {
-        // SQLite has ended it meanwhile, or the next `begin` fails and says why.
-      }
+      rollBackQuietly();
       rejectAll(batch, error);
       return null;
     }
@@ -265,7 +298,6 @@ export function createWriter(
   }
 
   return {
-    ...forTable("all tables"),
     forTable,
     pending: () => queue.length,
     isFull,

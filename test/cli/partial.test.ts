@@ -22,7 +22,7 @@ for (const [args, target, made] of commands) {
     expect((await world.run("backup", backup)).code).toBe(0);
     const directory = join(dirname(world.path), "new");
     mkdirSync(directory);
-    const left = (pid: number) => `${target}.user-api-${pid}.partial`;
+    const left = (pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
     for (const pid of Object.values(pids)) writeFileSync(join(directory, left(pid)), "");
     const paths = args
       .split(" ")

@@ -1,12 +1,15 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import {
+  closeSync,
   copyFileSync,
   existsSync,
+  openSync,
   readdirSync,
   statSync,
   symlinkSync,
   writeFileSync,
+  writeSync,
 } from "node:fs";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
@@ -50,7 +53,7 @@ test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
   } as typeof run);
   const store = await open(path);
   spy.mockRestore();
-  // Of what was opened, the connection that the store keeps for itself.
+  // The connections that the store keeps: one that writes, and one that reads large pages.
   const kept = [...connections].filter((db) => {
     try {
       return db.filename === path && db.prepare("select 1").get() !== null;
@@ -58,11 +61,17 @@ test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
       return false;
     }
   });
-  expect(kept).toHaveLength(1);
-  const pragma = (name: string) => {
-    using statement = (kept[0] as Database).prepare(`pragma ${name}`);
+  const readPragma = (db: Database, name: string) => {
+    using statement = db.prepare(`pragma ${name}`);
     return statement.values().flat()[0];
   };
+  const [writing, reading, ...others] = kept.sort(
+    (one, other) => Number(readPragma(one, "query_only")) - Number(readPragma(other, "query_only")),
+  );
+  expect(others).toEqual([]);
+  expect(readPragma(reading as Database, "query_only")).toBe(1);
+  expect(readPragma(reading as Database, "busy_timeout")).toBe(0);
+  const pragma = (name: string) => readPragma(writing as Database, name);
   expect(pragma("journal_mode")).toBe("wal");
   expect(pragma("synchronous")).toBe(2);
   expect(pragma("fullfsync")).toBe(1);
@@ -236,3 +245,42 @@ test("`statistics` are the sizes of the files and the writes that wait when aske
   expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
   await store.close();
 });
+
+/** The locks that processes hold on a file, by the operating system. */
+async function locksOn(path: string): Promise<string[]> {
+  const { ino } = statSync(path);
+  const lines = (await Bun.file("/proc/locks").text()).split("\n");
+  return lines
+    .filter((line) => line.includes(`:${ino} `))
+    .map((line) => line.replace(/^\d+: /, ""));
+}
+
+test.if(process.platform === "linux")(
+  "`openSqlite` keeps the locks of SQLite when it finds out whether the file is damaged",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    await using store = Object.assign(await open(path), {
+      [Symbol.asyncDispose]: () => store.close(),
+    });
+    for (let count = 0; count < 200; count += 1) await newUser(store, { name: "n".repeat(200) });
+    // The log comes first: in the file itself the damage would be hidden.
+    {
+      using other = new Database(path);
+      other.run("pragma wal_checkpoint(truncate)");
+    }
+    const [page, size] = new Database(path, { readonly: true })
+      .prepare("select rootpage, 4096 from sqlite_schema where name = 'orders_by_user'")
+      .values()[0] as [number, number];
+    const before = await locksOn(path);
+    expect(before.length).toBeGreaterThan(0);
+    const file = openSync(path, "r+");
+    writeSync(file, new Uint8Array(size).fill(0xff), 0, size, (page - 1) * size);
+    const error = await store.orders
+      .list({ limit: 1, offset: 0, user_id: 1 })
+      .catch((thrown) => thrown);
+    expect(error).toMatchObject({ code: "damaged" });
+    expect(await locksOn(path)).toEqual(before);
+    closeSync(file);
+  },
+);

@@ -186,7 +186,7 @@ test("`backUpBeforeMigration` removes what a killed process has left when it run
   db.run("create table t (n); pragma user_version = 1");
   const { pid } = Bun.spawnSync(["true"]);
   for (const end of ["", "-journal"]) {
-    writeFileSync(directory.at(`a.db.v1.user-api-${pid}.partial${end}`), "");
+    writeFileSync(directory.at(`a.db.v1.user-api-${pid}-0123abcd.partial${end}`), "");
   }
   backUpBeforeMigration(db);
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);

@@ -12,7 +12,8 @@ function makeReader() {
   db.run("pragma journal_mode = wal");
   db.run("create table t (n integer)");
   const other = new Database(path);
-  const reader = createReader(db);
+  const { forTable, reset } = createReader(db, () => true);
+  const reader = { ...forTable("t"), reset };
   const count = db.prepare<{ rows: number }, []>("select count(*) as rows from t");
   return {
     db,
@@ -135,7 +136,7 @@ test("`cached` reads again when the version could not be asked", async () => {
       },
     };
   };
-  const reader = createReader({ prepare } as unknown as Database);
+  const reader = createReader({ prepare } as unknown as Database, () => true).forTable("t");
   const reads: string[] = [];
   const read = () => reader.cached("a", () => reads.push("a"));
   read();

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { closeSync, openSync, writeSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
@@ -225,4 +226,85 @@ test("`idle` resolves when every write before it is answered", async () => {
   await idle;
   expect(it.visible()).toEqual([1, 2]);
   await waiting;
+});
+
+/** A table whose only page is damaged: SQLite then rejects further writes of the transaction. */
+function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
+  it.db.run("create table damaged (n integer)");
+  it.db.run("insert into damaged values (1)");
+  it.db.run("pragma wal_checkpoint(truncate)");
+  const [page] = it.db
+    .prepare("select rootpage from sqlite_schema where name = 'damaged'")
+    .values()[0] as [number];
+  const file = openSync(it.db.filename, "r+");
+  writeSync(file, Buffer.alloc(4096, 0xff), 0, 4096, (page - 1) * 4096);
+  closeSync(file);
+  // Forgets the sound page.
+  it.db.run("pragma shrink_memory");
+  it.db.run("pragma cache_size = 0");
+}
+
+test("`write` rejects one write as damaged, and commits those before and behind it, when a page is damaged", async () => {
+  using it = makeWriter();
+  addDamagedTable(it);
+  const damaged = () => it.db.run("update damaged set n = n + 1");
+  const writes = [1, 0, 2, 0, 3].map((n) =>
+    it.writer.write(() => (n === 0 ? damaged() : it.insert(n))),
+  );
+  const results = await Promise.allSettled(writes);
+  expect(results.map(({ status }) => status === "fulfilled")).toEqual([
+    true,
+    false,
+    true,
+    false,
+    true,
+  ]);
+  expect(results[1]).toMatchObject({ reason: { code: "damaged" } });
+  expect(results[3]).toMatchObject({ reason: { code: "damaged" } });
+  expect(it.visible()).toEqual([1, 2, 3]);
+  // One for the writes that succeed: the damaged ones commit nothing.
+  expect(it.commits()).toBe(1);
+});
+
+test("`write` rejects each write for its own reason when one page is damaged and another write fails", async () => {
+  using it = makeWriter();
+  addDamagedTable(it);
+  const refusal = new Error("a refusal");
+  const results = await Promise.allSettled([
+    it.writer.write(() => {
+      it.insert(1);
+      throw refusal;
+    }),
+    it.writer.write(() => it.db.run("update damaged set n = n + 1")),
+    it.writer.write(() => it.insert(2)),
+  ]);
+  expect(results[0]).toMatchObject({ reason: refusal });
+  expect(results[1]).toMatchObject({ reason: { code: "damaged" } });
+  expect(results[2]).toMatchObject({ status: "fulfilled" });
+  expect(it.visible()).toEqual([2]);
+});
+
+test("`write` succeeds when storage fails it once", async () => {
+  using it = makeWriter();
+  addDamagedTable(it);
+  let runs = 0;
+  const writes = [1, 2, 3].map((n) =>
+    it.writer.write(() => {
+      it.insert(n);
+      if (n !== 2) return;
+      runs += 1;
+      if (runs === 1) it.db.run("update damaged set n = n + 1");
+    }),
+  );
+  await Promise.all(writes);
+  expect(it.visible()).toEqual([1, 2, 3]);
+});
+
+test("`writeUnlimited` is accepted, and takes no place of a write, when the queue is full", async () => {
+  using it = makeWriter(1);
+  const unlimited = [1, 2].map((n) => it.writer.writeUnlimited(() => it.insert(n)));
+  const write = it.writer.write(() => it.insert(3));
+  unlimited.push(it.writer.writeUnlimited(() => it.insert(4)));
+  await Promise.all([...unlimited, write]);
+  expect(it.visible()).toEqual([1, 2, 3, 4]);
 });

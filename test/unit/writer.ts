@@ -19,14 +19,14 @@ export function makeWriter(max_pending = 1000) {
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpointer(db);
   const files = watchFiles({ path, onChange() {} });
-  const writer = createWriter(db, createReader(db), checkpoints, files, {
-    max_pending_writes: max_pending,
-  });
+  const reader = createReader(db, files.isReadable);
+  const options = { max_pending_writes: max_pending };
+  const { forTable, ...writer } = createWriter(db, reader, checkpoints, files, options);
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,
     other,
-    writer,
+    writer: { ...writer, ...forTable("t") },
     insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
     /** What another connection sees: what is committed. */
     visible: () => all.all().map(({ n }) => n),
@@ -45,6 +45,7 @@ export function makeWriter(max_pending = 1000) {
       checkpoints.close();
       other.close();
       db.close();
+      files.close();
       directory[Symbol.dispose]();
     },
   };

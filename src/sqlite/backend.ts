@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
-import { fail } from "../error.ts";
+import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
@@ -211,6 +211,11 @@ export const openSqlite: OpenStore = async (options) => {
     cleanup.use(resources.move());
     return store;
   } catch (error) {
-    throw describeSqliteError(`Cannot open ${path}`, error);
+    // All statements are constant: one that SQLite does not understand has met another schema.
+    const is_schema = systemCode(error) === "SQLITE_ERROR";
+    const cause = is_schema
+      ? new AppError("operator", `its schema is damaged: ${messageOf(error)}`)
+      : error;
+    throw describeSqliteError(`Cannot open ${path}`, cause);
   }
 };

@@ -1,11 +1,11 @@
 /** A copy of a database that is in use, and the proof that it is good. */
-import { Database } from "bun:sqlite";
+import type { Database } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { fail } from "../error.ts";
 import { claimPartial } from "../partial-file.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
-import { pragma } from "./connection.ts";
+import { connect, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
@@ -24,7 +24,9 @@ function countRows(db: Database, table: "users" | "orders" | "tokens"): number {
  * @throws {AppError} operator when it is not ours, is of another version, or is damaged
  */
 export function verifyDatabase(path: string): BackupSummary {
-  using db = new Database(path, { readonly: true, strict: true });
+  // Not a read-only connection: on that, SQLite does not check the CHECK constraints.
+  using db = connect(path);
+  db.run("pragma query_only = on");
   if (missingMigrations(db) > 0) fail("operator", "its schema is older than this program");
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);

@@ -289,6 +289,31 @@ test("`restore` keeps the log of a database that is broken away from the new one
   expect(await totalOf(path)).toBe(2);
 });
 
+test("`backUp` and `restore` reject a database when a row breaks a constraint", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await open(path);
+  await newUser(store);
+  await store.close();
+  {
+    using db = new Database(path);
+    db.run("pragma ignore_check_constraints = on");
+    db.run("update users set metadata = '[1]'");
+  }
+  const damaged = await open(path);
+  const finding = "CHECK constraint failed in users";
+  const backup = damaged.backUp(directory.at("b.db"), () => {}, new AbortController().signal);
+  await expectRejection(
+    backup,
+    "operator",
+    `Cannot back up to ${directory.at("b.db")}: ${finding}`,
+  );
+  await damaged.close();
+  const restored = restoreSqlite({ from: path, database_url: directory.at("c.db"), now });
+  await expectRejection(restored, "operator", `Cannot restore ${path}: ${finding}`);
+  expect(existsSync(directory.at("c.db"))).toBe(false);
+});
+
 test("`restore` replaces a database when that is damaged", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);

@@ -1,6 +1,6 @@
 /**
- * The one class of the house: a refusal with a code. Whatever else is thrown is a bug, and is
- * answered and logged as one.
+ * Expected errors. `AppError` is the only class that is thrown on purpose: anything else that is thrown is a
+ * bug. `http/errors.ts` has the response for each code, `main.ts` the exit code.
  */
 
 export type ErrorCode =
@@ -8,16 +8,21 @@ export type ErrorCode =
   | "invalid_order_id"
   | "unauthorised"
   | "invalid_token"
-  | "insufficient_scope"
+  | "read_only_token"
   | "not_found"
   | "order_not_found"
-  | "conflict"
+  | "method_not_allowed"
+  | "email_taken"
+  | "user_has_orders"
+  | "invalid_status_change"
   | "version_mismatch"
-  | "too_large"
-  | "unsupported_type"
+  | "payload_too_large"
+  | "unsupported_media_type"
   | "key_reused"
   | "too_many_requests"
   | "unavailable"
+  /** A token that is not revoked already has this name. Only the command line creates tokens. */
+  | "token_name_taken"
   /** The database file is damaged where the request needs it. */
   | "damaged"
   /** A mistake of the operator (setting, port, file): one line on stderr and exit code 1. */

@@ -168,7 +168,7 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
 
 /**
  * @returns what the patched order has; `null` when the patch is empty and nothing is to change
- * @throws {AppError} conflict when the order cannot take that step
+ * @throws {AppError} invalid_status_change if the status cannot change to the patched one
  * @throws {AppError} invalid when the patched metadata has too many keys
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null {
@@ -179,7 +179,7 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null 
   if (patch.status !== undefined && !allowed.includes(patch.status)) {
     const next =
       allowed.length === 0 ? "no further step is allowed" : `allowed next: ${allowed.join(", ")}`;
-    fail("conflict", `order is ${order.status}: ${next}`);
+    fail("invalid_status_change", `order is ${order.status}: ${next}`);
   }
   return { status: patch.status ?? order.status, metadata };
 }

@@ -87,7 +87,7 @@ export interface TokenStore {
   list(): Promise<readonly Token[]>;
   /** `null` when no token has this hash. Revoked and expired ones are found, too. */
   find(hash: string): Promise<Token | null>;
-  /** @throws {AppError} conflict when a token that is not revoked has this name */
+  /** @throws {AppError} token_name_taken if a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
   /** Makes `fields` a token if there is none at all; `null` when there is one. */
   createFirst(fields: TokenFields): Promise<Token | null>;

@@ -127,7 +127,7 @@ export interface UserStore {
   /** `null` when there is no such user. */
   get(id: number): Promise<User | null>;
   /**
-   * @throws {AppError} conflict when the email is taken
+   * @throws {AppError} email_taken
    * @throws {AppError} key_reused when the key stands for another request
    */
   create(fields: UserFields, key: IdempotencyKey | null): Promise<CreateResult<User>>;
@@ -135,7 +135,7 @@ export interface UserStore {
    * Applies `edit` to the user as stored; where it returns `null` nothing changes.
    * @returns the user after the change; `null` when there is no such user
    * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} conflict when the email is taken
+   * @throws {AppError} email_taken
    */
   update(
     id: number,
@@ -145,7 +145,7 @@ export interface UserStore {
   /**
    * @returns the user as it was; `null` when there is no such user
    * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} conflict when the user has orders
+   * @throws {AppError} user_has_orders
    */
   remove(id: number, accepted: Preconditions | null): Promise<User | null>;
 }

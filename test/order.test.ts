@@ -136,7 +136,7 @@ for (const from of order_statuses) {
       } else {
         const steps = next[from].join(", ");
         const allowed = steps === "" ? "no further step is allowed" : `allowed next: ${steps}`;
-        expectThrown(change, "conflict", `order is ${from}: ${allowed}`);
+        expectThrown(change, "invalid_status_change", `order is ${from}: ${allowed}`);
       }
     });
   }

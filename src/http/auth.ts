@@ -172,7 +172,7 @@ export type Authentication = ReturnType<typeof authenticate>;
 
 /**
  * What a known route asks beyond a valid token: the scope of its method, and the rate.
- * @throws {AppError} insufficient_scope, too_many_requests
+ * @throws {AppError} read_only_token, too_many_requests
  */
 export function authorize(authentication: Authentication, rateLimiter: RateLimiter) {
   return new Elysia({ name: "authorize" })
@@ -181,7 +181,7 @@ export function authorize(authentication: Authentication, rateLimiter: RateLimit
       if (!token) fail("unauthorised", "unauthorised");
       const { method } = request;
       if (token.scope === "read" && method !== "GET" && method !== "HEAD") {
-        fail("insufficient_scope", "this token may only read");
+        fail("read_only_token", "this token may only read");
       }
       enforceRateLimit(rateLimiter, token);
       return { token_hash: token.hash };

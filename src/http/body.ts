@@ -20,22 +20,25 @@ function isUtf8(media_type: string): boolean {
   });
 }
 
-/** @throws {AppError} unsupported_type */
+/** @throws {AppError} unsupported_media_type */
 function requireJson(request: Request): void {
   if ((request.headers.get("content-encoding") ?? "identity").toLowerCase() !== "identity") {
-    fail("unsupported_type", "the body must not be compressed");
+    fail("unsupported_media_type", "the body must not be compressed");
   }
   const header = request.headers.get("content-type");
   if (header === null || header === "") return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
   const is_patch = type === PATCH_TYPE && request.method === "PATCH";
-  if (type !== JSON_TYPE && !is_patch) fail("unsupported_type", `the body must be ${JSON_TYPE}`);
-  if (header.includes(";") && !isUtf8(header)) fail("unsupported_type", "the body must be UTF-8");
+  if (type !== JSON_TYPE && !is_patch)
+    fail("unsupported_media_type", `the body must be ${JSON_TYPE}`);
+  if (header.includes(";") && !isUtf8(header))
+    fail("unsupported_media_type", "the body must be UTF-8");
 }
 
-/** @throws {AppError} too_large */
+/** @throws {AppError} payload_too_large */
 async function readBytes(request: Request, max_bytes: number): Promise<Uint8Array> {
-  const failTooLarge = () => fail("too_large", `the body must be at most ${max_bytes} bytes`);
+  const failTooLarge = () =>
+    fail("payload_too_large", `the body must be at most ${max_bytes} bytes`);
   const content_length = request.headers.get("content-length");
   if (content_length !== null) {
     if (Number(content_length) > max_bytes) failTooLarge();

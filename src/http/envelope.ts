@@ -16,7 +16,12 @@ export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
 export interface ErrorEnvelope {
   readonly data: null;
   readonly error: string;
-  readonly meta?: { readonly problems: readonly FieldError[] };
+  readonly meta: {
+    /** A stable identifier for programs, e.g. `email_taken`. */
+    readonly code: string;
+    /** Of a validation error. */
+    readonly problems?: readonly FieldError[];
+  };
 }
 
 /** The answer under way: Elysia's `set`. */
@@ -41,9 +46,12 @@ export function envelope<Data>(data: Data): Envelope<Data> {
   return { data, error: null };
 }
 
-export function errorEnvelope(error: string, problems: readonly FieldError[] = []): ErrorEnvelope {
-  const base = { data: null, error };
-  return problems.length === 0 ? base : { ...base, meta: { problems } };
+export function errorEnvelope(
+  code: string,
+  error: string,
+  problems: readonly FieldError[] = [],
+): ErrorEnvelope {
+  return { data: null, error, meta: problems.length === 0 ? { code } : { code, problems } };
 }
 
 /** One record, with what tells whether it has changed. */

@@ -3,18 +3,28 @@ import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Log } from "../log.ts";
 import { type ErrorEnvelope, errorEnvelope, type ResponseHead } from "./envelope.ts";
 
-export interface ResponseTemplate {
+interface ResponseTemplateBase {
   readonly status: number;
-  /** Where the source demands plain text: the whole body. */
-  readonly text?: string;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** The answer to a fault of ours: it says nothing of it. */
+interface JsonTemplate extends ResponseTemplateBase {
+  /** `meta.code`. Clients depend on it: it stays the same if the name of the `ErrorCode` changes. */
+  readonly code: string;
+}
+
+interface TextTemplate extends ResponseTemplateBase {
+  /** The whole body, for the errors that the contract defines as plain text. */
+  readonly text: string;
+}
+
+export type ResponseTemplate = JsonTemplate | TextTemplate;
+
+/** The response to any error that is not the client's. It gives no details: the log has them. */
 export const internal_error = { status: 500, text: "internal error" };
 
 export const error_responses = {
-  invalid: { status: 400 },
+  invalid: { status: 400, code: "validation_failed" },
   invalid_order_id: { status: 400, text: "invalid order id" },
   unauthorised: {
     status: 401,
@@ -26,20 +36,30 @@ export const error_responses = {
     text: "unauthorised",
     headers: { "www-authenticate": 'Bearer error="invalid_token"' },
   },
-  insufficient_scope: {
+  read_only_token: {
     status: 403,
+    code: "read_only_token",
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
   },
-  not_found: { status: 404 },
+  not_found: { status: 404, code: "not_found" },
   order_not_found: { status: 404, text: "order not found" },
-  conflict: { status: 409 },
-  version_mismatch: { status: 412 },
-  too_large: { status: 413 },
-  unsupported_type: { status: 415 },
-  key_reused: { status: 422 },
-  // A bucket that fills at one token a second or faster has one again within a second.
-  too_many_requests: { status: 429, headers: { "retry-after": "1" } },
-  unavailable: { status: 503, headers: { "retry-after": "1" } },
+  // The caller adds `Allow`.
+  method_not_allowed: { status: 405, code: "method_not_allowed" },
+  email_taken: { status: 409, code: "email_taken" },
+  user_has_orders: { status: 409, code: "user_has_orders" },
+  invalid_status_change: { status: 409, code: "invalid_status_change" },
+  version_mismatch: { status: 412, code: "version_mismatch" },
+  payload_too_large: { status: 413, code: "payload_too_large" },
+  unsupported_media_type: { status: 415, code: "unsupported_media_type" },
+  key_reused: { status: 422, code: "idempotency_key_reused" },
+  // At one request per second or more, the next one is allowed within a second.
+  too_many_requests: {
+    status: 429,
+    code: "too_many_requests",
+    headers: { "retry-after": "1" },
+  },
+  unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
+  token_name_taken: internal_error,
   damaged: internal_error,
   operator: internal_error,
 } satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
@@ -50,17 +70,15 @@ export interface ErrorResponse {
   readonly body: ErrorEnvelope | string;
 }
 
-/** By class alone: a foreign error's `code` or `status` means nothing here, and may say too much. */
+/** Only the class counts: `code` or `status` of any other error has no meaning here, and could leak details. */
 export function errorResponse(error: unknown): ErrorResponse {
-  const expected = error instanceof AppError;
-  const {
-    status,
-    text,
-    headers = {},
-  }: ResponseTemplate = expected ? error_responses[error.code] : internal_error;
-  if (text !== undefined || !expected)
-    return { status, headers, body: text ?? internal_error.text };
-  return { status, headers, body: errorEnvelope(error.message, error.problems) };
+  if (!(error instanceof AppError)) {
+    return { status: internal_error.status, headers: {}, body: internal_error.text };
+  }
+  const template: ResponseTemplate = error_responses[error.code];
+  const { status, headers = {} } = template;
+  if ("text" in template) return { status, headers, body: template.text };
+  return { status, headers, body: errorEnvelope(template.code, error.message, error.problems) };
 }
 
 /** What the client is not told goes to the log. */

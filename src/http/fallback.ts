@@ -3,6 +3,7 @@ import { fail } from "../error.ts";
 import type { Authentication } from "./auth.ts";
 import type { Cors } from "./cors.ts";
 import { errorEnvelope, type ResponseHead } from "./envelope.ts";
+import { error_responses } from "./errors.ts";
 import { requireHost } from "./host.ts";
 import { pathOf } from "./params.ts";
 
@@ -53,9 +54,10 @@ export function fallback(
     }
     const allow = allowed(pathOf(request.url));
     if (allow === null) fail("not_found", "not found");
-    set.status = 405;
+    const { status, code } = error_responses.method_not_allowed;
+    set.status = status;
     set.headers["allow"] = allow;
-    return errorEnvelope(`method ${request.method} is not allowed here, use ${allow}`);
+    return errorEnvelope(code, `method ${request.method} is not allowed here, use ${allow}`);
   }
 
   const app = new Elysia({ name: "fallback" });

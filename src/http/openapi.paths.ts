@@ -53,7 +53,7 @@ function userPaths(times: Json): Json {
         parameters: [ref("parameters", "IdempotencyKey")],
         body: requestBody(UserInput, { email, name, metadata }),
         responses: { 201: documentedCreation(documented) },
-        errors: ["Conflict", "KeyReused"],
+        errors: ["EmailTaken", "KeyReused"],
       }),
     },
     "/api/v1/users/{id}": {
@@ -64,7 +64,7 @@ function userPaths(times: Json): Json {
         scope: "read",
         parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
         responses: { 200: documentedRecord("The user", documented), 304: notModified() },
-        errors: ["UserNotFound", "Stale"],
+        errors: ["UserNotFound", "VersionMismatch"],
       }),
       patch: operation("users", {
         id: "updateUser",
@@ -76,7 +76,7 @@ function userPaths(times: Json): Json {
         parameters: [id, ...conditions, unused_key],
         body: patchBody(UserPatch, { name: null }),
         responses: { 200: documentedRecord("The user after the change", changed) },
-        errors: ["UserNotFound", "Conflict", "Stale"],
+        errors: ["UserNotFound", "EmailTaken", "VersionMismatch"],
       }),
       put: operation("users", {
         id: "replaceUser",
@@ -87,7 +87,7 @@ function userPaths(times: Json): Json {
         parameters: [id, ...conditions, unused_key],
         body: requestBody(UserInput, { email, metadata }),
         responses: { 200: documentedRecord("The user after the change", changed) },
-        errors: ["UserNotFound", "Conflict", "Stale"],
+        errors: ["UserNotFound", "EmailTaken", "VersionMismatch"],
       }),
       delete: operation("users", {
         id: "deleteUser",
@@ -103,7 +103,7 @@ function userPaths(times: Json): Json {
             exampleEnvelope(example),
           ),
         },
-        errors: ["UserNotFound", "Conflict", "Stale"],
+        errors: ["UserNotFound", "UserHasOrders", "VersionMismatch"],
       }),
     },
   };
@@ -148,7 +148,7 @@ function orderPaths(times: Json): Json {
         scope: "read",
         parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
         responses: { 200: documentedRecord("The order", documented), 304: notModified() },
-        errors: ["InvalidOrder", "OrderNotFound", "Stale"],
+        errors: ["InvalidOrder", "OrderNotFound", "VersionMismatch"],
       }),
       patch: operation("orders", {
         id: "updateOrder",
@@ -170,7 +170,7 @@ function orderPaths(times: Json): Json {
             example: { ...example, status: "paid", version: 2 },
           }),
         },
-        errors: ["InvalidOrder", "OrderNotFound", "Conflict", "Stale"],
+        errors: ["InvalidOrder", "OrderNotFound", "InvalidStatusChange", "VersionMismatch"],
       }),
     },
   };

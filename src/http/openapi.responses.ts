@@ -13,13 +13,17 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
   invalid_order_id: ["The order id is no 64-bit integer"],
   unauthorised: ["There is no token"],
   invalid_token: ["The token is unknown, expired or revoked"],
-  insufficient_scope: ["The token may only read", "this token may only read"],
+  read_only_token: ["The token may only read", "this token may only read"],
   not_found: ["There is no such user", "user not found"],
   order_not_found: ["There is no such order"],
-  conflict: [
-    "The state of what is stored does not allow it",
-    "email is already taken",
-    "user has orders",
+  method_not_allowed: [
+    "The path does not have this method: see `Allow`",
+    "method DELETE is not allowed here, use GET, HEAD, POST",
+  ],
+  email_taken: ["Another user has the email, in any case", "email is already taken"],
+  user_has_orders: ["The user has orders", "user has orders"],
+  invalid_status_change: [
+    "The status cannot change to this one",
     "order is shipped: allowed next: delivered",
   ],
   version_mismatch: [
@@ -28,11 +32,11 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
     "If-Match never matches a weak entity tag: send the tag without W/",
     "If-None-Match matches the record: it is at version 2",
   ],
-  too_large: [
+  payload_too_large: [
     "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",
     "the body must be at most 65536 bytes",
   ],
-  unsupported_type: [
+  unsupported_media_type: [
     "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
     "the body must be application/json",
     "the body must be UTF-8",
@@ -49,6 +53,7 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
     "The database cannot be used at the moment, or the server is about to end",
     "the database cannot be written at the moment",
   ],
+  token_name_taken: ["An error of the command line"],
   damaged: ["The database file is damaged where the request needs it"],
   operator: ["A fault of the server: its log tells more, under the request id"],
 });
@@ -58,14 +63,17 @@ const response_codes = {
   Invalid: ["invalid"],
   InvalidOrder: ["invalid", "invalid_order_id"],
   Unauthorised: ["unauthorised", "invalid_token"],
-  InsufficientScope: ["insufficient_scope"],
+  InsufficientScope: ["read_only_token"],
   UserNotFound: ["not_found"],
   OrderNotFound: ["order_not_found"],
-  Conflict: ["conflict"],
-  Stale: ["version_mismatch"],
-  TooLarge: ["too_large"],
-  UnsupportedType: ["unsupported_type"],
-  UnsupportedPatchType: ["unsupported_type"],
+  MethodNotAllowed: ["method_not_allowed"],
+  EmailTaken: ["email_taken"],
+  UserHasOrders: ["user_has_orders"],
+  InvalidStatusChange: ["invalid_status_change"],
+  VersionMismatch: ["version_mismatch"],
+  TooLarge: ["payload_too_large"],
+  UnsupportedType: ["unsupported_media_type"],
+  UnsupportedPatchType: ["unsupported_media_type"],
   KeyReused: ["key_reused"],
   TooManyRequests: ["too_many_requests"],
   Internal: ["operator"],
@@ -79,23 +87,31 @@ export function statusOf(name: ErrorResponseName): number {
 }
 
 /** @returns the name and the value of an example */
-function errorExample(code: ErrorCode, message: string): [string, Json] {
+function errorExample(error_code: ErrorCode, code: string, message: string): [string, Json] {
   const [field = "", ...problem] = message.split(" ");
   const invalid = { field, problem: problem.join(" ") };
   const value =
-    code === "invalid"
-      ? errorEnvelope(`Validation failed: ${message}`, [invalid])
-      : errorEnvelope(message);
+    error_code === "invalid"
+      ? errorEnvelope(code, `Validation failed: ${message}`, [invalid])
+      : errorEnvelope(code, message);
   return [message.replace(/\W+/g, "_"), { value }];
 }
 
-function contentOf(code: ErrorCode, [, ...messages]: ErrorDoc): [string, Json] {
-  const { text }: ResponseTemplate = error_responses[code];
-  if (text !== undefined) {
+/** The schema of an error with this code. */
+function errorSchema(code: string): Json {
+  const meta = { type: "object", properties: { code: { type: "string", enum: [code] } } };
+  return { allOf: [ref("schemas", "Error"), { type: "object", properties: { meta } }] };
+}
+
+function contentOf(error_code: ErrorCode, [, ...messages]: ErrorDoc): [string, Json] {
+  const template: ResponseTemplate = error_responses[error_code];
+  if ("text" in template) {
+    const { text } = template;
     return [TEXT_TYPE, { schema: { type: "string", const: text }, example: text }];
   }
-  const examples = Object.fromEntries(messages.map((message) => errorExample(code, message)));
-  return [JSON_TYPE, { schema: ref("schemas", "Refusal"), examples }];
+  const { code } = template;
+  const examples = messages.map((message) => errorExample(error_code, code, message));
+  return [JSON_TYPE, { schema: errorSchema(code), examples: Object.fromEntries(examples) }];
 }
 
 function documentedError(codes: readonly ErrorCode[]): Json {
@@ -120,7 +136,6 @@ function documentedError(codes: readonly ErrorCode[]): Json {
 }
 
 export function responses(): Json {
-  const allow = "GET, HEAD, POST";
   const unsupported = documentedError(response_codes.UnsupportedType);
   return {
     ...mapValues<readonly ErrorCode[]>(response_codes, documentedError),
@@ -129,14 +144,8 @@ export function responses(): Json {
       headers: withCommonHeaders({ "Accept-Patch": ref("headers", "AcceptPatch") }),
     },
     MethodNotAllowed: {
-      description: "To any method that this path does not list",
+      ...documentedError(response_codes.MethodNotAllowed),
       headers: withCommonHeaders({ Allow: ref("headers", "Allow") }),
-      content: {
-        [JSON_TYPE]: {
-          schema: ref("schemas", "Refusal"),
-          example: errorEnvelope(`method DELETE is not allowed here, use ${allow}`),
-        },
-      },
     },
   };
 }

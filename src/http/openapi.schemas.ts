@@ -4,6 +4,7 @@ import { Order, OrderInput, OrderItem, OrderPatch } from "../order.ts";
 import { page_query } from "../page.ts";
 import { MAX_PROBLEMS, type Schema } from "../schema.ts";
 import { User, UserInput, UserPatch } from "../user.ts";
+import { error_responses, type ResponseTemplate } from "./errors.ts";
 
 export type Json = Readonly<Record<string, unknown>>;
 
@@ -70,6 +71,12 @@ export function envelopeSchema(data: Json, more: Json = {}): Json {
   return object({ data, error: { type: "null" }, ...more });
 }
 
+/** Every `meta.code` that a response can have. */
+function errorCodes(): string[] {
+  const templates: readonly ResponseTemplate[] = Object.values(error_responses);
+  return [...new Set(templates.flatMap((template) => ("code" in template ? template.code : [])))];
+}
+
 export function schemas(): Json {
   const { minimum = 0, maximum = 0 } = page_query.limit;
   const { currency, status } = Order.properties;
@@ -77,7 +84,7 @@ export function schemas(): Json {
   const orders = [Order, OrderItem, OrderInput, OrderPatch, currency, status];
   const named: readonly Schema[] = [...users, ...orders, Metadata];
   const text = { type: "string" };
-  const problems = { type: "array", items: ref("schemas", "Problem"), maxItems: MAX_PROBLEMS };
+  const problems = { type: "array", items: ref("schemas", "FieldError"), maxItems: MAX_PROBLEMS };
   return {
     ...Object.fromEntries(named.map((schema) => [schema.title, inlineSchema(schema)])),
     PageMeta: object({
@@ -85,14 +92,17 @@ export function schemas(): Json {
       limit: integer(minimum, maximum),
       offset: integer(0),
     }),
-    Problem: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
-    Refusal: object(
-      {
-        data: { type: "null" },
-        error: { ...text, description: "A sentence that a person can act on" },
-        meta: object({ problems }),
-      },
-      ["meta"],
-    ),
+    FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
+    Error: object({
+      data: { type: "null" },
+      error: { ...text, description: "A sentence for people. It may change: depend on the code" },
+      meta: object(
+        {
+          code: { ...text, enum: errorCodes(), description: "Stable, for programs" },
+          problems: { ...problems, description: "All that is wrong, of a `validation_failed`" },
+        },
+        ["problems"],
+      ),
+    }),
   };
 }

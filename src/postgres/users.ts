@@ -63,7 +63,7 @@ const delete_user = `
 `;
 
 function failEmailTaken(): never {
-  fail("conflict", "email is already taken");
+  fail("email_taken", "email is already taken");
 }
 
 async function find(session: Session, id: number): Promise<User | null> {
@@ -164,7 +164,7 @@ export function createUserStore(
             const erased = await session.first(delete_user, id, user.version);
             return erased === null ? version_conflict : user;
           } catch (error) {
-            if (isForeignKeyViolation(error)) fail("conflict", "user has orders");
+            if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
             throw error;
           }
         }),

@@ -127,7 +127,7 @@ export function createUserStore(
         idempotency.once(key, () => {
           const time = clock();
           const { changes, lastInsertRowid } = insert.run({ ...toRow(fields), now: time });
-          if (changes === 0) fail("conflict", "email is already taken");
+          if (changes === 0) fail("email_taken", "email is already taken");
           // Not asked back, which is 40 % of the insert: it is what was just written.
           return newUser(Number(lastInsertRowid), fields, time);
         }),
@@ -143,7 +143,7 @@ export function createUserStore(
         if (fields === null) return user;
         const row = toRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
-          fail("conflict", "email is already taken");
+          fail("email_taken", "email is already taken");
         }
         const changed = updateUser.get({ ...row, id, now: clock() });
         return changed && fromRow(changed);
@@ -155,7 +155,7 @@ export function createUserStore(
         const user = find(id);
         if (user === null) return null;
         requireVersion(user, accepted);
-        if (firstOrderOf.get({ id }) !== null) fail("conflict", "user has orders");
+        if (firstOrderOf.get({ id }) !== null) fail("user_has_orders", "user has orders");
         deleteUser.run({ id });
         return user;
       });

@@ -50,7 +50,9 @@ async function createUntilRefused(server: TestServer, refusals: number): Promise
     }
     refused += 1;
     expect(headers.get("retry-after")).toBe("1");
-    expect(text).toBe('{"data":null,"error":"the database cannot be written at the moment"}');
+    expect(text).toBe(
+      '{"data":null,"error":"the database cannot be written at the moment","meta":{"code":"unavailable"}}',
+    );
   }
   return outcome;
 }

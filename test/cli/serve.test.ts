@@ -221,7 +221,11 @@ test("`health` ends with 1, and the API answers 503, when the database cannot be
   const serving = await world.serve();
   const answer = await get(serving, "/health");
   expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
-  expect(await answer.json()).toEqual({ data: null, error: "the disk is full" });
+  expect(await answer.json()).toEqual({
+    data: null,
+    error: "the disk is full",
+    meta: { code: "unavailable" },
+  });
   const { port } = new URL(serving.url);
   expect((await world.run("health", "--port", port)).code).toBe(1);
   await serving.stop();

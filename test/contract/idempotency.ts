@@ -83,7 +83,7 @@ export function idempotencyContract(open: Open): void {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const fields = userFields({ email: user.email });
-    await expectRejection(it.store.users.create(fields, key), "conflict");
+    await expectRejection(it.store.users.create(fields, key), "email_taken");
     await expectRejection(it.store.orders.place(orderFields(user.id + 1), key), "invalid");
     await it.store.users.remove(user.id, null);
     // The same key now stands for whatever succeeds first.

@@ -172,7 +172,10 @@ export function ordersContract(open: Open): void {
     const { record } = await it.store.orders.place(orderFields(user_id), null);
     it.pass(1000);
     expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
-    await expectRejection(it.store.orders.update(record.id, to("delivered"), null), "conflict");
+    await expectRejection(
+      it.store.orders.update(record.id, to("delivered"), null),
+      "invalid_status_change",
+    );
     for (const versions of [[], [2], [Number.NaN]]) {
       await expectRejection(
         it.store.orders.update(record.id, to("paid"), ifMatch(...versions)),

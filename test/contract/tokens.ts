@@ -38,10 +38,10 @@ export function tokensContract(open: Open): void {
     await using it = await openWithClock(open);
     const first = tokenFields("a", { expires_at: time });
     await it.store.tokens.create(first);
-    await expectRejection(it.store.tokens.create(tokenFields("a")), "conflict", /\ba\b/);
+    await expectRejection(it.store.tokens.create(tokenFields("a")), "token_name_taken", /\ba\b/);
     // Expired is not revoked: its name would be ambiguous in the list.
     it.pass(1000);
-    await expectRejection(it.store.tokens.create(tokenFields("a")), "conflict");
+    await expectRejection(it.store.tokens.create(tokenFields("a")), "token_name_taken");
     await it.store.tokens.create(tokenFields("A"));
     expect((await it.store.tokens.list()).map(({ name }) => name)).toEqual(["a", "A"]);
   });

@@ -42,7 +42,7 @@ export function usersContract(open: Open): void {
       await using it = await openWithClock(open);
       const first = await newUser(it.store, { email: taken });
       const second = it.store.users.create(userFields({ email }), null);
-      await expectRejection(second, "conflict", "email is already taken");
+      await expectRejection(second, "email_taken", "email is already taken");
       expect(await listed(it.store.users.list(all))).toEqual({ rows: [first], total: 1 });
     });
   }
@@ -177,7 +177,7 @@ export function usersContract(open: Open): void {
     const edit = () => userFields({ email: "ÄNNE@example.com" });
     await expectRejection(
       it.store.users.update(bea.id, edit, null),
-      "conflict",
+      "email_taken",
       "email is already taken",
     );
     expect(await it.store.users.get(bea.id)).toEqual(bea);
@@ -225,7 +225,11 @@ export function usersContract(open: Open): void {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     await it.store.orders.place(orderFields(user.id), null);
-    await expectRejection(it.store.users.remove(user.id, null), "conflict", "user has orders");
+    await expectRejection(
+      it.store.users.remove(user.id, null),
+      "user_has_orders",
+      "user has orders",
+    );
     expect(await it.store.users.get(user.id)).toEqual(user);
     // The version is asked about first.
     await expectRejection(it.store.users.remove(user.id, ifMatch(2)), "version_mismatch");

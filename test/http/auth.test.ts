@@ -340,9 +340,11 @@ describe("a read token", () => {
         expect(answer.status).toBe(403);
         expect(answer.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
         expect(answer.headers.get("content-type")).toBe("application/json");
-        expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
-        expect(answer.json.data).toBeNull();
-        expect(typeof answer.json.error).toBe("string");
+        expect(answer.json).toEqual({
+          data: null,
+          error: "this token may only read",
+          meta: { code: "read_only_token" },
+        });
       }
       expect(await stored()).toBe(before);
     },

@@ -32,7 +32,7 @@ const problem = "must be one valid host name";
 const refusal = {
   data: null,
   error: `Validation failed: Host ${problem}`,
-  meta: { problems: [{ field: "Host", problem }] },
+  meta: { code: "validation_failed", problems: [{ field: "Host", problem }] },
 };
 
 const valid = [

@@ -48,6 +48,7 @@ function expectReused(answer: TestResponse): void {
   expect(answer.json).toEqual({
     data: null,
     error: "the idempotency key was used for another request",
+    meta: { code: "idempotency_key_reused" },
   });
   expect(answer.headers.has("idempotent-replayed")).toBe(false);
 }
@@ -280,7 +281,11 @@ describe("If-Match", () => {
     for (const etags of ['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"abc"', '"*"']) {
       const answer = await send(etags);
       expect([etags, answer.status]).toEqual([etags, 412]);
-      expect(answer.json).toEqual({ data: null, error: expect.any(String) });
+      expect(answer.json).toEqual({
+        data: null,
+        error: expect.any(String),
+        meta: { code: "version_mismatch" },
+      });
       expect(answer.headers.get("content-type")).toBe("application/json");
     }
     expect((await read()).text).toBe(before.text);

@@ -112,9 +112,10 @@ export function expectRefused(
   expect(answer.json.data).toBeNull();
   if (typeof error === "string") expect(answer.json.error).toBe(error);
   else expect(answer.json.error).toMatch(error);
+  expect(Object.keys(answer.json).sort()).toEqual(["data", "error", "meta"]);
   if (answer.json.error.startsWith("Validation failed: ")) {
-    const { problems } = answer.json.meta;
-    expect(Object.keys(answer.json).sort()).toEqual(["data", "error", "meta"]);
+    const { code, problems } = answer.json.meta;
+    expect(code).toBe("validation_failed");
     expect(answer.json.error).toBe(
       `Validation failed: ${problems[0].field} ${problems[0].problem}`,
     );
@@ -122,7 +123,8 @@ export function expectRefused(
     for (const problem of problems)
       expect(Object.keys(problem).sort()).toEqual(["field", "problem"]);
   } else {
-    expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
+    // `call` has compared it with those of the operation.
+    expect(Object.keys(answer.json.meta)).toEqual(["code"]);
   }
   for (const ours of internals) expect(answer.text).not.toContain(ours);
   if (hidden !== undefined) expect(answer.text).not.toContain(hidden);

@@ -59,6 +59,7 @@ function refused(code: ErrorCode): TestResponse {
   const { status, headers, body } = errorResponse(new AppError(code, "for a reason"));
   const is_text = typeof body === "string";
   const all = new Headers({ ...headers, "x-request-id": "1", "cache-control": "no-store" });
+  if (code === "method_not_allowed") all.set("allow", "GET");
   all.set("content-type", is_text ? "text/plain; charset=utf-8" : "application/json");
   return { status, headers: all, text: is_text ? body : JSON.stringify(body), json: undefined };
 }
@@ -72,6 +73,64 @@ test.each(Object.keys(error_responses) as ErrorCode[])(
     expect(found).not.toBeEmpty();
   },
 );
+
+/** By status. Clients depend on them: within v1, codes may be added, but not changed or removed. */
+const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
+  400: ["validation_failed"],
+  403: ["read_only_token"],
+  404: ["not_found"],
+  405: ["method_not_allowed"],
+  409: ["email_taken", "invalid_status_change", "user_has_orders"],
+  412: ["version_mismatch"],
+  413: ["payload_too_large"],
+  415: ["unsupported_media_type"],
+  422: ["idempotency_key_reused"],
+  429: ["too_many_requests"],
+  503: ["unavailable"],
+};
+
+/** The `meta.code` that a response with this status can have, by operation. */
+function documentedCodes(status: number | string): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  for (const methods of Object.values(document.paths)) {
+    for (const { operationId, responses } of Object.values(methods)) {
+      const schema = responses[status]?.content?.["application/json"]?.schema as any;
+      const codes = schema?.allOf?.[1].properties.meta.properties.code.enum;
+      if (codes !== undefined) found.set(operationId, codes);
+    }
+  }
+  return found;
+}
+
+test("`meta.code` is one of the codes that clients know, in every operation of the document", () => {
+  for (const [status, codes] of Object.entries(ERROR_CODES)) {
+    const documented = [...documentedCodes(status).values()].flat();
+    expect([status, [...new Set(documented)].sort()]).toEqual([status, [...codes]]);
+  }
+  const all = JSON.parse(openapiJson(version)).components.schemas.Error.properties.meta;
+  expect([...all.properties.code.enum].sort()).toEqual(Object.values(ERROR_CODES).flat().sort());
+  expect(all.required).toEqual(["code"]);
+});
+
+test("`meta.code` of a 409 is documented by operation", () => {
+  expect(Object.fromEntries(documentedCodes(409))).toEqual({
+    createUser: ["email_taken"],
+    updateUser: ["email_taken"],
+    replaceUser: ["email_taken"],
+    deleteUser: ["user_has_orders"],
+    updateOrder: ["invalid_status_change"],
+  });
+});
+
+test("`docs/api.md` lists the codes of the errors by status", async () => {
+  const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
+  const rows = page.matchAll(/^\| (\d{3}) \| (`[^|]+) \|/gm);
+  const listed = [...rows].map(([, status, codes = ""]) => [
+    status,
+    codes.replaceAll("`", "").split(", ").sort(),
+  ]);
+  expect(Object.fromEntries(listed)).toEqual(ERROR_CODES);
+});
 
 const patternOf = (schema: object) => new RegExp((schema as { pattern: string }).pattern, "u");
 

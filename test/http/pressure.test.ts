@@ -14,7 +14,11 @@ test("`write` is a 503 with Retry-After when too many wait, and reads are answer
   const refused = await Promise.race(posts);
   expect(refused.status).toBe(503);
   expect(refused.headers.get("retry-after")).toBe("1");
-  expect(refused.json).toEqual({ data: null, error: expect.any(String) });
+  expect(refused.json).toEqual({
+    data: null,
+    error: expect.any(String),
+    meta: { code: "unavailable" },
+  });
   expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
   expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
 

@@ -92,7 +92,8 @@ test.each(KINDS)(
     expect(rest).toEqual({});
     if (kind === "refusal") {
       expect([data, typeof error, error.length > 3]).toEqual([null, "string", true]);
-      expect(Object.keys(meta ?? {})).toEqual(status === 400 ? ["problems"] : []);
+      expect(Object.keys(meta)).toEqual(status === 400 ? ["code", "problems"] : ["code"]);
+      expect(meta.code).toMatch(/^[a-z]+(?:_[a-z]+)*$/);
     } else {
       expect([error, Array.isArray(data)]).toEqual([null, kind === "list"]);
       expect(Object.keys(meta ?? {})).toEqual(kind === "list" ? ["total", "limit", "offset"] : []);
@@ -160,6 +161,7 @@ test.each([
     expect(JSON.parse(answer.text)).toMatchObject({
       data: null,
       error: expect.stringContaining(`method ${method} is not allowed here`),
+      meta: { code: "method_not_allowed" },
     });
     if (path === "/health") continue;
     expect((await wire(method, path, ["Content-Length: 0"])).status).toBe(401);
@@ -178,7 +180,11 @@ test.each(["", ...UNKNOWN.join(" ").split(" ")])(
       const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
       const answer = await wire(method, path, lines);
       expect([method, answer.status]).toEqual([method, 404]);
-      expect(JSON.parse(answer.text)).toEqual({ data: null, error: "not found" });
+      expect(JSON.parse(answer.text)).toEqual({
+        data: null,
+        error: "not found",
+        meta: { code: "not_found" },
+      });
     }
   },
 );
@@ -310,7 +316,11 @@ describe("RATE_LIMIT", () => {
       expect(answer.headers.get("cache-control")).toBe("no-store");
       expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
       expect(answer.headers.get("x-request-id")).not.toBeNull();
-      expect(answer.json).toEqual({ data: null, error: expect.any(String) });
+      expect(answer.json).toEqual({
+        data: null,
+        error: expect.any(String),
+        meta: { code: "too_many_requests" },
+      });
     }
     expect((await limited.call("GET", "/users", { token: limited.read_token })).status).toBe(200);
     expect(statuses(await burst(limited, "GET", "/health", stranger))).toEqual([200]);
@@ -354,7 +364,11 @@ describe("MAX_BODY_BYTES", () => {
       const answer = await post(body(size));
       expect(answer.status).toBe(413);
       expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
-      expect(answer.json).toEqual({ data: null, error: expect.any(String) });
+      expect(answer.json).toEqual({
+        data: null,
+        error: expect.any(String),
+        meta: { code: "payload_too_large" },
+      });
     }
     const left = await limited.call("GET", "/users");
     expect(left.json.meta.total).toBe(1);

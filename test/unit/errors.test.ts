@@ -5,11 +5,13 @@ import { errorResponse, logServerError } from "../../src/http/errors.ts";
 import { createLog } from "../../src/log.ts";
 import { expectThrown } from "../expect-error.ts";
 
-const refusal = { data: null, error: "a message" };
+/** The body of a JSON error with this code. */
+const envelope = (code: string) => ({ data: null, error: "a message", meta: { code } });
 const internal = { status: 500, headers: {}, body: "internal error" };
 
+/** Clients depend on these: within v1 a status or a `meta.code` may be added, but not changed. */
 const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
-  invalid: { status: 400, headers: {}, body: refusal },
+  invalid: { status: 400, headers: {}, body: envelope("validation_failed") },
   invalid_order_id: { status: 400, headers: {}, body: "invalid order id" },
   unauthorised: {
     status: 401,
@@ -21,20 +23,28 @@ const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
     headers: { "www-authenticate": 'Bearer error="invalid_token"' },
     body: "unauthorised",
   },
-  insufficient_scope: {
+  read_only_token: {
     status: 403,
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
-    body: refusal,
+    body: envelope("read_only_token"),
   },
-  not_found: { status: 404, headers: {}, body: refusal },
+  not_found: { status: 404, headers: {}, body: envelope("not_found") },
   order_not_found: { status: 404, headers: {}, body: "order not found" },
-  conflict: { status: 409, headers: {}, body: refusal },
-  version_mismatch: { status: 412, headers: {}, body: refusal },
-  too_large: { status: 413, headers: {}, body: refusal },
-  unsupported_type: { status: 415, headers: {}, body: refusal },
-  key_reused: { status: 422, headers: {}, body: refusal },
-  too_many_requests: { status: 429, headers: { "retry-after": "1" }, body: refusal },
-  unavailable: { status: 503, headers: { "retry-after": "1" }, body: refusal },
+  method_not_allowed: { status: 405, headers: {}, body: envelope("method_not_allowed") },
+  email_taken: { status: 409, headers: {}, body: envelope("email_taken") },
+  user_has_orders: { status: 409, headers: {}, body: envelope("user_has_orders") },
+  invalid_status_change: { status: 409, headers: {}, body: envelope("invalid_status_change") },
+  version_mismatch: { status: 412, headers: {}, body: envelope("version_mismatch") },
+  payload_too_large: { status: 413, headers: {}, body: envelope("payload_too_large") },
+  unsupported_media_type: { status: 415, headers: {}, body: envelope("unsupported_media_type") },
+  key_reused: { status: 422, headers: {}, body: envelope("idempotency_key_reused") },
+  too_many_requests: {
+    status: 429,
+    headers: { "retry-after": "1" },
+    body: envelope("too_many_requests"),
+  },
+  unavailable: { status: 503, headers: { "retry-after": "1" }, body: envelope("unavailable") },
+  token_name_taken: internal,
   damaged: internal,
   operator: internal,
 };
@@ -55,13 +65,13 @@ test("`errorResponse` lists all problems when the input is invalid", () => {
   expect(errorResponse(error).body).toEqual({
     data: null,
     error: "Validation failed: email is required",
-    meta: { problems },
+    meta: { code: "validation_failed", problems },
   });
   const one = expectThrown(() => failField("limit", "must be 1"), "invalid");
   expect(errorResponse(one).body).toEqual({
     data: null,
     error: "Validation failed: limit must be 1",
-    meta: { problems: [{ field: "limit", problem: "must be 1" }] },
+    meta: { code: "validation_failed", problems: [{ field: "limit", problem: "must be 1" }] },
   });
 });
 
@@ -90,9 +100,12 @@ const foreign: [string, unknown][] = [
   ],
   [
     "an Error that is named as ours",
-    Object.assign(new Error("hunter2"), { name: "AppError", code: "conflict" }),
+    Object.assign(new Error("hunter2"), { name: "AppError", code: "email_taken" }),
   ],
-  ["an object like ours", { name: "AppError", code: "conflict", message: "hunter2", problems: [] }],
+  [
+    "an object like ours",
+    { name: "AppError", code: "email_taken", message: "hunter2", problems: [] },
+  ],
   ["an error of the database", databaseError()],
   ["a Response", new Response("hunter2", { status: 404 })],
   ["an object with toResponse", { toResponse: () => new Response("hunter2") }],

@@ -144,7 +144,7 @@ test("`fastPath` refuses as the routes do when there is no such record", async (
   const of_user = await answerOf(plain, {}, { get });
   expect([of_user.set?.status, of_user.body]).toEqual([
     404,
-    { data: null, error: "user not found" },
+    { data: null, error: "user not found", meta: { code: "not_found" } },
   ]);
   const of_order = await answerOf(`${site}/api/v1/orders/7`, {}, { get });
   expect([of_order.set?.status, of_order.body]).toEqual([404, "order not found"]);

@@ -5,7 +5,7 @@ import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type
 import page_style from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import page_script from "./docs/page.js" with { type: "file" };
-import type { ResponseHead } from "./envelope.ts";
+import { docs_path, type ResponseHead } from "./envelope.ts";
 import { no_query } from "./params.ts";
 
 interface Asset {
@@ -23,7 +23,7 @@ const STYLE = "text/css; charset=utf-8";
 
 /** Each path by itself, for no other path below `/api/v1/docs` is public. */
 const assets: readonly Asset[] = [
-  { path: "/api/v1/docs", file: String(page), type: HTML, brotli: false },
+  { path: docs_path, file: String(page), type: HTML, brotli: false },
   { path: "/api/v1/docs/page.js", file: page_script, type: SCRIPT, brotli: false },
   { path: "/api/v1/docs/page.css", file: page_style, type: STYLE, brotli: false },
   { path: "/api/v1/docs/swagger-ui.js", file: swagger_script, type: SCRIPT, brotli: true },
@@ -120,7 +120,7 @@ function createAssetHandler(asset: Asset) {
   };
 }
 
-/** Public: they are the same for everyone, and tell nothing of the data. */
+/** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
   const app = new Elysia();
   for (const asset of assets) {

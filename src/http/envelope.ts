@@ -32,6 +32,9 @@ export interface ResponseHead {
   status?: unknown;
 }
 
+/** The interactive reference. */
+export const docs_path = "/api/v1/docs";
+
 export const JSON_TYPE = "application/json";
 /** JSON Merge Patch (RFC 7396). */
 export const PATCH_TYPE = "application/merge-patch+json";

@@ -1,7 +1,7 @@
 /** The one place where an error becomes an answer. */
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Log } from "../log.ts";
-import { type ErrorEnvelope, errorEnvelope, type ResponseHead } from "./envelope.ts";
+import { docs_path, type ErrorEnvelope, errorEnvelope, type ResponseHead } from "./envelope.ts";
 
 interface ResponseTemplateBase {
   readonly status: number;
@@ -23,26 +23,29 @@ export type ResponseTemplate = JsonTemplate | TextTemplate;
 /** The response to any error that is not the client's. It gives no details: the log has them. */
 export const internal_error = { status: 500, text: "internal error" };
 
+/** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */
+const service_doc = { link: `<${docs_path}>; rel="service-doc"` };
+
 export const error_responses = {
   invalid: { status: 400, code: "validation_failed" },
   invalid_order_id: { status: 400, text: "invalid order id" },
   unauthorised: {
     status: 401,
     text: "unauthorised",
-    headers: { "www-authenticate": "Bearer" },
+    headers: { "www-authenticate": "Bearer", ...service_doc },
   },
   invalid_token: {
     status: 401,
     text: "unauthorised",
-    headers: { "www-authenticate": 'Bearer error="invalid_token"' },
+    headers: { "www-authenticate": 'Bearer error="invalid_token"', ...service_doc },
   },
   read_only_token: {
     status: 403,
     code: "read_only_token",
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
   },
-  not_found: { status: 404, code: "not_found" },
-  order_not_found: { status: 404, text: "order not found" },
+  not_found: { status: 404, code: "not_found", headers: service_doc },
+  order_not_found: { status: 404, text: "order not found", headers: service_doc },
   // The caller adds `Allow`.
   method_not_allowed: { status: 405, code: "method_not_allowed" },
   email_taken: { status: 409, code: "email_taken" },

@@ -16,7 +16,7 @@ export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
  */
 const UNREAD = Symbol("unread body");
 
-const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 304]);
+const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
 
 /** What is noted of a request as it begins. */
 export interface RequestStart {

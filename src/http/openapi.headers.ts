@@ -1,6 +1,6 @@
 /** The header fields and parameters of the API document. */
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
-import { PATCH_TYPES, REVALIDATE } from "./envelope.ts";
+import { docs_path, PATCH_TYPES, REVALIDATE } from "./envelope.ts";
 import { REQUEST_ID } from "./lifecycle.ts";
 import { integer, type Json, ref } from "./openapi.schemas.ts";
 import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./params.ts";
@@ -37,6 +37,11 @@ export function headers(): Json {
       "The pages around this one, as far as there are any: `first`, `prev`, `next`, `last` (RFC 8288)",
       text,
       '</api/v1/users?limit=50&offset=50>; rel="next"',
+    ),
+    ServiceDoc: header(
+      "The interactive reference (RFC 8631)",
+      { ...text, const: `<${docs_path}>; rel="service-doc"` },
+      `<${docs_path}>; rel="service-doc"`,
     ),
     IdempotentReplayed: {
       ...header(

@@ -118,7 +118,7 @@ function documentedError(codes: readonly ErrorCode[]): Json {
   const docs = errorDocs();
   const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
-  const retry = fields.some((field) => field["retry-after"] !== undefined);
+  const has = (name: string) => fields.some((field) => field[name] !== undefined);
   return {
     description: codes.map((code) => docs[code][0]).join("; or: "),
     headers: withCommonHeaders({
@@ -129,7 +129,8 @@ function documentedError(codes: readonly ErrorCode[]): Json {
           challenges[0],
         ),
       }),
-      ...(retry && { "Retry-After": ref("headers", "RetryAfter") }),
+      ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
+      ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
     }),
     content: Object.fromEntries(codes.map((code) => contentOf(code, docs[code]))),
   };

@@ -46,8 +46,9 @@ function expectStranger(answer: TestResponse, challenges: string[], method = "GE
   expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
   expect(challenges).toContain(answer.headers.get("www-authenticate") ?? "(none)");
   expect(answer.headers.get("cache-control")).toBe("no-store");
+  expect(answer.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
   const told = [...answer.headers.keys()].sort();
-  const usual = ["cache-control", "content-type", "www-authenticate", "x-request-id"];
+  const usual = ["cache-control", "content-type", "link", "www-authenticate", "x-request-id"];
   const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
   expect(told.filter((name) => !carried.includes(name))).toEqual(usual);
 }
@@ -242,7 +243,7 @@ describe("the wire", () => {
   test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
     "`Host: %s` does not open a guarded path when a stranger sends it",
     async (host) => {
-      for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/"])
+      for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/nope"])
         expectStranger(parse(await rawGet(path, host)), PLAIN);
       const known = parse(
         await rawGet("/api/v1/users?limit=1", host, `Authorization: Bearer ${valid}`),
@@ -252,12 +253,12 @@ describe("the wire", () => {
   );
 
   const targets = [
-    "http://x/api/v1/users http://x/api/v1/health/../users http://x?/api/v1/health",
+    "http://x/api/v1/users http://x/api/v1/health/../users",
     "//api/v1/users //api/v1/health //x/api/v1/health /api/v1/health/../users",
     "/api/v1/health/./../users /api/v1/health%2f..%2fusers /api/v1/health%2F%2E%2E%2Fusers",
     "/api/v1/health/..%2fusers /api/v1/health/ /api/v1/health/x /api/v1/health;x",
     "/api/v1/health;/../users /api/v1/health%00 /api/v1/health%20 /api/v1/health.json",
-    "/api/v1/%68ealth /API/V1/health /api/v1/HEALTH /api/v2/health /health / /api/v1 /api/v1/",
+    "/api/v1/%68ealth /API/V1/health /api/v1/HEALTH /api/v2/health /health /api/v1 /api/v1/",
     "/api/v1/users?/api/v1/health /api/v1/users#/api/v1/health /api/v1/healthz",
   ];
   test.each(targets.join(" ").split(" "))(
@@ -266,6 +267,11 @@ describe("the wire", () => {
       expectStranger(parse(await rawGet(target, "localhost")), PLAIN);
     },
   );
+
+  test("`http://x?/api/v1/users` is the path `/`, which redirects, when a client without a token sends it", async () => {
+    const { status, headers, text } = parse(await rawGet("http://x?/api/v1/users", "localhost"));
+    expect([status, headers.get("location"), text]).toEqual([302, "/api/v1/docs", ""]);
+  });
 
   test("`Authorization` sent twice is no way in when one of them is garbage", async () => {
     const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];

@@ -179,7 +179,7 @@ for (const path of ["/users", "/orders"]) {
 
   test(`\`GET ${path}\` never reads its path as a query when one is hidden in it`, async () => {
     for (const hidden of ["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9", "/"]) {
-      expectRefused(await server.call("GET", `${path}${hidden}`), 404, "not found");
+      expectRefused(await server.call("GET", `${path}${hidden}`), 404, /^not found/);
     }
     expect((await server.call("GET", `${path}?limit=5`)).json.meta.limit).toBe(5);
   });

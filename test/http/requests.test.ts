@@ -129,13 +129,13 @@ describe("X-Request-Id", () => {
 });
 
 /** Status, headers and body of an answer read off the wire. */
-async function wire(method: string, path: string, lines: string[] = []) {
-  const head = [
-    `${method} /api/v1${path} HTTP/1.1`,
-    "Host: localhost",
-    "Connection: close",
-    ...lines,
-  ];
+function wire(method: string, path: string, lines: string[] = []) {
+  return wireAt(method, `/api/v1${path}`, lines);
+}
+
+/** @param target the whole path, with the query */
+async function wireAt(method: string, target: string, lines: string[] = []) {
+  const head = [`${method} ${target} HTTP/1.1`, "Host: localhost", "Connection: close", ...lines];
   const bytes = await server.raw(`${head.join("\r\n")}\r\n\r\n`);
   const [top = "", text = ""] = bytes.split("\r\n\r\n");
   const allow = /^allow: *(.*)$/im.exec(top)?.[1]?.trim();
@@ -169,25 +169,84 @@ test.each([
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 
-const UNKNOWN = [
-  "/ /nope /users/ /orders/ /health/ //users /Users /USERS /user /users.json /getUsers /order",
-  `/users%2f1 /users;a=1 /v1/users /users/${user.id}/ /users//${user.id} /users/${user.id}/orders`,
+/** Unknown paths → the path that the message suggests; `null` for none. */
+const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
+  ["/nope", null],
+  ["/api", null],
+  ["/api/v1", null],
+  ["/api/v1/", null],
+  ["/api/v1/nope", null],
+  ["/api/v1//users", null],
+  ["/api/v1/Users", null],
+  ["/api/v1/users.json", null],
+  ["/api/v1/openapi-json", null],
+  ["/api/v1/getUsers", null],
+  ["/api/v1/users%2f1", null],
+  ["/api/v1/users;a=1", null],
+  ["/api/v1/users//1", null],
+  ["/api/v1/users/1/orders", null],
+  ["/api/v1/docs/nope", null],
+  ["/api/v2/users", null],
+  ["/api/v1/users/", "/api/v1/users"],
+  ["/api/v1/users/1/", "/api/v1/users/:id"],
+  [`/api/v1/users/${"1".repeat(1000)}/`, "/api/v1/users/:id"],
+  ["/api/v1/health/", "/api/v1/health"],
+  ["/api/v1/user", "/api/v1/users"],
+  ["/api/v1/user/1", "/api/v1/users/:id"],
+  ["/api/v1/order", "/api/v1/orders"],
+  ["/api/v1/order/1", "/api/v1/orders/:id"],
+  ["/api/v1/v1/users", null],
+  ["/users", "/api/v1/users"],
+  ["/users?limit=1", "/api/v1/users"],
+  ["/users/1", "/api/v1/users/:id"],
+  ["/v1/users", "/api/v1/users"],
+  ["/api/orders", "/api/v1/orders"],
+  ["/user/1/", "/api/v1/users/:id"],
+  ["/docs", "/api/v1/docs"],
+  ["/openapi.json", "/api/v1/openapi.json"],
 ];
-test.each(["", ...UNKNOWN.join(" ").split(" ")])(
-  "`%s` is an unknown path when asked with a token",
-  async (path) => {
+test.each(UNKNOWN_PATHS)(
+  "`%s` is a 404 that suggests %s when the request has a token, else a 401",
+  async (path, suggested) => {
+    const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
     for (const method of ["GET", "POST", "DELETE"]) {
-      const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
-      const answer = await wire(method, path, lines);
+      const authorization = `Authorization: Bearer ${server.write_token}`;
+      const answer = await wireAt(method, path, [authorization, "Content-Length: 0"]);
       expect([method, answer.status]).toEqual([method, 404]);
-      expect(JSON.parse(answer.text)).toEqual({
-        data: null,
-        error: "not found",
-        meta: { code: "not_found" },
-      });
+      expect(JSON.parse(answer.text)).toEqual({ data: null, error, meta: { code: "not_found" } });
+      expect(answer.top).toContain('</api/v1/docs>; rel="service-doc"');
+      const without = await wireAt(method, path, ["Content-Length: 0"]);
+      expect([without.status, without.text]).toEqual([401, "unauthorised"]);
+      expect(without.top).toContain('</api/v1/docs>; rel="service-doc"');
     }
   },
 );
+
+describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
+  test("redirects to the reference, with and without a token", async () => {
+    const authorization = `Authorization: Bearer ${server.write_token}`;
+    for (const lines of [[], [authorization], ["Authorization: Bearer x"]]) {
+      for (const method of ["GET", "HEAD"]) {
+        const { status, top, text } = await wireAt(method, path, lines);
+        expect([method, status, text]).toEqual([method, 302, ""]);
+        const headers = top.toLowerCase();
+        expect(headers).toContain("\nlocation: /api/v1/docs\r");
+        expect(headers).toContain("\ncache-control: no-store\r");
+        expect(headers).toMatch(/\nx-request-id: [\w-]+/);
+        expect(headers).not.toContain("content-type");
+        expect(headers.match(/^date: /gm)).toHaveLength(1);
+      }
+    }
+  });
+
+  test("is a 400 if `Host` is invalid, and a 405 for other methods", async () => {
+    expect((await wireAt("GET", path, ["Host: b"])).status).toBe(400);
+    for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+      const { status, allow } = await wireAt(method, path, ["Content-Length: 0"]);
+      expect([method, status, allow]).toEqual([method, 405, "GET, HEAD"]);
+    }
+  });
+});
 
 test.each(KINDS.filter(([, , method]) => method === "GET"))(
   "`HEAD` answers like GET without the body when GET is %i (%s): %s %s",

@@ -9,18 +9,20 @@ import { expectThrown } from "../expect-error.ts";
 const envelope = (code: string) => ({ data: null, error: "a message", meta: { code } });
 const internal = { status: 500, headers: {}, body: "internal error" };
 
+const link = '</api/v1/docs>; rel="service-doc"';
+
 /** Clients depend on these: within v1 a status or a `meta.code` may be added, but not changed. */
 const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
   invalid: { status: 400, headers: {}, body: envelope("validation_failed") },
   invalid_order_id: { status: 400, headers: {}, body: "invalid order id" },
   unauthorised: {
     status: 401,
-    headers: { "www-authenticate": "Bearer" },
+    headers: { "www-authenticate": "Bearer", link },
     body: "unauthorised",
   },
   invalid_token: {
     status: 401,
-    headers: { "www-authenticate": 'Bearer error="invalid_token"' },
+    headers: { "www-authenticate": 'Bearer error="invalid_token"', link },
     body: "unauthorised",
   },
   read_only_token: {
@@ -28,8 +30,8 @@ const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
     body: envelope("read_only_token"),
   },
-  not_found: { status: 404, headers: {}, body: envelope("not_found") },
-  order_not_found: { status: 404, headers: {}, body: "order not found" },
+  not_found: { status: 404, headers: { link }, body: envelope("not_found") },
+  order_not_found: { status: 404, headers: { link }, body: "order not found" },
   method_not_allowed: { status: 405, headers: {}, body: envelope("method_not_allowed") },
   email_taken: { status: 409, headers: {}, body: envelope("email_taken") },
   user_has_orders: { status: 409, headers: {}, body: envelope("user_has_orders") },

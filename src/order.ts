@@ -206,6 +206,6 @@ export interface OrderStore {
   update(
     id: number,
     edit: (order: Order) => OrderChange | null,
-    accepted: Preconditions | null,
+    preconditions: Preconditions | null,
   ): Promise<Order | null>;
 }

@@ -47,7 +47,7 @@ export function matchesIfNoneMatch(
  * Checks the preconditions of a change, in the order of RFC 9110 §13.2.2.
  * @throws {AppError} version_mismatch if one of them does not hold
  */
-export function requireVersion(record: Versioned, preconditions: Preconditions | null): void {
+export function requirePreconditions(record: Versioned, preconditions: Preconditions | null): void {
   requireMatch(record, preconditions);
   if (matchesIfNoneMatch(record, preconditions)) {
     fail(

@@ -140,12 +140,12 @@ export interface UserStore {
   update(
     id: number,
     edit: (user: User) => UserFields | null,
-    accepted: Preconditions | null,
+    preconditions: Preconditions | null,
   ): Promise<User | null>;
   /**
    * @returns the user as it was; `null` when there is no such user
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
    */
-  remove(id: number, accepted: Preconditions | null): Promise<User | null>;
+  remove(id: number, preconditions: Preconditions | null): Promise<User | null>;
 }

@@ -6,7 +6,7 @@ import page_style from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import page_script from "./docs/page.js" with { type: "file" };
 import { docs_path, type ResponseHead } from "./envelope.ts";
-import { no_query } from "./params.ts";
+import { no_query } from "./query.ts";
 
 interface Asset {
   readonly path: string;

@@ -14,7 +14,7 @@ import { handleError } from "./errors.ts";
 import { requireHost } from "./host.ts";
 import { type Respond, startRequest } from "./lifecycle.ts";
 import { foundOrder, orders_path } from "./orders.ts";
-import { readPreconditions } from "./params.ts";
+import { readPreconditions } from "./preconditions.ts";
 import type { RateLimiter } from "./rate-limit.ts";
 import { foundUser, users_path } from "./users.ts";
 

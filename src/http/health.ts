@@ -3,7 +3,7 @@ import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import type { Drain } from "./drain.ts";
 import { envelope } from "./envelope.ts";
-import { no_query } from "./params.ts";
+import { no_query } from "./query.ts";
 
 /**
  * Whether the service takes requests and can write its database. Public, so it tells nothing else.

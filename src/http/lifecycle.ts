@@ -113,10 +113,9 @@ export function lifecycle(log: Log, respond: Respond) {
       ...startRequest(headers["x-request-id"]),
       // Known once the guard has let it through.
       token: null as { readonly name: string } | null,
-      // The URL itself, for the check of the route: Elysia's parser loses names given twice and
-      // looks for them in the path, too. It also leaves the bearer plugin no query to take a token
-      // from.
-      query: request.url as unknown as Record<string, string>,
+      // The URL, for `querySchema`: Elysia's parser drops parameters that are given twice, and also looks for
+      // them in the path. The bearer plugin finds no token in it either. Routes see the validated type.
+      query: request.url as unknown,
     }))
     .onError({ as: "global" }, ({ error, request, request_id, set }) => {
       // No route has run, and so no guard: whoever asks is told what a stranger is told.

@@ -10,7 +10,7 @@ import Histogram from "prom-client/lib/histogram.js";
 import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
 import type { Authorization } from "./auth.ts";
-import { no_query } from "./params.ts";
+import { no_query } from "./query.ts";
 import {
   createRequestMetrics,
   DURATIONS_S,

@@ -3,7 +3,7 @@ import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { docs_path, PATCH_TYPES, REVALIDATE } from "./envelope.ts";
 import { REQUEST_ID } from "./lifecycle.ts";
 import { integer, type Json, ref } from "./openapi.schemas.ts";
-import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./params.ts";
+import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./preconditions.ts";
 
 export function header(description: string, schema: Json, example: unknown): Json {
   return { description, required: true, schema, example };

@@ -34,12 +34,12 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
   ],
   payload_too_large: [
     "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",
-    "the body must be at most 65536 bytes",
+    "the request body must be at most 65536 bytes",
   ],
   unsupported_media_type: [
     "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
-    "the body must be application/json",
-    "the body must be UTF-8",
+    "the request body must be application/json: set the Content-Type header",
+    "the request body must be UTF-8",
   ],
   key_reused: [
     "The `Idempotency-Key` was used for another request",

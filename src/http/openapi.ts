@@ -8,7 +8,7 @@ import { headers, parameters } from "./openapi.headers.ts";
 import { paths } from "./openapi.paths.ts";
 import { responses } from "./openapi.responses.ts";
 import { type Json, schemas } from "./openapi.schemas.ts";
-import { no_query } from "./params.ts";
+import { no_query } from "./query.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.

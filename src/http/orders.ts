@@ -5,13 +5,9 @@ import type { Store } from "../store.ts";
 import type { Authorization } from "./auth.ts";
 import type { JsonBody } from "./body.ts";
 import { conditionalRecord, createdResponse, pageResponse, recordResponse } from "./envelope.ts";
-import {
-  no_query,
-  order_params,
-  querySchema,
-  readIdempotencyKey,
-  readPreconditions,
-} from "./params.ts";
+import { order_params } from "./params.ts";
+import { readIdempotencyKey, readPreconditions } from "./preconditions.ts";
+import { no_query, querySchema } from "./query.ts";
 
 export const orders_path = "/api/v1/orders";
 
@@ -34,8 +30,8 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     .get(
       "/:id",
       async ({ params, headers, set }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
-        return conditionalRecord(set, foundOrder(await store.orders.get(params.id)), accepted);
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        return conditionalRecord(set, foundOrder(await store.orders.get(params.id)), preconditions);
       },
       { params: order_params, query: no_query },
     )
@@ -50,11 +46,11 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (order: Order) => patchOrder(order, body);
         return recordResponse(
           set,
-          foundOrder(await store.orders.update(params.id, edit, accepted)),
+          foundOrder(await store.orders.update(params.id, edit, preconditions)),
         );
       },
       { params: order_params, query: no_query, ...jsonBody(OrderPatch, Order) },

@@ -11,13 +11,9 @@ import {
   pageResponse,
   recordResponse,
 } from "./envelope.ts";
-import {
-  no_query,
-  querySchema,
-  readIdempotencyKey,
-  readPreconditions,
-  user_params,
-} from "./params.ts";
+import { user_params } from "./params.ts";
+import { readIdempotencyKey, readPreconditions } from "./preconditions.ts";
+import { no_query, querySchema } from "./query.ts";
 
 export const users_path = "/api/v1/users";
 
@@ -40,8 +36,8 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     .get(
       "/:id",
       async ({ params, headers, set }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
-        return conditionalRecord(set, foundUser(await store.users.get(params.id)), accepted);
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        return conditionalRecord(set, foundUser(await store.users.get(params.id)), preconditions);
       },
       { params: user_params, query: no_query },
     )
@@ -56,26 +52,32 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     .patch(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = (user: User) => patchUser(user, body);
-        return recordResponse(set, foundUser(await store.users.update(params.id, edit, accepted)));
+        return recordResponse(
+          set,
+          foundUser(await store.users.update(params.id, edit, preconditions)),
+        );
       },
       { params: user_params, query: no_query, ...jsonBody(UserPatch, User) },
     )
     .put(
       "/:id",
       async ({ params, body, headers, set }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         const edit = () => userFields(body);
-        return recordResponse(set, foundUser(await store.users.update(params.id, edit, accepted)));
+        return recordResponse(
+          set,
+          foundUser(await store.users.update(params.id, edit, preconditions)),
+        );
       },
       { params: user_params, query: no_query, ...jsonBody(UserInput, User) },
     )
     .delete(
       "/:id",
       async ({ params, headers }) => {
-        const accepted = readPreconditions(headers["if-match"], headers["if-none-match"]);
-        return envelope(foundUser(await store.users.remove(params.id, accepted)));
+        const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
+        return envelope(foundUser(await store.users.remove(params.id, preconditions)));
       },
       { params: user_params, query: no_query },
     );

@@ -9,7 +9,7 @@ import {
   orderJson,
   type StoredOrder,
 } from "../order.ts";
-import { requireVersion } from "../precondition.ts";
+import { requirePreconditions } from "../precondition.ts";
 import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation } from "./errors.ts";
@@ -133,7 +133,7 @@ export function createOrderStore(
         retryOnConflict(async () => {
           const current = await find(session, id);
           if (current === null) return null;
-          requireVersion(current, accepted);
+          requirePreconditions(current, accepted);
           const changed = edit(current);
           if (changed === null) return current;
           const row = await session.first<StoredOrder>(

@@ -1,6 +1,6 @@
 import { fail } from "../error.ts";
 import type { LargePages } from "../large-page.ts";
-import { requireVersion } from "../precondition.ts";
+import { requirePreconditions } from "../precondition.ts";
 import type { PostgresLayout } from "../store.ts";
 import {
   emailKey,
@@ -145,7 +145,7 @@ export function createUserStore(
         retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
-          requireVersion(user, accepted);
+          requirePreconditions(user, accepted);
           const fields = edit(user);
           if (fields === null) return user;
           const row = await updateUser(session, user, fields);
@@ -159,7 +159,7 @@ export function createUserStore(
         retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
-          requireVersion(user, accepted);
+          requirePreconditions(user, accepted);
           try {
             const erased = await session.first(delete_user, id, user.version);
             return erased === null ? version_conflict : user;

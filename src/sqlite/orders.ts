@@ -11,7 +11,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { rowsToRead } from "../page.ts";
-import { requireVersion } from "../precondition.ts";
+import { requirePreconditions } from "../precondition.ts";
 import type { SyncReads } from "../store.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
@@ -227,7 +227,7 @@ export function createOrderStore(
       return writer.write(() => {
         const order = find(id);
         if (order === null) return null;
-        requireVersion(order, accepted);
+        requirePreconditions(order, accepted);
         const changed = edit(order);
         if (changed === null) return order;
         const row = updateOrder.get({

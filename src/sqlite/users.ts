@@ -2,7 +2,7 @@ import type { Database } from "bun:sqlite";
 import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { rowsToRead } from "../page.ts";
-import { requireVersion } from "../precondition.ts";
+import { requirePreconditions } from "../precondition.ts";
 import type { SyncReads } from "../store.ts";
 import {
   emailKey,
@@ -138,7 +138,7 @@ export function createUserStore(
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requireVersion(user, accepted);
+        requirePreconditions(user, accepted);
         const fields = edit(user);
         if (fields === null) return user;
         const row = toRow(fields);
@@ -154,7 +154,7 @@ export function createUserStore(
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requireVersion(user, accepted);
+        requirePreconditions(user, accepted);
         if (firstOrderOf.get({ id }) !== null) fail("user_has_orders", "user has orders");
         deleteUser.run({ id });
         return user;

@@ -94,7 +94,7 @@ for (const { route, method, path, json } of routes) {
       ...['x="y;z\\""; charset=latin1'],
     ]) {
       const answer = await send(server, method, path(), json(), `application/json; ${parameters}`);
-      expectRefused(answer, 415, "the body must be UTF-8");
+      expectRefused(answer, 415, "the request body must be UTF-8");
       const accepted = patch ? `application/json, ${merge}` : null;
       expect(answer.headers.get("accept-patch")).toBe(accepted);
     }

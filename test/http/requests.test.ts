@@ -359,6 +359,18 @@ test.each<[status: number, over: string, ...Call]>([
   },
 );
 
+test("`POST /users` rejects a malformed `Idempotency-Key` before it reads the body", async () => {
+  const lines = [
+    `Authorization: Bearer ${server.write_token}`,
+    `Content-Type: ${JSON_TYPE}`,
+    "Content-Length: 100",
+    "Idempotency-Key: a b",
+  ];
+  // The body never arrives.
+  const { status, text } = await wire("POST", "/users", lines);
+  expect([status, text]).toEqual([400, expect.stringContaining('"field":"Idempotency-Key"')]);
+});
+
 describe("RATE_LIMIT", () => {
   const burst = (at: TestServer, method: string, path: string, options: CallOptions = {}) =>
     Promise.all(Array.from({ length: 20 }, () => at.call(method, path, options)));

@@ -3,7 +3,7 @@ import {
   readIdempotencyKey,
   readPreconditions,
   requireIdempotencyKey,
-} from "../../src/http/params.ts";
+} from "../../src/http/preconditions.ts";
 import { matchesIfNoneMatch, requireMatch } from "../../src/precondition.ts";
 import { expectThrown } from "../expect-error.ts";
 

@@ -1,14 +1,8 @@
 import { expect, test } from "bun:test";
 import { Type } from "@sinclair/typebox";
-import {
-  type InputSchema,
-  no_query,
-  order_params,
-  pathOf,
-  querySchema,
-  readQuery,
-  user_params,
-} from "../../src/http/params.ts";
+import type { InputSchema } from "../../src/http/params.ts";
+import { order_params, pathOf, user_params } from "../../src/http/params.ts";
+import { no_query, querySchema, readQuery } from "../../src/http/query.ts";
 import { page_query } from "../../src/page.ts";
 import { expectThrown } from "../expect-error.ts";
 

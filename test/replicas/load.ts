@@ -22,8 +22,13 @@ export interface Load {
   readonly statuses: Record<number, number>;
   /** Of what each replica has done, by its place in the pair. */
   readonly written: [number, number];
-  /** Those that are about to end, by their place: they have told so, and as from a proxy nothing goes there. */
+  /** Replicas, by index, that have sent `Connection: close`: as with a load balancer, they get no more requests. */
   readonly ending: Set<number>;
+  /**
+   * Replicas, by index, that have received a signal. A client that was not scheduled while the replica drained
+   * may find its port or its idle connection closed: it retries with the other one.
+   */
+  readonly stopping: Set<number>;
   /** Resolves when all that was sent has been answered. */
   stop(): Promise<void>;
 }
@@ -36,6 +41,7 @@ export function startLoad(pair: Pair): Load {
   const statuses: Record<number, number> = {};
   const written: [number, number] = [0, 0];
   const ending = new Set<number>();
+  const stopping = new Set<number>();
   let going = true;
 
   /** @returns the answer; `null` when it is 503, or when there is none */
@@ -52,7 +58,8 @@ export function startLoad(pair: Pair): Load {
       if (answer.status !== 503) return answer;
       if (answer.headers.get("retry-after") !== "1") wrong.push(`${what}: 503 without Retry-After`);
     } catch (error) {
-      wrong.push(`${what}: ${error}`);
+      if (stopping.has(place)) ending.add(place);
+      else wrong.push(`${what}: ${error}`);
     }
     return null;
   }
@@ -147,6 +154,7 @@ export function startLoad(pair: Pair): Load {
     statuses,
     written,
     ending,
+    stopping,
     async stop() {
       going = false;
       await Promise.all(clients);

@@ -191,16 +191,18 @@ test.concurrent.if(programs !== null)(
     for (const replica of pair.both) {
       await untilWritten(load, RECOVERED_MS);
       await Bun.sleep(300);
+      const place = pair.both.indexOf(replica);
+      load.stopping.add(place);
       expect(await replica.stop()).toBe(0);
       const { written } = load;
       const before = [...written];
       await Bun.sleep(300);
-      const place = pair.both.indexOf(replica);
       // The other goes on.
       expect(written[place]).toBe(before[place] as number);
       expect(written[1 - place]).toBeGreaterThan(before[1 - place] as number);
       await replica.restart();
       load.ending.clear();
+      load.stopping.clear();
     }
     await load.stop();
     expect(load.wrong).toEqual([]);

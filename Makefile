@@ -11,7 +11,7 @@ help: ## list the commands
 
 # `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
 run: node_modules/.installed ## serve, and reload when a file changes
-	@exec $(bun) --watch src/main.ts serve
+	@exec $(bun) --watch --no-clear-screen src/main.ts serve
 
 # Test files run in this many processes. --no-isolate: a new global object for each file takes half as much
 # time again. --timeout is for busy machines: a test that needs longer sets its own.

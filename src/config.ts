@@ -1,4 +1,4 @@
-/** The only reader of the environment: variables and flags in, one frozen `Config` out. */
+/** Reads the settings from environment variables and flags into one frozen `Config`. */
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
 import { type PostgresLayout, postgres_layouts } from "./store.ts";
@@ -9,9 +9,15 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 interface Setting<Value> {
   /** The variable; the flag is the same in kebab case. */
   readonly variable: string;
-  /** As text, as a user would write it; `null` when it may be absent. */
+  /** As text, as a user would write it; `null` if the setting is optional. */
   readonly default: string | null;
+  /** What applies if an optional setting is not set. */
+  readonly default_note?: string;
   readonly description: string;
+  /** What the value is, in one word, for the help. */
+  readonly placeholder: string;
+  /** The value can contain a password, so that no message may repeat it. */
+  readonly is_secret?: boolean;
   /** @throws {AppError} operator, saying what the value must be */
   readonly parse: (text: string) => Value;
 }
@@ -40,17 +46,17 @@ function matching(pattern: RegExp, expected: string) {
 }
 
 function parsePath(text: string): string {
-  // SQLite takes an empty path for a temporary database, which is gone at the end.
+  // SQLite opens a temporary database for an empty path, and deletes it on close.
   if (text.trim() === "") fail("operator", "must be a path");
   return text;
 }
 
-/** Whether it is the URL of a PostgreSQL database, and not the path of a SQLite file. */
+/** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
 export function isPostgres(database_url: string): boolean {
   return /^postgres(ql)?:/.test(database_url);
 }
 
-/** @returns where a database is, without the password */
+/** @returns the URL without the password and the parameters; a path is returned unchanged */
 export function redactPassword(database_url: string): string {
   if (!isPostgres(database_url)) return database_url;
   const { protocol, username, host, pathname } = new URL(database_url);
@@ -58,10 +64,10 @@ export function redactPassword(database_url: string): string {
 }
 
 function parseDatabaseUrl(text: string): string {
-  // A URL that is a little wrong must not become a path: it would name a file after a password.
-  if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must have no spaces or quotes around it");
+  // A malformed URL must not be used as a path: the file name would contain the password.
+  if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must not be enclosed in spaces or quotes");
   if (isPostgres(text)) {
-    // Without a name it would be the database that is named after the user.
+    // Without a name PostgreSQL selects the database that is named after the user.
     const url = text.includes("://") ? URL.parse(text) : null;
     if (url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"))) return text;
     const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
@@ -84,93 +90,109 @@ function parseOrigins(text: string): readonly string[] {
 
 function parseApiToken(text: string): string {
   if (hasTokenFormat(text)) return text;
-  fail("operator", "must be a token as made by `user-api token create`");
+  fail("operator", "must be a token created by `user-api token create`");
 }
 
-/** Each is a variable and a flag of `serve`; the README has the same table. */
+/** Each is a variable and a flag of `serve`. docs/configuration.md has the same table. */
 export const settings = {
   database_url: {
     variable: "DATABASE_URL",
     default: "data/user-api.db",
     description: "path of the SQLite file, or postgres://…",
+    placeholder: "database",
+    is_secret: true,
     parse: parseDatabaseUrl,
   },
   postgres_layout: {
     variable: "POSTGRES_LAYOUT",
     default: "plain",
-    description: "plain, or citus to distribute the orders",
+    description: "table layout on PostgreSQL: plain, or citus to distribute the orders",
+    placeholder: "layout",
     parse: oneOf(postgres_layouts) satisfies (text: string) => PostgresLayout,
   },
   host: {
     variable: "HOST",
     default: "127.0.0.1",
     description: "address to listen on",
+    placeholder: "address",
     parse: matching(/^[\w.:%-]+$/, "a host name or an IP address"),
   },
   port: {
     variable: "PORT",
     default: "3000",
-    description: "port to listen on; 0 takes a free one",
+    description: "port to listen on; 0 selects a free one",
+    placeholder: "number",
     parse: integer(0, 65_535),
   },
   max_body_bytes: {
     variable: "MAX_BODY_BYTES",
     default: "65536",
-    description: "largest request body, else 413",
+    description: "maximum size of a request body, in bytes",
+    placeholder: "bytes",
     parse: integer(1, 67_108_864),
   },
   max_pending_writes: {
     variable: "MAX_PENDING_WRITES",
     default: "4096",
-    description: "writes waiting for the disk, else 503",
+    description: "maximum number of queued writes",
+    placeholder: "number",
     parse: integer(1, 1_000_000),
   },
   max_unsent_bytes: {
     variable: "MAX_UNSENT_BYTES",
     default: "33554432",
-    description: "bytes of large pages that are not sent yet, else 503",
+    description: "memory for large pages that are being built or sent, in bytes",
+    placeholder: "bytes",
     parse: integer(0, 1_099_511_627_776),
   },
   rate_limit: {
     variable: "RATE_LIMIT",
     default: "0",
-    description: "requests per second per token, else 429; 0 is off",
+    description: "maximum requests per second and token; 0 disables the limit",
+    placeholder: "number",
     parse: integer(0, 1_000_000),
   },
   shutdown_seconds: {
     variable: "SHUTDOWN_SECONDS",
     default: "10",
-    description: "how long SIGTERM waits for work in flight",
+    description: "how long open requests may take to complete after SIGTERM",
+    placeholder: "seconds",
     parse: integer(0, 3600),
   },
   log_level: {
     variable: "LOG_LEVEL",
     default: "info",
-    description: `one of ${log_levels.join(", ")}; info has one line a request`,
+    description: `${log_levels.join(", ")}; info logs every request`,
+    placeholder: "level",
     parse: oneOf(log_levels) satisfies (text: string) => LogLevel,
   },
   log_format: {
     variable: "LOG_FORMAT",
     default: null,
-    description: `one of ${log_formats.join(", ")}; text on a terminal, else json`,
+    default_note: "text on a terminal, otherwise json",
+    description: "json or text",
+    placeholder: "format",
     parse: oneOf(log_formats) satisfies (text: string) => LogFormat,
   },
   tls_cert: {
     variable: "TLS_CERT",
     default: null,
-    description: "path of the certificate chain (PEM); with TLS_KEY",
+    description: "path of the certificate chain (PEM); requires the key",
+    placeholder: "file",
     parse: parsePath,
   },
   tls_key: {
     variable: "TLS_KEY",
     default: null,
-    description: "path of its private key (PEM)",
+    description: "path of the private key (PEM)",
+    placeholder: "file",
     parse: parsePath,
   },
   cors_origin: {
     variable: "CORS_ORIGIN",
     default: null,
-    description: "origins whose pages may call, comma-separated, or * for any",
+    description: "origins whose pages may call the API, comma-separated, or * for any",
+    placeholder: "origins",
     parse: parseOrigins,
   },
 } as const satisfies Record<string, Setting<unknown>>;
@@ -184,49 +206,74 @@ export type Config = {
     | Parsed<Name>
     | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
-  /** Accepted beside the stored tokens; `null` for none. No flag: a command line is no place for it. */
+  /** Accepted in addition to the stored tokens; `null` for none. No flag: other users see a command line. */
   readonly api_token: string | null;
 };
 
-/** `DATABASE_URL` → `database-url`, as the command line has it. */
+/** `DATABASE_URL` → `database-url`. */
 export function flagOf(variable: string): string {
   return variable.toLowerCase().replaceAll("_", "-");
 }
 
-/** @throws {AppError} operator, when the value is not what it must be */
-function parseValue<Value>(name: string, text: string, parser: (text: string) => Value): Value {
+/** Characters of an invalid value that a message repeats. */
+const MAX_SHOWN_CHARACTERS = 60;
+
+/** @returns e.g. `Invalid --port "abc": must be an integer from 0 to 65535` */
+export function invalidValue(name: string, text: string, problem: string): string {
+  const characters = [...text];
+  const is_long = characters.length > MAX_SHOWN_CHARACTERS;
+  const shown = is_long ? `${characters.slice(0, MAX_SHOWN_CHARACTERS).join("")}…` : text;
+  return `Invalid ${name} ${JSON.stringify(shown)}: ${problem}`;
+}
+
+/** Where a value comes from: a flag, e.g. `--port`, or a variable. */
+interface Source {
+  readonly name: string;
+  readonly is_flag: boolean;
+  readonly is_secret?: boolean;
+}
+
+/** @throws {AppError} invalid if a flag is wrong, operator if a variable is */
+function parseValue<Value>(source: Source, text: string, parse: (text: string) => Value): Value {
   try {
-    return parser(text);
+    return parse(text);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    return fail("operator", `Cannot read ${name}: ${error.message}`);
+    const message = source.is_secret
+      ? `Invalid ${source.name}: ${error.message}`
+      : invalidValue(source.name, text, error.message);
+    return fail(source.is_flag ? "invalid" : "operator", message);
   }
 }
 
 /**
- * Reads where a database is, of a flag that is no setting.
- * @throws {AppError} operator, naming the flag
+ * Reads the URL of a database from a flag that is not a setting.
+ * @throws {AppError} invalid, naming the flag
  */
 export function readDatabaseUrl(flag: string, text: string): string {
-  return parseValue(flag, text, parseDatabaseUrl);
+  return parseValue({ name: flag, is_flag: true, is_secret: true }, text, parseDatabaseUrl);
 }
 
 /**
- * A flag wins over the environment; an empty variable counts as not set.
- * @throws {AppError} operator, naming the setting that is wrong
+ * A flag takes precedence over the environment. An empty variable counts as not set.
+ * @throws {AppError} invalid if a flag is wrong, operator if a variable is
  */
 export function readConfig(environment: Environment, flags: Flags = {}): Config {
   const config: Record<string, unknown> = {};
-  for (const [name, setting] of Object.entries(settings)) {
-    const flag = flags[name as SettingName];
-    const text = flag ?? (environment[setting.variable] || setting.default);
-    const source = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
-    config[name] = text === null ? null : parseValue<unknown>(source, text, setting.parse);
+  for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
+    const { variable, parse, is_secret = false } = setting;
+    const flag = flags[key as SettingName];
+    const text = flag ?? (environment[variable] || setting.default);
+    const is_flag = flag !== undefined;
+    const name = is_flag ? `--${flagOf(variable)}` : variable;
+    config[key] = text === null ? null : parseValue({ name, is_flag, is_secret }, text, parse);
   }
   const token = environment["API_TOKEN"] || null;
-  config["api_token"] = token === null ? null : parseValue("API_TOKEN", token, parseApiToken);
+  const token_source = { name: "API_TOKEN", is_flag: false, is_secret: true };
+  config["api_token"] = token === null ? null : parseValue(token_source, token, parseApiToken);
   if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
-    fail("operator", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together");
+    const is_flag = flags.tls_cert !== undefined || flags.tls_key !== undefined;
+    fail(is_flag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");
   }
   return Object.freeze(config) as Config;
 }

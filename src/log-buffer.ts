@@ -1,11 +1,11 @@
 /**
- * Log lines on their way to a reader that may be slow or stand still. The server never waits for it: lines
- * are kept up to a limit, then dropped and counted.
+ * Buffers log lines for a reader that may be slow or stalled. The server never waits for it: lines are kept
+ * up to a limit, then dropped and counted.
  */
 
-/** Lines are gathered before they are written: one system call for each would cost more than the request. */
-const GATHER_MS = 10;
-/** How much is kept, in characters; a single line may exceed it. */
+/** Output is buffered for this long: a system call per line would cost more than the request. */
+export const BUFFER_MS = 10;
+/** Maximum size of the buffer, in characters; a single line may exceed it. */
 const MAX_KEPT = 2 ** 20;
 /** Bytes of one write. Each completed write counts as progress of a slow reader. */
 const CHUNK_BYTES = 64 * 1024;
@@ -13,8 +13,7 @@ const CHUNK_BYTES = 64 * 1024;
 const MAX_STALL_MS = 1_000;
 
 /**
- * Writes without blocking the event loop. Bun has only two threads for that on a small machine, so a buffer
- * has at most one write in progress.
+ * Writes without blocking the event loop. A buffer has at most one write in progress.
  * @returns how many bytes were written; `null` if the reader has gone
  * @throws if the bytes cannot be written, e.g. to a full disk
  */
@@ -23,32 +22,49 @@ export type WriteBytes = (bytes: Uint8Array) => Promise<number | null>;
 export interface LogBuffer {
   /** @param text one or more whole lines */
   write(text: string): void;
-  /** Lines that could not be written so far. */
+  /** Number of lines that could not be written so far. */
   droppedLines(): number;
   /** @param report called when writing works again, with the number of lines dropped since the last call */
   onResume(report: (lines: number) => void): void;
   /**
-   * Writes what is kept, unless the reader makes no progress for a second.
+   * Writes the buffered lines. Gives up if the reader makes no progress for a second.
    * @returns false if a write has failed since the start
    */
   finish(): Promise<boolean>;
 }
 
+const NEWLINE = 0x0a;
+
 function countLines(text: Uint8Array): number {
   let lines = 0;
-  for (const byte of text) if (byte === 0x0a) lines += 1;
+  for (const byte of text) if (byte === NEWLINE) lines += 1;
   return lines;
+}
+
+/**
+ * Makes several descriptors share one write at a time. Bun has only two threads for writing on a small
+ * machine, and two stalled readers would block both.
+ */
+export function shareWrites(): (write: WriteBytes) => WriteBytes {
+  let last: Promise<unknown> = Promise.resolve();
+  return (write) => (bytes) => {
+    const result = last.then(() => write(bytes));
+    last = result.catch(() => {});
+    return result;
+  };
 }
 
 export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let kept = "";
-  /** Being written; empty if no write is in progress. */
+  /** The part that is being written; empty if no write is in progress. */
   let rest: Uint8Array = new Uint8Array();
   let flushing: Promise<void> | null = null;
   let timer: Timer | null = null;
   let dropped = 0;
   let unreported = 0;
   let failed = false;
+  /** Whether a failed write has left an incomplete line. */
+  let is_mid_line = false;
   let progress_ms = 0;
   let report: (lines: number) => void = () => {};
 
@@ -72,21 +88,25 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
     while (rest.length > 0) {
       const count = await writeBytes(rest.subarray(0, CHUNK_BYTES));
       if (count === null) return;
+      if (count > 0) is_mid_line = rest[count - 1] !== NEWLINE;
       rest = rest.subarray(count);
       if (count > 0) onProgress();
     }
   }
 
   async function flushKept(): Promise<void> {
-    rest = Buffer.from(kept);
+    // The incomplete line ends here, so that the next one is intact.
+    const separator = is_mid_line ? "\n" : "";
+    const all = Buffer.from(separator + kept);
+    rest = all;
     kept = "";
     try {
       await writeRest();
     } catch {
-      // The server goes on without its log; its exit code tells.
+      // The server continues without its log. The exit code reports it.
       failed = true;
     }
-    drop(countLines(rest));
+    drop(countLines(rest) - (rest.length === all.length ? separator.length : 0));
     rest = new Uint8Array();
     flushing = null;
     schedule();
@@ -100,12 +120,12 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   }
 
   function schedule(): void {
-    if (kept !== "" && flushing === null) timer ??= setTimeout(flush, GATHER_MS);
+    if (kept !== "" && flushing === null) timer ??= setTimeout(flush, BUFFER_MS);
   }
 
   return {
     write(text) {
-      if (isFull()) return drop(1);
+      if (isFull()) return drop(countLines(Buffer.from(text)));
       kept += text;
       schedule();
     },

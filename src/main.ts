@@ -1,11 +1,11 @@
-/** Wires the command line to the world: the database, the output, the signals, the exit code. */
+/** Connects the command line to the databases, the output, the signals and the exit code. */
 import { isatty } from "node:tty";
 import type { Io, StopReason, Terminal } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
 import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
 import { isPostgres } from "./config.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
-import { createLogBuffer } from "./log-buffer.ts";
+import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openPostgres } from "./postgres/backend.ts";
 import { restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
@@ -18,49 +18,60 @@ import type { OpenStore, RestoreStore, WithCopyTarget } from "./store.ts";
 const STDOUT = 1;
 const STDERR = 2;
 
-/** Lines are written together: one system call for each would cost more than the request. */
-const OUTPUT_DELAY_MS = 10;
-
 /**
- * The output of a command, which is complete: it waits for a slow reader. An error is remembered for the exit
- * code, not thrown.
+ * The output of a command. It waits for a slow reader, and keeps the order of what goes to stdout and stderr:
+ * on a terminal, a progress bar must be cleared before the result is printed. An error is reported by the
+ * exit code, not thrown.
  */
-function createOutput(descriptor: number) {
-  let buffered = "";
+function createOutput() {
+  let buffered: { readonly descriptor: number; text: string }[] = [];
   let failed = false;
   function flush(): void {
-    const text = buffered;
-    buffered = "";
-    try {
-      writeFully(descriptor, text);
-    } catch (error) {
-      failed ||= !isReaderGone(error);
+    const parts = buffered;
+    buffered = [];
+    for (const { descriptor, text } of parts) {
+      try {
+        writeFully(descriptor, text);
+      } catch (error) {
+        failed ||= !isReaderGone(error);
+      }
     }
   }
   return {
-    /** @returns whether all has been written */
-    async finish(): Promise<boolean> {
+    /** @returns whether everything has been written */
+    finish(): boolean {
       flush();
       return !failed;
     },
-    write(text: string): void {
-      if (buffered === "") setTimeout(flush, OUTPUT_DELAY_MS);
-      buffered += text;
+    to: (descriptor: number) => (text: string) => {
+      if (buffered.length === 0) setTimeout(flush, BUFFER_MS);
+      const last = buffered.at(-1);
+      if (last?.descriptor === descriptor) last.text += text;
+      else buffered.push({ descriptor, text });
     },
   };
 }
 
-/** @param write where the lines of stderr go as well, so that both come in order */
+/** The output of a server, which never waits for its readers. */
+function createServerOutput() {
+  const share = shareWrites();
+  const bufferOf = (descriptor: number) =>
+    createLogBuffer(share((bytes) => writeSome(descriptor, bytes)));
+  // Both are often the same pipe.
+  return { log: bufferOf(STDOUT), stderr: bufferOf(STDERR) };
+}
+
+/** @param write also receives the other text for stderr, which keeps the order */
 function findTerminal(write: (text: string) => void): Terminal | null {
-  // Not asked of process.stderr, which would make a stream of whatever it is first.
+  // `process.stderr` is not used before, because it would open a stream for any descriptor.
   if (!isatty(STDERR)) return null;
   return { isTTY: true, columns: process.stderr.columns, write };
 }
 
-/** Ctrl-C reaches a child of `bun run` twice: from the terminal and from its parent. */
+/** A child of `bun run` receives Ctrl-C twice: from the terminal and from its parent. */
 const SAME_SIGNAL_MS = 200;
 
-/** A second signal ends the process at once. */
+/** A second signal ends the process immediately. */
 function untilStopped(): Promise<StopReason> {
   const { promise, resolve } = Promise.withResolvers<StopReason>();
   let first_ms = Number.POSITIVE_INFINITY;
@@ -71,7 +82,7 @@ function untilStopped(): Promise<StopReason> {
       resolve({ by: "signal", signal });
     });
   }
-  // Bun would print and end: what is in flight must be finished and the database closed first.
+  // By default Bun prints the error and exits. Open requests and the database need a clean end.
   const onUncaught = (error: unknown) => resolve({ by: "fault", error });
   process.on("uncaughtException", onUncaught);
   process.on("unhandledRejection", onUncaught);
@@ -90,8 +101,8 @@ export const withCopyTarget: WithCopyTarget = (options, work) =>
     : withSqliteCopyTarget(options, work);
 
 /**
- * @returns the line for the operator; `null` if the error is a bug. Damage can surface in any statement, so that
- * not every one of them explains it.
+ * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, so
+ * errors of SQLite are translated here.
  */
 function expectedMessage(error: unknown): string | null {
   const is_sqlite = systemCode(error).startsWith("SQLITE_");
@@ -106,7 +117,7 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
   } catch (error) {
     const expected = expectedMessage(error);
     io.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
-    // One line says it to an operator; who looks for the fault in the program asks for more.
+    // One line is enough for an operator. Developers set LOG_LEVEL=debug.
     const stack = error instanceof Error && expected === null ? error.stack : undefined;
     if (stack !== undefined && io.environment["LOG_LEVEL"] === "debug") io.stderr(`${stack}\n`);
     return 1;
@@ -114,30 +125,32 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
 }
 
 if (import.meta.main) {
-  const words = Bun.argv.slice(2);
-  const stdout = createOutput(STDOUT);
-  const log = createLogBuffer((bytes) => writeSome(STDOUT, bytes));
-  // Often the same pipe as the log: a server must not wait for its reader either.
-  const stderr =
-    words[0] === "serve"
-      ? createLogBuffer((bytes) => writeSome(STDERR, bytes))
-      : createOutput(STDERR);
-  const code = await main(words, {
+  const output = createOutput();
+  let server: ReturnType<typeof createServerOutput> | null = null;
+  const printError = output.to(STDERR);
+  const stderr = (text: string) => (server === null ? printError(text) : server.stderr.write(text));
+  const code = await main(Bun.argv.slice(2), {
     environment: Bun.env,
     openStore,
     restoreStore,
     withCopyTarget,
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
-    stdout: stdout.write,
-    stderr: stderr.write,
-    log,
-    terminal: findTerminal(stderr.write),
+    stdout: output.to(STDOUT),
+    stderr,
+    openLog() {
+      server = createServerOutput();
+      return server.log;
+    },
+    terminal: findTerminal(stderr),
     openInput,
     openOutput,
     untilStopped,
   });
-  const written = (await stdout.finish()) && (await log.finish());
-  if (!written) stderr.write("Cannot write the output\n");
-  process.exit((await stderr.finish()) && written ? code : 1);
+  // TypeScript does not see the assignment in `openLog`.
+  const opened = server as ReturnType<typeof createServerOutput> | null;
+  const written = output.finish() && (opened === null || (await opened.log.finish()));
+  if (!written) stderr("Cannot write the output\n");
+  const reported = output.finish() && (opened === null || (await opened.stderr.finish()));
+  process.exit(written && reported ? code : 1);
 }

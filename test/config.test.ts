@@ -28,7 +28,7 @@ const defaults = {
   api_token: null,
 };
 
-/** Every variable with a value that is not its default, and what is read from it. */
+/** Every variable with a value other than its default, and the result. */
 const environment = {
   DATABASE_URL: "/tmp/other.db",
   POSTGRES_LAYOUT: "citus",
@@ -64,20 +64,20 @@ const read = {
   api_token: environment.API_TOKEN,
 };
 
-test("`readConfig` has the defaults when nothing is set", () => {
+test("`readConfig` returns the defaults when nothing is set", () => {
   expect<unknown>(readConfig({})).toEqual(defaults);
 });
 
-test("`readConfig` has the defaults when every variable is empty", () => {
+test("`readConfig` returns the defaults when every variable is empty", () => {
   const empty = Object.fromEntries(Object.keys(environment).map((name) => [name, ""]));
   expect<unknown>(readConfig(empty)).toEqual(defaults);
 });
 
-test("`readConfig` has the values when every variable is set", () => {
+test("`readConfig` returns the values when every variable is set", () => {
   expect<unknown>(readConfig(environment)).toEqual(read);
 });
 
-test("`readConfig` has the values when every flag is given", () => {
+test("`readConfig` returns the values when every flag is given", () => {
   const { api_token: _, ...rest } = read;
   const flags = Object.fromEntries(
     Object.entries(settings).map(([name, { variable }]) => [name, environment[variable]]),
@@ -85,24 +85,24 @@ test("`readConfig` has the values when every flag is given", () => {
   expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, api_token: null });
 });
 
-test("`readConfig` believes the flag when the variable says something else", () => {
+test("`readConfig` prefers the flag when the variable has another value", () => {
   const config = readConfig({ PORT: "1", HOST: "a" }, { port: "2" });
   expect([config.port, config.host]).toEqual([2, "a"]);
-  // A bad variable does no harm behind a flag that replaces it.
+  // An invalid variable is ignored if a flag replaces it.
   expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
 });
 
-test("`readConfig` returns a frozen object when all is well", () => {
+test("`readConfig` returns a frozen object when the settings are valid", () => {
   const config = readConfig({});
   expect(Object.isFrozen(config)).toBe(true);
   expect(() => Object.assign(config, { port: 1 })).toThrow(TypeError);
 });
 
-test("`readConfig` ignores variables when they are none of its own", () => {
+test("`readConfig` ignores variables when they are not settings", () => {
   expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
 });
 
-test("`flagOf` is the variable in kebab case when asked", () => {
+test("`flagOf` returns the variable in kebab case when called", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 
@@ -110,8 +110,8 @@ const path_rule = "must be a path, e.g. data/user-api.db, or postgres://…";
 const origin_rule = "must be * or origins such as https://app.example.com, comma-separated";
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
 
-/** A variable, the values it does not take, and what it must be. */
-const refused: [keyof typeof environment, string[], string][] = [
+/** A variable, values that it rejects, and what it must be. */
+const rejected: [keyof typeof environment, string[], string][] = [
   [
     "DATABASE_URL",
     [
@@ -131,7 +131,7 @@ const refused: [keyof typeof environment, string[], string][] = [
   [
     "DATABASE_URL",
     [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
-    "must have no spaces or quotes around it",
+    "must not be enclosed in spaces or quotes",
   ],
   ["HOST", ["a b", "http://a", "a/b", "\n", "a;b"], "must be a host name or an IP address"],
   [
@@ -153,32 +153,52 @@ const refused: [keyof typeof environment, string[], string][] = [
   [
     "API_TOKEN",
     ["secret", `${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
-    "must be a token as made by `user-api token create`",
+    "must be a token created by `user-api token create`",
   ],
 ];
 
-for (const [variable, values, rule] of refused) {
-  test(`\`readConfig\` refuses ${variable} when it breaks: ${rule}`, () => {
+const secrets = ["DATABASE_URL", "API_TOKEN"];
+
+/** How a message repeats a value. */
+function shown(variable: string, value: string): string {
+  if (secrets.includes(variable)) return "";
+  return ` ${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)}`;
+}
+
+for (const [variable, values, rule] of rejected) {
+  test(`\`readConfig\` rejects ${variable} when it breaks: ${rule}`, () => {
     for (const value of values) {
       expectThrown(
         () => readConfig({ [variable]: value }),
         "operator",
-        `Cannot read ${variable}: ${rule}`,
+        `Invalid ${variable}${shown(variable, value)}: ${rule}`,
       );
       if (variable === "API_TOKEN") continue;
       const flags: Flags = { [variable.toLowerCase()]: value };
       const flag = `--${flagOf(variable)}`;
-      expectThrown(() => readConfig({}, flags), "operator", `Cannot read ${flag}: ${rule}`);
+      expectThrown(
+        () => readConfig({}, flags),
+        "invalid",
+        `Invalid ${flag}${shown(variable, value)}: ${rule}`,
+      );
     }
   });
 }
 
-test("`readConfig` says nothing of the token when API_TOKEN is refused", () => {
+test("`readConfig` shortens an invalid value when it is long", () => {
+  expectThrown(
+    () => readConfig({ PORT: "😀".repeat(1000) }),
+    "operator",
+    `Invalid PORT "${"😀".repeat(60)}…": must be an integer from 0 to 65535`,
+  );
+});
+
+test("`readConfig` does not repeat the token when API_TOKEN is invalid", () => {
   const { message } = expectThrown(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
   expect(message).not.toContain("hunter2");
 });
 
-test("`readConfig` takes a value when it is at a bound", () => {
+test("`readConfig` accepts a value when it is at a bound", () => {
   const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
     [{ PORT: "0" }, { port: 0 }],
     [{ MAX_BODY_BYTES: "67108864" }, { max_body_bytes: 67_108_864 }],
@@ -200,7 +220,7 @@ test("`readConfig` takes a value when it is at a bound", () => {
   }
 });
 
-test("`redactPassword` has no password when it is a URL", () => {
+test("`redactPassword` removes the password when it is in a URL", () => {
   expect(redactPassword("data/a.db")).toBe("data/a.db");
   expect(
     redactPassword("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
@@ -208,17 +228,18 @@ test("`redactPassword` has no password when it is a URL", () => {
   expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
 });
 
-test("`readConfig` refuses a flag when it is empty", () => {
+test("`readConfig` rejects a flag when it is empty", () => {
   for (const name of Object.keys(settings)) {
-    // An empty path would be a database that SQLite forgets when it is closed.
-    expectThrown(() => readConfig({}, { [name]: "" }), "operator", /^Cannot read /);
+    // SQLite deletes the database of an empty path when it is closed.
+    expectThrown(() => readConfig({}, { [name]: "" }), "invalid", /^Invalid --/);
   }
 });
 
-test("`readConfig` refuses one of TLS_CERT and TLS_KEY when the other is missing", () => {
-  const message = "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together";
+test("`readConfig` rejects one of TLS_CERT and TLS_KEY when the other is missing", () => {
+  const message = "TLS_CERT and TLS_KEY must be set together";
   expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
+  expectThrown(() => readConfig({}, { tls_key: "a" }), "invalid", message);
   expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createLogBuffer, type WriteBytes } from "../src/log-buffer.ts";
+import { createLogBuffer, shareWrites, type WriteBytes } from "../src/log-buffer.ts";
 
 const LINE = `${"x".repeat(999)}\n`;
 /** So many lines of a thousand characters fit; the last one may exceed the limit. */
@@ -140,4 +140,58 @@ test("`finish` is true when the reader has gone", async () => {
   buffer.write("a\n");
   expect(await buffer.finish()).toBe(true);
   expect(buffer.droppedLines()).toBe(1);
+});
+
+test("`createLogBuffer` counts every line of a write when it drops it", async () => {
+  const descriptor = makeDescriptor();
+  descriptor.block();
+  const buffer = createLogBuffer(descriptor.write);
+  for (let count = 0; count < FITTING; count += 1) buffer.write(LINE);
+  buffer.write("one\ntwo\nthree\n");
+  expect(buffer.droppedLines()).toBe(3);
+  descriptor.unblock();
+  await buffer.finish();
+});
+
+test("`createLogBuffer` starts a new line when a write has failed in the middle of one", async () => {
+  let text = "";
+  let room = 4;
+  const buffer = createLogBuffer(async (bytes) => {
+    if (room === 0) throw new Error("ENOSPC");
+    const part = bytes.subarray(0, room);
+    text += Buffer.from(part).toString();
+    room -= part.length;
+    return part.length;
+  });
+  buffer.write("a\nbcde\nf\n");
+  await buffer.finish();
+  expect([text, buffer.droppedLines()]).toEqual(["a\nbc", 2]);
+  buffer.write("g\n");
+  await buffer.finish();
+  expect(buffer.droppedLines()).toBe(3);
+  room = 100;
+  buffer.write("h\n");
+  await buffer.finish();
+  expect([text, buffer.droppedLines()]).toEqual(["a\nbc\nh\n", 3]);
+});
+
+test("`shareWrites` allows one write at a time when several buffers use it", async () => {
+  const share = shareWrites();
+  const [first, second] = [makeDescriptor(), makeDescriptor()];
+  first.block();
+  const buffers = [createLogBuffer(share(first.write)), createLogBuffer(share(second.write))];
+  for (const buffer of buffers) buffer.write("a\n");
+  await Bun.sleep(30);
+  expect([first.writes, second.writes]).toEqual([[2], []]);
+  first.unblock();
+  for (const buffer of buffers) expect(await buffer.finish()).toBe(true);
+  expect([first.text(), second.text()]).toEqual(["a\n", "a\n"]);
+});
+
+test("`shareWrites` continues when a write has failed", async () => {
+  const share = shareWrites();
+  const fail = share(() => Promise.reject(new Error("ENOSPC")));
+  await expect(fail(new Uint8Array(1))).rejects.toThrow("ENOSPC");
+  const write = share(async (bytes) => bytes.length);
+  expect(await write(new Uint8Array(3))).toBe(3);
 });

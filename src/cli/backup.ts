@@ -1,46 +1,51 @@
 import { type Flags, readConfig } from "../config.ts";
 import type { BackupSummary, Store } from "../store.ts";
-import type { Io } from "./context.ts";
+import { type Io, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
+import { formatCount, joinWords } from "./text.ts";
 
-/** The form in which a person reads it, e.g. "12 users, 34 orders and 2 tokens (1.5 MB)". */
-function describeBackup({ users, orders, tokens, bytes }: BackupSummary): string {
-  const [u, o, t] = [users, orders, tokens].map((count) => count.toLocaleString("en"));
-  return `${u} users, ${o} orders and ${t} tokens (${(bytes / 1e6).toFixed(1)} MB)`;
+function describeContents({ users, orders, tokens }: BackupSummary): string {
+  return joinWords([
+    formatCount(users, "user"),
+    formatCount(orders, "order"),
+    formatCount(tokens, "token"),
+  ]);
 }
 
-/** Copies with a progress bar, until a signal ends it. */
+/** @returns the size as in `1.5 MB` */
+function formatSize(bytes: number): string {
+  return `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+/** Shows a progress bar; a signal cancels the backup. */
 async function backUpWithProgress(store: Store, path: string, io: Io): Promise<BackupSummary> {
   using progress = createProgress(io, 100);
   const abort = new AbortController();
   void io.untilStopped().then(() => abort.abort());
-  const onProgress = (part: number) => progress.update(Math.floor(part * 100));
+  const onProgress = (fraction: number) => progress.update(Math.floor(fraction * 100));
   return await store.backUp(path, onProgress, abort.signal);
 }
 
 /**
- * Copies the database into a new file, beside a running server too.
+ * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
  */
 export async function backUpStore(path: string, flags: Flags, io: Io): Promise<void> {
-  const config = readConfig(io.environment, flags);
-  const options = { ...config, exclusive: false, create: false, now: io.now };
-  const store = await io.openStore(options);
-  try {
-    const contents = await backUpWithProgress(store, path, io);
-    io.stdout(`${path} is a checked copy of ${describeBackup(contents)}\n`);
-  } finally {
-    await store.close();
-  }
+  const contents = await withStore(flags, io, { create: false }, (store) =>
+    backUpWithProgress(store, path, io),
+  );
+  const size = formatSize(contents.bytes);
+  io.stdout(`Backed up ${describeContents(contents)} to ${path} (${size}, verified)\n`);
 }
 
 /**
- * Puts a backup in the place of the database, which it keeps.
+ * Replaces the database with a backup and keeps the previous database.
  * @throws {AppError} operator
  */
 export async function restoreBackup(from: string, flags: Flags, io: Io): Promise<void> {
   const { database_url } = readConfig(io.environment, flags);
   const { previous_path, ...contents } = await io.restoreStore({ from, database_url, now: io.now });
-  io.stdout(`${database_url} is restored: ${describeBackup(contents)}\n`);
-  if (previous_path !== null) io.stdout(`What it was before is ${previous_path}\n`);
+  const size = formatSize(contents.bytes);
+  io.stdout(`Restored ${describeContents(contents)} to ${database_url} (${size}, verified)\n`);
+  if (previous_path !== null) io.stdout(`The previous database was kept as ${previous_path}\n`);
 }

@@ -1,28 +1,19 @@
-import { type Flags, readConfig, redactPassword } from "../config.ts";
+import { type Flags, redactPassword } from "../config.ts";
 import { fail } from "../error.ts";
-import type { Io } from "./context.ts";
+import { type Io, withStore } from "./context.ts";
+import { formatCount } from "./text.ts";
 
 /**
- * Walks a whole database, beside a running server too, and says what is wrong with it.
- * @throws {AppError} operator when anything is
+ * Verifies the database and prints its problems. A server may be running.
+ * @throws {AppError} operator if there are problems
  */
 export async function checkStore(flags: Flags, io: Io): Promise<void> {
-  const config = readConfig(io.environment, flags);
-  const options = { ...config, exclusive: false, create: false, now: io.now };
-  const store = await io.openStore(options);
-  let findings: readonly string[] = [];
-  try {
-    findings = await store.check();
-  } finally {
-    // Closing a damaged database can fail, too: the findings say more.
-    await store.close().catch((error) => {
-      if (findings.length === 0) throw error;
-    });
-  }
-  for (const finding of findings) io.stdout(`${finding}\n`);
-  if (findings.length > 0) {
-    const problems = findings.length === 1 ? "1 problem" : `${findings.length} problems`;
-    fail("operator", `${redactPassword(config.database_url)} is damaged: ${problems} found`);
-  }
+  await withStore(flags, io, { create: false }, async (store, { database_url }) => {
+    const problems = await store.check();
+    for (const problem of problems) io.stdout(`${problem}\n`);
+    if (problems.length === 0) return;
+    const found = formatCount(problems.length, "problem");
+    fail("operator", `${redactPassword(database_url)} is damaged: ${found} found`);
+  });
   io.stdout("ok\n");
 }

@@ -1,28 +1,30 @@
-import type { Environment } from "../config.ts";
+import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
 import type { LogBuffer } from "../log-buffer.ts";
-import type { OpenStore, RestoreStore, WithCopyTarget } from "../store.ts";
+import type { OpenStore, RestoreStore, Store, WithCopyTarget } from "../store.ts";
 
-/** Why a server ends: it was asked to, or something went wrong that nothing else caught. */
+/** Why the process should stop: a signal, or an error that nothing else caught. */
 export type StopReason =
   | { readonly by: "signal"; readonly signal: string }
   | { readonly by: "fault"; readonly error: unknown };
 
-/** What comes in, in pieces of any size. */
+/** The input of an import, in chunks of any size. */
 export interface InputStream {
   readonly chunks: AsyncIterable<Uint8Array>;
-  /** Bytes; `null` when nobody knows, as of a pipe. */
+  /** Bytes; `null` if unknown, e.g. for a pipe. */
   readonly size: number | null;
+  /** Whether a person has to type the input. */
+  readonly is_terminal: boolean;
 }
 
-/** Where much goes out. A file is there under its name when it is whole, and not before. */
+/** The output of an export. A file appears under its name only when it is complete. */
 export interface OutputStream extends Disposable {
-  /** Waits for a slow reader. @returns false when the reader has gone, and no more is wanted */
+  /** Waits for a slow reader. @returns false if the reader has closed the stream */
   write(text: string): boolean;
-  /** To be called when all has been written. */
+  /** Call when everything has been written. */
   finish(): void;
 }
 
-/** What a progress bar needs of a terminal. */
+/** What a progress bar needs from a terminal. */
 export interface Terminal {
   readonly isTTY: true;
   /** Characters in a line. */
@@ -30,25 +32,59 @@ export interface Terminal {
   readonly write: (text: string) => void;
 }
 
-/** What a command needs of the world: so that a test can be that world. */
+/** Everything that a command uses from its environment. Tests provide their own. */
 export interface Io {
   readonly environment: Environment;
   readonly openStore: OpenStore;
   readonly restoreStore: RestoreStore;
   readonly withCopyTarget: WithCopyTarget;
-  /** Whether a person reads what is printed on stdout. */
   readonly stdout_is_terminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
-  /** Where `serve` writes its log, instead of `stdout`: it does not wait for the reader. */
-  readonly log: Omit<LogBuffer, "finish">;
-  /** stderr as a terminal; `null` where it is none. */
+  /**
+   * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
+   * block either.
+   */
+  readonly openLog: () => Omit<LogBuffer, "finish">;
+  /** stderr, if it is a terminal. */
   readonly terminal: Terminal | null;
-  /** The file; stdin where the path is `null`. @throws {AppError} operator */
+  /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
   readonly openInput: (path: string | null) => InputStream;
-  /** The file; stdout where the path is `null`. @throws {AppError} operator */
-  readonly openOutput: (path: string | null) => OutputStream;
-  /** From the call on, watches for what is to end the process. */
+  /**
+   * Opens the file, or stdout if the path is `null`.
+   * @param force whether an existing file is overwritten
+   * @throws {AppError} operator
+   */
+  readonly openOutput: (path: string | null, force: boolean) => OutputStream;
+  /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
+}
+
+interface WithStoreOptions {
+  /** Whether a missing database is created. */
+  readonly create: boolean;
+}
+
+/**
+ * Runs the work of a command on the configured database, which a server may have open as well.
+ * @throws the error of the work, even if the database cannot be closed afterwards
+ */
+export async function withStore<Result>(
+  flags: Flags,
+  io: Io,
+  { create }: WithStoreOptions,
+  work: (store: Store, config: Config) => Promise<Result>,
+): Promise<Result> {
+  const config = readConfig(io.environment, flags);
+  const store = await io.openStore({ ...config, exclusive: false, create, now: io.now });
+  let result: Result;
+  try {
+    result = await work(store, config);
+  } catch (error) {
+    await store.close().catch(() => {});
+    throw error;
+  }
+  await store.close();
+  return result;
 }

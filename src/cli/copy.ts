@@ -1,35 +1,31 @@
-import { type Flags, readConfig, readDatabaseUrl, redactPassword } from "../config.ts";
+import { type Flags, readDatabaseUrl, redactPassword } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
 import type { PostgresLayout, Store } from "../store.ts";
-import type { Io } from "./context.ts";
+import { type Io, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
+import { formatCount, joinWords } from "./text.ts";
 
-/** A progress bar is drawn in so many steps. */
+/** Resolution of the progress bar. */
 const PROGRESS_STEPS = 1000;
 
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly to: string;
-  /** How the tables are to lie there; `null` for as POSTGRES_LAYOUT says. */
+  /** Of the target; `null` for the value of POSTGRES_LAYOUT. */
   readonly layout: PostgresLayout | null;
 }
 
-/** The form in which a person reads it. */
-function describeCounts({
-  users,
-  orders,
-  tokens,
-  idempotency_keys,
-  imported_orders,
-}: RowCounts): string {
-  const counts = { users, orders, tokens, "idempotency keys": idempotency_keys };
-  const parts = Object.entries({ ...counts, "import keys": imported_orders }).map(
-    ([what, count]) => `${count.toLocaleString("en")} ${what}`,
-  );
-  return `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+function describeCounts(counts: RowCounts): string {
+  return joinWords([
+    formatCount(counts.users, "user"),
+    formatCount(counts.orders, "order"),
+    formatCount(counts.tokens, "token"),
+    formatCount(counts.idempotency_keys, "idempotency key"),
+    formatCount(counts.imported_orders, "import key"),
+  ]);
 }
 
-/** Copies with a progress bar, until a signal ends it. */
+/** Shows a progress bar; a signal cancels the copy. */
 async function copyWithProgress(
   store: Store,
   target_options: Parameters<Io["withCopyTarget"]>[0],
@@ -48,24 +44,19 @@ async function copyWithProgress(
 }
 
 /**
- * Copies the whole database into an empty one, of the same kind or the other.
+ * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
  * @throws {AppError} operator
  */
 export async function copyStore({ to, layout }: CopyOptions, flags: Flags, io: Io): Promise<void> {
-  const config = readConfig(io.environment, flags);
-  const postgres_layout = layout ?? config.postgres_layout;
-  const target_options = { database_url: readDatabaseUrl("--to", to), postgres_layout };
-  const store = await io.openStore({ ...config, exclusive: false, create: false, now: io.now });
-  const started_ms = performance.now();
-  try {
-    const copied = await copyWithProgress(store, target_options, io);
+  const target_url = readDatabaseUrl("--to", to);
+  await withStore(flags, io, { create: false }, async (store, config) => {
+    const postgres_layout = layout ?? config.postgres_layout;
+    const started_ms = performance.now();
+    const counts = await copyWithProgress(store, { database_url: target_url, postgres_layout }, io);
     const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
-    const [source, copied_to] = [config, target_options].map((end) =>
-      redactPassword(end.database_url),
+    const [source, target] = [config.database_url, target_url].map(redactPassword);
+    io.stdout(
+      `Copied ${source} to ${target} in ${seconds} s (verified): ${describeCounts(counts)}\n`,
     );
-    io.stdout(`${copied_to} has all of ${source}: ${describeCounts(copied)}. `);
-    io.stdout(`Read back and compared, in ${seconds} s\n`);
-  } finally {
-    await store.close();
-  }
+  });
 }

@@ -1,4 +1,4 @@
-/** CSV of users: RFC 4180 in UTF-8, with a header line, metadata as JSON in one cell. */
+/** CSV of users: RFC 4180 in UTF-8 with a header line. The cell of `metadata` holds JSON. */
 import { pipeline } from "node:stream";
 import { CsvError, parse } from "csv-parse";
 import { stringify } from "csv-stringify/sync";
@@ -7,16 +7,16 @@ import { parseJson } from "../json.ts";
 import { User } from "../user.ts";
 import type { RawRecord } from "./format.ts";
 
-/** Bytes of a record at most, as of a line of NDJSON. */
+/** Maximum size of a record, like that of a line of NDJSON. */
 const MAX_RECORD_BYTES = 2 ** 20;
-/** Records that are handed on at once. */
+/** Records per iteration. */
 const YIELD_RECORDS = 100;
 
 const columns = Object.keys(User.properties) as (keyof User)[];
 
 type Column = keyof User;
 
-/** Digits are a number; what is none is left for the check to refuse. */
+/** @returns digits as a number; other text unchanged, which validation rejects */
 function readInteger(cell: string): unknown {
   return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
 }
@@ -36,7 +36,7 @@ function readMetadata(cell: string): unknown {
   }
 }
 
-/** An empty cell is an absent member, which for `name` is the same as null. */
+/** Call only for cells that are not empty: an empty cell means that the field is absent. */
 function readCell(column: Column, cell: string): unknown {
   if (column === "id" || column === "version") return readInteger(cell);
   return column === "metadata" ? readMetadata(cell) : cell;
@@ -45,30 +45,33 @@ function readCell(column: Column, cell: string): unknown {
 /** @throws {AppError} invalid */
 function readCells(header: readonly Column[], cells: readonly string[]): unknown {
   if (cells.length !== header.length) {
-    const problem = `must have ${header.length} cells, as the header has, not ${cells.length}`;
+    const problem = `must have ${header.length} cells like the header, not ${cells.length}`;
     failInvalid([{ field: "record", problem }]);
   }
   const record: Partial<Record<Column, unknown>> = {};
-  for (const [at, column] of header.entries()) {
-    const cell = cells[at] ?? "";
+  for (const [index, column] of header.entries()) {
+    const cell = cells[index] ?? "";
     if (cell !== "") record[column] = readCell(column, cell);
   }
-  // A user that brings an id is complete, and null and {} are written as nothing.
+  // A user with an id has all fields. An export writes null and {} as empty cells.
   return "id" in record ? { name: null, metadata: {}, ...record } : record;
 }
 
-/** @throws {AppError} operator */
+/** @throws {AppError} invalid */
 function readHeader(cells: readonly string[]): Column[] {
-  for (const [at, cell] of cells.entries()) {
-    if (!columns.includes(cell as Column)) {
-      fail("operator", `column "${cell}" is not one of ${columns.join(", ")}, comma-separated`);
+  for (const [index, cell] of cells.entries()) {
+    if (cells.length === 1 && /[;\t]/.test(cell)) {
+      fail("invalid", "the cells of the header must be separated by commas");
     }
-    if (cells.indexOf(cell) < at) fail("operator", `column ${cell} comes more than once`);
+    if (!columns.includes(cell as Column)) {
+      fail("invalid", `column "${cell}" is not one of ${columns.join(", ")}`);
+    }
+    if (cells.indexOf(cell) < index) fail("invalid", `column "${cell}" is given more than once`);
   }
   return cells as Column[];
 }
 
-/** Passes on what is UTF-8: the parser would put U+FFFD for all else without a word. */
+/** Rejects invalid UTF-8, which the parser would silently replace with U+FFFD. */
 async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });
   try {
@@ -79,7 +82,7 @@ async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<U
     utf8.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    fail("operator", "it is not valid UTF-8; save it as CSV UTF-8");
+    fail("invalid", "the text is not valid UTF-8; save the file as CSV UTF-8");
   }
 }
 
@@ -89,8 +92,8 @@ interface Row {
 }
 
 /**
- * A record with a wrong cell says so when it is read.
- * @throws {AppError} operator when the header or the quotes are wrong, and so all that follows
+ * A record with an invalid cell fails when it is parsed.
+ * @throws {AppError} invalid if the header or the quotes are wrong, and the rest cannot be read
  */
 export async function* readCsv(
   chunks: AsyncIterable<Uint8Array>,
@@ -103,7 +106,7 @@ export async function* readCsv(
     relax_column_count: true,
     skip_empty_lines: true,
   });
-  // Whatever fails, the loop below throws it.
+  // The loop below throws all errors.
   pipeline(requireUtf8(chunks), parser, () => {});
   let header: readonly Column[] | null = null;
   let entries: RawRecord[] = [];
@@ -125,7 +128,7 @@ export async function* readCsv(
     }
   } catch (error) {
     if (!(error instanceof CsvError)) throw error;
-    fail("operator", error.message);
+    fail("invalid", error.message);
   }
   yield entries;
 }
@@ -135,7 +138,7 @@ export function csvHeader(): string {
 }
 
 export function formatCsv(users: readonly User[]): string {
-  // All text in quotes: so that a lone carriage return is, too.
+  // All text is quoted, because the package does not quote a lone carriage return.
   return stringify(
     users.map((user) =>
       columns.map((column) =>

@@ -1,24 +1,27 @@
-import { type Flags, readConfig } from "../config.ts";
+import type { Flags } from "../config.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import type { Io, OutputStream } from "./context.ts";
+import { type Io, type OutputStream, withStore } from "./context.ts";
 import { csvHeader, formatCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, requireSupportedFormat } from "./format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
+import { formatCount } from "./text.ts";
 
-/** Records that are read at once: some 10 MB where they are as large as can be. */
+/** Records per read: about 10 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
 
 export interface ExportOptions {
   readonly table: BulkTable;
-  /** `null` for that of the file's name. */
+  /** `null` to select it by the file extension. */
   readonly format: FileFormat | null;
   /** `null` for stdout. */
   readonly path: string | null;
+  /** Whether an existing file is overwritten. */
+  readonly force: boolean;
 }
 
-/** @throws {AppError} operator if a record is damaged, else the error itself */
+/** @throws {AppError} operator if a record is damaged, otherwise the error itself */
 function explainDamage(error: unknown, after: number): never {
   if (!(error instanceof SyntaxError)) throw error;
   return fail(
@@ -27,7 +30,7 @@ function explainDamage(error: unknown, after: number): never {
   );
 }
 
-/** @returns how many records went out; fewer than there are when the reader has gone */
+/** @returns the number of records written; fewer than exist if the reader has closed the stream */
 async function exportRecords<Row extends { readonly id: number }>(
   exportPage: (after: number, limit: number) => Promise<readonly Row[]>,
   format: (records: readonly Row[]) => string,
@@ -63,28 +66,23 @@ async function writeTable(
 }
 
 /**
- * Writes all users or all orders, by id, beside a running server too.
- * @throws {AppError} operator when the database cannot be read or the file not be written
+ * Writes all users or all orders by ascending id. A server may be running.
+ * @throws {AppError} operator if the database cannot be read, or the file cannot be written
  */
 export async function exportTable(options: ExportOptions, flags: Flags, io: Io): Promise<void> {
-  const { table, path } = options;
-  const config = readConfig(io.environment, flags);
+  const { table, path, force } = options;
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
-  const store = await io.openStore({ ...config, exclusive: false, create: false, now: io.now });
-  try {
-    using output = io.openOutput(path);
+  const count = await withStore(flags, io, { create: false }, async (store) => {
+    using output = io.openOutput(path, force);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
-    const progress = createProgress(io, total);
-    let count: number;
-    try {
-      count = await writeTable(store, table, format, output, progress);
-    } finally {
-      progress[Symbol.dispose]();
-    }
+    // A bar would be mixed with the records.
+    const shows_records = path === null && io.stdout_is_terminal;
+    using progress = createProgress(io, shows_records ? null : total);
+    const written = await writeTable(store, table, format, output, progress);
     output.finish();
-    io.stderr(`Exported ${count} ${table}\n`);
-  } finally {
-    await store.close();
-  }
+    return written;
+  });
+  const target = path === null ? "" : ` to ${path}`;
+  io.stderr(`Exported ${formatCount(count, table === "users" ? "user" : "order")}${target}\n`);
 }

@@ -1,20 +1,20 @@
-/** In which form records come in and go out. */
+/** File formats of import and export. */
 import { fail } from "../error.ts";
 
 export const file_formats = ["ndjson", "csv"] as const;
 export type FileFormat = (typeof file_formats)[number];
 
-/** One record of an input, not yet read. */
+/** One record of an input, not parsed yet. */
 export interface RawRecord {
-  /** In the file, from 1: where the record begins. */
+  /** Line of the file on which the record begins, from 1. */
   readonly line: number;
-  /** Bytes, nearly. */
+  /** Approximate size in bytes. */
   readonly size: number;
-  /** @returns the record as JSON would have it. @throws {AppError} invalid */
+  /** @returns the record as a JSON value. @throws {AppError} invalid */
   parse(): unknown;
 }
 
-/** The one that was asked for, else that of the file's name. @param path `null` for a standard stream */
+/** @returns the requested format, otherwise that of the file extension. @param path `null` for a standard stream */
 export function formatFor(requested: FileFormat | null, path: string | null): FileFormat {
   if (requested !== null) return requested;
   return path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson";
@@ -23,9 +23,9 @@ export function formatFor(requested: FileFormat | null, path: string | null): Fi
 export const bulk_tables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulk_tables)[number];
 
-/** @throws {AppError} operator when the table has no such form */
+/** @throws {AppError} invalid if the table cannot be written in this format */
 export function requireSupportedFormat(table: BulkTable, format: FileFormat): void {
   if (table === "orders" && format === "csv") {
-    fail("operator", "Cannot put orders into CSV, as each has a list of items: use ndjson");
+    fail("invalid", "Orders cannot be CSV, because an order has a list of items: use ndjson");
   }
 }

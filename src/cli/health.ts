@@ -1,12 +1,12 @@
 import { get as getHttp } from "node:http";
 import { get as getHttps } from "node:https";
 import { type Config, type Flags, readConfig } from "../config.ts";
-import { fail } from "../error.ts";
+import { fail, messageOf, systemCode } from "../error.ts";
 import type { Io } from "./context.ts";
 
 const TIMEOUT_MS = 2_000;
 
-/** Where a server with these settings answers on this machine. */
+/** @returns the URL of the server with these settings, as seen from this machine */
 function healthUrl({ host, port, tls_cert }: Config): string {
   const loopback_of: Record<string, string> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
   const reachable = loopback_of[host] ?? host;
@@ -15,35 +15,50 @@ function healthUrl({ host, port, tls_cert }: Config): string {
 }
 
 /**
- * Not `fetch`, which would go through the proxy of HTTP_PROXY.
- * @returns the status; rejects when there is no answer
+ * `fetch` is not used, because it honours HTTP_PROXY.
+ * @returns the status code; rejects if there is no response
  */
 function fetchStatus(url: string): Promise<number> {
   return new Promise((resolve, reject) => {
     const get = url.startsWith("https:") ? getHttps : getHttp;
-    // It asks its own machine, by an address that no certificate names.
-    const request = get(url, { rejectUnauthorized: false, timeout: TIMEOUT_MS }, (response) => {
-      response.resume();
-      resolve(response.statusCode ?? 0);
-    });
-    request.on("timeout", () => request.destroy(new Error(`no answer within ${TIMEOUT_MS} ms`)));
+    // The request stays on this machine and uses an address that is not in the certificate.
+    const request = get(
+      url,
+      { agent: false, rejectUnauthorized: false, timeout: TIMEOUT_MS },
+      (response) => {
+        response.resume();
+        resolve(response.statusCode ?? 0);
+      },
+    );
+    request.on("timeout", () =>
+      request.destroy(new Error(`no response within ${TIMEOUT_MS / 1000} seconds`)),
+    );
     request.on("error", reject);
   });
 }
 
-function describeFailure(error: Error): string {
-  return "code" in error && error.code === "ECONNREFUSED" ? "nothing listens there" : error.message;
-}
+const connection_errors: Record<string, string> = {
+  ECONNREFUSED: "connection refused",
+  ECONNRESET: "the connection was closed",
+  ENOTFOUND: "unknown host",
+  EAI_AGAIN: "unknown host",
+  EHOSTUNREACH: "host unreachable",
+  ENETUNREACH: "network unreachable",
+  EADDRNOTAVAIL: "address not available",
+};
 
 /**
- * Asks the running server, e.g. for a container's HEALTHCHECK.
- * @throws {AppError} operator when it does not answer, or not that it is well
+ * Checks the running server, e.g. for the HEALTHCHECK of a container.
+ * @throws {AppError} operator if the server does not respond, or not with 200
  */
 export async function checkHealth(flags: Flags, io: Io): Promise<void> {
   const url = healthUrl(readConfig(io.environment, flags));
   const status = await fetchStatus(url).catch((error) =>
-    fail("operator", `Cannot reach ${url}: ${describeFailure(error)}`),
+    fail(
+      "operator",
+      `Cannot connect to ${url}: ${connection_errors[systemCode(error)] ?? messageOf(error)}`,
+    ),
   );
-  if (status !== 200) fail("operator", `Cannot call ${url} healthy: it answers ${status}`);
+  if (status !== 200) fail("operator", `${url} is unhealthy: status ${status}`);
   io.stdout("ok\n");
 }

@@ -1,10 +1,10 @@
-import { type Config, type Flags, readConfig, redactPassword } from "../config.ts";
+import { type Config, type Flags, invalidValue, redactPassword } from "../config.ts";
 import { AppError, fail, messageOf } from "../error.ts";
-import type { BulkStore } from "../import.ts";
+import { type BulkStore, hasId } from "../import.ts";
 import { createOrderParser } from "../order.ts";
 import type { Store } from "../store.ts";
 import { createUserParser } from "../user.ts";
-import type { InputStream, Io } from "./context.ts";
+import { type InputStream, type Io, withStore } from "./context.ts";
 import { readCsv } from "./csv.ts";
 import {
   type BulkTable,
@@ -15,22 +15,25 @@ import {
 } from "./format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
+import { formatCount, formatNumber } from "./text.ts";
 
-/** Records of a transaction at most: a server beside the import waits for one with its writes. */
+/** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
-/** Bytes of a transaction at most, nearly. */
+/** Approximate maximum size of a transaction. */
 const BATCH_BYTES = 4 * 2 ** 20;
+/** Rejected records that are listed; the others are only counted. */
+const MAX_LISTED_REJECTIONS = 20;
 
-/** Visible ASCII, as an idempotency key; the number of the line comes behind it. */
+/** Visible ASCII, like an idempotency key. The number of the line is appended. */
 const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 
 export interface ImportOptions {
   readonly table: BulkTable;
-  /** `null` for that of the file's name. */
+  /** `null` to select it by the file extension. */
   readonly format: FileFormat | null;
   /** `null` for stdin. */
   readonly path: string | null;
-  /** What the import is called, so that orders without ids are known when it is run again. */
+  /** Name of the import. It identifies orders without ids if the import is repeated. */
   readonly key: string | null;
   readonly dry_run: boolean;
 }
@@ -41,16 +44,18 @@ interface ImportCounts {
   rejected: number;
 }
 
-/** @throws {AppError} operator */
-function requireKey(table: BulkTable, key: string | null): void {
+/** @throws {AppError} invalid */
+function checkKey(table: BulkTable, key: string | null): void {
   if (key === null) return;
-  if (table === "users") fail("operator", "Cannot use --key: users are known by their emails");
+  if (table === "users") {
+    fail("invalid", "--key is for orders only: users are recognized by their email");
+  }
   if (!IMPORT_KEY.test(key)) {
-    fail("operator", "Cannot read --key: must be 1 to 200 visible ASCII characters");
+    fail("invalid", invalidValue("--key", key, "must be 1 to 200 visible ASCII characters"));
   }
 }
 
-/** What a refusal says of a record, without the words that are for a client. */
+/** @returns the problems of a record, in the words of the file rather than of an HTTP request */
 function problemsOf(error: unknown): string {
   if (!(error instanceof AppError) || error.code !== "invalid") throw error;
   return error.problems
@@ -58,16 +63,41 @@ function problemsOf(error: unknown): string {
     .join("; ");
 }
 
-/** Takes records until a batch is full, then hands it to the store, and tells what was refused. */
+interface Rejection {
+  readonly line: number;
+  readonly reason: string;
+}
+
+/** Lists the first rejected records, and counts the others. */
+function createRejectionReport(progress: Progress) {
+  let listed = 0;
+  let hidden = 0;
+  return {
+    add(rejections: readonly Rejection[]): void {
+      const sorted = rejections.toSorted((left, right) => left.line - right.line);
+      const shown = sorted.slice(0, MAX_LISTED_REJECTIONS - listed);
+      for (const { line, reason } of shown) progress.note(`line ${line}: ${reason}`);
+      listed += shown.length;
+      hidden += sorted.length - shown.length;
+    },
+    finish(): void {
+      if (hidden > 0) progress.note(`… and ${formatNumber(hidden)} more`);
+    },
+  };
+}
+
+type RejectionReport = ReturnType<typeof createRejectionReport>;
+
+/** Collects records, and imports each batch when it is full. */
 function createImporter<Given>(
   { import: importBatch }: Pick<BulkStore<unknown, Given>, "import">,
   parse: (entry: RawRecord) => Given,
+  counts: ImportCounts,
+  report: RejectionReport,
   dry_run: boolean,
-  progress: Progress,
 ) {
-  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
   let batch: { readonly line: number; readonly record: Given }[] = [];
-  let rejections: { readonly line: number; readonly reason: string }[] = [];
+  let rejections: Rejection[] = [];
   let size = 0;
 
   async function flush(): Promise<void> {
@@ -75,20 +105,18 @@ function createImporter<Given>(
       batch.map(({ record }) => record),
       dry_run,
     );
-    for (const [at, result] of results.entries()) {
+    for (const [index, result] of results.entries()) {
       counts[result.outcome] += 1;
-      const line = batch[at]?.line ?? 0;
+      const line = batch[index]?.line ?? 0;
       if (result.outcome === "rejected") rejections.push({ line, reason: result.reason });
     }
-    rejections.sort((left, right) => left.line - right.line);
-    for (const { line, reason } of rejections) progress.note(`line ${line}: ${reason}`);
+    report.add(rejections);
     batch = [];
     rejections = [];
     size = 0;
   }
 
   return {
-    counts,
     async add(entry: RawRecord): Promise<void> {
       try {
         batch.push({ line: entry.line, record: parse(entry) });
@@ -103,27 +131,54 @@ function createImporter<Given>(
   };
 }
 
-function createTableImporter(store: Store, options: ImportOptions, progress: Progress) {
+/** Every order of such a file would be rejected. @throws {AppError} operator */
+function requireKey(first_order: unknown): void {
+  if (hasId(first_order) || typeof first_order !== "object") return;
+  fail(
+    "operator",
+    "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
+  );
+}
+
+function createTableImporter(
+  store: Store,
+  options: ImportOptions,
+  counts: ImportCounts,
+  report: RejectionReport,
+) {
   const { table, key, dry_run } = options;
   if (table === "users") {
     const parseUser = createUserParser();
-    return createImporter(store.bulk.users, (entry) => parseUser(entry.parse()), dry_run, progress);
+    const parse = (entry: RawRecord) => parseUser(entry.parse());
+    return createImporter(store.bulk.users, parse, counts, report, dry_run);
   }
   const parseOrder = createOrderParser();
-  const parse = (entry: RawRecord) =>
-    parseOrder(entry.parse(), key === null ? null : `${key}:${entry.line}`);
-  return createImporter(store.bulk.orders, parse, dry_run, progress);
+  let is_first = true;
+  const parse = (entry: RawRecord) => {
+    const order = entry.parse();
+    if (is_first && key === null) requireKey(order);
+    is_first = false;
+    return parseOrder(order, key === null ? null : `${key}:${entry.line}`);
+  };
+  return createImporter(store.bulk.orders, parse, counts, report, dry_run);
 }
 
-/** What has been read of the input is told as it is read. */
-async function* reportProgress(
+/** Passes the input on until a signal arrives. @throws {AppError} operator when it does */
+async function* readUntilStopped(
   { chunks }: InputStream,
   progress: Progress,
+  stopped: Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
+  const interrupted = stopped.then(() => null);
+  const iterator = chunks[Symbol.asyncIterator]();
   let bytes = 0;
-  for await (const chunk of chunks) {
-    yield chunk;
-    bytes += chunk.length;
+  for (;;) {
+    // A terminal or a pipe may never send another chunk.
+    const next = await Promise.race([interrupted, iterator.next()]);
+    if (next === null) return fail("operator", "Interrupted");
+    if (next.done === true) return;
+    yield next.value;
+    bytes += next.value.length;
     progress.update(bytes);
   }
 }
@@ -132,58 +187,74 @@ async function importAll(
   store: Store,
   options: ImportOptions,
   input: InputStream,
-  progress: Progress,
-): Promise<ImportCounts> {
-  const importer = createTableImporter(store, options, progress);
+  counts: ImportCounts,
+  io: Io,
+): Promise<void> {
+  using progress = createProgress(io, input.size);
+  const report = createRejectionReport(progress);
+  const importer = createTableImporter(store, options, counts, report);
   const readEntries = formatFor(options.format, options.path) === "csv" ? readCsv : readNdjson;
-  for await (const entries of readEntries(reportProgress(input, progress))) {
-    for (const entry of entries) await importer.add(entry);
+  try {
+    for await (const entries of readEntries(readUntilStopped(input, progress, io.untilStopped()))) {
+      for (const entry of entries) await importer.add(entry);
+    }
+    await importer.flush();
+  } finally {
+    report.finish();
   }
-  await importer.flush();
-  return importer.counts;
 }
 
-/** What stopped an import, to its operator. */
-function describeInterruption(error: unknown, { path }: ImportOptions, config: Config): unknown {
+/** @returns the error that the operator reads */
+function describeFailure(
+  error: unknown,
+  { path, dry_run }: ImportOptions,
+  { database_url }: Config,
+  counts: ImportCounts,
+): unknown {
   if (!(error instanceof AppError)) return error;
-  const problem =
-    error.code === "unavailable"
-      ? `Cannot write ${redactPassword(config.database_url)}`
-      : `Cannot read ${path ?? "the input"}`;
-  const message = `${problem}: ${messageOf(error)}. What came before is kept: run it again to go on`;
-  return new AppError("operator", message);
+  const subjects: Partial<Record<AppError["code"], string>> = {
+    invalid: `Cannot read ${path ?? "the input"}: `,
+    operator: "",
+  };
+  const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(database_url)}: `;
+  const is_saved = !dry_run && counts.created + counts.unchanged > 0;
+  const advice = is_saved ? ". Earlier batches were saved; run the command again to continue" : "";
+  return new AppError("operator", `${subject}${messageOf(error)}${advice}`);
 }
 
-function summary(
+/** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
+function summarize(
   { created, unchanged, rejected }: ImportCounts,
   { table, dry_run }: ImportOptions,
 ): string {
-  const imported = dry_run ? `Would import ${created} ${table}` : `Imported ${created} ${table}`;
-  return `${imported}; ${unchanged} already there, ${rejected} refused`;
+  const records = formatCount(created, table === "users" ? "user" : "order");
+  const others = `${formatNumber(unchanged)} unchanged, ${formatNumber(rejected)} rejected`;
+  return `${dry_run ? "Would import" : "Imported"} ${records} (${others})`;
 }
 
 /**
- * Reads users or orders and keeps them, beside a running server too.
- * @throws {AppError} operator when a record was refused, or something stopped it on the way
+ * Reads users or orders from a file or from stdin and stores them. A server may be running.
+ * @throws {AppError} operator if records were rejected, or the import stopped early
  */
 export async function importTable(options: ImportOptions, flags: Flags, io: Io): Promise<void> {
   const { table, dry_run, path, key } = options;
-  const config = readConfig(io.environment, flags);
-  requireSupportedFormat(table, formatFor(options.format, path));
-  requireKey(table, key);
+  const format = formatFor(options.format, path);
+  requireSupportedFormat(table, format);
+  checkKey(table, key);
   const input = io.openInput(path);
-  const store = await io.openStore({ ...config, exclusive: false, create: !dry_run, now: io.now });
-  let counts: ImportCounts;
-  const progress = createProgress(io, input.size);
-  try {
-    counts = await importAll(store, options, input, progress);
-  } catch (error) {
-    throw describeInterruption(error, options, config);
-  } finally {
-    progress[Symbol.dispose]();
-    await store.close();
+  if (input.is_terminal) {
+    const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
+    io.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
-  const message = summary(counts, options);
+  const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
+  await withStore(flags, io, { create: !dry_run }, async (store, config) => {
+    try {
+      await importAll(store, options, input, counts, io);
+    } catch (error) {
+      throw describeFailure(error, options, config, counts);
+    }
+  });
+  const message = summarize(counts, options);
   if (counts.rejected > 0) fail("operator", message);
   io.stderr(`${message}\n`);
 }

@@ -1,10 +1,10 @@
-/** NDJSON: one JSON record a line, in UTF-8. @see https://github.com/ndjson/ndjson-spec */
-import { failField } from "../error.ts";
+/** NDJSON: one JSON record per line, in UTF-8. @see https://github.com/ndjson/ndjson-spec */
+import { fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
 import type { RawRecord } from "./format.ts";
 
 const NEWLINE = 0x0a;
-/** Bytes of a line at most: twice what the largest order takes with every character escaped. */
+/** Maximum size of a line: twice that of the largest order with every character escaped. */
 const MAX_LINE_BYTES = 2 ** 20;
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
@@ -29,17 +29,35 @@ function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
   };
 }
 
-/** Whether there is nothing but white space. */
+/** Whether a line has only white space. */
 function isBlank(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte === 0x20 || (byte >= 0x09 && byte <= 0x0d));
 }
 
-/** A record that is malformed says so when it is read. Blank lines count, and are no records. */
+/**
+ * Detects a file that has JSON, but not one record per line.
+ * @throws {AppError} invalid
+ */
+function checkFirstLine(bytes: Uint8Array): void {
+  const start = new TextDecoder().decode(bytes.subarray(0, 16)).trim();
+  if (start.startsWith("[")) {
+    fail("invalid", "it is a JSON array, not one object per line; convert it with: jq -c '.[]'");
+  }
+  if (start === "{" && bytes.length < 16) {
+    fail("invalid", "its objects are longer than one line; convert it with: jq -c .");
+  }
+}
+
+/**
+ * A malformed record fails when it is parsed. Blank lines are skipped, but counted.
+ * @throws {AppError} invalid if the input is JSON of another form
+ */
 export async function* readNdjson(
   chunks: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<readonly RawRecord[]> {
   let line = 0;
-  /** The beginning of a line whose end has not come yet. */
+  let is_first = true;
+  /** The start of a line that is not complete yet. */
   let partial_line: Uint8Array = new Uint8Array();
   for await (const chunk of chunks) {
     const bytes = partial_line.length === 0 ? chunk : Buffer.concat([partial_line, chunk]);
@@ -48,14 +66,19 @@ export async function* readNdjson(
     for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, start)) {
       line += 1;
       const record = bytes.subarray(start, end);
-      if (!isBlank(record)) entries.push(createRawRecord(line, record));
       start = end + 1;
+      if (isBlank(record)) continue;
+      if (is_first) checkFirstLine(record);
+      is_first = false;
+      entries.push(createRawRecord(line, record));
     }
-    // Of a line that is too long it is enough to keep that it is.
+    // One byte more than allowed is enough to reject a line that is too long.
     partial_line = bytes.slice(start, start + MAX_LINE_BYTES + 1);
     yield entries;
   }
-  if (!isBlank(partial_line)) yield [createRawRecord(line + 1, partial_line)];
+  if (isBlank(partial_line)) return;
+  if (is_first) checkFirstLine(partial_line);
+  yield [createRawRecord(line + 1, partial_line)];
 }
 
 export function formatNdjson(records: readonly object[]): string {

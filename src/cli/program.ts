@@ -1,6 +1,7 @@
 import { Argument, Command, CommanderError, Option } from "commander";
 import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
+import { AppError, messageOf } from "../error.ts";
 import { postgres_layouts } from "../store.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
@@ -15,23 +16,52 @@ import { printDocument } from "./openapi.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
-/** Exit code of a command line that makes no sense. */
 const USAGE_EXIT_CODE = 2;
 
-function addSettings(command: Command, names: readonly SettingName[]): Command {
+type Descriptions = Partial<Record<SettingName, string>>;
+
+/** What the settings of a server mean to a client on the same machine. */
+const health_settings = {
+  host: "address of the server to check",
+  port: "port of the server to check",
+  tls_cert: "certificate of the server; if set, the check uses HTTPS",
+  tls_key: "private key of the server; requires the certificate",
+} as const satisfies Descriptions;
+
+/** Needed by every command that opens the database. */
+const database_settings = ["database_url", "postgres_layout"] as const satisfies SettingName[];
+
+/** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
+function describeSources(name: SettingName): string {
+  const { variable, default: default_value } = settings[name];
+  const setting = settings[name];
+  const note = "default_note" in setting ? setting.default_note : null;
+  const shown = default_value === null ? note : JSON.stringify(default_value);
+  return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
+}
+
+/** @param descriptions for settings that mean something else to this command */
+function addSettings(
+  command: Command,
+  names: readonly SettingName[],
+  descriptions: Descriptions = {},
+): Command {
   for (const name of names) {
-    const { variable, description, default: default_value } = settings[name];
-    const otherwise = default_value === null ? "" : `, otherwise ${default_value}`;
-    const flags = `--${flagOf(variable)} <value>`;
-    command.addOption(new Option(flags, `${description} (${variable}${otherwise})`));
+    const { variable, placeholder, description } = settings[name];
+    const text = `${descriptions[name] ?? description} ${describeSources(name)}`;
+    command.addOption(new Option(`--${flagOf(variable)} <${placeholder}>`, text));
   }
   return command;
 }
 
-/** What every command needs that opens the database. */
-const database_settings = ["database_url", "postgres_layout"] as const satisfies SettingName[];
+function addExamples(command: Command, ...lines: readonly string[]): Command {
+  return command.addHelpText(
+    "after",
+    `\nExamples:\n${lines.map((line) => `  ${line}\n`).join("")}`,
+  );
+}
 
-/** commander names an option in camel case; a setting has one name everywhere. */
+/** Translates option names, which commander writes in camel case, to names of settings. */
 function flagsOf(command: Command): Flags {
   const flags: Partial<Record<SettingName, string>> = {};
   for (const option of command.options) {
@@ -44,156 +74,251 @@ function flagsOf(command: Command): Flags {
   return flags;
 }
 
-/** A standard stream has no path. */
+/** `-` stands for a standard stream, which has no path. */
 function streamPath(file: string): string | null {
   return file === "-" ? null : file;
 }
 
+function addServe(program: Command, io: Io): void {
+  const command = program
+    .command("serve")
+    .description("serve the API until SIGTERM or SIGINT (Ctrl-C)");
+  addSettings(command, Object.keys(settings) as SettingName[]);
+  addExamples(
+    command,
+    "user-api serve",
+    "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
+    "LOG_LEVEL=warn user-api serve",
+  );
+  command.action(() => serve(version, flagsOf(command), io));
+}
+
+function addToken(program: Command, io: Io): void {
+  const token = program.command("token").description("create, list and revoke access tokens");
+  addExamples(token, "user-api token create laptop", "user-api token list");
+
+  const create = token
+    .command("create")
+    .description("create a token and print it; it is shown only once")
+    .addArgument(new Argument("<name>", "name of the token, e.g. that of its client"))
+    .addOption(
+      new Option("--scope <scope>", "permitted requests").choices(token_scopes).default("write"),
+    )
+    .option("--expires <duration>", "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)");
+  addSettings(create, database_settings);
+  addExamples(
+    create,
+    "user-api token create laptop",
+    "user-api token create dashboard --scope read --expires 90d",
+    "TOKEN=$(user-api token create ci)",
+  );
+  create.action((name, { scope, expires = null }) =>
+    createToken({ name, scope, expires }, flagsOf(create), io),
+  );
+
+  const list = token.command("list").description("list tokens (without their secrets)");
+  addSettings(list, database_settings);
+  addExamples(list, "user-api token list");
+  list.action(() => listTokens(flagsOf(list), io));
+
+  const revoke = token
+    .command("revoke")
+    .description("revoke a token")
+    .argument("<name>", "name of the token");
+  addSettings(revoke, database_settings);
+  addExamples(revoke, "user-api token revoke laptop");
+  revoke.action((name) => revokeToken(name, flagsOf(revoke), io));
+}
+
 function addImportAndExport(program: Command, io: Io): void {
-  const table = () => new Argument("<table>", "what").choices(bulk_tables);
+  const table = () => new Argument("<table>", "records to transfer").choices(bulk_tables);
   const format = () =>
-    new Option("--format <format>", "otherwise that of the file's name, or ndjson").choices(
-      file_formats,
-    );
+    new Option(
+      "--format <format>",
+      "file format (default: by file extension, otherwise ndjson)",
+    ).choices(file_formats);
+
   const export_command = program
     .command("export")
-    .description("write all users or orders, a record a line, beside a running server too")
+    .description("write all users or orders to a file or to stdout")
     .addArgument(table())
     .addOption(format())
-    .option("--output <file>", "write there, otherwise to stdout", "-");
-  addSettings(export_command, database_settings).action((table, { format = null, output }) =>
-    exportTable({ table, format, path: streamPath(output) }, flagsOf(export_command), io),
+    .option("--output <file>", "target file (default: stdout)", "-")
+    .option("--force", "overwrite the target file if it exists", false);
+  addSettings(export_command, database_settings);
+  addExamples(
+    export_command,
+    "user-api export users --output users.csv",
+    "user-api export orders | gzip >orders.ndjson.gz",
   );
+  export_command.action((table, { format = null, output, force }) =>
+    exportTable({ table, format, path: streamPath(output), force }, flagsOf(export_command), io),
+  );
+
   const import_command = program
     .command("import")
-    .description("read users or orders, as exported or as the API takes them; may be run again")
+    .description("read users or orders from a file or from stdin; safe to repeat")
     .addArgument(table())
-    .argument("[file]", "otherwise stdin", "-")
+    .argument("[file]", "source file (default: stdin)", "-")
     .addOption(format())
-    .option("--key <name>", "name of the import, for orders without ids: the same in every run")
-    .option("--dry-run", "only say what would happen", false);
-  addSettings(import_command, database_settings).action(
-    (table, file, { format = null, key = null, dryRun: dry_run }) =>
-      importTable(
-        { table, format, path: streamPath(file), key, dry_run },
-        flagsOf(import_command),
-        io,
-      ),
+    .option("--key <name>", "name of the import, required for orders without ids")
+    .option("--dry-run", "validate the input without writing anything", false);
+  addSettings(import_command, database_settings);
+  addExamples(
+    import_command,
+    "user-api import users users.csv --dry-run",
+    "user-api import orders orders.ndjson --key 2026-11-shop",
+    "zcat users.ndjson.gz | user-api import users",
   );
+  import_command.action((table, file, { format = null, key = null, dryRun: dry_run }) =>
+    importTable(
+      { table, format, path: streamPath(file), key, dry_run },
+      flagsOf(import_command),
+      io,
+    ),
+  );
+}
+
+function addMaintenance(program: Command, io: Io): void {
+  const check = program
+    .command("check")
+    .description("verify a database; exits with 1 if problems are found");
+  addSettings(check, database_settings);
+  addExamples(check, "user-api check", "user-api check --database-url backup.db");
+  check.action(() => checkStore(flagsOf(check), io));
+
+  const backup = program
+    .command("backup")
+    .description("copy a SQLite database to a new file and verify the copy")
+    .argument("<file>", "target file; must not exist");
+  addSettings(backup, database_settings);
+  addExamples(backup, "user-api backup backup.db");
+  backup.action((file) => backUpStore(file, flagsOf(backup), io));
+
+  const restore = program
+    .command("restore")
+    .description("restore a backup; the current database is kept next to it")
+    .argument("<file>", "file made by backup");
+  addSettings(restore, database_settings);
+  addExamples(restore, "user-api restore backup.db");
+  restore.action((file) => restoreBackup(file, flagsOf(restore), io));
+
+  const copy = program
+    .command("copy")
+    .description("copy a database into an empty one, e.g. from SQLite to PostgreSQL")
+    .requiredOption("--to <database>", "target: a path, or postgres://…")
+    .addOption(
+      new Option(
+        "--to-layout <layout>",
+        "table layout in the target (default: value of --postgres-layout)",
+      ).choices(postgres_layouts),
+    );
+  addSettings(copy, database_settings);
+  addExamples(copy, "user-api copy --to postgres://user@localhost/user_api");
+  copy.action(({ to, toLayout: layout = null }) => copyStore({ to, layout }, flagsOf(copy), io));
+
+  const health = program
+    .command("health")
+    .description("check whether the server is healthy; exits with 1 if not");
+  addSettings(health, Object.keys(health_settings) as SettingName[], health_settings);
+  addExamples(health, "user-api health", "user-api health --port 8080");
+  health.action(() => checkHealth(flagsOf(health), io));
+}
+
+function addInformation(program: Command, io: Io): void {
+  const openapi = program
+    .command("openapi")
+    .description("print the OpenAPI document, as served at /api/v1/openapi.json");
+  addExamples(openapi, "user-api openapi >openapi.json");
+  openapi.action(() => printDocument(version, io));
+  const print_version = program.command("version").description("print the version");
+  addExamples(print_version, "user-api version");
+  print_version.action(() => io.stdout(`${version}\n`));
+}
+
+/** Replaces commander's own help command, which prints the general help if the command is unknown. */
+function addHelp(parent: Command): void {
+  parent
+    .helpCommand(false)
+    .command("help")
+    .description("print the help of a command")
+    .argument("[command...]", "name of the command")
+    .action((names: string[]) => {
+      let command = parent;
+      for (const name of names) {
+        const found = command.commands.find((candidate) => candidate.name() === name);
+        command = found ?? command.error(`error: unknown command '${name}'`);
+      }
+      command.outputHelp();
+    });
+}
+
+/** @returns e.g. `user-api token create` */
+function fullName(command: Command): string {
+  return command.parent === null ? command.name() : `${fullName(command.parent)} ${command.name()}`;
+}
+
+function hintOf(command: Command): string {
+  const what = command.commands.length > 0 ? "a list of commands" : "its options";
+  return `Run '${fullName(command)} --help' for ${what}.`;
+}
+
+function addHints(command: Command): void {
+  command.showHelpAfterError(hintOf(command));
+  for (const subcommand of command.commands) addHints(subcommand);
+}
+
+/** Changes commander's `error: unknown …` to the style of our own messages. */
+function capitalize(message: string): string {
+  return message.replace(/^error: (.)/, (_, first: string) => first.toUpperCase());
 }
 
 function createProgram(io: Io): Command {
   const program = new Command("user-api")
-    .description("Users and orders over HTTP, in one executable, over SQLite or PostgreSQL.")
+    .description("JSON API for users and orders in a single binary, on SQLite or PostgreSQL.")
     .exitOverride()
-    .configureOutput({ writeOut: io.stdout, writeErr: io.stderr })
-    .showHelpAfterError("(see user-api help)")
+    .configureOutput({
+      writeOut: io.stdout,
+      writeErr: io.stderr,
+      outputError: (message, write) => write(capitalize(message)),
+    })
     .version(version, "-V, --version", "print the version");
-
-  const serve_command = program
-    .command("serve")
-    .description("serve the API until SIGTERM or SIGINT");
-  addSettings(serve_command, Object.keys(settings) as SettingName[]).action(() =>
-    serve(version, flagsOf(serve_command), io),
-  );
-
-  const token_command = program.command("token").description("make, list and revoke access tokens");
-  const create_command = token_command
-    .command("create")
-    .description("make a token and print it, once")
-    .addArgument(new Argument("<name>", "what to call it, e.g. the client's name"))
-    .addOption(
-      new Option("--scope <scope>", "what it may do").choices(token_scopes).default("write"),
-    )
-    .option(
-      "--expires <duration>",
-      "valid for so long, e.g. 30m, 12h, 90d, 52w (default: forever)",
-    );
-  addSettings(create_command, database_settings).action((name, { scope, expires = null }) =>
-    createToken({ name, scope, expires }, flagsOf(create_command), io),
-  );
-  const list_command = token_command
-    .command("list")
-    .description("list all tokens, but not the secrets");
-  addSettings(list_command, database_settings).action(() => listTokens(flagsOf(list_command), io));
-  const revoke_command = token_command
-    .command("revoke")
-    .description("make a token invalid at once")
-    .argument("<name>", "its name");
-  addSettings(revoke_command, database_settings).action((name) =>
-    revokeToken(name, flagsOf(revoke_command), io),
-  );
-
-  const health_command = program
-    .command("health")
-    .description("ask the running server: exit code 0 when it is well, else 1");
-  addSettings(health_command, ["host", "port", "tls_cert", "tls_key"]).action(() =>
-    checkHealth(flagsOf(health_command), io),
-  );
-
-  const check_command = program
-    .command("check")
-    .description(
-      "walk a database and say what is wrong with it: exit code 0 when nothing is, else 1",
-    );
-  addSettings(check_command, database_settings).action(() =>
-    checkStore(flagsOf(check_command), io),
-  );
-
-  const backup_command = program
-    .command("backup")
-    .description("copy the database into a new file, beside a running server, and check the copy")
-    .argument("<file>", "where to; must not be there yet");
-  addSettings(backup_command, database_settings).action((file) =>
-    backUpStore(file, flagsOf(backup_command), io),
-  );
-
-  const restore_command = program
-    .command("restore")
-    .description("put a backup in the place of the database, which is kept beside it")
-    .argument("<file>", "a backup");
-  addSettings(restore_command, database_settings).action((file) =>
-    restoreBackup(file, flagsOf(restore_command), io),
-  );
+  addServe(program, io);
+  addToken(program, io);
   addImportAndExport(program, io);
-
-  const copy_command = program
-    .command("copy")
-    .description("copy the whole database into an empty one, e.g. from SQLite to PostgreSQL")
-    .requiredOption("--to <database>", "where to: a path, or postgres://…")
-    .addOption(
-      new Option(
-        "--to-layout <layout>",
-        "how the tables are to lie there, otherwise as --postgres-layout says",
-      ).choices(postgres_layouts),
-    );
-  addSettings(copy_command, database_settings).action(({ to, toLayout: layout = null }) =>
-    copyStore({ to, layout }, flagsOf(copy_command), io),
+  addMaintenance(program, io);
+  addInformation(program, io);
+  for (const command of [...program.commands, program]) {
+    if (command.commands.length > 0) addHelp(command);
+  }
+  addExamples(
+    program,
+    "user-api serve",
+    "user-api token create laptop",
+    "user-api help token create",
   );
-
-  program
-    .command("openapi")
-    .description("print the API's OpenAPI document, as a server answers it at /api/v1/openapi.json")
-    .action(() => printDocument(version, io));
-
-  program
-    .command("version")
-    .description("print the version")
-    .action(() => io.stdout(`${version}\n`));
+  addHints(program);
   return program;
 }
 
 /**
  * Runs one command line, without the program's name.
- * @returns the exit code: 0, or 2 when the command line makes no sense
- * @throws {AppError} operator when the command cannot do its work
+ * @returns the exit code: 0, or 2 after a usage error
+ * @throws {AppError} operator if the command fails
  */
 export async function runCommand(args: readonly string[], io: Io): Promise<number> {
+  const program = createProgram(io);
+  let running = program;
+  program.hook("preAction", (_program, command) => {
+    running = command;
+  });
   try {
-    await createProgram(io).parseAsync(args, { from: "user" });
+    await program.parseAsync(args, { from: "user" });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-    throw error;
+    if (!(error instanceof AppError) || error.code !== "invalid") throw error;
+    io.stderr(`${messageOf(error)}\n${hintOf(running)}\n`);
+    return USAGE_EXIT_CODE;
   }
 }

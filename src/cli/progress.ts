@@ -1,15 +1,15 @@
 import { MultiBar } from "cli-progress";
 import type { Io } from "./context.ts";
 
-/** How far a long command is: a bar where stderr is a terminal, nothing where it is none. */
+/** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */
 export interface Progress extends Disposable {
-  /** @param done of the total */
+  /** @param done part of the total */
   update(done: number): void;
-  /** A line on stderr. */
+  /** Prints a line on stderr, above the bar. */
   note(line: string): void;
 }
 
-/** @param total in the unit of `update`; `null` when nobody knows, and so no bar is drawn */
+/** @param total in the unit of `update`; `null` if unknown, and then there is no bar */
 export function createProgress(io: Io, total: number | null): Progress {
   if (io.terminal === null || total === null) {
     return {
@@ -23,7 +23,7 @@ export function createProgress(io: Io, total: number | null): Progress {
     format: "{bar} {percentage}% | {duration_formatted} | about {eta_formatted} left",
     barsize: 30,
     clearOnComplete: true,
-    // Else it would keep the first Ctrl-C to itself, and leave the terminal without line breaks.
+    // The package would swallow the first Ctrl-C and leave line wrapping off.
     gracefulExit: false,
     linewrap: true,
   });
@@ -32,7 +32,7 @@ export function createProgress(io: Io, total: number | null): Progress {
     update: (done) => bar.update(done),
     note: (line) => bars.log(`${line}\n`),
     [Symbol.dispose]() {
-      // What was noted last.
+      // Prints the remaining notes.
       bars.update();
       bars.stop();
     },

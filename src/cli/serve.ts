@@ -8,12 +8,12 @@ import { createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Io } from "./context.ts";
 
-/** How often expired idempotency keys are forgotten. */
+/** How often expired idempotency keys are deleted. */
 const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
 
 /**
- * @returns the new token, on a database that has never had one; else `null`
- * @throws {AppError} operator when the database cannot be written
+ * @returns the new token; `null` if the database has or had any token
+ * @throws {AppError} operator if the database cannot be written
  */
 async function createFirstToken(tokens: TokenStore, config: Config): Promise<string | null> {
   const token = newToken();
@@ -31,38 +31,51 @@ async function createFirstToken(tokens: TokenStore, config: Config): Promise<str
   return created_token && token;
 }
 
+/** An address that a client on this machine can use. */
+function localUrl(url: string): string {
+  return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
+}
+
 function welcome(token: string, url: string): string {
+  const rule = "─".repeat(72);
+  const local = localUrl(url);
   return `
-The first token, named "first", shown this once:
+${rule}
+Created the first access token ("first"). It will not be shown again:
 
   ${token}
 
 Try it:
 
-  curl -H 'Authorization: Bearer ${token}' ${url}/api/v1/users
+  curl -H 'Authorization: Bearer ${token}' ${local}/api/v1/users
+
+API reference:         ${local}/api/v1/docs
+Create another token:  user-api token create NAME
+${rule}
 
 `;
 }
 
 /**
- * Serves until the process is asked to stop, then finishes what is in flight and closes.
- * @throws {AppError} operator when a setting, the database or the port does not allow it
- * @throws the fault that stopped it, once all is closed
+ * Serves until a signal or an uncaught error, then completes open requests and closes.
+ * @throws {AppError} operator if a setting, the database or the port prevents the start
+ * @throws the uncaught error that stopped the server, after everything is closed
  */
 export async function serve(version: string, flags: Flags, io: Io): Promise<void> {
   const config = readConfig(io.environment, flags);
   const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
-  const log = createLog({ level: config.log_level, format, now: io.now, write: io.log.write });
-  io.log.onResume((lines) => log.warn("log lines dropped", { lines }));
-  // From now on, so that a signal during the start is not missed.
+  const output = io.openLog();
+  const log = createLog({ level: config.log_level, format, now: io.now, write: output.write });
+  output.onResume((lines) => log.warn("log lines dropped", { lines }));
+  // Listen for signals early, so that one during startup is not missed.
   const stopped = io.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const metrics = createMetrics(io.log.droppedLines);
+  const metrics = createMetrics(output.droppedLines);
   const onCommit = metrics.observeCommit;
   const onStorageProblem = (problem: string | null) => {
-    if (problem === null) log.info("writes accepted again");
-    else log.error("writes refused", { reason: problem });
+    if (problem === null) log.info("writes resumed");
+    else log.error("writes rejected", { reason: problem });
   };
   const options = { ...config, now: io.now, onCommit, onStorageProblem };
   const store = resources.adopt(
@@ -78,16 +91,18 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   );
   log.info("listening", { url: listener.url, database: redactPassword(config.database_url) });
 
-  // With API_TOKEN the operator has one already, and a container's output is kept by others.
+  // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   const first_token =
     config.api_token === null ? await createFirstToken(store.tokens, config) : null;
-  // stdout holds log lines only, for programs that read it.
+  // stdout has only log lines, for programs that parse it.
   if (first_token !== null) io.stderr(welcome(first_token, listener.url));
 
   const deleteExpiredKeys = () =>
     store
       .deleteExpiredKeys()
-      .catch((error) => log.warn("sweep failed", { reason: messageOf(error) }));
+      .catch((error) =>
+        log.warn("cleanup of expired idempotency keys failed", { reason: messageOf(error) }),
+      );
   const cleanup_timer = setInterval(deleteExpiredKeys, CLEANUP_INTERVAL_MS);
   resources.defer(() => clearInterval(cleanup_timer));
 

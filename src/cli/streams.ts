@@ -1,9 +1,10 @@
-/** The files and standard streams of the commands that move data. */
+/** Files and standard streams. */
 import {
   closeSync,
   existsSync,
   fstatSync,
   fsyncSync,
+  linkSync,
   openSync,
   realpathSync,
   renameSync,
@@ -14,6 +15,7 @@ import {
   writeSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
+import { isatty } from "node:tty";
 import { fail, systemCode } from "../error.ts";
 import { claimPartial, sync } from "../partial-file.ts";
 import type { InputStream, OutputStream } from "./context.ts";
@@ -21,19 +23,19 @@ import type { InputStream, OutputStream } from "./context.ts";
 const STDIN = 0;
 const STDOUT = 1;
 
-/** What an error's code means to an operator. */
+/** System errors that an operator can fix. */
 const file_errors: Record<string, string> = {
-  ENOENT: "there is no such file or folder",
-  EACCES: "there is no permission",
-  EISDIR: "it is a folder",
-  ENOTDIR: "a part of its path is not a folder",
+  ENOENT: "no such file or directory",
+  EACCES: "permission denied",
+  EISDIR: "it is a directory",
+  ENOTDIR: "a part of the path is not a directory",
   ENOSPC: "the disk is full",
   EROFS: "the disk is read-only",
-  EEXIST: "its temporary file already exists",
-  EIO: "the disk fails",
+  EEXIST: "the temporary file already exists",
+  EIO: "I/O error",
 };
 
-/** @throws {AppError} operator where the operator can do something about it, else the error itself */
+/** @throws {AppError} operator if the operator can fix the error, otherwise the error itself */
 function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
   try {
     return work();
@@ -44,7 +46,7 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
   }
 }
 
-/** A full pipe is waited for. @throws when the descriptor takes no more for good */
+/** Waits while a pipe is full. @throws if the descriptor cannot be written */
 export function writeFully(descriptor: number, text: string): void {
   let bytes = Buffer.from(text);
   while (bytes.length > 0) {
@@ -57,10 +59,10 @@ export function writeFully(descriptor: number, text: string): void {
   }
 }
 
-/** A full pipe that does not block is tried again after this time. */
+/** Delay before the next attempt to write to a full non-blocking pipe. */
 const RETRY_MS = 10;
 
-/** Writes in a thread of Bun's pool: a pipe whose reader stands still blocks that thread only. @see WriteBytes */
+/** Writes in a thread of Bun's pool: a full pipe blocks that thread only. @see WriteBytes */
 export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<number | null> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
   write(descriptor, bytes, (error, count) => (error === null ? resolve(count) : reject(error)));
@@ -74,7 +76,7 @@ export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<
   }
 }
 
-/** A reader that has gone has seen what it wanted: of a pipe, or of a socket in which there was still something. */
+/** Whether the reader of a pipe or a socket has closed it. That is not a failure, e.g. with `head`. */
 export function isReaderGone(error: unknown): boolean {
   return ["EPIPE", "ECONNRESET"].includes(systemCode(error));
 }
@@ -85,17 +87,20 @@ function sizeOf(stats: Stats): number | null {
 
 /** @see Io */
 export function openInput(path: string | null): InputStream {
-  if (path === null) return { chunks: Bun.stdin.stream(), size: sizeOf(fstatSync(STDIN)) };
+  if (path === null) {
+    const [chunks, size] = [Bun.stdin.stream(), sizeOf(fstatSync(STDIN))];
+    return { chunks, size, is_terminal: isatty(STDIN) };
+  }
   const stats = withFileErrors("read", path, () => {
-    // Opened to learn now whether it can be.
+    // Fails early if the file cannot be opened.
     closeSync(openSync(path, "r"));
     return statSync(path);
   });
-  if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a folder`);
-  return { chunks: Bun.file(path).stream(), size: sizeOf(stats) };
+  if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a directory`);
+  return { chunks: Bun.file(path).stream(), size: sizeOf(stats), is_terminal: false };
 }
 
-/** @param finish called once, when all has been written */
+/** @param finish called once, when everything has been written */
 function createOutputStream(name: string, descriptor: number, finish: () => void): OutputStream {
   return {
     write: (text) =>
@@ -113,12 +118,33 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
   };
 }
 
+/** @throws {AppError} operator */
+function failIfExists(path: string): never {
+  return fail("operator", `Cannot write ${path}: the file already exists (--force overwrites it)`);
+}
+
+/** Gives a complete file its name, if no file has it. @throws {AppError} operator if one has */
+function publishNew(written: string, target: string, path: string): void {
+  try {
+    linkSync(written, target);
+  } catch (error) {
+    if (systemCode(error) === "EEXIST") failIfExists(path);
+    // Some file systems have no hard links.
+    if (existsSync(target)) failIfExists(path);
+    renameSync(written, target);
+    return;
+  }
+  rmSync(written);
+}
+
 /** @see Io */
-export function openOutput(path: string | null): OutputStream {
+export function openOutput(path: string | null, force: boolean): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
-  // A link is followed, and what is no file, as /dev/null or a named pipe, is written as it is.
+  // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.
   const target = existsSync(path) ? realpathSync(path) : path;
-  const in_place = existsSync(target) && !statSync(target).isFile();
+  const stats = existsSync(target) ? statSync(target) : null;
+  if (stats?.isFile() === true && !force) failIfExists(path);
+  const in_place = stats !== null && !stats.isFile();
   const written = in_place ? target : claimPartial(target);
   const descriptor = withFileErrors("write", path, () => openSync(written, in_place ? "w" : "wx"));
   let open = true;
@@ -129,9 +155,10 @@ export function openOutput(path: string | null): OutputStream {
       closeSync(descriptor);
       open = false;
       if (in_place) return;
-      renameSync(written, target);
+      if (force) renameSync(written, target);
+      else publishNew(written, target, path);
       done = true;
-      // Until then a power cut takes the name away again.
+      // Before this, a power failure can undo the rename.
       sync(dirname(resolve(target)));
     }),
     [Symbol.dispose]() {

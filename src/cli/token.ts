@@ -1,4 +1,5 @@
-import { type Flags, readConfig, redactPassword } from "../config.ts";
+import { existsSync } from "node:fs";
+import { type Flags, invalidValue, isPostgres, readConfig, redactPassword } from "../config.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import type { Store } from "../store.ts";
 import {
@@ -9,51 +10,47 @@ import {
   type Token,
   type TokenScope,
 } from "../token.ts";
-import type { Io } from "./context.ts";
+import { type Io, withStore } from "./context.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 
-/** @throws {AppError} operator */
+/** @throws {AppError} invalid */
 function expiryAfter(duration: string, now: Date): string {
   const [, count, unit] = DURATION.exec(duration) ?? [];
   if (count === undefined || unit === undefined) {
-    return fail("operator", "Cannot read --expires: must be like 30m, 12h, 90d or 52w");
+    const problem = "must be a duration such as 30m, 12h, 90d or 52w";
+    return fail("invalid", invalidValue("--expires", duration, problem));
   }
   const duration_ms = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
   return new Date(now.getTime() + duration_ms).toISOString();
 }
 
-/** Does its work beside a running server, too. @param create whether a missing database is made */
-async function withStore<Result>(
+/** Runs work on the database. @throws {AppError} operator, naming the database */
+function withTokens<Result>(
   flags: Flags,
   io: Io,
   create: boolean,
   work: (store: Store) => Promise<Result>,
 ): Promise<Result> {
-  const config = readConfig(io.environment, flags);
-  const store = await io.openStore({ ...config, exclusive: false, create, now: io.now });
-  try {
-    return await work(store);
-  } catch (error) {
-    if (!(error instanceof AppError)) throw error;
-    return fail(
-      "operator",
-      `Cannot change ${redactPassword(config.database_url)}: ${messageOf(error)}`,
-    );
-  } finally {
-    await store.close();
-  }
+  return withStore(flags, io, { create }, async (store, { database_url }) => {
+    try {
+      return await work(store);
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error;
+      return fail("operator", `Cannot use ${redactPassword(database_url)}: ${messageOf(error)}`);
+    }
+  });
 }
 
 export interface CreateTokenOptions {
   readonly name: string;
   readonly scope: TokenScope;
-  /** As in `90d`; `null` for never. */
+  /** A duration such as `90d`; `null` for a token that does not expire. */
   readonly expires: string | null;
 }
 
-/** Prints the token alone on stdout, so that a script can take it. */
+/** Prints only the token on stdout, for use in scripts. */
 export async function createToken(
   options: CreateTokenOptions,
   flags: Flags,
@@ -61,21 +58,28 @@ export async function createToken(
 ): Promise<void> {
   const { name, scope, expires } = options;
   if (!isTokenName(name)) {
-    fail("operator", "Cannot read NAME: must be 1 to 100 printable characters");
+    fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
   }
   const expires_at = expires === null ? null : expiryAfter(expires, io.now());
   const token = newToken();
-  await withStore(flags, io, true, (store) =>
+  const { database_url } = readConfig(io.environment, flags);
+  // In a wrong directory the command would silently create a database that no server uses.
+  const is_new = !isPostgres(database_url) && !existsSync(database_url);
+  await withTokens(flags, io, true, (store) =>
     store.tokens.create({ hash: hashToken(token), name, scope, expires_at }),
   );
-  io.stderr(`Token ${name} may ${scope} and is shown this once:\n`);
+  const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
+  io.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
+  io.stderr("It will not be shown again:\n");
   io.stdout(`${token}\n`);
 }
 
 export async function revokeToken(name: string, flags: Flags, io: Io): Promise<void> {
-  const revoked = await withStore(flags, io, false, (store) => store.tokens.revoke(name));
-  if (revoked === null) fail("operator", `Cannot revoke ${name}: no valid token has this name`);
-  io.stderr(`Token ${name} is revoked\n`);
+  const revoked = await withTokens(flags, io, false, (store) => store.tokens.revoke(name));
+  if (revoked === null) {
+    fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
+  }
+  io.stderr(`Revoked token "${name}"\n`);
 }
 
 function stateOf(token: Token, now: Date): string {
@@ -83,7 +87,7 @@ function stateOf(token: Token, now: Date): string {
   return isActive(token, now) ? "valid" : "expired";
 }
 
-/** A table, its columns as wide as their widest cell. */
+/** @returns the rows as a table with aligned columns */
 function formatTable(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]?.map((_, column) =>
     Math.max(...rows.map((row) => Bun.stringWidth(row[column] ?? ""))),
@@ -94,7 +98,7 @@ function formatTable(rows: readonly (readonly string[])[]): string {
 }
 
 export async function listTokens(flags: Flags, io: Io): Promise<void> {
-  const tokens = await withStore(flags, io, false, (store) => store.tokens.list());
+  const tokens = await withTokens(flags, io, false, (store) => store.tokens.list());
   const now = io.now();
   const rows = tokens.map((token) => [
     token.name,

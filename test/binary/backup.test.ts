@@ -69,7 +69,7 @@ test.if(against_binary)(
       orders: new Set(clients.acknowledged.orders),
     };
     const copy = `${server.database}.copy`;
-    expect(await run("backup", copy, "--database-url", server.database)).toContain("checked copy");
+    expect(await run("backup", copy, "--database-url", server.database)).toContain("Backed up");
     await Bun.sleep(200);
     await clients.stop();
     expect([...clients.statuses]).toEqual([201]);

@@ -13,18 +13,22 @@ test("`backup` and `restore` say what they have done", async () => {
   const copy = `${world.path}.copy`;
   const made = await world.run("backup", copy);
   expect(made).toMatchObject({ code: 0, stderr: "" });
-  expect(made.stdout).toMatch(/is a checked copy of 0 users, 0 orders and 1 tokens \(0\.1 MB\)\n$/);
+  expect(made.stdout).toMatch(
+    /^Backed up 0 users, 0 orders and 1 token to .+\.copy \(0\.1 MB, verified\)\n$/,
+  );
   const restored = await world.run("restore", copy);
   expect(restored).toMatchObject({ code: 0, stderr: "" });
   expect(restored.stdout.split("\n")).toEqual([
-    `${world.path} is restored: 0 users, 0 orders and 1 tokens (0.1 MB)`,
-    `What it was before is ${world.path}.2026-11-20T18-57-03.120Z`,
+    `Restored 0 users, 0 orders and 1 token to ${world.path} (0.1 MB, verified)`,
+    `The previous database was kept as ${world.path}.2026-11-20T18-57-03.120Z`,
     "",
   ]);
   expect((await world.run("token", "list")).stdout).toContain("\na ");
   using other = makeHarness();
   const fresh = await other.run("restore", copy);
-  expect(fresh.stdout).toBe(`${other.path} is restored: 0 users, 0 orders and 1 tokens (0.1 MB)\n`);
+  expect(fresh.stdout).toBe(
+    `Restored 0 users, 0 orders and 1 token to ${other.path} (0.1 MB, verified)\n`,
+  );
 });
 
 test("`backup` and `restore` end with 1 and one line when they cannot", async () => {

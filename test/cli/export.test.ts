@@ -54,9 +54,7 @@ for (const format of ["ndjson", "csv"]) {
     using other = makeHarness();
     other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
     const imported = await other.run("import", "users", "--format", format);
-    expect(imported.stderr).toBe(
-      `Imported ${odd_users.length} users; 0 already there, 0 refused\n`,
-    );
+    expect(imported.stderr).toBe(`Imported ${odd_users.length} users (0 unchanged, 0 rejected)\n`);
     expect(await other.run("export", "users")).toEqual(await world.run("export", "users"));
   });
 }
@@ -67,7 +65,7 @@ test("`export` as CSV begins with the names of the columns when there are no use
   const header = "id,email,name,metadata,version,created_at,updated_at\n";
   const path = directory.at("none.csv");
   const outcome = await world.run("export", "users", "--output", path);
-  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 0 users\n" });
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: `Exported 0 users to ${path}\n` });
   expect(readFileSync(path, "utf8")).toBe(header);
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const { stdout } = await world.run("export", "users", "--format", "csv");
@@ -85,13 +83,13 @@ test("`export --output` puts the file there whole, and leaves the old one when i
   symlinkSync(path, link);
   {
     // One that is never finished.
-    using output = openOutput(path);
+    using output = openOutput(path, true);
     output.write("half");
     expect(readFileSync(path, "utf8")).toBe("old");
   }
   expect(readFileSync(path, "utf8")).toBe("old");
   expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
-  await world.run("export", "users", "--output", link);
+  await world.run("export", "users", "--output", link, "--force");
   expect(readFileSync(path, "utf8")).toContain("a@b.cd");
   expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
 });
@@ -114,9 +112,9 @@ test("`export --output` leaves no half file when it fails on the way, or at the 
   expect(readdirSync(directory.at("half"))).toEqual([]);
   const path = directory.at("half/b");
   {
-    using output = openOutput(path);
+    using output = openOutput(path, true);
     mkdirSync(path);
-    expectThrown(output.finish, "operator", `Cannot write ${path}: it is a folder`);
+    expectThrown(output.finish, "operator", `Cannot write ${path}: it is a directory`);
   }
   expect(readdirSync(directory.at("half"))).toEqual(["b"]);
 });
@@ -130,11 +128,11 @@ test("`export` and `backup` work beside a server, and leave nothing but their ou
   expect(files()).toEqual(["test.db", "test.db-serving"]);
   const server = await world.serve();
   const exported = await world.run("export", "users");
-  expect([exported.code, exported.stderr]).toEqual([0, "Exported 1200 users\n"]);
+  expect([exported.code, exported.stderr]).toEqual([0, "Exported 1,200 users\n"]);
   const backed_up = await world.run("backup", `${world.path}.copy`);
   expect([backed_up.code, backed_up.stdout]).toEqual([
     0,
-    expect.stringContaining("1,200 users, 0 orders and 1 tokens"),
+    expect.stringContaining("1,200 users, 0 orders and 1 token "),
   ]);
   await server.stop();
   expect(files()).toEqual(["test.db", "test.db-serving", "test.db.copy"]);
@@ -144,7 +142,7 @@ test("`export --output` writes in place when the path is no file", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
-  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 users\n" });
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 user to /dev/null\n" });
 });
 
 test("`export` draws a bar on a terminal when it runs", async () => {
@@ -155,7 +153,7 @@ test("`export` draws a bar on a terminal when it runs", async () => {
   using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const { stdout, stderr } = await world.run("export", "users");
-  expect([stdout.length > 0, stderr]).toEqual([true, "Exported 1 users\n"]);
+  expect([stdout.length > 0, stderr]).toEqual([true, "Exported 1 user\n"]);
   expect(drawn).toMatch(/100%/);
 });
 
@@ -182,43 +180,40 @@ test("`openInput` knows the size of a file, and of nothing else", async () => {
   expect(openInput("/dev/null").size).toBeNull();
 });
 
-const impossible: [string, string, string][] = [
-  [
-    "export orders --format csv",
-    "",
-    "Cannot put orders into CSV, as each has a list of items: use ndjson",
-  ],
-  [
-    "export orders --output a.csv",
-    "",
-    "Cannot put orders into CSV, as each has a list of items: use ndjson",
-  ],
-  [
-    "import orders a.csv",
-    "",
-    "Cannot put orders into CSV, as each has a list of items: use ndjson",
-  ],
-  ["import users --key a", "", "Cannot use --key: users are known by their emails"],
-  ["import orders --key é", "", "Cannot read --key: must be 1 to 200 visible ASCII characters"],
-  [
-    `import orders --key ${"k".repeat(201)}`,
-    "",
-    "Cannot read --key: must be 1 to 200 visible ASCII characters",
-  ],
-  ["import users no/such", "", "Cannot read no/such: there is no such file or folder"],
-  ["import users /tmp", "", "Cannot read /tmp: it is a folder"],
-  [
-    "export users --output no/such/a",
-    "made",
-    "Cannot write no/such/a: there is no such file or folder",
-  ],
-  ["export users --output /tmp", "made", "Cannot write /tmp: it is a folder"],
+const csv_orders = "Orders cannot be CSV, because an order has a list of items: use ndjson";
+const key_rule = "must be 1 to 200 visible ASCII characters";
+
+/** Usage errors, and the first line on stderr. */
+const usage_errors: [string, string][] = [
+  ["export orders --format csv", csv_orders],
+  ["export orders --output a.csv", csv_orders],
+  ["import orders a.csv", csv_orders],
+  ["import users --key a", "--key is for orders only: users are recognized by their email"],
+  ["import orders --key é", `Invalid --key "é": ${key_rule}`],
+  [`import orders --key ${"k".repeat(201)}`, `Invalid --key "${"k".repeat(60)}…": ${key_rule}`],
+];
+
+for (const [args, line] of usage_errors) {
+  test(`\`${args}\` exits with 2 and names the right help when it is a usage error`, async () => {
+    using world = makeHarness();
+    const hint = `Run 'user-api ${args.split(" ")[0]} --help' for its options.`;
+    const outcome = await world.run(...args.split(" "));
+    expect(outcome).toEqual({ code: 2, stdout: "", stderr: `${line}\n${hint}\n` });
+    expect(existsSync(world.path)).toBe(false);
+  });
+}
+
+const failures: [string, string, string][] = [
+  ["import users no/such", "", "Cannot read no/such: no such file or directory"],
+  ["import users /tmp", "", "Cannot read /tmp: it is a directory"],
+  ["export users --output no/such/a", "made", "Cannot write no/such/a: no such file or directory"],
+  ["export users --output /tmp --force", "made", "Cannot write /tmp: it is a directory"],
   ["export users --output /dev/full", "made", "Cannot write /dev/full: the disk is full"],
   ["export users --database-url no/such.db", "", "Cannot open no/such.db: there is no such file"],
 ];
 
-for (const [args, made, line] of impossible) {
-  test(`\`${args}\` ends with 1 and one line on stderr when it cannot work`, async () => {
+for (const [args, made, line] of failures) {
+  test(`\`${args}\` exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
     if (made) await feed(world, [{ email: "a@b.cd" }], "import", "users");
     const outcome = await world.run(...args.split(" "));
@@ -226,3 +221,28 @@ for (const [args, made, line] of impossible) {
     if (!made) expect(existsSync(world.path)).toBe(false);
   });
 }
+
+test("`export --output` does not overwrite a file when --force is missing", async () => {
+  using world = makeHarness();
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  mkdirSync(directory.at("force"));
+  const path = directory.at("force/a");
+  await Bun.write(path, "old");
+  const exists = `Cannot write ${path}: the file already exists (--force overwrites it)`;
+  const outcome = await world.run("export", "users", "--output", path);
+  expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${exists}\n` });
+  expect(readFileSync(path, "utf8")).toBe("old");
+  expect((await world.run("export", "users", "--output", path, "--force")).code).toBe(0);
+  expect(readFileSync(path, "utf8")).toContain("a@b.cd");
+
+  const late = directory.at("force/late");
+  {
+    using output = openOutput(late, false);
+    output.write("new");
+    await Bun.write(late, "meanwhile");
+    const message = `Cannot write ${late}: the file already exists (--force overwrites it)`;
+    expectThrown(output.finish, "operator", message);
+  }
+  expect(readFileSync(late, "utf8")).toBe("meanwhile");
+  expect(readdirSync(directory.at("force")).sort()).toEqual(["a", "late"]);
+});

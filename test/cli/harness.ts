@@ -24,15 +24,20 @@ export interface Harness extends Disposable {
   /** Of the database that every command uses. */
   readonly path: string;
   readonly clock: { time: Date };
-  /** What comes in on stdin, in these pieces. */
-  readonly stdin: { chunks: readonly Uint8Array[] };
+  /** The chunks of stdin. */
+  readonly stdin: Stdin;
   run(...args: string[]): Promise<Outcome>;
-  /** The same, with a SIGINT as soon as it listens for one. */
-  interrupt(...args: string[]): Promise<Outcome>;
+  /** The same, with a SIGINT after `moment`. */
+  interrupt(moment: Promise<void>, ...args: string[]): Promise<Outcome>;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
   /** Whether no server holds the database. */
   isFree(): Promise<boolean>;
+}
+
+interface Stdin {
+  chunks: readonly (Uint8Array | Promise<Uint8Array>)[];
+  is_terminal: boolean;
 }
 
 interface Options {
@@ -41,7 +46,7 @@ interface Options {
   readonly terminal?: Terminal | null;
 }
 
-async function* inPieces(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
+async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
   yield* chunks;
 }
 
@@ -50,7 +55,7 @@ export function makeHarness(options: Options = {}): Harness {
   const { environment = {}, openStore = openEither, terminal = null } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
-  const stdin: { chunks: readonly Uint8Array[] } = { chunks: [] };
+  const stdin: Stdin = { chunks: [], is_terminal: false };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
 
   function start(args: readonly string[]) {
@@ -74,7 +79,7 @@ export function makeHarness(options: Options = {}): Harness {
       stdout_is_terminal: false,
       now: () => clock.time,
       stdout: print,
-      log: { write: print, droppedLines: () => 0, onResume() {} },
+      openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
       stderr(text) {
         stderr += text;
         wake();
@@ -82,10 +87,10 @@ export function makeHarness(options: Options = {}): Harness {
       terminal,
       openInput(path) {
         if (path !== null) return openInput(path);
-        return { chunks: inPieces(stdin.chunks), size: null };
+        return { chunks: inPieces(stdin.chunks), size: null, is_terminal: stdin.is_terminal };
       },
-      openOutput(path) {
-        if (path !== null) return openOutput(path);
+      openOutput(path, force) {
+        if (path !== null) return openOutput(path, force);
         const write = (text: string) => {
           stdout += text;
           return true;
@@ -113,8 +118,9 @@ export function makeHarness(options: Options = {}): Harness {
     clock,
     stdin,
     run: (...args) => start(args).ended,
-    interrupt(...args) {
+    async interrupt(moment, ...args) {
       const { ended, stopped } = start(args);
+      await moment;
       stopped.resolve({ by: "signal", signal: "SIGINT" });
       return ended;
     },

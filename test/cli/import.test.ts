@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
 import { type Harness, makeHarness } from "./harness.ts";
@@ -28,10 +29,12 @@ const order = {
   ...{ id: 3, user_id: 7, currency: "EUR", items, total: 200, status: "paid" },
   ...{ metadata: {}, version: 2, created_at: time, updated_at: time },
 };
+const counted = (count: number, table: string): string =>
+  `${count.toLocaleString("en")} ${count === 1 ? table.slice(0, -1) : table}`;
 const done = (table: string, created: number, known = 0) => ({
   code: 0,
   stdout: "",
-  stderr: `Imported ${created} ${table}; ${known} already there, 0 refused\n`,
+  stderr: `Imported ${counted(created, table)} (${known.toLocaleString("en")} unchanged, 0 rejected)\n`,
 });
 
 test("`import` moves a whole database when all was exported", async () => {
@@ -40,7 +43,7 @@ test("`import` moves a whole database when all was exported", async () => {
   await feed(world, lines(order), "import", "orders");
   const users = await world.run("export", "users");
   const orders = await world.run("export", "orders");
-  expect(orders).toEqual({ code: 0, stdout: lines(order), stderr: "Exported 1 orders\n" });
+  expect(orders).toEqual({ code: 0, stdout: lines(order), stderr: "Exported 1 order\n" });
 
   using other = makeHarness();
   expect(await feed(other, users.stdout, "import", "users")).toEqual(done("users", 2));
@@ -73,9 +76,9 @@ test("`import` goes on where it stopped when its input broke off", async () => {
   const broken = await feed(world, cut, "import", "users");
   expect(broken.code).toBe(1);
   expect(broken.stderr).toMatch(
-    /^line \d+: record must be valid JSON\nImported \d+ users; 0 already/,
+    /^line \d+: record must be valid JSON\nImported [\d,]+ users \(0 unchanged, 1 rejected\)/,
   );
-  const created = Number(/Imported (\d+)/.exec(broken.stderr)?.[1]);
+  const created = Number(/Imported ([\d,]+)/.exec(broken.stderr)?.[1]?.replaceAll(",", ""));
   expect(created).toBeGreaterThan(5000);
   expect(await feed(world, text, "import", "users")).toEqual(
     done("users", 12_000 - created, created),
@@ -88,9 +91,11 @@ test("`import` keeps what came before when reading fails on the way", async () =
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
   const outcome = await feed(world, csv, "import", "users", "--format", "csv");
   expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
-  expect(outcome.stderr).toMatch(/^Cannot read the input: .*line 6002.* What came before is kept/);
+  expect(outcome.stderr).toMatch(
+    /^Cannot read the input: .*line 6002.* Earlier batches were saved; run the command again/,
+  );
   const { stderr } = await world.run("export", "users");
-  expect(stderr).toBe("Exported 5000 users\n");
+  expect(stderr).toBe("Exported 5,000 users\n");
   await expectSound(world);
 });
 
@@ -125,7 +130,7 @@ test("`import` gives lines in order and ends with 1 when records are refused", a
     "line 10: version is read-only",
     "line 11: nmae is not allowed",
     "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
-    "Imported 2 users; 0 already there, 10 refused",
+    "Imported 2 users (0 unchanged, 10 rejected)",
     "",
   ]);
   await expectSound(world);
@@ -153,7 +158,7 @@ test("`import` refuses orders when their items, their user or their total do not
     "line 4: items must be an array of 1 to 100 items",
     "line 5: id is required, unless --key names the import",
     "line 6: items must add up to at most 9007199254740991",
-    "Imported 1 orders; 0 already there, 6 refused",
+    "Imported 1 order (0 unchanged, 6 rejected)",
     "",
   ]);
 });
@@ -164,7 +169,7 @@ test("`import` takes what was refused when it is run again with that line put ri
   const plain = { user_id: 7, currency: "EUR", items };
   const args = ["import", "orders", "--key", "shop"];
   const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...args);
-  expect(first.stderr).toEndWith("Imported 2 orders; 0 already there, 1 refused\n");
+  expect(first.stderr).toEndWith("Imported 2 orders (0 unchanged, 1 rejected)\n");
   expect(await feed(world, lines(plain, plain, plain), ...args)).toEqual(done("orders", 1, 2));
   // Another import is another, though its lines are the same.
   const other = ["import", "orders", "--key", "shop-2"];
@@ -237,7 +242,7 @@ test("`import` tells each refusal once when there are several batches", async ()
   expect(stderr.split("\n")).toEqual([
     "line 1: email is required",
     "line 10003: email is required",
-    "Imported 10001 users; 0 already there, 2 refused",
+    "Imported 10,001 users (0 unchanged, 2 rejected)",
     "",
   ]);
 });
@@ -256,7 +261,7 @@ test("`import` takes a line of 1 MiB, and none of a byte more, also where the la
   expect(stderr.split("\n")).toEqual([
     "line 2: record must be at most 1048576 bytes",
     "line 3: record must be at most 1048576 bytes",
-    "Imported 1 users; 0 already there, 2 refused",
+    "Imported 1 user (0 unchanged, 2 rejected)",
     "",
   ]);
 });
@@ -272,7 +277,7 @@ test("`import` refuses a line alone when it is too long or no UTF-8", async () =
     [
       "line 1: record must be at most 1048576 bytes",
       "line 2: record must be valid UTF-8",
-      "Imported 1 users; 0 already there, 2 refused",
+      "Imported 1 user (0 unchanged, 2 rejected)",
       "",
     ],
   ]);
@@ -286,7 +291,7 @@ test("`import --dry-run` says what would happen and writes nothing when called",
   const text = lines({ email: "a@b.cd" }, complete, { email: "A@b.cd" });
   const dry = await feed(world, text, "import", "users", "--dry-run");
   const refusal = "line 3: email is already taken by user 8\n";
-  const counts = (verb: string) => `${verb} 1 users; 1 already there, 1 refused\n`;
+  const counts = (verb: string) => `${verb} 1 user (1 unchanged, 1 rejected)\n`;
   expect(dry).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Would import") });
   expect((await world.run("export", "users")).stdout).toBe(lines(complete));
   const real = await feed(world, text, "import", "users");
@@ -331,12 +336,12 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
       "line 7: metadata.a must be text of at most 500 characters",
       "line 8: metadata must be valid JSON",
       "line 9: metadata.a is given more than once",
-      "line 10: record must have 3 cells, as the header has, not 2",
-      "line 11: record must have 3 cells, as the header has, not 4",
+      "line 10: record must have 3 cells like the header, not 2",
+      "line 11: record must have 3 cells like the header, not 4",
       "line 12: email must be an email address of at most 254 characters",
       "line 13: email must be an email address of at most 254 characters",
       "line 15: email must be an email address of at most 254 characters",
-      "Imported 3 users; 0 already there, 8 refused",
+      "Imported 3 users (0 unchanged, 8 rejected)",
       "",
     ],
   ]);
@@ -363,19 +368,15 @@ test("`import` of CSV takes digits for an integer, and nothing else", async () =
     ...[3, 4, 5, 6, 7, 8].map(
       (line) => `line ${line}: id must be an integer from 1 to 9007199254740991`,
     ),
-    "Imported 1 users; 0 already there, 6 refused",
+    "Imported 1 user (0 unchanged, 6 rejected)",
   ]);
 });
 
 /** Inputs that cannot be read at all, and the line on stderr. */
 const unreadable: [string, string | Uint8Array, RegExp][] = [
   ["a column is unknown", "email,nmae\na@b.cd,A\n", /column "nmae" is not one of id, email, /],
-  ["a column comes twice", "email,email\na@b.cd,A\n", /column email comes more than once/],
-  [
-    "the cells are not comma-separated",
-    "email;name\n",
-    /column "email;name" is not one of .*comma/,
-  ],
+  ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
+  ["the cells are not comma-separated", "email;name\n", /must be separated by commas/],
   ["a quote is never closed", 'email\n"a@b.cd\n', /[Qq]uote/],
   ["it is no UTF-8", Uint8Array.from([...bytes("email\n"), 0xe9, 0x40]), /not valid UTF-8/],
   ["it ends within a character", Uint8Array.from([...bytes("email\n"), 0xc3]), /not valid UTF-8/],
@@ -427,7 +428,7 @@ test("`import` says that it can be run again when the database cannot be written
   const { code, stderr } = await feed(world, emails(1), "import", "users");
   expect([code, stderr]).toEqual([
     1,
-    `Cannot write ${world.path}: too many writes are waiting. What came before is kept: run it again to go on\n`,
+    `Cannot import into ${world.path}: too many writes are waiting\n`,
   ]);
 });
 
@@ -440,9 +441,99 @@ test("`import` draws a bar on a terminal, and puts what is refused above it, whe
   using directory = makeDirectory();
   await Bun.write(directory.at("a"), `{}\n${emails(20)}`);
   const { code, stderr } = await world.run("import", "users", directory.at("a"));
-  expect([code, stderr]).toEqual([1, "Imported 20 users; 0 already there, 1 refused\n"]);
+  expect([code, stderr]).toEqual([1, "Imported 20 users (0 unchanged, 1 rejected)\n"]);
   expect(drawn).toContain("line 1: email is required\n");
   expect(drawn).toMatch(/100%/);
   // Neither the cursor nor the line breaks are switched off.
   for (const off of ["[?25l", "[?7l"]) expect(drawn).not.toContain(off);
+});
+
+test("`import orders` stops at the first record when it has no id and --key is missing", async () => {
+  using world = makeHarness();
+  await feed(world, lines(complete), "import", "users");
+  const plain = { user_id: 7, currency: "EUR", items };
+  expect(await feed(world, lines(plain, plain), "import", "orders")).toEqual({
+    code: 1,
+    stdout: "",
+    stderr:
+      "Cannot import orders without ids: name the import with --key, so that it is safe to repeat\n",
+  });
+});
+
+test("`import` lists 20 rejected records and counts the others when there are more", async () => {
+  using world = makeHarness();
+  const { code, stderr } = await feed(world, "{}\n".repeat(12_345), "import", "users");
+  const printed = stderr.trimEnd().split("\n");
+  expect([code, printed.length]).toEqual([1, 22]);
+  expect(printed.slice(19)).toEqual([
+    "line 20: email is required",
+    "… and 12,325 more",
+    "Imported 0 users (0 unchanged, 12,345 rejected)",
+  ]);
+});
+
+const other_forms: [string, string, string][] = [
+  ["an array", '\ufeff[{"email":"a@b.cd"}]', "it is a JSON array, not one object per line"],
+  ["a formatted array", "\n[\n", "it is a JSON array, not one object per line"],
+  ["a formatted object", '{\n  "email": "a@b.cd"\n}\n', "its objects are longer than one line"],
+];
+
+for (const [what, text, message] of other_forms) {
+  test(`\`import\` names the command that converts the input when it is ${what}`, async () => {
+    using world = makeHarness();
+    const { code, stderr } = await feed(world, text, "import", "users");
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/convert it with: jq -c .+\n$/)]);
+    expect(stderr).toStartWith(`Cannot read the input: ${message}`);
+  });
+}
+
+test("`import` says that it reads from the terminal when there is no file", async () => {
+  using world = makeHarness();
+  world.stdin.is_terminal = true;
+  const { stderr } = await feed(world, emails(1), "import", "users");
+  expect(stderr).toStartWith(
+    "Reading users from the terminal: one JSON object per line. Press Ctrl-D to finish.\n",
+  );
+});
+
+test("`import` keeps complete batches and says how to continue when a signal arrives", async () => {
+  const first_batch = Promise.withResolvers<void>();
+  using world = makeHarness({
+    async openStore(options) {
+      const store = await openSqlite(options);
+      const { users } = store.bulk;
+      const importBatch: typeof users.import = async (records, dry) => {
+        const results = await users.import(records, dry);
+        first_batch.resolve();
+        return results;
+      };
+      return { ...store, bulk: { ...store.bulk, users: { ...users, import: importBatch } } };
+    },
+  });
+  // The input never ends.
+  world.stdin.chunks = [bytes(emails(6000)), new Promise<Uint8Array>(() => {})];
+  const interrupted =
+    "Interrupted. Earlier batches were saved; run the command again to continue\n";
+  expect(await world.interrupt(first_batch.promise, "import", "users")).toEqual({
+    code: 1,
+    stdout: "",
+    stderr: interrupted,
+  });
+  expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
+  world.stdin.chunks = [new Promise<Uint8Array>(() => {})];
+  const nothing = await world.interrupt(Promise.resolve(), "import", "users");
+  expect([nothing.code, nothing.stderr]).toEqual([1, "Interrupted\n"]);
+});
+
+test("`import` names the database when it is damaged", async () => {
+  using world = makeHarness({
+    async openStore(options) {
+      const store = await openSqlite(options);
+      const importBatch = () => Promise.reject(new AppError("damaged", "the file is damaged"));
+      const users = { ...store.bulk.users, import: importBatch };
+      return { ...store, bulk: { ...store.bulk, users } };
+    },
+  });
+  const { code, stderr } = await feed(world, emails(1), "import", "users");
+  expect([code, stderr]).toEqual([1, `Cannot import into ${world.path}: the file is damaged\n`]);
 });

@@ -49,52 +49,79 @@ for (const [args, named] of helps) {
     expect([code, stderr]).toEqual([0, ""]);
     expect(stdout).toStartWith("Usage: user-api");
     for (const name of named) expect(stdout).toContain(name);
+    expect(stdout).toContain("\nExamples:\n  ");
     expect(existsSync(world.path)).toBe(false);
   });
 }
 
-test("`help` tells the default of each setting when it is that of serve", async () => {
+test("`serve --help` names the default and the variable of each setting", async () => {
   using world = makeHarness();
   const { stdout } = await world.run("serve", "--help");
   const text = stdout.replace(/\s+/g, " ");
-  for (const { variable, default: fallback } of Object.values(settings)) {
-    expect(text).toContain(
-      fallback === null ? `(${variable})` : `(${variable}, otherwise ${fallback})`,
-    );
+  for (const { variable, default: value } of Object.values(settings)) {
+    const end = value === null ? `env: ${variable})` : `(default: "${value}", env: ${variable})`;
+    expect(text).toContain(end);
   }
 });
 
-const senseless: [string, RegExp][] = [
+test("`health --help` describes the server to check", async () => {
+  using world = makeHarness();
+  const { stdout } = await world.run("health", "--help");
+  expect(stdout.replace(/\s+/g, " ")).toContain(
+    '--host <address> address of the server to check (default: "127.0.0.1", env: HOST)',
+  );
+});
+
+/** Usage errors, and what stderr says. */
+const usage_errors: [string, RegExp][] = [
   ["", /Usage: user-api/],
-  ["nope", /unknown command 'nope'/],
-  ["--nope", /unknown option '--nope'/],
-  ["help nope", /Usage: user-api|unknown command/],
-  ["serve now", /too many arguments/],
-  ["serve --nope", /unknown option '--nope'/],
+  [
+    "nope",
+    /^Unknown command 'nope'\n(?:\(.*\)\n)?Run 'user-api --help' for a list of commands.\n$/,
+  ],
+  ["--nope", /^Unknown option '--nope'\nRun 'user-api --help' for a list of commands.\n$/],
+  ["help serv", /^Unknown command 'serv'\nRun 'user-api --help' for a list of commands.\n$/],
+  ["help token creat", /^Unknown command 'creat'\nRun 'user-api token --help' for a list of/],
+  ["token help creat", /^Unknown command 'creat'\nRun 'user-api token --help' for a list of/],
+  [
+    "serve --prot 1",
+    /^Unknown option '--prot'\n\(Did you mean --port\?\)\nRun 'user-api serve --help' for its options.\n$/,
+  ],
+  [
+    "serve --port abc",
+    /^Invalid --port "abc": must be an integer from 0 to 65535\nRun 'user-api serve --help' for its options.\n$/,
+  ],
+  ["serve --log-level loud", /^Invalid --log-level "loud": must be one of debug, info, warn, /],
+  ["serve --tls-cert a.pem", /^TLS_CERT and TLS_KEY must be set together\nRun /],
+  ["token create a --expires soon", /^Invalid --expires "soon": must be a duration such as 30m, /],
+  ["token create a --database-url :memory:", /^Invalid --database-url: must be a path, e.g. data/],
+  ["health --port 65536", /^Invalid --port "65536": must be an integer from 0 to 65535\nRun /],
+  ["serve now", /[Tt]oo many arguments/],
+  ["serve --nope", /[Uu]nknown option '--nope'/],
   ["serve --port", /argument missing/],
-  ["serve --api-token x", /unknown option '--api-token'/],
+  ["serve --api-token x", /[Uu]nknown option '--api-token'/],
   ["token", /Usage: user-api token/],
-  ["token nope", /unknown command 'nope'/],
-  ["token create", /missing required argument 'name'/],
-  ["token create a b", /too many arguments/],
+  ["token nope", /[Uu]nknown command 'nope'/],
+  ["token create", /[Mm]issing required argument 'name'/],
+  ["token create a b", /[Tt]oo many arguments/],
   ["token create a --scope admin", /argument 'admin' is invalid. Allowed choices are read, write/],
-  ["token create a --port 1", /unknown option '--port'/],
-  ["token list a", /too many arguments/],
-  ["token revoke", /missing required argument 'name'/],
-  ["token revoke a b", /too many arguments/],
-  ["health now", /too many arguments/],
-  ["health --database-url a", /unknown option '--database-url'/],
-  ["version 1", /too many arguments/],
-  ["export", /missing required argument 'table'/],
+  ["token create a --port 1", /[Uu]nknown option '--port'/],
+  ["token list a", /[Tt]oo many arguments/],
+  ["token revoke", /[Mm]issing required argument 'name'/],
+  ["token revoke a b", /[Tt]oo many arguments/],
+  ["health now", /[Tt]oo many arguments/],
+  ["health --database-url a", /[Uu]nknown option '--database-url'/],
+  ["version 1", /[Tt]oo many arguments/],
+  ["export", /[Mm]issing required argument 'table'/],
   ["export tokens", /'tokens' is invalid for argument 'table'. Allowed choices are users, orders/],
   ["export users --format xml", /Allowed choices are ndjson, csv/],
-  ["export users a", /too many arguments/],
-  ["import users a b", /too many arguments/],
+  ["export users a", /[Tt]oo many arguments/],
+  ["import users a b", /[Tt]oo many arguments/],
   ["import users --key", /argument missing/],
 ];
 
-for (const [args, message] of senseless) {
-  test(`\`user-api ${args}\` ends with 2 and says why on stderr when it makes no sense`, async () => {
+for (const [args, message] of usage_errors) {
+  test(`\`user-api ${args}\` exits with 2 and explains it on stderr when it is a usage error`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run(...args.split(" ").filter(Boolean));
     expect([code, stdout]).toEqual([2, ""]);
@@ -103,13 +130,8 @@ for (const [args, message] of senseless) {
   });
 }
 
-/** A command that cannot do its work, and the one line on stderr. */
-const impossible: [string, string][] = [
-  ["serve --port abc", "Cannot read --port: must be an integer from 0 to 65535"],
-  [
-    "serve --log-level loud",
-    "Cannot read --log-level: must be one of debug, info, warn, error, silent",
-  ],
+/** Commands that fail, and the one line on stderr. */
+const failures: [string, string][] = [
   [
     "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",
     "Cannot open postgres://ann@127.0.0.1:1/b: nothing answers at this address",
@@ -118,28 +140,25 @@ const impossible: [string, string][] = [
     "restore a.db --database-url postgres://a/b",
     "Cannot restore a.db: PostgreSQL has `pg_restore` for it",
   ],
-  ["serve --tls-cert a.pem", "Cannot read TLS_CERT: TLS_CERT and TLS_KEY go together"],
-  ["token create a --expires soon", "Cannot read --expires: must be like 30m, 12h, 90d or 52w"],
-  [
-    "token create a --database-url :memory:",
-    "Cannot read --database-url: must be a path, e.g. data/user-api.db, or postgres://…",
-  ],
   ["token list --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
   ["token revoke a --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
-  ["health --port 65536", "Cannot read --port: must be an integer from 0 to 65535"],
+  [
+    "health --host no-such-host.invalid",
+    "Cannot connect to http://no-such-host.invalid:0/api/v1/health: unknown host",
+  ],
 ];
 
-for (const [args, line] of impossible) {
-  test(`\`user-api ${args}\` ends with 1 and one line on stderr when it cannot work`, async () => {
+for (const [args, line] of failures) {
+  test(`\`user-api ${args}\` exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
   });
 }
 
-test("`user-api` names the variable when the environment is wrong", async () => {
+test("`user-api` exits with 1 and names the variable when the environment is invalid", async () => {
   using world = makeHarness({ environment: { PORT: "abc", API_TOKEN: "hunter2" } });
-  const message = "Cannot read PORT: must be an integer from 0 to 65535\n";
+  const message = 'Invalid PORT "abc": must be an integer from 0 to 65535\n';
   for (const command of ["serve", "health"]) {
     expect(await world.run(command)).toEqual({ code: 1, stdout: "", stderr: message });
   }

@@ -37,6 +37,8 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
   // Once by itself and once in the curl line, the same.
   const shown = stderr.match(secret) ?? [];
   expect([shown.length, new Set(shown).size]).toEqual([2, 1]);
+  expect(stderr).toContain(`API reference:         ${first.url}/api/v1/docs\n`);
+  expect(stderr).toContain("user-api token create NAME\n");
 
   const second = await world.serve();
   expect((await get(second, "/users", shown[0])).status).toBe(200);
@@ -191,7 +193,9 @@ test("`health` says ok when the server is well", async () => {
   await serving.stop();
   const { code, stdout, stderr } = await world.run("health", "--port", port);
   expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toMatch(/^Cannot reach http:\/\/127\.0\.0\.1:\d+\/api\/v1\/health: .+\n$/);
+  expect(stderr).toBe(
+    `Cannot connect to http://127.0.0.1:${port}/api/v1/health: connection refused\n`,
+  );
 });
 
 test("`health` ends with 1 when what answers is not well", async () => {
@@ -206,7 +210,7 @@ test("`health` ends with 1 when what answers is not well", async () => {
     expect(await world.run("health", "--port", String(other.port))).toEqual({
       code: 1,
       stdout: "",
-      stderr: `Cannot call ${url} healthy: it answers ${status}\n`,
+      stderr: `${url} is unhealthy: status ${status}\n`,
     });
   }
 });

@@ -5,6 +5,7 @@ import { hashToken, hasTokenFormat, newToken } from "../../src/token.ts";
 import { type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
+const hint = "Run 'user-api token create --help' for its options.\n";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
 
 /** Makes a token and returns its secret. */
@@ -45,8 +46,12 @@ test("`token create` prints the token alone on stdout, and stores its hash, when
   expect(code).toBe(0);
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
   expect(hasTokenFormat(stdout.trim())).toBe(true);
-  expect(stderr).toBe("Token ci may write and is shown this once:\n");
-  expect(await stored(world)).toEqual([
+  const shown = `Created token "ci" (scope: write) in the new database ${world.path}`;
+  expect(stderr).toBe(`${shown}. It will not be shown again:\n`);
+  const again = await world.run("token", "create", "b", "--scope", "read");
+  expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
+  await world.run("token", "revoke", "b");
+  expect((await stored(world)).slice(0, 1)).toEqual([
     {
       hash: hashToken(stdout.trim()),
       name: "ci",
@@ -101,8 +106,9 @@ test("`token create` refuses a duration when it is none", async () => {
     "9999999d",
   ]) {
     const outcome = await world.run("token", "create", "a", `--expires=${text}`);
-    const stderr = "Cannot read --expires: must be like 30m, 12h, 90d or 52w\n";
-    expect(outcome, text).toEqual({ code: 1, stdout: "", stderr });
+    const rule = "must be a duration such as 30m, 12h, 90d or 52w";
+    const stderr = `Invalid --expires ${JSON.stringify(text)}: ${rule}\n${hint}`;
+    expect(outcome, text).toEqual({ code: 2, stdout: "", stderr });
   }
 });
 
@@ -111,7 +117,7 @@ test("`token create` stores RFC 3339 when the duration is the longest", async ()
   await create(world, "short", "--expires", "1m");
   for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
     const { code } = await world.run("token", "create", `a${at}`, "--expires", duration);
-    expect([0, 1]).toContain(code);
+    expect([0, 2]).toContain(code);
   }
   for (const { expires_at } of await stored(world)) {
     expect(expires_at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
@@ -125,8 +131,9 @@ test("`token create` takes a name when it is 1 to 100 printable characters", asy
   expect((await stored(world)).map(({ name }) => name)).toEqual(names);
   for (const name of ["", "a".repeat(101), "a\nb", "\u001b[31m", "a\0", "\ud800"]) {
     const outcome = await world.run("token", "create", "--", name);
-    const stderr = "Cannot read NAME: must be 1 to 100 printable characters\n";
-    expect(outcome, JSON.stringify(name)).toEqual({ code: 1, stdout: "", stderr });
+    const shown = JSON.stringify(name.length > 60 ? `${name.slice(0, 60)}…` : name);
+    const stderr = `Invalid name ${shown}: must be 1 to 100 printable characters\n${hint}`;
+    expect(outcome, JSON.stringify(name)).toEqual({ code: 2, stdout: "", stderr });
   }
 });
 
@@ -135,7 +142,7 @@ test("`token create` refuses a name when a valid token has it", async () => {
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toBe(`Cannot change ${world.path}: a token named ci exists already\n`);
+  expect(stderr).toBe(`Cannot use ${world.path}: a token named ci exists already\n`);
   await world.run("token", "revoke", "ci");
   await create(world, "ci");
   expect(await stored(world)).toHaveLength(2);
@@ -182,11 +189,11 @@ test("`token revoke` revokes the token, once, when it is valid", async () => {
   await create(world, "a");
   await create(world, "b");
   const outcome = await world.run("token", "revoke", "a");
-  expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Token a is revoked\n" });
+  expect(outcome).toEqual({ code: 0, stdout: "", stderr: 'Revoked token "a"\n' });
   const states = (await stored(world)).map(({ revoked_at }) => revoked_at);
   expect(states).toEqual([time, null]);
   const again = await world.run("token", "revoke", "a");
-  const stderr = "Cannot revoke a: no valid token has this name\n";
+  const stderr = 'Cannot revoke token "a": no valid token has this name\n';
   expect(again).toEqual({ code: 1, stdout: "", stderr });
 });
 

@@ -74,7 +74,7 @@ function runHere(environment: Settings): Running {
     now: () => new Date(),
     stdout: write,
     stderr: write,
-    log: { write, droppedLines: () => 0, onResume() {} },
+    openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
     terminal: null,
     openInput,
     openOutput,
@@ -127,7 +127,7 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
   const running = against_binary ? runBinary(binary ?? "", environment) : runHere(environment);
   const listening = /"event":"listening","url":"([^"]+)"/;
   const url = await until(() => {
-    if (/^Cannot|^Unexpected/m.test(running.output())) throw new Error(running.output());
+    if (/^Cannot|^Invalid|^Unexpected/m.test(running.output())) throw new Error(running.output());
     return listening.exec(running.output())?.[1];
   });
   return { running, url };

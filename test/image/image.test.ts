@@ -115,7 +115,10 @@ testImage(
   async () => {
     const volume = "kept";
     const made = await podman.run({ volume, args: ["token", "create", "first-client"] });
-    expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("is shown this once")]);
+    expect([made.code, made.stderr]).toEqual([
+      0,
+      expect.stringContaining("It will not be shown again"),
+    ]);
     const token = made.stdout.trim();
     let text = "";
     {

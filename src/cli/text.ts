@@ -1,0 +1,16 @@
+/** Numbers as a person reads them. */
+
+/** @returns the number with a comma per thousand, e.g. `300,000` */
+export function formatNumber(value: number): string {
+  return value.toLocaleString("en");
+}
+
+/** @returns the number with its noun, e.g. `1 order` or `300,000 orders` */
+export function formatCount(value: number, noun: string): string {
+  return `${formatNumber(value)} ${noun}${value === 1 ? "" : "s"}`;
+}
+
+/** @returns the parts as in `1 user, 2 orders and 3 tokens` */
+export function joinWords(parts: readonly string[]): string {
+  return parts.length < 2 ? parts.join("") : `${parts.slice(0, -1).join(", ")} and ${parts.at(-1)}`;
+}

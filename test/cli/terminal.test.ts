@@ -1,0 +1,95 @@
+// The program on a real terminal: only there do stdout and stderr meet.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { makeDirectory } from "../directory.ts";
+
+const main = `${import.meta.dir}/../../src/main.ts`;
+const directory = makeDirectory();
+afterAll(() => directory[Symbol.dispose]());
+
+/** Runs the program with a terminal as stdin, stdout and stderr. @param onData may send a signal */
+async function runOnTerminal(
+  args: readonly string[],
+  onData: (screen: string, child: Bun.Subprocess) => void = () => {},
+) {
+  let screen = "";
+  const decoder = new TextDecoder();
+  const child = Bun.spawn([process.execPath, main, ...args], {
+    env: { DATABASE_URL: directory.at("a.db"), TERM: "xterm" },
+    terminal: {
+      cols: 100,
+      rows: 40,
+      data(_terminal, bytes) {
+        screen += decoder.decode(bytes, { stream: true });
+        onData(screen, child);
+      },
+    },
+  });
+  const code = await child.exited;
+  // What was written last can arrive after the exit.
+  for (let length = -1; length !== screen.length; await Bun.sleep(50)) length = screen.length;
+  child.terminal?.close();
+  return { code, screen };
+}
+
+/** Moves the cursor to the start of the line, and clears what follows. */
+const CLEARED = "\u001b[1G\u001b[0J";
+
+beforeAll(async () => {
+  const users = Array.from({ length: 3000 }, (_, n) => `{"email":"${n}@b.cd"}\n`).join("");
+  await Bun.write(directory.at("users.ndjson"), users);
+});
+
+const commands: [string, RegExp][] = [
+  ["import users users.ndjson", /^Imported 3,000 users \(0 unchanged, 0 rejected\)\r\n$/],
+  ["export users --output out.csv", /^Exported 3,000 users to \S+out\.csv\r\n$/],
+  [
+    "backup b.db",
+    /^Backed up 3,000 users, 0 orders and 0 tokens to \S+b\.db \(0\.\d MB, v.+\)\r\n$/,
+  ],
+  ["copy --to c.db", /^Copied \S+a\.db to \S+c\.db in \S+ s \(verified\): 3,000 users, .+\r\n$/],
+];
+
+for (const [command, result] of commands) {
+  test(`\`${command}\` clears its progress bar when it prints the result`, async () => {
+    const args = command.split(" ").map((word) => (/\./.test(word) ? directory.at(word) : word));
+    const { code, screen } = await runOnTerminal(args);
+    expect([code, screen]).toEqual([0, expect.stringContaining("% |")]);
+    expect(screen.slice(screen.lastIndexOf(CLEARED) + CLEARED.length)).toMatch(result);
+  });
+}
+
+test("`export users` draws no progress bar when it writes to the terminal", async () => {
+  const { code, screen } = await runOnTerminal(["export", "users"]);
+  const lines = screen.trimEnd().split("\r\n");
+  expect([code, lines.length, lines.at(-1)]).toEqual([0, 3001, "Exported 3,000 users"]);
+});
+
+test("`import users` says that it reads from the terminal, and stops on Ctrl-C", async () => {
+  let is_sent = false;
+  const { code, screen } = await runOnTerminal(["import", "users"], (shown, child) => {
+    if (is_sent || !shown.includes("Ctrl-D")) return;
+    is_sent = true;
+    // The signal handlers are installed after the message.
+    setTimeout(() => child.terminal?.write("\u0003"), 300);
+  });
+  expect(code).toBe(1);
+  expect(screen).toMatch(
+    /^Reading users from the terminal: one JSON object per line\. Press Ctrl-D to finish\.\r\n(\^C)?Interrupted\r\n$/,
+  );
+});
+
+test("`serve` prints a welcome with the token, a curl command and the reference when it starts first", async () => {
+  expect(existsSync(directory.at("new.db"))).toBe(false);
+  const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
+  let is_sent = false;
+  const { code, screen } = await runOnTerminal(args, (shown, child) => {
+    if (is_sent || !shown.includes("Create another token")) return;
+    is_sent = true;
+    child.terminal?.write("\u0003");
+  });
+  expect(code).toBe(0);
+  expect(screen).toMatch(/\r\n {2}uat_\w{36}\r\n/);
+  expect(screen).toMatch(/\r\n {2}curl -H 'Authorization: Bearer uat_\w{36}' http:\/\/127/);
+  expect(screen).toMatch(/API reference: +http:\/\/127\.0\.0\.1:\d+\/api\/v1\/docs\r\n/);
+});

@@ -23,12 +23,12 @@ export type ErrorCode =
   | "unavailable"
   /** A token that is not revoked already has this name. Only the command line creates tokens. */
   | "token_name_taken"
-  /** The database file is damaged where the request needs it. */
+  /** The request needs a damaged part of the database file. */
   | "damaged"
-  /** A mistake of the operator (setting, port, file): one line on stderr and exit code 1. */
+  /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */
   | "operator";
 
-/** One thing wrong with the input; `field` is written as in `items[0].quantity`. */
+/** A problem with one field of the input. `field` is a path, as in `items[0].quantity`. */
 export interface FieldError {
   readonly field: string;
   readonly problem: string;
@@ -37,7 +37,7 @@ export interface FieldError {
 export class AppError extends Error {
   override readonly name = "AppError";
   readonly code: ErrorCode;
-  /** All that is wrong, first problem first; empty unless `code` is `invalid`. */
+  /** All problems found, in order; empty unless `code` is `invalid`. */
   readonly problems: readonly FieldError[];
 
   constructor(code: ErrorCode, message: string, problems: readonly FieldError[] = []) {
@@ -47,13 +47,13 @@ export class AppError extends Error {
   }
 }
 
-/** @throws {AppError} always, with this code. */
+/** @throws {AppError} always, with this code */
 export function fail(code: ErrorCode, message: string): never {
   throw new AppError(code, message);
 }
 
 /**
- * Refuses input. The message names the first problem.
+ * Rejects input. The message names the first problem.
  * @param problems at least one
  * @throws {AppError} invalid
  */
@@ -63,18 +63,18 @@ export function failInvalid(problems: readonly FieldError[]): never {
   throw new AppError("invalid", `Validation failed: ${message}`, problems);
 }
 
-/** @throws {AppError} invalid, with this one problem. */
+/** @throws {AppError} invalid, with this problem */
 export function failField(field: string, problem: string): never {
   failInvalid([{ field, problem }]);
 }
 
-/** What went wrong and why, for the operator's eyes: never sent to a client. */
+/** @returns the message with its causes, for the operator. Never send it to a client */
 export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return error.cause === undefined ? error.message : `${error.message}: ${messageOf(error.cause)}`;
 }
 
-/** @returns the code of an error of the system or of SQLite, e.g. `ENOENT`; empty for any other */
+/** @returns the code of a system or SQLite error, e.g. `ENOENT`; empty for any other error */
 export function systemCode(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";
 }

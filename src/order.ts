@@ -12,7 +12,7 @@ export const order_statuses = ["pending", "paid", "shipped", "delivered", "cance
 export type OrderStatus = (typeof order_statuses)[number];
 const status = OneOf(order_statuses, { title: "OrderStatus" });
 
-/** The steps an order may take. */
+/** The allowed status changes. */
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
@@ -173,13 +173,12 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null {
   if (Object.keys(patch).length === 0) return null;
-  // First what is wrong with the request itself, then what the order's state forbids.
+  // Errors of the request itself come before those that depend on the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];
   if (patch.status !== undefined && !allowed.includes(patch.status)) {
-    const next =
-      allowed.length === 0 ? "no further step is allowed" : `allowed next: ${allowed.join(", ")}`;
-    fail("invalid_status_change", `order is ${order.status}: ${next}`);
+    const change = `cannot change status from ${order.status} to ${patch.status}`;
+    fail("invalid_status_change", `${change}; allowed: ${allowed.join(", ") || "none"}`);
   }
   return { status: patch.status ?? order.status, metadata };
 }

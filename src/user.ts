@@ -10,7 +10,7 @@ import { createValidator, Id, Nullable, no_extra_fields, Text, Time, Version } f
 const email = Text({
   maxLength: 254,
   format: "email",
-  description: "Kept as typed, unique whatever its case",
+  description: "Stored as typed; unique regardless of case",
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 

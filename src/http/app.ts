@@ -1,4 +1,4 @@
-/** Composes the routes. What stands before the guard is public; all that follows is not. */
+/** Composes the app: public routes, routes that need a token, and the fallback for all other requests. */
 import { Elysia } from "elysia";
 import type { Config } from "../config.ts";
 import type { Log } from "../log.ts";
@@ -26,7 +26,7 @@ export interface AppOptions {
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
-  /** Of the program. */
+  /** The version of the program, e.g. `0.1.0`. */
   readonly version: string;
 }
 
@@ -55,7 +55,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     .use(metricsRoute(store, authorization, metrics));
   const all_routes = [...public_app.routes, ...protected_app.routes];
 
-  // Elysia cuts the path behind a host of three characters or more unless told otherwise.
+  // With `standardHostname`, Elysia assumes that a host has at least three characters.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
     .wrap(fastPath({ store, verifyTokenSync, rateLimiter, respond, log }))
     .use(lifecycle(log, respond))

@@ -1,4 +1,4 @@
-/** Who may do what: the guard of every route but the public ones. @see RFC 6750 */
+/** Authentication and authorization of every route that is not public. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
@@ -18,12 +18,12 @@ import type { RateLimiter } from "./rate-limit.ts";
 
 export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
-  /** Accepted beside the stored ones; `null` for none. */
+  /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
   readonly now: () => Date;
 }
 
-/** The only place a token may stand in; the scheme's case does not matter (RFC 9110 §11.1). */
+/** The header is the only place for a token. The case of the scheme does not matter (RFC 9110 §11.1). */
 const CREDENTIALS = /^Bearer +([^\s,]+) *$/i;
 
 /** @param authorization the header field */
@@ -43,18 +43,18 @@ function environmentToken(api_token: string, now: Date): Token {
   };
 }
 
-/** How many tokens' hashes are kept at hand. */
+/** Upper bound of the hash cache. */
 const MAX_HASHES = 1000;
 
 /**
- * Whose credentials these are.
- * @param credentials as `credentialsOf` gives them
- * @throws {AppError} unauthorised when there are none
- * @throws {AppError} invalid_token when no token that is valid now has them
+ * Finds the token of a request.
+ * @param credentials the result of `credentialsOf`
+ * @throws {AppError} unauthorised if there are no credentials
+ * @throws {AppError} invalid_token if they belong to no token that is valid now
  */
 export type VerifyToken = (credentials: string | undefined) => Promise<Token>;
 
-/** As `VerifyToken`, done by the return. */
+/** Like `VerifyToken`, but synchronous. */
 export type VerifyTokenSync = (credentials: string | undefined) => Token;
 
 export interface TokenVerifier {
@@ -68,14 +68,14 @@ export function createTokenVerifier({
   now,
 }: TokenVerifierOptions): TokenVerifier {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
-  /** The hash of each token that was valid when last seen: it need not be computed each time. */
+  /** The hashes of tokens that were valid when last used, by token. */
   const cached_hashes = new Map<string, string>();
-  /** The minute that each token's use was last noted in, by hash: once is enough. */
+  /** The minute in which the use of a token was last recorded, by hash. */
   const last_use_minutes = new Map<string, number>();
 
   /**
-   * What the store knows a token by.
-   * @throws {AppError} invalid_token when it cannot be one: then the store need not be asked
+   * Returns the hash by which the store identifies the token.
+   * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
    */
   function hashOf(credentials: string): string {
     const cached = cached_hashes.get(credentials);
@@ -92,7 +92,7 @@ export function createTokenVerifier({
     if (last_use_minutes.get(hash) === minute) return;
     last_use_minutes.set(hash, minute);
     const used_at = truncateToMinute(time);
-    // Not waited for: a read must not wait for the disk, nor fail with it.
+    // Not awaited: a read must not wait for the disk, or fail because of it.
     if (last_used_at !== used_at)
       tokens.touch(hash, used_at).catch(() => last_use_minutes.delete(hash));
   }
@@ -132,9 +132,9 @@ export function enforceRateLimit(rateLimiter: RateLimiter, token: Token): void {
 }
 
 /**
- * Brings the header into the one spelling that the bearer plugin knows, or takes it away where it holds no
- * token. For an app to use before all routes: the plugin's hook is global, and from the second group of
- * routes on comes before those of the guard.
+ * Normalizes `Authorization` for the bearer plugin, which is sensitive to case and spaces, and removes it if it
+ * is malformed. Use it before all routes: the plugin's hook is global, so that it precedes the other hooks from
+ * the second group of routes on.
  */
 export function normalizeAuthorization() {
   return new Elysia({ name: "normalize authorization" }).onTransform(
@@ -148,8 +148,8 @@ export function normalizeAuthorization() {
 }
 
 /**
- * Lets valid tokens through and gives the routes `token`. It needs `normalizeAuthorization`: without, tokens in other
- * spellings are refused. The plugin also takes a query parameter: so it is believed only where there is a header.
+ * Requires a valid token, and adds `token` to the context. Needs `normalizeAuthorization`. The bearer plugin also
+ * reads a query parameter, so its result is ignored unless the header is present.
  * @throws {AppError} unauthorised, invalid_token
  * @throws {AppError} invalid if `Host` is not valid
  */
@@ -157,13 +157,13 @@ export function authenticate(verifyToken: VerifyToken, cors: Cors | null) {
   return new Elysia({ name: "authenticate" })
     .use(bearer())
     .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
-      // A browser asks without a token, and is told nothing but what it may ask.
+      // A browser sends a preflight without a token. The response has CORS headers only.
       if (cors?.preflight(request)) return { token: null as Token | null };
       const presented = headers["authorization"] === undefined ? undefined : credentials;
       return { token: (await verifyToken(presented)) as Token | null };
     })
     .onTransform({ as: "scoped" }, ({ headers }) => {
-      // A hook of its own, so that the log has the token when `Host` is not valid.
+      // A separate hook, so that the token is logged even if `Host` is invalid.
       requireHost(headers["host"]);
     });
 }
@@ -171,7 +171,7 @@ export function authenticate(verifyToken: VerifyToken, cors: Cors | null) {
 export type Authentication = ReturnType<typeof authenticate>;
 
 /**
- * What a known route asks beyond a valid token: the scope of its method, and the rate.
+ * Requires the scope that the method needs, and enforces the rate limit. For known routes only.
  * @throws {AppError} read_only_token, too_many_requests
  */
 export function authorize(authentication: Authentication, rateLimiter: RateLimiter) {

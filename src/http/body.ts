@@ -10,7 +10,7 @@ import { type InputSchema, inputSchema } from "./params.ts";
 import { requireIdempotencyKey } from "./preconditions.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
-/** Name and value of a parameter of a media type; the value may be a quoted string. @see RFC 9110 §5.6.6 */
+/** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
 const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
 
 /** @returns whether the charset of the media type is UTF-8, which is the default */

@@ -1,21 +1,21 @@
-/** Which pages may call from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
+/** CORS: which origins may call the API from a browser. @see https://fetch.spec.whatwg.org/#http-cors-protocol */
 
 const EXPOSED_HEADERS =
   "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
 const ALLOWED_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const ALLOWED_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, X-Request-Id";
-/** Browsers cap it: Chromium at two hours. */
+/** Chromium limits it to two hours. */
 const PREFLIGHT_AGE_S = 7200;
 
 export interface Cors {
-  /** The fields to add to the answer to a request of this origin. */
+  /** @returns the headers to add to the response to a request from this origin */
   headers(origin: string | null): Readonly<Record<string, string>>;
-  /** The fields of the answer to a preflight; `null` when the request is none that is allowed. */
+  /** @returns the headers of the response to a preflight; `null` if the request is not an allowed preflight */
   preflight(request: Request): Readonly<Record<string, string>> | null;
 }
 
-/** @param origins as configured; `null` for none, `*` for any */
+/** @param origins the allowed origins, `*` for any; `null` disables CORS */
 export function createCors(origins: readonly string[] | null): Cors | null {
   if (origins === null) return null;
   const allows_any = origins.includes("*");

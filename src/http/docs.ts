@@ -1,4 +1,4 @@
-/** The reference that one can try: a page of ours around Swagger UI, all of it in the binary. */
+/** The interactive reference: a page with Swagger UI. All of its assets are embedded in the binary. */
 import { Elysia } from "elysia";
 import swagger_style from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
 import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
@@ -10,10 +10,10 @@ import { no_query } from "./query.ts";
 
 interface Asset {
   readonly path: string;
-  /** Where its bytes are: in the binary, or on disk when run from source. */
+  /** The file: in the binary, or on disk when run from source. */
   readonly file: string;
   readonly type: string;
-  /** Kept as scripts/assets.ts has compressed it, for clients that take it so. */
+  /** Whether `scripts/assets.ts` has compressed the file. It is decompressed for clients without Brotli. */
   readonly brotli: boolean;
 }
 
@@ -21,7 +21,7 @@ const HTML = "text/html; charset=utf-8";
 const SCRIPT = "text/javascript; charset=utf-8";
 const STYLE = "text/css; charset=utf-8";
 
-/** Each path by itself, for no other path below `/api/v1/docs` is public. */
+/** Listed one by one, because no other path under `/api/v1/docs` is public. */
 const assets: readonly Asset[] = [
   { path: docs_path, file: String(page), type: HTML, brotli: false },
   { path: "/api/v1/docs/page.js", file: page_script, type: SCRIPT, brotli: false },
@@ -31,8 +31,8 @@ const assets: readonly Asset[] = [
 ];
 
 /**
- * The page runs what this origin serves and nothing else, asks no other host, and stands in no frame.
- * `data:` are the icons in the style of Swagger UI.
+ * The page loads scripts and styles from this origin only, contacts no other host, and cannot be framed.
+ * Swagger UI has its icons as `data:` URLs.
  */
 const POLICY = [
   "default-src 'none'",
@@ -45,7 +45,7 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join("; ");
 
-/** Loaded when a client asks for it: few do, and a start would pay for it each time. */
+/** Imports zlib when it is first needed, which is rare, to keep startup fast. */
 async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
   const { brotliDecompressSync } = await import("node:zlib");
   return new Uint8Array(brotliDecompressSync(bytes));
@@ -58,7 +58,7 @@ function acceptsBrotli(accept_encoding: string | undefined): boolean {
   );
 }
 
-/** Weak comparison, as `If-None-Match` has it (RFC 9110 §13.1.2). @param etag a weak one */
+/** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
 function matchesEtag(if_none_match: string | undefined, etag: string): boolean {
   return (
     if_none_match !== undefined &&
@@ -66,7 +66,7 @@ function matchesEtag(if_none_match: string | undefined, etag: string): boolean {
   );
 }
 
-/** What `load` gives, once it is asked for; a failure is not kept. */
+/** Calls `load` on first use and keeps the result. A failure is not kept. */
 function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
   let result: Promise<Value> | null = null;
   return () => {
@@ -78,11 +78,11 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
   };
 }
 
-/** The bytes of an asset, read when first asked for: a start pays nothing for them. */
+/** Reads an asset on first use, to keep startup fast. */
 function createAssetReader({ file, brotli }: Asset) {
   const stored = lazy(async () => {
     const bytes = await Bun.file(file).bytes();
-    // Weak, as it is the same for both encodings.
+    // Weak, because both encodings share it.
     return { bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
   });
   const plain = lazy(async () => {
@@ -92,7 +92,7 @@ function createAssetReader({ file, brotli }: Asset) {
   return { stored, plain };
 }
 
-/** Answers with an asset, or with 304 where the client has it. */
+/** Creates a handler that returns the asset, or 304 if the client already has it. */
 function createAssetHandler(asset: Asset) {
   const { stored, plain } = createAssetReader(asset);
   return async (
@@ -102,7 +102,7 @@ function createAssetHandler(asset: Asset) {
     const { bytes, etag } = await stored();
     Object.assign(set.headers, {
       "content-type": asset.type,
-      // Asked for each time, so that a new binary never meets an old page.
+      // Always revalidated, so that assets of two versions never mix.
       "cache-control": "no-cache",
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",

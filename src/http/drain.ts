@@ -1,21 +1,21 @@
 /**
- * The end of a server, told before it comes: health turns 503, and each answer closes its connection, so
- * that no client sends a request into one that is just being closed.
+ * Graceful shutdown, first phase. `/health` returns 503 and every response has `Connection: close`, so that load
+ * balancers and keep-alive clients have moved on before the port closes.
  */
 
-/** So long without an answer it is taken for known by all. */
+/** Draining is complete after this long without a response. */
 const QUIET_MS = 100;
-/** Longer it is not waited for it: who does not know by then is refused by a closed port. */
+/** Upper bound for draining. Later requests find the port closed. */
 const MAX_DRAIN_MS = 2_000;
 
 export interface Drain {
   readonly isDraining: () => boolean;
-  /** What is added to each answer while it drains; it is noted that there was one. */
+  /** @returns the headers to add to a response while draining. Each call counts as a response */
   readonly headers: () => Readonly<Record<string, string>>;
   /**
-   * From now on all are told. Resolves when no more are answered.
-   * @param timeout_ms how long it may take at most
-   * @returns how long it took, in milliseconds
+   * Starts draining. Resolves when draining is complete.
+   * @param timeout_ms the upper bound, if it is lower than that of this module
+   * @returns the time it took, in milliseconds
    */
   readonly start: (timeout_ms: number) => Promise<number>;
 }

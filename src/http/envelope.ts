@@ -1,4 +1,4 @@
-/** The shapes that answers have. */
+/** The envelopes of responses. */
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
@@ -24,11 +24,11 @@ export interface ErrorEnvelope {
   };
 }
 
-/** The answer under way: Elysia's `set`. */
+/** The status and the headers of a response in progress: Elysia's `set`. */
 export interface ResponseHead {
   /** By lower-case name. */
   headers: Record<string, string | number>;
-  /** 200 where none is set. */
+  /** Default 200. */
   status?: unknown;
 }
 
@@ -42,7 +42,7 @@ export const PATCH_TYPE = "application/merge-patch+json";
 export const PATCH_TYPES = `${JSON_TYPE}, ${PATCH_TYPE}`;
 export const TEXT_TYPE = "text/plain; charset=utf-8";
 
-/** `Cache-Control` of a record: a client may keep it if it asks each time whether it still holds. */
+/** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
 export function envelope<Data>(data: Data): Envelope<Data> {
@@ -57,7 +57,7 @@ export function errorEnvelope(
   return { data: null, error, meta: problems.length === 0 ? { code } : { code, problems } };
 }
 
-/** One record, with what tells whether it has changed. */
+/** Creates the response with one record, and sets its `ETag`. */
 export function recordResponse<Row extends { readonly version: number }>(
   set: ResponseHead,
   row: Row,
@@ -68,7 +68,7 @@ export function recordResponse<Row extends { readonly version: number }>(
 }
 
 /**
- * One record that was asked for; 304 if the client already has its version.
+ * Creates the response to a GET of one record: 304 if the client already has this version.
  * @throws {AppError} version_mismatch if `If-Match` does not match
  */
 export function conditionalRecord<Row extends { readonly version: number }>(
@@ -82,8 +82,8 @@ export function conditionalRecord<Row extends { readonly version: number }>(
 }
 
 /**
- * A new record and where it is; the very same for a request that is repeated with its key.
- * @param path of the list it is in
+ * Creates the response with a new record, or the replay of one, and sets its `Location`.
+ * @param path the path of the list
  */
 export function createdResponse<Row extends { readonly id: number; readonly version: number }>(
   set: ResponseHead,
@@ -96,7 +96,7 @@ export function createdResponse<Row extends { readonly id: number; readonly vers
   return recordResponse(set, row);
 }
 
-/** Sends a large page as fast as its reader takes it; a reader that goes away gives up the rest. */
+/** Streams a large page at the speed of the client; discards the rest if the client disconnects. */
 function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   let begun = false;
@@ -118,15 +118,16 @@ function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Ui
       },
       cancel: () => chunks[Symbol.dispose](),
     },
-    // A chunk is valid until the next one is asked for, so none may be asked for early.
+    // A chunk is valid until the next one is read, so nothing may be read ahead.
     { highWaterMark: 0 },
   );
 }
 
 /**
- * One page, with the links to the pages around it. Its type is that of the body: the records are JSON already.
- * @param path of the list, without query
- * @param query what the client asked for, defaults filled in: filters are kept in the links
+ * Creates the response with one page, and sets its `Link`. The records are JSON text already. The return type is
+ * that of the parsed body, for typed clients.
+ * @param path the path of the list, without a query
+ * @param query the validated query; its filters are kept in the links
  * @see RFC 8288
  */
 export function pageResponse<Row>(

@@ -1,4 +1,4 @@
-/** The one place where an error becomes an answer. */
+/** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Log } from "../log.ts";
 import { docs_path, type ErrorEnvelope, errorEnvelope, type ResponseHead } from "./envelope.ts";
@@ -84,7 +84,7 @@ export function errorResponse(error: unknown): ErrorResponse {
   return { status, headers, body: errorEnvelope(template.code, error.message, error.problems) };
 }
 
-/** What the client is not told goes to the log. */
+/** Logs server errors, since the response has no details of them. */
 export function logServerError(log: Log, error: unknown, request_id: string | undefined): void {
   if (error instanceof AppError && error_responses[error.code].status < 500) return;
   const expected = error instanceof AppError;
@@ -93,7 +93,10 @@ export function logServerError(log: Log, error: unknown, request_id: string | un
   log.error(event, { request_id, reason: messageOf(error), stack });
 }
 
-/** @returns the body of the answer */
+/**
+ * Sets the status and the headers of the response.
+ * @returns its body
+ */
 export function handleError(
   set: ResponseHead,
   error: unknown,

@@ -1,7 +1,7 @@
 /**
- * One record by its id, past Elysia: its hooks and checks were a fifth of what such a request costs. It is
- * made of the same parts as the routes are, and knows only plain requests, an id and no query, to a store
- * that reads at once.
+ * Fast path of GET for one record, which bypasses Elysia: its hooks take a fifth of the time of such a request.
+ * It uses the same functions as the routes. Only for canonical URLs without a query, and stores with synchronous
+ * reads.
  */
 import type { Log } from "../log.ts";
 import type { Order } from "../order.ts";
@@ -25,18 +25,18 @@ export interface FastPathOptions extends Pick<TokenVerifier, "verifyTokenSync"> 
   readonly log: Log;
 }
 
-/** What answers a request; Elysia's own type says only that it is a function. */
+/** Handles a request. Elysia's own type says only that it is a function. */
 type Handler = (request: Request) => Response | Promise<Response>;
 
-/** One kind of record: its route, and how it is read by its id. */
+/** A resource with records that have an id. */
 interface Resource {
-  /** The pattern of the path. */
+  /** The pattern of the path, as in the log. */
   readonly route: string;
   /** @throws {AppError} not_found, order_not_found */
   readonly read: (id: number) => User | Order;
 }
 
-/** @returns for Elysia's `wrap`, which asks for each request who is to answer it */
+/** @returns the argument of Elysia's `wrap`, which chooses the handler of each request */
 export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: FastPathOptions) {
   const reads = store.sync_reads;
   if (reads === null) return (elysia: () => unknown) => elysia as Handler;
@@ -46,7 +46,7 @@ export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: 
     [orders_path]: { route: `${orders_path}/:id`, read: (id) => foundOrder(reads.order(id)) },
   };
   const paths = Object.keys(resources).join("|");
-  // A whole URL: a strange Host can make a path of itself. Fifteen digits are exact.
+  // The whole URL, because an invalid `Host` can look like a path. 15 digits are exact as a number.
   const record_url = new RegExp(`^https?://[^/?#]+(${paths})/([1-9]\\d{0,14})$`);
 
   function handle(request: Request, { route, read }: Resource, id: number): Response {

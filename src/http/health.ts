@@ -6,14 +6,14 @@ import { envelope } from "./envelope.ts";
 import { no_query } from "./query.ts";
 
 /**
- * Whether the service takes requests and can write its database. Public, so it tells nothing else.
+ * Reports whether the server accepts requests and can write to the database. Public, so it gives no details.
  * @throws {AppError} unavailable
  */
 export function health(store: Store, drain: Drain) {
   return new Elysia().get(
     "/api/v1/health",
     async () => {
-      if (drain.isDraining()) fail("unavailable", "the server is about to end");
+      if (drain.isDraining()) fail("unavailable", "the server is shutting down");
       await store.checkWritable();
       return envelope({ status: "ok" });
     },

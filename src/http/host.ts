@@ -1,4 +1,4 @@
-/** The `Host` field: exactly one, and valid. @see RFC 9112 §3.2 */
+/** The header field `Host`: exactly one, and valid. @see RFC 9112 §3.2 */
 import { Elysia } from "elysia";
 import { failField } from "../error.ts";
 
@@ -13,8 +13,8 @@ function isHost(value: string): boolean {
 }
 
 /**
- * Bun joins several `Host` fields with commas, which no valid one contains. A request without the field is
- * HTTP/1.0, where it is optional: Bun itself returns 400 to HTTP/1.1 without it.
+ * Bun joins several `Host` fields with commas, which a valid value never contains. Only an HTTP/1.0 request can be
+ * without the field, where it is optional: Bun itself returns 400 for HTTP/1.1 without it.
  * @throws {AppError} invalid
  */
 export function requireHost(value: string | null | undefined): void {
@@ -22,7 +22,7 @@ export function requireHost(value: string | null | undefined): void {
   failField("Host", "must be one valid host name");
 }
 
-/** For public routes. All others check it in the guard, after the token. */
+/** Checks `Host` on public routes. All others check it after the token, in `authenticate`. */
 export function publicHost() {
   return new Elysia({ name: "public host" }).onTransform({ as: "scoped" }, ({ request }) => {
     requireHost(request.headers.get("host"));

@@ -1,4 +1,4 @@
-/** What every request meets first and every answer meets last, whatever the route. */
+/** The first and the last step of every request: its id and start time, and its response, metrics and log. */
 import { Elysia, NotFoundError } from "elysia";
 import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
@@ -11,20 +11,20 @@ import type { Metrics } from "./metrics.ts";
 export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
 /**
- * Stands in for a body until the guard has let the request through: Elysia parses before any hook
- * that knows the token, and would tell a stranger that the JSON is malformed.
+ * Replaces the body until the token is verified. Elysia parses bodies before any hook that knows the token, so
+ * that malformed JSON would be a 400 instead of a 401.
  */
 const UNREAD = Symbol("unread body");
 
 const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
 
-/** What is noted of a request as it begins. */
+/** Recorded when a request arrives. */
 export interface RequestStart {
   readonly request_id: string;
   readonly started_ms: number;
 }
 
-/** @param client_id by the client, as its `X-Request-Id` */
+/** @param client_id the `X-Request-Id` of the client */
 export function startRequest(client_id: string | null | undefined): RequestStart {
   const request_id = client_id && REQUEST_ID.test(client_id) ? client_id : crypto.randomUUID();
   return { request_id, started_ms: performance.now() };
@@ -34,15 +34,15 @@ function microseconds(milliseconds: number): number {
   return Math.round(milliseconds * 1000) / 1000;
 }
 
-/** A request, and what it has come to. */
+/** A request and its result. */
 export interface HandledRequest {
   readonly start: RequestStart;
   readonly request: Request;
-  /** The pattern, not the path: paths are without number. */
+  /** The pattern, not the path, so that the number of metrics is bounded. */
   readonly route: string;
   readonly token: { readonly name: string } | null;
   readonly set: ResponseHead;
-  /** Text and bytes as they are, all else as JSON. */
+  /** Text, bytes and streams are sent unchanged, anything else as JSON. */
   readonly body: unknown;
 }
 
@@ -53,19 +53,19 @@ export interface ResponderOptions {
   readonly drain: Drain;
 }
 
-/** Counts an exchange, logs it, and makes its response. The headers that are set are its own from then on. */
+/** Creates the response, records metrics and logs the request. The response takes over the headers of `set`. */
 export type Respond = (handled: HandledRequest) => Response;
 
 export function createResponder({ log, cors, metrics, drain }: ResponderOptions): Respond {
-  /** A response copies these: that takes half as long as to read the same out of text each time. */
+  /** Reused: a response copies these in half the time that it takes to build them from an object. */
   const shared_headers = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
 
-  /** @returns `null` when more is set, or other, than `record` sets */
+  /** @returns `null` if headers other than those of `recordResponse` are set */
   function recordHeaders({ headers }: ResponseHead, request_id: string): Headers | null {
     const { etag } = headers;
     if (etag === undefined || headers["cache-control"] !== REVALIDATE) return null;
     if (Object.keys(headers).length !== 2) return null;
-    // Always the same two, so that nothing is left of the answer before.
+    // Always both, so that nothing remains from the previous response.
     shared_headers.set("etag", `${etag}`);
     shared_headers.set("x-request-id", request_id);
     return shared_headers;
@@ -80,7 +80,7 @@ export function createResponder({ log, cors, metrics, drain }: ResponderOptions)
       const fields = { method, route, status, duration_ms, request_id, token: token?.name };
       log.info("request", fields);
     }
-    // Bun adds it to all other responses (RFC 9110 §6.6.1).
+    // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (method === "HEAD") set.headers["date"] = new Date().toUTCString();
     const is_text = typeof body === "string";
     const is_raw = is_text || body instanceof Uint8Array || body instanceof ReadableStream;
@@ -103,22 +103,22 @@ export function createResponder({ log, cors, metrics, drain }: ResponderOptions)
 }
 
 /**
- * The hooks take their parameter apart in place: Elysia reads their source, and for one that takes
- * the context whole it would parse cookies, at half the cost of a request.
+ * The hooks destructure their parameter in place. Elysia reads their source text: if a hook uses the whole context,
+ * Elysia also parses cookies, which takes half as long as the rest of a request.
  */
 export function lifecycle(log: Log, respond: Respond) {
   return new Elysia({ name: "lifecycle" })
     .onParse({ as: "global" }, () => UNREAD)
     .derive({ as: "global" }, ({ headers, request }) => ({
       ...startRequest(headers["x-request-id"]),
-      // Known once the guard has let it through.
+      // Set by `authenticate`.
       token: null as { readonly name: string } | null,
       // The URL, for `querySchema`: Elysia's parser drops parameters that are given twice, and also looks for
       // them in the path. The bearer plugin finds no token in it either. Routes see the validated type.
       query: request.url as unknown,
     }))
     .onError({ as: "global" }, ({ error, request, request_id, set }) => {
-      // No route has run, and so no guard: whoever asks is told what a stranger is told.
+      // No route matched, so the token was not checked: respond as to a request without one.
       const unrouted = request_id === undefined && error instanceof NotFoundError;
       const shown_error = unrouted ? new AppError("unauthorised", "unauthorised") : error;
       const body = handleError(set as ResponseHead, shown_error, log, request_id);
@@ -130,7 +130,7 @@ export function lifecycle(log: Log, respond: Respond) {
     .mapResponse(
       { as: "global" },
       ({ request, responseValue, route, set, request_id, started_ms, token = null }) => {
-        // Where no route has run, nothing has begun.
+        // If no route matched, `derive` has not run.
         const start = request_id === undefined ? startRequest(null) : { request_id, started_ms };
         const { headers, status } = set as ResponseHead;
         const response = respond({
@@ -141,7 +141,7 @@ export function lifecycle(log: Log, respond: Respond) {
           set: { headers, status },
           body: responseValue,
         });
-        // What is set is in the answer: left here, Elysia would take the answer apart and merge it.
+        // The response already has these headers. If they stay here, Elysia rebuilds the response to merge them.
         set.headers = {};
         set.status = 200;
         return response;

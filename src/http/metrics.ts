@@ -1,5 +1,5 @@
 /**
- * What an operator watches, in the text format of Prometheus.
+ * Metrics in the text format of Prometheus.
  * @see https://prometheus.io/docs/practices/naming/
  */
 import { Elysia } from "elysia";
@@ -23,19 +23,19 @@ const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 export interface Metrics {
   readonly observeRequest: RequestMetrics["observe"];
   readonly observeCommit: OnCommit;
-  /** @returns the text, with the store's own figures of this moment */
+  /** @returns the text, including the current statistics of the store */
   readonly render: (store: Store) => Promise<string>;
   readonly content_type: string;
 }
 
 /**
- * The figures that every Prometheus client has of its process. Not the library's own: those measure the
- * event loop by a timer of 10 ms, all the time.
+ * The standard process metrics of Prometheus. Those of the library are not used, because they run a timer every
+ * 10 ms to measure the event loop.
  */
 function addProcessMetrics(registers: Registry[]): void {
   new Counter({
     name: "process_cpu_seconds_total",
-    help: "CPU time of the process, in user and kernel mode.",
+    help: "User and system CPU time, in seconds.",
     registers,
     collect() {
       const { user, system } = process.cpuUsage();
@@ -45,7 +45,7 @@ function addProcessMetrics(registers: Registry[]): void {
   });
   new Gauge({
     name: "process_resident_memory_bytes",
-    help: "Memory that the process occupies, mapped files among it.",
+    help: "Resident memory, including mapped files, in bytes.",
     registers,
     collect() {
       this.set(process.memoryUsage.rss());
@@ -53,19 +53,19 @@ function addProcessMetrics(registers: Registry[]): void {
   });
   new Gauge({
     name: "process_start_time_seconds",
-    help: "When the process began, in Unix time.",
+    help: "Start time of the process, in seconds since the Unix epoch.",
     registers,
   }).set(Math.round(Date.now() / 1000 - process.uptime()));
 }
 
-/** Adds what is counted elsewhere: of a metric the registry only asks its text. */
+/** Adds metrics that are counted elsewhere: the registry only needs to read them. */
 function addMetricFamily(register: Registry, read: () => MetricFamily): void {
   const { name } = read();
   const metric = { name, get: async () => read() };
   register.registerMetric(metric as unknown as Metric<string>);
 }
 
-/** @param droppedLogLines how many, since the start */
+/** @param droppedLogLines returns the number of lines since the start */
 export function createMetrics(droppedLogLines = () => 0): Metrics {
   const register = new Registry();
   const registers = [register];
@@ -75,19 +75,19 @@ export function createMetrics(droppedLogLines = () => 0): Metrics {
   addMetricFamily(register, requests.durations);
   const batch_sizes = new Histogram({
     name: "user_api_commit_batch_size",
-    help: "Writes that shared a transaction.",
+    help: "Writes per transaction.",
     buckets: BATCH_SIZES,
     registers,
   });
   const commit_durations = new Histogram({
     name: "user_api_commit_duration_seconds",
-    help: "From the begin of a transaction until it was on disk.",
+    help: "Time from BEGIN until the transaction is on disk, in seconds.",
     buckets: DURATIONS_S,
     registers,
   });
   new Counter({
     name: "user_api_dropped_log_lines_total",
-    help: "Log lines that were not written, because nobody read them in time or the write failed.",
+    help: "Log lines that were dropped because the reader was too slow or a write failed.",
     registers,
     collect() {
       this.reset();
@@ -95,13 +95,13 @@ export function createMetrics(droppedLogLines = () => 0): Metrics {
     },
   });
   const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
-  const pending = gauge("user_api_pending_writes", "Writes that wait for the disk.");
-  const database = gauge("user_api_database_bytes", "Size of the database file.");
+  const pending = gauge("user_api_pending_writes", "Queued writes.");
+  const database = gauge("user_api_database_bytes", "Size of the database file, in bytes.");
   const unsent = gauge(
     "user_api_unsent_bytes",
     "Memory of large pages that are being built or sent, in bytes.",
   );
-  const wal = gauge("user_api_wal_bytes", "Size of the write-ahead log.");
+  const wal = gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.");
 
   return {
     observeRequest: requests.observe,

@@ -1,4 +1,4 @@
-/** The header fields and parameters of the API document. */
+/** The headers and parameters of the OpenAPI document. */
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { docs_path, PATCH_TYPES, REVALIDATE } from "./envelope.ts";
 import { REQUEST_ID } from "./lifecycle.ts";
@@ -13,28 +13,28 @@ export function headers(): Json {
   const text = { type: "string" };
   return {
     RequestId: header(
-      "The request's own, or a new one; the server's log has it, too",
+      "The id of the request, which is also in the log of the server. It is the client's `X-Request-Id`, if that is valid",
       { ...text, pattern: REQUEST_ID.source },
       "7f3c2b1a",
     ),
-    NoStore: header("Not to be kept", { ...text, const: "no-store" }, "no-store"),
+    NoStore: header("The response must not be stored", { ...text, const: "no-store" }, "no-store"),
     Revalidate: header(
-      "To be kept only by the client itself, which asks each time whether it still holds",
+      "Private. Must be revalidated before reuse",
       { ...text, const: REVALIDATE },
       REVALIDATE,
     ),
     ETag: header(
-      "The record's `version`, for `If-Match` and `If-None-Match`",
+      "The `version` of the record, for `If-Match` and `If-None-Match`",
       { ...text, pattern: '^"[1-9]\\d*"$' },
       '"1"',
     ),
     Location: header(
-      "Path of the new record",
+      "The path of the new record",
       { ...text, format: "uri-reference" },
       "/api/v1/users/1",
     ),
     Link: header(
-      "The pages around this one, as far as there are any: `first`, `prev`, `next`, `last` (RFC 8288)",
+      "The URLs of the `first`, `prev`, `next` and `last` page, if they exist (RFC 8288)",
       text,
       '</api/v1/users?limit=50&offset=50>; rel="next"',
     ),
@@ -45,14 +45,14 @@ export function headers(): Json {
     ),
     IdempotentReplayed: {
       ...header(
-        "There when the answer is that of an earlier request",
+        "Present if this is the stored response to an earlier request",
         { ...text, const: "true" },
         "true",
       ),
       required: false,
     },
-    RetryAfter: header("Seconds to wait", integer(0), 1),
-    Allow: header("The methods that the path has", text, "GET, HEAD, POST"),
+    RetryAfter: header("The time to wait before a retry, in seconds", integer(0), 1),
+    Allow: header("The methods of the path", text, "GET, HEAD, POST"),
     AcceptPatch: header(
       "Media types that PATCH accepts (RFC 5789)",
       { ...text, const: PATCH_TYPES },
@@ -79,12 +79,12 @@ export function parameters(): Json {
     ),
     IdempotencyKey: parameter(
       "Idempotency-Key",
-      `Makes a retry safe: for ${hours} hours the same request with the same key gets the first answer again`,
+      `Makes a retry safe: for ${hours} hours, the same request with the same key returns the first response`,
       key,
     ),
     UnusedIdempotencyKey: parameter(
       "Idempotency-Key",
-      "Checked, but has no effect on this method: use `If-Match` to make a retry safe",
+      "Validated, but without effect on this method. Use `If-Match` to make a retry safe",
       key,
     ),
     IfMatch: parameter(
@@ -104,20 +104,20 @@ export function parameters(): Json {
     ),
     UserId: parameter(
       "id",
-      "Of the user, in canonical base 10",
+      "The id of the user, in canonical base 10",
       { type: "integer", minimum: 1 },
       { in: "path", required: true, example: 1 },
     ),
     OrderId: parameter(
       "id",
-      "Of the order, in base 10; a sign and leading zeros are allowed",
+      "The id of the order, in base 10. A sign and leading zeros are allowed",
       { type: "integer", format: "int64" },
       { in: "path", required: true, example: 1 },
     ),
   };
 }
 
-/** The headers of an answer: those that every one has, and its own. */
+/** @returns the headers of a response: its own, and those of every response */
 export function withCommonHeaders(own: Json, cache: "NoStore" | "Revalidate" = "NoStore"): Json {
   return {
     "X-Request-Id": ref("headers", "RequestId"),

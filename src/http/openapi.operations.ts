@@ -1,4 +1,4 @@
-/** How an operation of the API document is made, and what makes it like others. */
+/** Builds the operations of the OpenAPI document. */
 import type { Schema } from "../schema.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
 import { parameter, withCommonHeaders } from "./openapi.headers.ts";
@@ -9,17 +9,17 @@ interface OperationSpec {
   readonly id: string;
   readonly summary: string;
   readonly description: string;
-  /** The scope that a token must have; `null` where none is asked for. */
+  /** The scope that the token needs; `null` for a public operation. */
   readonly scope: "read" | "write" | null;
   readonly parameters?: readonly Json[];
   readonly body?: Json;
-  /** Answers that are no refusals, by status. */
+  /** Successful responses, by status. */
   readonly responses: Json;
-  /** Beyond those that follow from all of the above. */
+  /** Errors in addition to those that follow from `scope` and `body`. */
   readonly errors?: readonly ErrorResponseName[];
 }
 
-/** @returns whether the body may be a JSON Merge Patch, as in the operations of PATCH */
+/** @returns whether the request body may be a JSON Merge Patch */
 function isPatch(body: Json): boolean {
   return PATCH_TYPE in (body["content"] as Json);
 }
@@ -44,7 +44,7 @@ export function operation(tag: string, spec: OperationSpec): Json {
     security: scope === null ? [] : [{ token: [] }],
     parameters: [...parameters, ref("parameters", "RequestId")],
     requestBody: body,
-    // Later ones take the place of earlier ones: an order has a 400 of its own.
+    // Later entries replace earlier ones: the 400 of an order id replaces `Invalid`.
     responses: {
       ...Object.fromEntries(error_responses),
       405: ref("responses", "MethodNotAllowed"),
@@ -62,7 +62,7 @@ export function jsonResponse(
   return { description, headers, content: { [JSON_TYPE]: { schema, example } } };
 }
 
-/** A record that is kept: its schema's name, and one that fits it. */
+/** The name of the schema of a record, and an example. */
 export interface DocumentedRecord {
   readonly name: "User" | "Order";
   readonly example: Json;
@@ -87,7 +87,7 @@ export function documentedRecord(
 
 export function documentedCreation(documented: DocumentedRecord): Json {
   return documentedRecord(
-    "The new record, or with the key of an earlier request the one it made",
+    "The new record. With the `Idempotency-Key` of an earlier request: the record created then",
     documented,
     {
       Location: ref("headers", "Location"),
@@ -100,7 +100,7 @@ export function documentedPage({ name, example }: DocumentedRecord): Json {
   const data = { type: "array", items: ref("schemas", name) };
   const meta = { total: 1, limit: 50, offset: 0 };
   return jsonResponse(
-    "A page; past the end it is empty, and `total` is true",
+    "One page. Past the end, `data` is empty and `total` is still correct",
     withCommonHeaders({ Link: ref("headers", "Link") }),
     envelopeSchema(data, { meta: ref("schemas", "PageMeta") }),
     { ...exampleEnvelope([example]), meta },
@@ -112,22 +112,22 @@ export const notModified = () => ({
   headers: withCommonHeaders({ ETag: ref("headers", "ETag") }, "Revalidate"),
 });
 
-/** What the parameters of lists do, by name. */
+/** Descriptions of the query parameters of lists, by name. */
 const query_descriptions: Readonly<Record<string, string>> = {
-  limit: "How many records the page has at most",
-  offset: "How many records to skip",
+  limit: "The maximum number of records in the page",
+  offset: "The number of records to skip",
   after:
-    "Only records with a larger id, which need not exist; the same cost at any depth. Not together with `offset`",
-  email: "Only the user who has it, in whatever case",
+    "Only records with a larger id. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+  email: "Only the user with this email, regardless of case",
   user_id: "Only orders of this user",
-  status: "Only orders that have it",
+  status: "Only orders with this status",
 };
 
-/** What a schema says of a number, in words: pages show it nowhere else. */
+/** Describes the bounds of a number in words, because Swagger UI does not show them. */
 function describeBounds({ minimum, maximum, default: default_value }: Schema): string {
   if (default_value === undefined) return "";
   const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
-  return `: from ${minimum}${upTo}, ${default_value} unless given`;
+  return `: from ${minimum}${upTo}, default ${default_value}`;
 }
 
 export function queryParameters({ properties }: Schema): Json[] {

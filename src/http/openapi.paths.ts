@@ -1,4 +1,4 @@
-/** The operations of the API document: one for each route. */
+/** The operations of the OpenAPI document, one for each route. */
 import { OrderInput, OrderPatch, OrderQuery } from "../order.ts";
 import { UserInput, UserPatch, UserQuery } from "../user.ts";
 import { header, parameter, withCommonHeaders } from "./openapi.headers.ts";
@@ -39,8 +39,8 @@ function userPaths(times: Json): Json {
     "/api/v1/users": {
       get: operation("users", {
         id: "listUsers",
-        summary: "List users, by id",
-        description: "The header `Link` leads to the pages around this one.",
+        summary: "List users by id",
+        description: "The `Link` header has the URLs of the other pages.",
         scope: "read",
         parameters: queryParameters(UserQuery),
         responses: { 200: documentedPage(documented) },
@@ -48,7 +48,7 @@ function userPaths(times: Json): Json {
       post: operation("users", {
         id: "createUser",
         summary: "Create a user",
-        description: "An email that is taken, in whatever case, is a 409.",
+        description: "Returns 409 if another user has the email, regardless of case.",
         scope: "write",
         parameters: [ref("parameters", "IdempotencyKey")],
         body: requestBody(UserInput, { email, name, metadata }),
@@ -59,8 +59,8 @@ function userPaths(times: Json): Json {
     "/api/v1/users/{id}": {
       get: operation("users", {
         id: "getUser",
-        summary: "Read a user",
-        description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
+        summary: "Get a user",
+        description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
         scope: "read",
         parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
         responses: { 200: documentedRecord("The user", documented), 304: notModified() },
@@ -70,34 +70,34 @@ function userPaths(times: Json): Json {
         id: "updateUser",
         summary: "Change some fields of a user",
         description:
-          "A JSON Merge Patch (RFC 7396): what is absent stays, `null` clears `name`, all of `metadata` or " +
-          "one key of it. `{}` changes nothing, not even `version`.",
+          "JSON Merge Patch (RFC 7396): omitted fields keep their value. `null` clears `name`, all of `metadata`, " +
+          "or one key of it. `{}` changes nothing, not even `version`.",
         scope: "write",
         parameters: [id, ...conditions, unused_key],
         body: patchBody(UserPatch, { name: null }),
-        responses: { 200: documentedRecord("The user after the change", changed) },
+        responses: { 200: documentedRecord("The updated user", changed) },
         errors: ["UserNotFound", "EmailTaken", "VersionMismatch"],
       }),
       put: operation("users", {
         id: "replaceUser",
         summary: "Replace a user",
         description:
-          "What is absent takes its default: `name` null, `metadata` `{}`. It never creates.",
+          "Omitted fields get their default: `name` null, `metadata` `{}`. Never creates a user.",
         scope: "write",
         parameters: [id, ...conditions, unused_key],
         body: requestBody(UserInput, { email, metadata }),
-        responses: { 200: documentedRecord("The user after the change", changed) },
+        responses: { 200: documentedRecord("The updated user", changed) },
         errors: ["UserNotFound", "EmailTaken", "VersionMismatch"],
       }),
       delete: operation("users", {
         id: "deleteUser",
         summary: "Delete a user",
-        description: "A user who has orders is a 409: orders are never lost.",
+        description: "Returns 409 if the user has orders.",
         scope: "write",
         parameters: [id, ...conditions],
         responses: {
           200: jsonResponse(
-            "The user as it was",
+            "The deleted user",
             withCommonHeaders({}),
             envelopeSchema(ref("schemas", "User")),
             exampleEnvelope(example),
@@ -121,18 +121,18 @@ function orderPaths(times: Json): Json {
     "/api/v1/orders": {
       get: operation("orders", {
         id: "listOrders",
-        summary: "List orders, by id",
-        description: "The header `Link` leads to the pages around this one.",
+        summary: "List orders by id",
+        description: "The `Link` header has the URLs of the other pages.",
         scope: "read",
         parameters: queryParameters(OrderQuery),
         responses: { 200: documentedPage(documented) },
       }),
       post: operation("orders", {
         id: "createOrder",
-        summary: "Place an order",
+        summary: "Create an order",
         description:
-          "It starts as `pending`; `total` is computed, and above 2^53 − 1 it is a 400, as is a `user_id` of " +
-          "nobody. The items are never changed afterwards.",
+          "Creates an order in status `pending`. The server computes `total`, and returns 400 if it exceeds " +
+          "2^53 − 1 or if the user does not exist. Items cannot be changed later.",
         scope: "write",
         parameters: [ref("parameters", "IdempotencyKey")],
         body: requestBody(OrderInput, placed),
@@ -143,8 +143,8 @@ function orderPaths(times: Json): Json {
     "/api/v1/orders/{id}": {
       get: operation("orders", {
         id: "getOrder",
-        summary: "Read an order",
-        description: "Its `ETag`, sent back as `If-Match`, keeps a change from being lost.",
+        summary: "Get an order",
+        description: "Send the `ETag` back in `If-Match` with a change, to avoid lost updates.",
         scope: "read",
         parameters: [id, if_match, ref("parameters", "IfNoneMatch")],
         responses: { 200: documentedRecord("The order", documented), 304: notModified() },
@@ -154,8 +154,8 @@ function orderPaths(times: Json): Json {
         id: "updateOrder",
         summary: "Change the status or the metadata of an order",
         description:
-          "A JSON Merge Patch (RFC 7396). `pending` → `paid` → `shipped` → `delivered`, and `canceled` from the " +
-          "first two; any other step is a 409 that names those that are allowed.",
+          "JSON Merge Patch (RFC 7396). The status changes from `pending` to `paid`, `shipped` and `delivered`, or " +
+          "from `pending` or `paid` to `canceled`. Any other change returns 409 and names the allowed ones.",
         scope: "write",
         parameters: [
           id,
@@ -165,7 +165,7 @@ function orderPaths(times: Json): Json {
         ],
         body: patchBody(OrderPatch, { status: "paid" }),
         responses: {
-          200: documentedRecord("The order after the change", {
+          200: documentedRecord("The updated order", {
             name: "Order",
             example: { ...example, status: "paid", version: 2 },
           }),
@@ -176,14 +176,18 @@ function orderPaths(times: Json): Json {
   };
 }
 
-/** The headers of the page that shows the document. */
+/** The headers of the interactive reference. */
 function docsPageHeaders(): Json {
   const same = (value: string) => header(`\`${value}\``, { type: "string", const: value }, value);
   return {
     "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": same("no-cache"),
-    ETag: header("Of this version of it", { type: "string", pattern: '^W/"' }, 'W/"7f3c"'),
-    "Content-Security-Policy": header("Nothing of other hosts", { type: "string" }, "default-src"),
+    ETag: header("The version of the page", { type: "string", pattern: '^W/"' }, 'W/"7f3c"'),
+    "Content-Security-Policy": header(
+      "Allows content of this server only",
+      { type: "string" },
+      "default-src",
+    ),
     "X-Content-Type-Options": same("nosniff"),
     "Referrer-Policy": same("no-referrer"),
   };
@@ -194,12 +198,13 @@ function systemPaths(): Json {
     "/api/v1/health": {
       get: operation("system", {
         id: "getHealth",
-        summary: "Ask whether the service is well",
-        description: "It is when it takes requests and can write its database.",
+        summary: "Check health",
+        description:
+          "Healthy means that the server accepts requests and can write to the database.",
         scope: null,
         responses: {
           200: jsonResponse(
-            "It does and can",
+            "The server is healthy",
             withCommonHeaders({}),
             envelopeSchema(object({ status: { type: "string", const: "ok" } })),
             exampleEnvelope({ status: "ok" }),
@@ -211,12 +216,12 @@ function systemPaths(): Json {
     "/api/v1/metrics": {
       get: operation("system", {
         id: "getMetrics",
-        summary: "Read figures for Prometheus",
-        description: "Requests by route and status, their durations, commits, sizes, memory.",
+        summary: "Prometheus metrics",
+        description: "Requests by route and status, their durations, commits, sizes and memory.",
         scope: "read",
         responses: {
           200: {
-            description: "In the text format of Prometheus",
+            description: "The metrics in the text format of Prometheus",
             headers: withCommonHeaders({}),
             content: { [METRICS_TYPE]: { schema: { type: "string" } } },
           },
@@ -226,8 +231,8 @@ function systemPaths(): Json {
     "/api/v1/openapi.json": {
       get: operation("system", {
         id: "getOpenapi",
-        summary: "Read this document",
-        description: "What `user-api openapi` prints, too.",
+        summary: "Get this document",
+        description: "`user-api openapi` prints the same document.",
         scope: null,
         responses: {
           200: jsonResponse(
@@ -242,9 +247,9 @@ function systemPaths(): Json {
     "/api/v1/docs": {
       get: operation("system", {
         id: "getDocs",
-        summary: "Read this document as a page",
+        summary: "Interactive reference",
         description:
-          "Requests can be tried there. The files of the page lie below it, public as well.",
+          "A page with this document, which can send requests. Its assets are below this path and public as well.",
         scope: null,
         parameters: [
           parameter("If-None-Match", "Returns 304 if the page still has this entity tag", {
@@ -258,7 +263,7 @@ function systemPaths(): Json {
             headers: docsPageHeaders(),
             content: { "text/html; charset=utf-8": { schema: { type: "string" } } },
           },
-          304: { description: "The page is still the same", headers: docsPageHeaders() },
+          304: { description: "The page has not changed", headers: docsPageHeaders() },
         },
       }),
     },

@@ -1,21 +1,21 @@
-/** The refusals of the API document, by the table that makes them (`errors.ts`). */
+/** The errors of the OpenAPI document, from the table of `errors.ts`. */
 import type { ErrorCode } from "../error.ts";
 import { errorEnvelope, JSON_TYPE, TEXT_TYPE } from "./envelope.ts";
 import { error_responses, type ResponseTemplate } from "./errors.ts";
 import { header, withCommonHeaders } from "./openapi.headers.ts";
 import { type Json, mapValues, ref } from "./openapi.schemas.ts";
 
-/** What a refusal's code means, and examples of its sentence. */
+/** The meaning of an error code, and examples of its message. */
 type ErrorDoc = readonly [description: string, ...messages: readonly string[]];
 
 const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
-  invalid: ["The input is not valid: `meta.problems` lists why", "email is required"],
-  invalid_order_id: ["The order id is no 64-bit integer"],
-  unauthorised: ["There is no token"],
+  invalid: ["The request is not valid: `meta.problems` lists the reasons", "email is required"],
+  invalid_order_id: ["The order id is not a 64-bit integer"],
+  unauthorised: ["The request has no token"],
   invalid_token: ["The token is unknown, expired or revoked"],
   read_only_token: ["The token may only read", "this token may only read"],
-  not_found: ["There is no such user", "user not found"],
-  order_not_found: ["There is no such order"],
+  not_found: ["The user does not exist", "user not found"],
+  order_not_found: ["The order does not exist"],
   method_not_allowed: [
     "The path does not have this method: see `Allow`",
     "method DELETE is not allowed here, use GET, HEAD, POST",
@@ -24,7 +24,7 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
   user_has_orders: ["The user has orders", "user has orders"],
   invalid_status_change: [
     "The status cannot change to this one",
-    "order is shipped: allowed next: delivered",
+    "cannot change status from shipped to paid; allowed: delivered",
   ],
   version_mismatch: [
     "`If-Match` does not match the record, or `If-None-Match` does",
@@ -33,7 +33,7 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
     "If-None-Match matches the record: it is at version 2",
   ],
   payload_too_large: [
-    "The body is larger than this server takes (65,536 bytes, unless it is set otherwise)",
+    "The request body is larger than the limit of this server (default: 65,536 bytes)",
     "the request body must be at most 65536 bytes",
   ],
   unsupported_media_type: [
@@ -42,23 +42,20 @@ const errorDocs = (): Record<ErrorCode, ErrorDoc> => ({
     "the request body must be UTF-8",
   ],
   key_reused: [
-    "The `Idempotency-Key` was used for another request",
+    "The `Idempotency-Key` belongs to a different request",
     "the idempotency key was used for another request",
   ],
-  too_many_requests: [
-    "The token has used up its requests for the moment",
-    "too many requests with this token",
-  ],
+  too_many_requests: ["The token exceeds the rate limit", "too many requests with this token"],
   unavailable: [
-    "The database cannot be used at the moment, or the server is about to end",
+    "The database cannot be used at the moment, or the server is shutting down",
     "the database cannot be written at the moment",
   ],
   token_name_taken: ["An error of the command line"],
-  damaged: ["The database file is damaged where the request needs it"],
-  operator: ["A fault of the server: its log tells more, under the request id"],
+  damaged: ["The request needs a damaged part of the database file"],
+  operator: ["An error of the server. Its log has the details, with the id of the request"],
 });
 
-/** The refusals that an operation can name. Codes of one status that come together share a response. */
+/** The error responses of operations. Codes with the same status in one operation share a response. */
 const response_codes = {
   Invalid: ["invalid"],
   InvalidOrder: ["invalid", "invalid_order_id"],
@@ -124,7 +121,7 @@ function documentedError(codes: readonly ErrorCode[]): Json {
     headers: withCommonHeaders({
       ...(challenges.length > 0 && {
         "WWW-Authenticate": header(
-          "What is asked for (RFC 6750)",
+          "The authentication scheme (RFC 6750)",
           { type: "string", enum: challenges },
           challenges[0],
         ),

@@ -1,4 +1,4 @@
-/** The schemas of the API document: the very ones that check requests, in the words of JSON Schema. */
+/** The schemas of the OpenAPI document: those that validate requests, converted to JSON Schema. */
 import { Metadata } from "../metadata.ts";
 import { Order, OrderInput, OrderItem, OrderPatch } from "../order.ts";
 import { page_query } from "../page.ts";
@@ -9,8 +9,8 @@ import { error_responses, type ResponseTemplate } from "./errors.ts";
 export type Json = Readonly<Record<string, unknown>>;
 
 /**
- * `isEmail` of `schema.ts`, written with the characters that it excludes, because a pattern in JSON Schema
- * has no flags. It allows format characters, such as a soft hyphen, which `isEmail` does not.
+ * The pattern of `isEmail` in `schema.ts`, with negated character classes, because patterns of JSON Schema have
+ * no flags. Unlike `isEmail`, it allows format characters, such as a soft hyphen.
  */
 const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
 const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;
@@ -30,16 +30,16 @@ export function mapValues<Value>(
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
 }
 
-/** A schema as it stands in the document: one with a title by reference, any other in place. */
+/** @returns a reference to a schema with a title; any other schema inline */
 export function schemaOrRef(schema: Schema): Json {
   return schema.title === undefined ? inlineSchema(schema) : ref("schemas", schema.title);
 }
 
-/** The same schema, in the words that tools know best. */
+/** @returns the schema in the form that most tools support */
 function inlineSchema({ title, ...schema }: Schema): Json {
   const { anyOf, patternProperties, properties, items, ...rest } = schema;
   if (anyOf !== undefined) {
-    // All of them are `Nullable`.
+    // The only unions are those of `Nullable`.
     const inner = schemaOrRef(anyOf[0]);
     return { ...inner, type: [inner["type"], "null"] };
   }
@@ -51,7 +51,7 @@ function inlineSchema({ title, ...schema }: Schema): Json {
   if (properties !== undefined) return { ...rest, properties: mapValues(properties, schemaOrRef) };
   if (items !== undefined) return { ...rest, items: schemaOrRef(items) };
   if (schema["format"] !== "email") return rest;
-  // JSON Schema's `email` is ASCII alone (RFC 5321); ours may have any letters (RFC 6531).
+  // `email` of JSON Schema is ASCII only (RFC 5321). Here, all letters are allowed (RFC 6531).
   return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
 }
 
@@ -66,7 +66,7 @@ export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => (
   maximum,
 });
 
-/** @param data what the answer is about @param more members beside `data` and `error` */
+/** @param more the members in addition to `data` and `error` */
 export function envelopeSchema(data: Json, more: Json = {}): Json {
   return object({ data, error: { type: "null" }, ...more });
 }
@@ -88,18 +88,21 @@ export function schemas(): Json {
   return {
     ...Object.fromEntries(named.map((schema) => [schema.title, inlineSchema(schema)])),
     PageMeta: object({
-      total: { ...integer(0), description: "How many records the filters match, exactly" },
+      total: { ...integer(0), description: "The exact number of records that match the filters" },
       limit: integer(minimum, maximum),
       offset: integer(0),
     }),
     FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
     Error: object({
       data: { type: "null" },
-      error: { ...text, description: "A sentence for people. It may change: depend on the code" },
+      error: { ...text, description: "A message for people. It may change" },
       meta: object(
         {
-          code: { ...text, enum: errorCodes(), description: "Stable, for programs" },
-          problems: { ...problems, description: "All that is wrong, of a `validation_failed`" },
+          code: { ...text, enum: errorCodes(), description: "A stable identifier for programs" },
+          problems: {
+            ...problems,
+            description: "The problems, if the code is `validation_failed`",
+          },
         },
         ["problems"],
       ),

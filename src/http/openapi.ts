@@ -1,5 +1,5 @@
 /**
- * The API's description of itself. Made when it is first asked for: it costs the start nothing.
+ * The OpenAPI document. It is built on first use, to keep startup fast.
  * @see https://spec.openapis.org/oas/v3.1.0
  */
 import { Elysia } from "elysia";
@@ -13,20 +13,20 @@ import { no_query } from "./query.ts";
 const description = `
 Users and their orders, as JSON over HTTP.
 
-- **Answers** are \`{"data": …, "error": null}\`, lists with \`meta\`. Refusals have \`data\` null and a sentence in
-  \`error\`; where the input is wrong, \`meta.problems\` lists what is. A few refusals are plain text, as the
-  operations say.
-- **A token** goes into \`Authorization: Bearer …\` and nowhere else; of scope \`read\` it may GET and HEAD. Without one, a path that does not exist is
-  a 401 as well; with one it is a 404 \`not found\`.
-- **Nothing is dropped silently**: an unknown field or parameter, one given twice, a read-only field or a number
-  that would be rounded is a 400 that names it. Text is well-formed Unicode without U+0000.
-- **HEAD** answers wherever GET does, without the body.
-- **Retry** a POST with \`Idempotency-Key\`; **edit** with the \`ETag\` as \`If-Match\`.
+- **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`. Errors have a sentence for people in \`error\`
+  and a stable identifier for programs in \`meta.code\`. Validation errors list up to 20 problems in
+  \`meta.problems\`. A few errors are plain text, as documented for each operation.
+- **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
+  Without a valid token, every path except the public ones returns 401, including paths that do not exist.
+- **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
+  precision return a 400 that names the field. Text is well-formed Unicode without U+0000.
+- **HEAD** works wherever GET does.
+- **Retries**: send an \`Idempotency-Key\` with POST. **Concurrent edits**: send the \`ETag\` back in \`If-Match\`.
 - **Money** is an integer in the minor unit of its currency.
-- **Within v1** fields and operations are only added: ignore what you do not know.
+- **Within v1**, fields, operations and error codes are only added: ignore what you do not know.
 `.trim();
 
-/** @param version of the program */
+/** @param version the version of the program */
 function createDocument(version: string): Json {
   return {
     openapi: "3.1.0",
@@ -35,15 +35,14 @@ function createDocument(version: string): Json {
       version,
       summary: "Users and orders",
       description,
-      contact: { name: "Whoever runs this server" },
-      license: { name: "All rights reserved", identifier: "LicenseRef-All-Rights-Reserved" },
+      license: { name: "MIT (the user-api authors)", identifier: "MIT" },
     },
-    servers: [{ url: "/", description: "The server that this document is from" }],
+    servers: [{ url: "/", description: "This server" }],
     security: [{ token: [] }],
     tags: [
-      { name: "users", description: "Who orders" },
-      { name: "orders", description: "What was ordered, and how far it is" },
-      { name: "system", description: "The service itself" },
+      { name: "users", description: "Customers" },
+      { name: "orders", description: "Orders and their status" },
+      { name: "system", description: "Health, metrics and documentation" },
     ],
     paths: paths(),
     components: {
@@ -51,9 +50,9 @@ function createDocument(version: string): Json {
         token: {
           type: "http",
           scheme: "bearer",
-          bearerFormat: "uat_ and 36 letters and digits",
+          bearerFormat: "uat_ followed by 36 letters and digits",
           description:
-            "Made with `user-api token create NAME`. The scope `write` may do all, `read` may GET and HEAD.",
+            "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
         },
       },
       schemas: schemas(),
@@ -64,7 +63,7 @@ function createDocument(version: string): Json {
   };
 }
 
-/** The document as JSON, the same to who asks the server and who asks the command line. */
+/** The document as JSON text, for the server and for `user-api openapi`. */
 export function openapiJson(version: string): string {
   return JSON.stringify(createDocument(version));
 }

@@ -1,9 +1,9 @@
-/** Takes one token for a request; `false` when there is none. */
+/** @returns whether the request is within the limit. If so, the request is counted */
 export type RateLimiter = (token_hash: string) => boolean;
 
 /**
- * A token bucket for each owner: `per_second` requests at once, and as many each second.
- * @param per_second at least 1; 0 lets everything through
+ * A token bucket for each API token: bursts of up to `per_second` requests, refilled at the same rate.
+ * @param per_second at least 1; 0 disables the limit
  */
 export function createRateLimiter(
   per_second: number,

@@ -1,9 +1,9 @@
 /**
- * Counts answers by route, in the form that prom-client prints. Its own counters look their labels up by
- * a string made of them, which took 7 % of the throughput.
+ * Counts responses by route, in the format that prom-client prints. Its own counters build a string of the labels
+ * for each look-up, which took 7 % of the throughput.
  */
 
-/** Upper bounds: from a read out of memory to a disk that hangs. */
+/** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
 export const DURATIONS_S = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 ];
@@ -12,7 +12,7 @@ interface Series {
   readonly method: string;
   readonly route: string;
   readonly by_status: Map<number, number>;
-  /** Answers up to each bound and above the one before it; the last is above all. */
+  /** The number of responses in each bucket, not cumulative; the last bucket has no upper bound. */
   readonly by_duration: number[];
   sum_s: number;
 }
@@ -35,8 +35,8 @@ const DURATION = "http_request_duration_seconds";
 function histogramOf({ method, route, by_duration, sum_s }: Series) {
   const labels = { method, route };
   let count = 0;
-  const buckets = by_duration.map((answers, index) => {
-    count += answers;
+  const buckets = by_duration.map((responses, index) => {
+    count += responses;
     const le = DURATIONS_S[index] ?? "+Inf";
     return { metricName: `${DURATION}_bucket`, labels: { le, ...labels }, value: count };
   });
@@ -48,7 +48,7 @@ function histogramOf({ method, route, by_duration, sum_s }: Series) {
 }
 
 export interface RequestMetrics {
-  /** @param route the pattern, not the path: paths are without number */
+  /** @param route the pattern, not the path, so that the number of labels is bounded */
   readonly observe: (method: string, route: string, status: number, duration_ms: number) => void;
   readonly counts: () => MetricFamily;
   readonly durations: () => MetricFamily;
@@ -79,7 +79,7 @@ export function createRequestMetrics(): RequestMetrics {
     },
     counts: () => ({
       name: "http_requests_total",
-      help: "Requests answered.",
+      help: "Responses sent.",
       type: "counter",
       values: allSeries().flatMap(({ method, route, by_status }) =>
         [...by_status].map(([status, value]) => ({ labels: { method, route, status }, value })),
@@ -87,7 +87,7 @@ export function createRequestMetrics(): RequestMetrics {
     }),
     durations: () => ({
       name: DURATION,
-      help: "From the first hook to the answer, without the network.",
+      help: "Time to handle a request, in seconds.",
       type: "histogram",
       values: allSeries().flatMap(histogramOf),
     }),

@@ -5,9 +5,9 @@ import type { App } from "./app.ts";
 import { TEXT_TYPE } from "./envelope.ts";
 import { internal_error, logServerError } from "./errors.ts";
 
-/** Bun's own limit, above ours, so that ours answers: Bun's 413 has no body. */
+/** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
-/** How long a connection may be silent. */
+/** Idle timeout of a connection. */
 const IDLE_TIMEOUT_S = 30;
 
 /**
@@ -15,15 +15,15 @@ const IDLE_TIMEOUT_S = 30;
  * nothing or only a part of a request has arrived on them, and on TLS also if they have had requests.
  */
 const IDLE_MS = 250;
-/** How often the requests in flight are counted while the server stops. */
+/** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
 export interface Listener {
-  /** Where it listens, e.g. `http://127.0.0.1:3000`. */
+  /** The address, e.g. `http://127.0.0.1:3000`. */
   readonly url: string;
   /**
-   * Takes no new connections, waits for the requests in flight, and cuts what is left at the deadline.
-   * @param timeout_ms until the deadline
+   * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
+   * @param timeout_ms the time until the deadline
    */
   stop(timeout_ms: number): Promise<void>;
 }
@@ -44,15 +44,15 @@ async function readTls({ tls_cert, tls_key }: Config) {
   return { tls: { cert, key } };
 }
 
-/** Why a server cannot listen, by the code of the error. */
+/** Why a server cannot listen, by error code. */
 const listen_errors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
   EADDRNOTAVAIL: "this machine does not have the address",
-  ENOENT: "the address is not known",
-  EACCES: "there is no permission to use the port",
+  ENOENT: "unknown host",
+  EACCES: "no permission to use the port",
 };
 
-/** @returns the line for the operator */
+/** @returns the message for the operator */
 function describeListenError({ host, port, tls_cert, tls_key }: Config, error: unknown): AppError {
   const code = systemCode(error);
   const description = listen_errors[code];
@@ -69,14 +69,14 @@ function describeListenError({ host, port, tls_cert, tls_key }: Config, error: u
   );
 }
 
-/** The last resort: what escapes Elysia's own error handling, such as `throw null`, is our fault. */
+/** Handles errors that Elysia does not handle, such as `throw null`, as a 500. */
 function handleEscapedError(log: Log) {
   return (error: unknown) => {
     logServerError(log, error, undefined);
     const headers = {
       "content-type": TEXT_TYPE,
       "cache-control": "no-store",
-      // Bun adds it if the method is not HEAD, and leaves ours as it is.
+      // Bun adds it unless the method is HEAD, and keeps an existing one.
       date: new Date().toUTCString(),
     };
     return new Response(internal_error.text, { status: internal_error.status, headers });
@@ -105,16 +105,16 @@ async function untilIdle(
   }
 }
 
-/** @throws {AppError} operator when the port is taken, the address is not ours or TLS is wrong */
+/** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
 export async function listen(app: App, config: Config, log: Log): Promise<Listener> {
   const tls = await readTls(config);
   try {
     app.listen({
       hostname: config.host,
       port: config.port,
-      // Else a second server would take a share of the port, unnoticed.
+      // Otherwise a second server could silently share the port.
       reusePort: false,
-      // Else an error is answered with a page that shows our source.
+      // Otherwise the response to an uncaught error shows our source code.
       development: false,
       idleTimeout: IDLE_TIMEOUT_S,
       maxRequestBodySize: MAX_REQUEST_BYTES,

@@ -63,7 +63,7 @@ test.if(against_binary)(
     while (!server.output.includes('"stopping"')) await Bun.sleep(1);
     health.send(request(server, "GET", "/health"));
     const answers = await health.until(/HTTP.*HTTP.*error/s);
-    expect(answers).toMatch(/HTTP\/1\.1 503.*about to end/s);
+    expect(answers).toMatch(/HTTP\/1\.1 503.*shutting down/s);
     expect(answers).toMatch(/connection: close/i);
     await health.closed;
     while ((await open(server).catch(() => null)) !== null) await Bun.sleep(2);

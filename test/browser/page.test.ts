@@ -24,8 +24,8 @@ function testPage(name: string, work: () => Promise<void>): void {
   test.skipIf(!against_browser)(name, work, TIMEOUT_MS);
 }
 
-const GOOD = "In use for every request below";
-const UNKNOWN = "The service does not know this token";
+const GOOD = "Used for all requests below";
+const UNKNOWN = "The token is unknown, expired or revoked";
 
 async function giveToken(page: Page, token: string, told: string): Promise<void> {
   await page.getByLabel("Token").fill(token);
@@ -147,7 +147,7 @@ testPage(
     await giveToken(page, server.read_token, GOOD);
     const forget = page.getByRole("button", { name: "Forget" });
     await forget.click();
-    await page.getByRole("status").filter({ hasText: "gone when you leave" }).waitFor();
+    await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
     expect(await forget.isVisible()).toBe(false);
     const refused = operationOf(page, "users", "createUser");
     await refused.locator(".opblock-summary-control").click();
@@ -161,7 +161,7 @@ testPage("`page` uses no token when the service cannot look at it", async () => 
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await page.route("**/api/v1/users?limit=1", (route) => route.fulfill({ status: 503 }));
-  await giveToken(page, server.write_token, "cannot look at the token at the moment");
+  await giveToken(page, server.write_token, "cannot check the token at the moment");
   expect(await page.getByLabel("Token").inputValue()).toBe(server.write_token);
   expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
 });

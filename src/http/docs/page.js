@@ -1,32 +1,32 @@
-// Shows the document in Swagger UI, and lends it the token that is pasted into the head of the page.
+// Shows the OpenAPI document in Swagger UI, and adds the token from the form to its requests.
 
 /* global SwaggerUIBundle */
 
-const BEFORE = "It stays in this page and is gone when you leave or reload it.";
+const BEFORE = "Kept in memory only. Forgotten when you leave or reload the page.";
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-/** Swagger UI goes by a class, not by what the system prefers. */
+/** Swagger UI uses a class for the dark mode, not the preference of the system. */
 function paint() {
   document.documentElement.classList.toggle("dark-mode", dark.matches);
 }
 paint();
 dark.addEventListener("change", paint);
 
-/** What stands for the token wherever Swagger UI shows a request: pages are shown to others. */
-const STANDS_FOR_TOKEN = "$TOKEN";
+/** Shown instead of the token in the requests of Swagger UI, because a screen may be shared. */
+const TOKEN_PLACEHOLDER = "$TOKEN";
 
-/** Empty for none. */
+/** Empty if there is none. */
 let token = "";
 
-function lendToken(request) {
+function insertToken(request) {
   const { headers } = request;
-  if (headers.Authorization === `Bearer ${STANDS_FOR_TOKEN}`) {
+  if (headers.Authorization === `Bearer ${TOKEN_PLACEHOLDER}`) {
     headers.Authorization = `Bearer ${token}`;
   }
   return request;
 }
 
-/** One way to give a token is enough: that of Swagger UI checks nothing, and shows it. */
+/** Removes the token dialog of Swagger UI, which does not check the token and shows it. */
 function withoutPadlocks() {
   const nothing = () => () => null;
   return { wrapComponents: { authorizeBtn: nothing, authorizeOperationBtn: nothing } };
@@ -40,10 +40,10 @@ const ui = SwaggerUIBundle({
   displayRequestDuration: true,
   defaultModelsExpandDepth: 0,
   docExpansion: "list",
-  // Else it asks validator.swagger.io about documents of other hosts than localhost.
+  // Otherwise Swagger UI contacts validator.swagger.io, unless the host is localhost.
   validatorUrl: null,
   persistAuthorization: false,
-  requestInterceptor: lendToken,
+  requestInterceptor: insertToken,
   showMutatedRequest: false,
   plugins: [withoutPadlocks],
 });
@@ -58,40 +58,40 @@ function say(text, kind) {
   status.dataset.kind = kind;
 }
 
-/** @returns the name of the scheme in the document that takes a bearer token */
+/** @returns the name of the bearer scheme in the document */
 function schemeName() {
   const schemes = ui.specSelectors.specJson().toJS().components?.securitySchemes ?? {};
   return Object.keys(schemes).find((name) => schemes[name].scheme === "bearer");
 }
 
-/** @returns what is wrong with the token; `null` when nothing is */
+/** @returns an error message; `null` if the token is valid */
 async function problemWith(given) {
-  // What a header cannot carry, fetch would throw at.
-  if (!/^[\x21-\x7e]+$/.test(given)) return "That is no token: it has characters that none has.";
+  // `fetch` throws if a header has other characters.
+  if (!/^[\x21-\x7e]+$/.test(given)) return "This is not a token: it contains invalid characters.";
   const headers = { authorization: `Bearer ${given}` };
-  const answer = await fetch("users?limit=1", { headers }).catch(() => null);
-  if (answer === null) return "The service does not answer.";
-  if (answer.status >= 500) return "The service cannot look at the token at the moment.";
-  if (answer.status === 401) return "The service does not know this token, or it has expired.";
+  const response = await fetch("users?limit=1", { headers }).catch(() => null);
+  if (response === null) return "The server does not respond.";
+  if (response.status >= 500) return "The server cannot check the token at the moment.";
+  if (response.status === 401) return "The token is unknown, expired or revoked.";
   return null;
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  // As it stands in a header, too.
+  // The value of the header is accepted as well.
   const given = field.value.trim().replace(/^Bearer\s+/i, "");
-  say("Asking the service …", "waiting");
+  say("Checking the token…", "waiting");
   const problem = await problemWith(given);
   const name = schemeName();
   if (problem !== null || name === undefined) {
-    say(problem ?? "The document is not there yet.", "bad");
+    say(problem ?? "The document is still loading.", "bad");
     return;
   }
   token = given;
-  ui.preauthorizeApiKey(name, STANDS_FOR_TOKEN);
+  ui.preauthorizeApiKey(name, TOKEN_PLACEHOLDER);
   field.value = "";
   forget.hidden = false;
-  say("In use for every request below, until you leave or reload this page.", "good");
+  say("Used for all requests below, until you leave or reload the page.", "good");
 });
 
 forget.addEventListener("click", () => {

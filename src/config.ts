@@ -1,7 +1,7 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
+import { isPostgres, type PostgresLayout, postgres_layouts } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
-import { type PostgresLayout, postgres_layouts } from "./store.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -49,18 +49,6 @@ function parsePath(text: string): string {
   // SQLite opens a temporary database for an empty path, and deletes it on close.
   if (text.trim() === "") fail("operator", "must be a path");
   return text;
-}
-
-/** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
-export function isPostgres(database_url: string): boolean {
-  return /^postgres(ql)?:/.test(database_url);
-}
-
-/** @returns the URL without the password and the parameters; a path is returned unchanged */
-export function redactPassword(database_url: string): string {
-  if (!isPostgres(database_url)) return database_url;
-  const { protocol, username, host, pathname } = new URL(database_url);
-  return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
 function parseDatabaseUrl(text: string): string {

@@ -1,9 +1,10 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
+
 import { isatty } from "node:tty";
 import type { Io, StopReason, Terminal } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
 import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
-import { isPostgres } from "./config.ts";
+import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
 import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openPostgres } from "./postgres/backend.ts";
@@ -13,7 +14,7 @@ import { openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
-import type { OpenStore, RestoreStore, WithCopyTarget } from "./store.ts";
+import type { Backend } from "./store.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
@@ -89,16 +90,21 @@ function untilStopped(): Promise<StopReason> {
   return promise;
 }
 
-export const openStore: OpenStore = (options) =>
-  isPostgres(options.database_url) ? openPostgres(options) : openSqlite(options);
+const sqlite: Backend = {
+  open: openSqlite,
+  restore: restoreSqlite,
+  copyTarget: withSqliteCopyTarget,
+};
 
-export const restoreStore: RestoreStore = (options) =>
-  isPostgres(options.database_url) ? restorePostgres(options) : restoreSqlite(options);
+const postgres: Backend = {
+  open: openPostgres,
+  restore: restorePostgres,
+  copyTarget: withPostgresCopyTarget,
+};
 
-export const withCopyTarget: WithCopyTarget = (options, work) =>
-  isPostgres(options.database_url)
-    ? withPostgresCopyTarget(options, work)
-    : withSqliteCopyTarget(options, work);
+export function backendOf(database_url: string): Backend {
+  return isPostgres(database_url) ? postgres : sqlite;
+}
 
 /**
  * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, so
@@ -131,9 +137,7 @@ if (import.meta.main) {
   const stderr = (text: string) => (server === null ? printError(text) : server.stderr.write(text));
   const code = await main(Bun.argv.slice(2), {
     environment: Bun.env,
-    openStore,
-    restoreStore,
-    withCopyTarget,
+    backendOf,
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: output.to(STDOUT),

@@ -1,4 +1,5 @@
 import type { CopySource, CopyTarget } from "./copy.ts";
+import type { PostgresLayout } from "./database-url.ts";
 import type { BulkStore } from "./import.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { Token, TokenStore } from "./token.ts";
@@ -80,14 +81,10 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** How the tables of PostgreSQL lie: on one server, or distributed over several by Citus. */
-export const postgres_layouts = ["plain", "citus"] as const;
-export type PostgresLayout = (typeof postgres_layouts)[number];
-
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly database_url: string;
-  /** How the tables of PostgreSQL lie; `plain` unless given. */
+  /** Table layout on PostgreSQL; `plain` by default. */
   readonly postgres_layout?: PostgresLayout;
   /** Writes that wait for the disk at most; one more is refused as unavailable. */
   readonly max_pending_writes: number;
@@ -103,33 +100,43 @@ export interface StoreOptions {
   readonly onStorageProblem?: (problem: string | null) => void;
 }
 
-/**
- * Opens a database, and makes it or brings its schema up to date where that is safe.
- * @throws {AppError} operator when it cannot be opened, is newer than this program, or is being served
- */
-export type OpenStore = (options: StoreOptions) => Promise<Store>;
+export interface RestoreOptions {
+  /** Path of the backup. */
+  readonly from: string;
+  readonly database_url: string;
+  readonly now: () => Date;
+}
 
 export interface RestoreResult extends BackupSummary {
-  /** Where the database is that was there before; `null` when there was none. */
+  /** Path that the previous database was moved to; `null` if there was none. */
   readonly previous_path: string | null;
 }
 
 /**
- * Puts a backup in the place of a database, once it is proved good.
- * @throws {AppError} operator when it is not, or a server uses the database
+ * Opens a database. Creates it or updates its schema if that is safe.
+ * @throws {AppError} operator if it cannot be opened, is newer than this program, or is in use by another server
  */
-export type RestoreStore = (options: {
-  readonly from: string;
-  readonly database_url: string;
-  readonly now: () => Date;
-}) => Promise<RestoreResult>;
+export type OpenStore = (options: StoreOptions) => Promise<Store>;
 
 /**
- * Fills a database that is new, or has a schema and no rows. It is walked, and all of it is on disk, before
- * anyone sees it; when that or `work` fails there is no row in it.
- * @throws {AppError} operator when there is anything in it, or it cannot be filled
+ * Replaces a database with a backup after verifying the backup.
+ * @throws {AppError} operator if the backup is damaged, or a server uses the database
+ */
+export type RestoreStore = (options: RestoreOptions) => Promise<RestoreResult>;
+
+/**
+ * Runs work that fills a database which is new, or has a schema and no rows. The database is verified and on
+ * disk before others see it. If that or the work fails, it has no rows.
+ * @throws {AppError} operator if the database is not empty or cannot be filled
  */
 export type WithCopyTarget = <Result>(
   options: Pick<StoreOptions, "database_url" | "postgres_layout">,
   work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;
+
+/** A kind of database, with everything that can be done to one. */
+export interface Backend {
+  readonly open: OpenStore;
+  readonly restore: RestoreStore;
+  readonly copyTarget: WithCopyTarget;
+}

@@ -1,12 +1,6 @@
 import { expect, test } from "bun:test";
-import {
-  type Environment,
-  type Flags,
-  flagOf,
-  readConfig,
-  redactPassword,
-  settings,
-} from "../src/config.ts";
+import { type Environment, type Flags, flagOf, readConfig, settings } from "../src/config.ts";
+import { redactPassword } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 

@@ -17,4 +17,4 @@ export const renamed_files: Readonly<Record<string, string>> = {
 };
 
 /** Other files, settings and metrics. */
-export const pending_names: readonly string[] = ["database-url.ts", "user_api_build_info"];
+export const pending_names: readonly string[] = ["user_api_build_info"];

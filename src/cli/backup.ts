@@ -44,7 +44,8 @@ export async function backUpStore(path: string, flags: Flags, io: Io): Promise<v
  */
 export async function restoreBackup(from: string, flags: Flags, io: Io): Promise<void> {
   const { database_url } = readConfig(io.environment, flags);
-  const { previous_path, ...contents } = await io.restoreStore({ from, database_url, now: io.now });
+  const { restore } = io.backendOf(database_url);
+  const { previous_path, ...contents } = await restore({ from, database_url, now: io.now });
   const size = formatSize(contents.bytes);
   io.stdout(`Restored ${describeContents(contents)} to ${database_url} (${size}, verified)\n`);
   if (previous_path !== null) io.stdout(`The previous database was kept as ${previous_path}\n`);

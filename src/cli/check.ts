@@ -1,4 +1,5 @@
-import { type Flags, redactPassword } from "../config.ts";
+import type { Flags } from "../config.ts";
+import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { type Io, withStore } from "./context.ts";
 import { formatCount } from "./text.ts";

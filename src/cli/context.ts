@@ -1,6 +1,6 @@
 import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
 import type { LogBuffer } from "../log-buffer.ts";
-import type { OpenStore, RestoreStore, Store, WithCopyTarget } from "../store.ts";
+import type { Backend, Store } from "../store.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
 export type StopReason =
@@ -35,9 +35,7 @@ export interface Terminal {
 /** Everything that a command uses from its environment. Tests provide their own. */
 export interface Io {
   readonly environment: Environment;
-  readonly openStore: OpenStore;
-  readonly restoreStore: RestoreStore;
-  readonly withCopyTarget: WithCopyTarget;
+  readonly backendOf: (database_url: string) => Backend;
   readonly stdout_is_terminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
@@ -77,7 +75,8 @@ export async function withStore<Result>(
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
   const config = readConfig(io.environment, flags);
-  const store = await io.openStore({ ...config, exclusive: false, create, now: io.now });
+  const { open } = io.backendOf(config.database_url);
+  const store = await open({ ...config, exclusive: false, create, now: io.now });
   let result: Result;
   try {
     result = await work(store, config);

@@ -1,6 +1,7 @@
-import { type Flags, readDatabaseUrl, redactPassword } from "../config.ts";
+import { type Flags, readDatabaseUrl } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
-import type { PostgresLayout, Store } from "../store.ts";
+import { type PostgresLayout, redactPassword } from "../database-url.ts";
+import type { Backend, Store } from "../store.ts";
 import { type Io, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
 import { formatCount, joinWords } from "./text.ts";
@@ -28,7 +29,7 @@ function describeCounts(counts: RowCounts): string {
 /** Shows a progress bar; a signal cancels the copy. */
 async function copyWithProgress(
   store: Store,
-  target_options: Parameters<Io["withCopyTarget"]>[0],
+  target_options: Parameters<Backend["copyTarget"]>[0],
   io: Io,
 ): Promise<RowCounts> {
   using progress = createProgress(io, PROGRESS_STEPS);
@@ -36,10 +37,9 @@ async function copyWithProgress(
   void io.untilStopped().then(() => abort.abort());
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? PROGRESS_STEPS : Math.floor((PROGRESS_STEPS * rows) / total));
+  const { copyTarget } = io.backendOf(target_options.database_url);
   return await store.withCopySource((source) =>
-    io.withCopyTarget(target_options, (copy_target) =>
-      copyRows(source, copy_target, onProgress, abort.signal),
-    ),
+    copyTarget(target_options, (target) => copyRows(source, target, onProgress, abort.signal)),
   );
 }
 

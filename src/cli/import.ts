@@ -1,4 +1,5 @@
-import { type Config, type Flags, invalidValue, redactPassword } from "../config.ts";
+import { type Config, type Flags, invalidValue } from "../config.ts";
+import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import { type BulkStore, hasId } from "../import.ts";
 import { createOrderParser } from "../order.ts";

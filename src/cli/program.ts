@@ -1,8 +1,8 @@
 import { Argument, Command, CommanderError, Option } from "commander";
 import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
+import { postgres_layouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
-import { postgres_layouts } from "../store.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";

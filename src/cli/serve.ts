@@ -1,4 +1,5 @@
-import { type Config, type Flags, readConfig, redactPassword } from "../config.ts";
+import { type Config, type Flags, readConfig } from "../config.ts";
+import { redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
@@ -79,7 +80,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   };
   const options = { ...config, now: io.now, onCommit, onStorageProblem };
   const store = resources.adopt(
-    await io.openStore({ ...options, exclusive: true, create: true }),
+    await io.backendOf(config.database_url).open({ ...options, exclusive: true, create: true }),
     (opened) => opened.close(),
   );
   const drain = createDrain();

@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
-import { type Flags, invalidValue, isPostgres, readConfig, redactPassword } from "../config.ts";
+import { type Flags, invalidValue, readConfig } from "../config.ts";
+import { isPostgres, redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import type { Store } from "../store.ts";
 import {

@@ -1,4 +1,4 @@
-import { redactPassword } from "../config.ts";
+import { redactPassword } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";

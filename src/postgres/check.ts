@@ -1,6 +1,6 @@
 /** Whether a database is what it must be: all that is kept beside the rows, and what they add up to. */
+import type { PostgresLayout } from "../database-url.ts";
 import { messageOf } from "../error.ts";
-import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
 import { sqlState } from "./errors.ts";
 import { lastIdQuery } from "./import.ts";

@@ -1,8 +1,9 @@
 /** All rows of another database into an empty one, in one transaction. */
-import { redactPassword } from "../config.ts";
+
 import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
+import { type PostgresLayout, redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
-import type { PostgresLayout, WithCopyTarget } from "../store.ts";
+import type { WithCopyTarget } from "../store.ts";
 import { findProblems } from "./check.ts";
 import { connect, type Session } from "./connection.ts";
 import { copySourceOf, no_timeouts } from "./copy-source.ts";

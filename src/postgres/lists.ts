@@ -1,4 +1,5 @@
 /** A page of a list and its exact total: a small one by one statement, a large one by several in one snapshot. */
+import type { PostgresLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import {
@@ -9,7 +10,6 @@ import {
   type PageQuery,
   rowsToRead,
 } from "../page.ts";
-import type { PostgresLayout } from "../store.ts";
 import type { Database, Session, Value } from "./connection.ts";
 
 /**

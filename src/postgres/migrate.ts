@@ -1,5 +1,5 @@
+import type { PostgresLayout } from "../database-url.ts";
 import { AppError, fail } from "../error.ts";
-import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
 import citus from "./migrations/0001_citus.sql" with { type: "text" };
 import plain from "./migrations/0001_plain.sql" with { type: "text" };

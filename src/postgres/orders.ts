@@ -1,3 +1,4 @@
+import type { PostgresLayout } from "../database-url.ts";
 import { failField } from "../error.ts";
 import type { LargePages } from "../large-page.ts";
 import {
@@ -10,7 +11,6 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { PostgresLayout } from "../store.ts";
 import type { Database, Session } from "./connection.ts";
 import { isForeignKeyViolation } from "./errors.ts";
 import type { IdempotencyStore } from "./idempotency.ts";

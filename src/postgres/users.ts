@@ -1,7 +1,7 @@
+import type { PostgresLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { LargePages } from "../large-page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { PostgresLayout } from "../store.ts";
 import {
   emailKey,
   type StoredUser,

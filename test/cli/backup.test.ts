@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { backUpStore } from "../../src/cli/backup.ts";
 import type { Io } from "../../src/cli/context.ts";
 import { AppError } from "../../src/error.ts";
+import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -65,10 +66,10 @@ test("`backup` gives up when a signal comes", async () => {
     signal.addEventListener("abort", () => reject(interrupted));
     return promise;
   };
-  const openStore: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
+  const open: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
   const io = {
     environment: { DATABASE_URL: world.path },
-    openStore,
+    backendOf: (url: string) => ({ ...backendOf(url), open }),
     terminal: null,
     now: () => world.clock.time,
     untilStopped: async () => ({ by: "signal", signal: "SIGINT" }),

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
-import { openStore } from "../../src/main.ts";
+import { backendOf } from "../../src/main.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, odd_texts, orderFields, userFields } from "../contract/open.ts";
@@ -26,7 +26,7 @@ async function withStore(
     create: true,
     now,
   };
-  const store = await openStore({ ...options, database_url });
+  const store = await backendOf(database_url).open({ ...options, database_url });
   try {
     await work(store);
   } finally {

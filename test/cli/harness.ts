@@ -1,7 +1,7 @@
 import type { Io, StopReason, Terminal } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { Environment } from "../../src/config.ts";
-import { main, openStore as openEither, restoreStore, withCopyTarget } from "../../src/main.ts";
+import { backendOf, main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
@@ -52,7 +52,7 @@ async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
 
 /** Commands in this process, with a database in a temporary folder and a clock that stands. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore = openEither, terminal = null } = options;
+  const { environment = {}, openStore, terminal = null } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
   const stdin: Stdin = { chunks: [], is_terminal: false };
@@ -73,9 +73,10 @@ export function makeHarness(options: Options = {}): Harness {
     }
     const io: Io = {
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
-      openStore,
-      restoreStore,
-      withCopyTarget,
+      backendOf(url) {
+        const backend = backendOf(url);
+        return { ...backend, open: openStore ?? backend.open };
+      },
       stdout_is_terminal: false,
       now: () => clock.time,
       stdout: print,

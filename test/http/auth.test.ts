@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { openStore } from "../../src/main.ts";
+import { backendOf } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { against_postgres } from "./backend.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
@@ -85,7 +85,10 @@ async function beside<Result>(work: (tokens: TokenStore) => Promise<Result>): Pr
     create: true,
     now: () => new Date(),
   };
-  const store = await openStore({ ...options, database_url: server.database });
+  const store = await backendOf(server.database).open({
+    ...options,
+    database_url: server.database,
+  });
   try {
     return await work(store.tokens);
   } finally {

@@ -3,7 +3,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import type { StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
-import { main, openStore, restoreStore, withCopyTarget } from "../../src/main.ts";
+import { backendOf, main } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
@@ -67,9 +67,7 @@ function runHere(environment: Settings): Running {
   const stopping = Promise.withResolvers<StopReason>();
   const ended = main(["serve"], {
     environment,
-    openStore,
-    restoreStore,
-    withCopyTarget,
+    backendOf,
     stdout_is_terminal: false,
     now: () => new Date(),
     stdout: write,
@@ -134,7 +132,7 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
 }
 
 async function makeTokens(database: string): Promise<TestTokens> {
-  const store = await openStore({
+  const store = await backendOf(database).open({
     database_url: database,
     max_pending_writes: 10,
     max_unsent_bytes: 0,

@@ -1,4 +1,4 @@
-/** One line per event: JSON for programs, words for people. */
+/** One line per event: JSON for programs, text for a terminal. */
 import { createClock } from "./clock.ts";
 
 export const log_levels = ["debug", "info", "warn", "error", "silent"] as const;
@@ -10,48 +10,120 @@ export type LogFormat = (typeof log_formats)[number];
 
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
-export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
-  /** Whether lines of this level are written: ask before making costly fields. */
-  enabled(level: Severity): boolean;
+/** A request that has been handled. */
+export interface RequestFields {
+  readonly method: string;
+  /** The pattern of the path, e.g. `/api/v1/users/:id`, or one of {@link UNKNOWN_ROUTES}. */
+  readonly route: string;
+  readonly status: number;
+  readonly duration_ms: number;
+  readonly request_id: string;
+  /** Name of the token; `undefined` without a valid one. */
+  readonly token: string | undefined;
 }
 
-/** @param time in UTC, RFC 3339 with milliseconds */
-type Formatter = (time: string, level: Severity, event: string, fields?: Fields) => string;
+export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
+  /** Whether lines of this level are written. Check it before computing expensive fields. */
+  enabled(level: Severity): boolean;
+  /** Logs a request at level `info`. @param url only its path is logged, because a query can hold secrets */
+  request(fields: RequestFields, url: string): void;
+}
 
-const formatters: Record<LogFormat, Formatter> = {
-  // Not one object with the fields spread into it: that takes 4 % of the throughput.
-  json(time, level, event, fields) {
-    const head = `{"time":"${time}","level":"${level}","event":${JSON.stringify(event)}`;
-    const rest = fields === undefined ? "{}" : JSON.stringify(fields);
-    return rest === "{}" ? `${head}}` : `${head},${rest.slice(1)}`;
-  },
-  // Values as JSON where they have spaces or line feeds, so that an event stays one line.
-  text(time, level, event, fields = {}) {
-    const pairs = Object.entries(fields)
-      .filter(([, value]) => value !== undefined)
-      .map(
-        ([name, value]) =>
-          `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
-      );
-    return [time.slice(11, 23), level.toUpperCase().padEnd(5), event, ...pairs].join(" ");
+/** Routes of requests that match no other. Their path is logged, to show a typing error. */
+const UNKNOWN_ROUTES: readonly string[] = ["/*", "none"];
+
+const MAX_PATH_CHARACTERS = 100;
+
+/** @returns the path of an absolute URL, shortened, in visible ASCII */
+function pathOf(url: string): string {
+  const path = /^[^:]*:\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] || "/";
+  const is_long = path.length > MAX_PATH_CHARACTERS;
+  const shown = is_long ? `${path.slice(0, MAX_PATH_CHARACTERS)}...` : path;
+  return shown.replace(/[^\x21-\x7e]/g, "?");
+}
+
+/** A color or a weight of text on a terminal. */
+type TextStyle = "dim" | "green" | "cyan" | "yellow" | "red";
+export type ApplyStyle = (style: TextStyle, text: string) => string;
+
+interface Formatter {
+  /** @param time in UTC, RFC 3339 with milliseconds */
+  event(time: string, level: Severity, event: string, fields?: Fields): string;
+  request(time: string, fields: RequestFields, url: string): string;
+}
+
+// A single object with the fields spread into it would cost 4 % of the throughput.
+function formatJson(time: string, level: Severity, event: string, fields?: Fields): string {
+  const head = `{"time":"${time}","level":"${level}","event":${JSON.stringify(event)}`;
+  const rest = fields === undefined ? "{}" : JSON.stringify(fields);
+  return rest === "{}" ? `${head}}` : `${head},${rest.slice(1)}`;
+}
+
+const json_formatter: Formatter = {
+  event: formatJson,
+  request(time, fields, url) {
+    const is_unknown = UNKNOWN_ROUTES.includes(fields.route);
+    const all = is_unknown ? { ...fields, path: pathOf(url) } : { ...fields };
+    return formatJson(time, "info", "request", all);
   },
 };
+
+const level_styles: Partial<Record<Severity, TextStyle>> = { warn: "yellow", error: "red" };
+/** By the first digit of the status. */
+const status_styles: Readonly<Record<string, TextStyle>> = {
+  2: "green",
+  3: "cyan",
+  4: "yellow",
+  5: "red",
+};
+
+/** @returns the time of day, which is enough on a terminal */
+function timeOfDay(time: string): string {
+  return time.slice(11, 19);
+}
+
+function createTextFormatter(style: ApplyStyle): Formatter {
+  return {
+    // Values with spaces or line feeds are JSON, so that an event is one line.
+    event(time, level, event, fields = {}) {
+      const pairs = Object.entries(fields)
+        .filter(([, value]) => value !== undefined)
+        .map(
+          ([name, value]) =>
+            `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
+        );
+      const label = level.toUpperCase().padEnd(5);
+      const level_style = level_styles[level];
+      const shown = level_style === undefined ? label : style(level_style, label);
+      return [style("dim", timeOfDay(time)), shown, event, ...pairs].join(" ");
+    },
+    request(time, { method, status, duration_ms }, url) {
+      const code = style(status_styles[`${status}`.charAt(0)] ?? "red", `${status}`);
+      const duration = style("dim", `${duration_ms.toFixed(1)} ms`);
+      return [style("dim", timeOfDay(time)), method, pathOf(url), code, duration].join(" ");
+    },
+  };
+}
 
 export interface LogOptions {
   readonly level: LogLevel;
   readonly format: LogFormat;
   readonly now: () => Date;
-  /** Takes one line, with its line feed. */
+  /** Receives one line, including its line feed. */
   readonly write: (line: string) => void;
+  /** Colors the text format; without it, the text is plain. */
+  readonly style?: ApplyStyle;
 }
 
-export function createLog({ level, format, now, write }: LogOptions): Log {
+const plain: ApplyStyle = (_style, text) => text;
+
+export function createLog({ level, format, now, write, style = plain }: LogOptions): Log {
   const threshold = log_levels.indexOf(level);
   const enabled = (severity: Severity) => log_levels.indexOf(severity) >= threshold;
-  const formatLine = formatters[format];
+  const formatter = format === "json" ? json_formatter : createTextFormatter(style);
   const clock = createClock(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (enabled(severity)) write(`${formatLine(clock(), severity, event, fields)}\n`);
+    if (enabled(severity)) write(`${formatter.event(clock(), severity, event, fields)}\n`);
   };
   return {
     enabled,
@@ -59,5 +131,8 @@ export function createLog({ level, format, now, write }: LogOptions): Log {
     info: logAt("info"),
     warn: logAt("warn"),
     error: logAt("error"),
+    request(fields, url) {
+      if (enabled("info")) write(`${formatter.request(clock(), fields, url)}\n`);
+    },
   };
 }

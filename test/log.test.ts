@@ -19,9 +19,9 @@ test("`log` writes one JSON line when an event has fields", () => {
 
 test("`log` writes the level and the event alone when there are no fields", () => {
   const { log, lines } = makeLog("debug");
-  log.warn("sweep failed");
+  log.warn("cleanup failed");
   expect(lines).toEqual([
-    '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"sweep failed"}\n',
+    '{"time":"2026-11-20T18:57:03.120Z","level":"warn","event":"cleanup failed"}\n',
   ]);
 });
 
@@ -43,9 +43,9 @@ test("`log` writes the time of each event when the clock moves", () => {
   ]);
 });
 
-test("`log` writes words on one line when the format is text", () => {
+test("`log` writes an event as one line of text when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
-  log.info("request", {
+  log.info("sent", {
     status: 200,
     route: "/users/:id",
     token: "two words\n",
@@ -54,8 +54,8 @@ test("`log` writes words on one line when the format is text", () => {
   });
   log.error("stopping");
   expect(lines).toEqual([
-    '18:57:03.120 INFO  request status=200 route=/users/:id token="two words\\n" reason="two words"\n',
-    "18:57:03.120 ERROR stopping\n",
+    '18:57:03 INFO  sent status=200 route=/users/:id token="two words\\n" reason="two words"\n',
+    "18:57:03 ERROR stopping\n",
   ]);
 });
 
@@ -77,3 +77,61 @@ for (const level of log_levels) {
     expect(lines.map((line) => JSON.parse(line).event)).toEqual(written[level]);
   });
 }
+
+const request = {
+  ...{ method: "GET", route: "/api/v1/users/:id", status: 200, duration_ms: 1.234 },
+  ...{ request_id: "a-1", token: "ci" },
+};
+const url = "http://127.0.0.1:3000/api/v1/users/7?access_token=secret#part";
+
+test("`request` writes the route, and not the path, when the format is JSON", () => {
+  const { log, lines } = makeLog("info");
+  log.request(request, url);
+  expect(lines).toEqual([
+    '{"time":"2026-11-20T18:57:03.120Z","level":"info","event":"request","method":"GET",' +
+      '"route":"/api/v1/users/:id","status":200,"duration_ms":1.234,"request_id":"a-1","token":"ci"}\n',
+  ]);
+});
+
+test("`request` writes the path without its query when the route is unknown", () => {
+  const { log, lines } = makeLog("info");
+  for (const route of ["/*", "none"]) log.request({ ...request, route, token: undefined }, url);
+  expect(lines.map((line) => JSON.parse(line).path)).toEqual(Array(2).fill("/api/v1/users/7"));
+});
+
+test("`request` writes one short line when the format is text", () => {
+  const { log, lines } = makeLog("info", "text");
+  log.request(request, url);
+  for (const path of ["", "/", "?a=b", `/${"x".repeat(5000)}`, "/a\u001b[31m\nb"]) {
+    log.request({ ...request, status: 404, route: "/*" }, `http://a${path}`);
+  }
+  expect(lines).toEqual([
+    "18:57:03 GET /api/v1/users/7 200 1.2 ms\n",
+    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms\n`),
+    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms\n`,
+    "18:57:03 GET /a?[31m?b 404 1.2 ms\n",
+  ]);
+});
+
+test("`request` colors the status by its class when there is a style", () => {
+  const lines: string[] = [];
+  const style = (name: string, text: string) => `<${name}>${text}</>`;
+  const write = (line: string) => lines.push(line);
+  const log = createLog({ level: "info", format: "text", now, write, style });
+  for (const status of [201, 304, 404, 503]) log.request({ ...request, status }, url);
+  log.error("stopping");
+  const colors = [
+    "<green>201</>",
+    "<cyan>304</>",
+    "<yellow>404</>",
+    "<red>503</>",
+    "<red>ERROR</>",
+  ];
+  for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
+});
+
+test("`request` writes nothing when the level is warn", () => {
+  const { log, lines } = makeLog("warn", "text");
+  log.request(request, url);
+  expect(lines).toEqual([]);
+});

@@ -1,3 +1,4 @@
+import { styleText } from "node:util";
 import { type Config, type Flags, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
@@ -5,9 +6,12 @@ import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
 import { createMetrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
-import { createLog } from "../log.ts";
+import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Io } from "./context.ts";
+
+/** The caller has checked that stdout is a terminal. */
+const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
 
 /** How often expired idempotency keys are deleted. */
 const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
@@ -66,7 +70,14 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   const config = readConfig(io.environment, flags);
   const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
   const output = io.openLog();
-  const log = createLog({ level: config.log_level, format, now: io.now, write: output.write });
+  const has_colors = io.stdout_is_terminal && !io.environment["NO_COLOR"];
+  const log = createLog({
+    level: config.log_level,
+    format,
+    now: io.now,
+    write: output.write,
+    ...(has_colors ? { style: applyStyle } : {}),
+  });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   // Listen for signals early, so that one during startup is not missed.
   const stopped = io.untilStopped();

@@ -78,7 +78,7 @@ export function createResponder({ log, cors, metrics, drain }: ResponderOptions)
     metrics.observeRequest(method, route, status, duration_ms);
     if (log.enabled("info")) {
       const fields = { method, route, status, duration_ms, request_id, token: token?.name };
-      log.info("request", fields);
+      log.request(fields, request.url);
     }
     // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (method === "HEAD") set.headers["date"] = new Date().toUTCString();

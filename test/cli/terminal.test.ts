@@ -84,11 +84,16 @@ test("`serve` prints a welcome with the token, a curl command and the reference 
   const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
   let is_sent = false;
   const { code, screen } = await runOnTerminal(args, (shown, child) => {
-    if (is_sent || !shown.includes("Create another token")) return;
+    const url = /API reference: +(http:\S+)\/v1/.exec(shown)?.[1];
+    if (is_sent || url === undefined || !shown.includes("Create another token")) return;
     is_sent = true;
-    child.terminal?.write("\u0003");
+    void fetch(`${url}/nope`).then(() => child.terminal?.write("\u0003"));
   });
   expect(code).toBe(0);
+  // Dim time, method, path, yellow status.
+  expect(screen.replaceAll("\u001b", "ESC")).toMatch(
+    /ESC\[2m[\d:]{8}ESC\[22m GET \/api\/nope ESC\[33m401ESC\[39m /,
+  );
   expect(screen).toMatch(/\r\n {2}uat_\w{36}\r\n/);
   expect(screen).toMatch(/\r\n {2}curl -H 'Authorization: Bearer uat_\w{36}' http:\/\/127/);
   expect(screen).toMatch(/API reference: +http:\/\/127\.0\.0\.1:\d+\/api\/v1\/docs\r\n/);

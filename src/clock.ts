@@ -1,7 +1,7 @@
-/** The time as text: RFC 3339, in UTC, with milliseconds. */
+/** Returns the current time: RFC 3339 in UTC with milliseconds. */
 export type Clock = () => string;
 
-/** Many requests share a millisecond: its text is made once. */
+/** Formats each millisecond once, because many requests share it. */
 export function createClock(now: () => Date): Clock {
   let last_ms = Number.NaN;
   let text = "";

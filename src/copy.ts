@@ -1,12 +1,12 @@
-/** How all of a database goes into an empty one, and the proof that it has arrived. */
+/** Copies all rows of a database into an empty one, and verifies the copy. */
 import { fail } from "./error.ts";
 
-/** Rows as they are stored, JSON as text: so that nothing is written anew on the way. */
+/** A row as stored. JSON stays text, so that the copy does not reformat it. */
 export type CopyRow = Readonly<Record<string, string | number | null>>;
 
 /**
- * What goes along, those first that others refer to. Rows come in the order of these columns, whose text
- * sorts by bytes: the first are the first to be forgotten.
+ * The tables to copy, referenced ones first, each with its sort key. Text is compared bytewise on both
+ * databases.
  */
 export const copied_tables = {
   users: {
@@ -46,22 +46,22 @@ export type CopiedTable = keyof typeof copied_tables;
 
 const tables = Object.keys(copied_tables) as CopiedTable[];
 
-/** Those whose ids are never given twice, not even when the row has gone. */
+/** Tables whose ids are never reused, not even after a row is deleted. */
 const tables_with_sequence = ["users", "orders", "tokens"] as const;
 export type SequenceTable = (typeof tables_with_sequence)[number];
 
-/** All rows, as they were at one moment. */
+/** A snapshot of all rows. */
 export interface CopySource {
   count(table: CopiedTable): Promise<number>;
-  /** In order, in batches that fit into memory. */
+  /** Returns the rows by sort key, in batches that fit into memory. */
   read(table: CopiedTable): AsyncIterable<readonly CopyRow[]>;
-  /** The last id that was given, perhaps to a row that has gone; 0 for none. */
+  /** The last assigned id, even if its row was deleted; 0 if there is none. */
   lastId(table: SequenceTable): Promise<number>;
 }
 
 /**
- * The same rows. What goes wrong with them is told of their own database: who reads them uses another as well.
- * @param mapError the error to throw instead
+ * @returns the same snapshot, whose errors name its own database: two are open during a copy
+ * @param mapError returns the error to throw instead
  */
 export function mapErrors(source: CopySource, mapError: (error: unknown) => unknown): CopySource {
   function rethrow(error: unknown): never {
@@ -80,21 +80,21 @@ export function mapErrors(source: CopySource, mapError: (error: unknown) => unkn
   };
 }
 
-/** A database that is being filled, and that nobody else sees before it is full. */
+/** An empty database to be filled. Others see the rows only after all are written. */
 export interface CopyTarget extends Omit<CopySource, "count"> {
-  /** To be called table by table, in the order of {@link copied_tables}, and of the rows. */
+  /** Call in the order of {@link copied_tables}, and of the rows of a table. */
   write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
-  /** No id up to this one is given any more. To be called once a table, behind the rows. */
+  /** Advances the id sequence to `id`. Call once per table, after its rows. */
   advanceIds(table: SequenceTable, id: number): Promise<void>;
 }
 
-/** How many rows went, by table. */
+/** Number of copied rows by table. */
 export type RowCounts = Readonly<Record<CopiedTable, number>>;
 
-/** Rows that were seen, in their order. */
+/** The number and the digest of rows, in order. */
 interface TableDigest {
   readonly rows: number;
-  /** SHA-256 of them. */
+  /** SHA-256 of the rows. */
   readonly digest: string;
 }
 
@@ -114,7 +114,7 @@ async function digestRows(
   return { rows, digest: hasher.digest("hex") };
 }
 
-/** @throws {AppError} operator when an id could be given again */
+/** @throws {AppError} operator if the target could assign an id again */
 async function copyLastId(
   table: SequenceTable,
   source: CopySource,
@@ -123,14 +123,14 @@ async function copyLastId(
   const last = await source.lastId(table);
   await target.advanceIds(table, last);
   if ((await target.lastId(table)) < last) {
-    fail("operator", `ids of ${table} up to ${last} would be given again`);
+    fail("operator", `ids of ${table} up to ${last} could be assigned again`);
   }
 }
 
 /**
- * Writes all rows, reads them back, and compares number and digest of each table with those of the source.
- * @param onProgress told of rows that were written, or read back: in the end of twice as many as there are
- * @throws {AppError} operator when they differ, or `signal` ends it
+ * Writes all rows, reads them back, and compares the number and the digest of each table with the source.
+ * @param onProgress called with the number of rows written and read back; the total counts each row twice
+ * @throws {AppError} operator if they differ, or `signal` cancels the copy
  */
 export async function copyRows(
   source: CopySource,
@@ -143,7 +143,7 @@ export async function copyRows(
   const total = 2 * Object.values(counts).reduce((sum, rows) => sum + rows);
   let done = 0;
   function advance(rows: number): void {
-    if (signal.aborted) fail("operator", "it was interrupted");
+    if (signal.aborted) fail("operator", "interrupted");
     done += rows;
     onProgress(done, total);
   }
@@ -160,10 +160,13 @@ export async function copyRows(
   for (const table of tables) {
     const read_back = await digestRows(table, target.read(table), (rows) => advance(rows.length));
     if (read_back.rows !== counts[table]) {
-      fail("operator", `of ${counts[table]} rows of ${table} ${read_back.rows} have arrived`);
+      fail(
+        "operator",
+        `${read_back.rows} instead of ${counts[table]} rows of ${table} were copied`,
+      );
     }
     if (read_back.digest !== written[table].digest) {
-      fail("operator", `the rows of ${table} have not arrived as they were`);
+      fail("operator", `the copied rows of ${table} differ from the source`);
     }
   }
   return counts;

@@ -1,11 +1,11 @@
-/** How a whole table comes out, record by record, and goes in again. */
+/** Export and import of a whole table. */
 
-/** What became of one record of an import. */
+/** The result of importing one record. */
 export type ImportResult =
   | { readonly outcome: "created" }
-  /** It was there already, the same in all that was given: so an import can be run again. */
+  /** The record exists with the same content, so that an import can be repeated. */
   | { readonly outcome: "unchanged" }
-  /** `reason` is a sentence as in a refusal to a client. */
+  /** `reason` is worded like a validation error of the API. */
   | { readonly outcome: "rejected"; readonly reason: string };
 
 export const created: ImportResult = { outcome: "created" };
@@ -16,35 +16,35 @@ export function rejected(reason: string): ImportResult {
 }
 
 /**
- * How far beyond the last one an id may lie: SQLite has to count all that is left out, in a transaction that
- * others wait for. So many take 0.2 s.
+ * Largest gap between the last id and an imported one. SQLite counts every skipped id inside the write
+ * transaction, which takes 0.2 s for this many.
  */
 const MAX_ID_GAP = 2 ** 24;
 
-/** @returns why this id cannot be taken; `null` when it can */
+/** @returns the rejection if the gap is too large, otherwise `null` */
 export function checkIdGap(id: number, last: number): ImportResult | null {
   if (id <= last + MAX_ID_GAP) return null;
   return rejected(`id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`);
 }
 
-/** Whether a record brings an id, and so all else that the service gives: an export's do. */
+/** Whether a record has an id. Then it must have all fields, as in an export. */
 export function hasId(value: unknown): boolean {
   return typeof value === "object" && value !== null && Object.hasOwn(value, "id");
 }
 
-/** One table as a stream of records. Every method is one transaction. */
+/** Export and import of one table. Every method is one transaction. */
 export interface BulkStore<Row, Import> {
   /**
-   * By `id` ascending, from behind the id `after`. Who goes on behind the last one sees every record
-   * that is there all the while once, in one state that it had; those made or removed meanwhile, perhaps.
+   * The next page by ascending `id`, starting after the id `after`. Paging to the end returns every record that
+   * exists throughout exactly once. Records that are created or deleted meanwhile may be missing.
    */
   exportPage(after: number, limit: number): Promise<readonly Row[]>;
   /**
-   * Takes records with the ids, versions and times they bring; those without get new ones. One that is
-   * refused hinders no other.
-   * @param dry_run only tell, as if what earlier calls told had happened; nothing changes
-   * @returns what became of each, in their order, once it is on disk
-   * @throws {AppError} unavailable when the database cannot be written: then none was taken
+   * Stores records with their ids, versions and times. Records without an id get new ones. A rejected record
+   * does not affect the others.
+   * @param dry_run returns the results without writing, as if earlier calls had written theirs
+   * @returns the result of each record in the same order, after the records are on disk
+   * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */
   import(records: readonly Import[], dry_run: boolean): Promise<readonly ImportResult[]>;
 }

@@ -3,13 +3,13 @@ import { failField } from "./error.ts";
 import { describeConstraint, Nullable, no_extra_fields, Text } from "./schema.ts";
 
 const MAX_METADATA_KEYS = 50;
-/** 1 to 40 characters, each one UTF-16 unit or a surrogate pair: means the same with and without `u`. */
+/** 1 to 40 characters. The pattern spells out surrogate pairs, so that it works with and without the flag `u`. */
 const metadata_key = Type.String({
   pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
 });
 const metadata_value = Text({ maxLength: 500 });
 
-/** Where a user of this service keeps fields of their own. */
+/** Fields that the client defines. */
 export const Metadata = Type.Record(metadata_key, metadata_value, {
   ...no_extra_fields,
   title: "Metadata",
@@ -18,7 +18,7 @@ export const Metadata = Type.Record(metadata_key, metadata_value, {
 });
 export type Metadata = Static<typeof Metadata>;
 
-/** A JSON Merge Patch of metadata: `null` for a key removes it, `null` for all resets to `{}`. */
+/** A JSON Merge Patch of metadata: `null` removes a key; `null` instead of an object resets to `{}`. */
 export const MetadataPatch = Nullable(
   Type.Record(metadata_key, Nullable(metadata_value), no_extra_fields),
 );
@@ -26,12 +26,12 @@ export type MetadataPatch = Static<typeof MetadataPatch>;
 
 /**
  * @see RFC 7396
- * @throws {AppError} invalid when the result has too many keys
+ * @throws {AppError} invalid if the result has too many keys
  */
 export function patchMetadata(current: Metadata, patch: MetadataPatch | undefined): Metadata {
   if (patch === undefined) return current;
   if (patch === null) return {};
-  // A Map and fromEntries, since `result["__proto__"] = …` would not make a member.
+  // Assigning `result["__proto__"]` would not create a member.
   const merged = new Map(Object.entries(current));
   for (const [key, value] of Object.entries(patch)) {
     if (value === null) merged.delete(key);

@@ -12,7 +12,7 @@ export const order_statuses = ["pending", "paid", "shipped", "delivered", "cance
 export type OrderStatus = (typeof order_statuses)[number];
 const status = OneOf(order_statuses, { title: "OrderStatus" });
 
-/** The allowed status changes. */
+/** Allowed changes of the status. */
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
   pending: ["paid", "canceled"],
   paid: ["shipped", "canceled"],
@@ -42,7 +42,7 @@ const currency = OneOf(currencies, {
 });
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
 
-/** An order, as stored and as shown. */
+/** An order, as returned by the API. */
 export const Order = Type.Object(
   {
     id: Id,
@@ -84,14 +84,14 @@ export const OrderQuery = Type.Object(
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
-/** What is chosen of an order when it is placed, complete. */
+/** The fields that are set when an order is placed. */
 export type OrderFields = Pick<Order, "user_id" | "currency" | "items" | "total" | "metadata">;
-/** What can change of an order afterwards. */
+/** The fields of an order that can change afterwards. */
 export type OrderChange = Pick<Order, "status" | "metadata">;
 
-/** @throws {AppError} invalid when the total is above 2^53 − 1 */
+/** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
 export function orderFields(input: OrderInput): OrderFields {
-  // Exact, since the sum of 100 × 10^6 × (2^53 − 1) is far beyond a double.
+  // A double cannot hold the maximum, 100 × 10^6 × (2^53 − 1).
   let total = 0n;
   for (const { quantity, unit_price } of input.items) {
     total += BigInt(quantity) * BigInt(unit_price);
@@ -114,7 +114,7 @@ export type StoredOrder = Omit<Order, "items" | "metadata"> & {
   readonly metadata: string;
 };
 
-/** @returns what `JSON.stringify` gives for the order, without parsing its items and metadata */
+/** @returns the same JSON as `JSON.stringify`, without parsing items and metadata */
 export function orderJson(order: StoredOrder): string {
   const { id, user_id, currency, items, total, status, metadata, version } = order;
   return (
@@ -124,7 +124,7 @@ export function orderJson(order: StoredOrder): string {
   );
 }
 
-/** An order as it is when it has just been placed. @param time RFC 3339 */
+/** @returns a new order. @param time RFC 3339 */
 export function newOrder(id: number, fields: OrderFields, time: string): Order {
   return {
     id,
@@ -141,14 +141,14 @@ export function newOrder(id: number, fields: OrderFields, time: string): Order {
 }
 
 /**
- * What an import takes: an order as an export has it, or what a client may choose of one. Nothing in
- * the latter tells it from another just like it, so a key does: it makes one order, however often.
+ * An imported order: a full record as exported, or the fields of a POST. The latter has no identity of its own,
+ * so an import key makes a repeated import idempotent.
  */
 export type OrderImport = Order | (OrderFields & { readonly import_key: string });
 
 /**
- * @returns reads a record of an import, checked as a request is; it throws {AppError} invalid. An order
- * without an id takes the key; `null` where there is none to take
+ * @returns a parser of one import record, validated like a request body. The import key is used if the order
+ * has no id; `null` if the import has no key. It throws {AppError} invalid
  */
 export function createOrderParser(): (value: unknown, import_key: string | null) => OrderImport {
   const parseOrder = createValidator(Order);
@@ -167,13 +167,13 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
 }
 
 /**
- * @returns what the patched order has; `null` when the patch is empty and nothing is to change
- * @throws {AppError} invalid_status_change if the status cannot change to the patched one
- * @throws {AppError} invalid when the patched metadata has too many keys
+ * @returns the changed fields; `null` if the patch is empty
+ * @throws {AppError} invalid_status_change if the status cannot change like this
+ * @throws {AppError} invalid if the patched metadata has too many keys
  */
 export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null {
   if (Object.keys(patch).length === 0) return null;
-  // Errors of the request itself come before those that depend on the state of the order.
+  // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];
   if (patch.status !== undefined && !allowed.includes(patch.status)) {
@@ -183,23 +183,23 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null 
   return { status: patch.status ?? order.status, metadata };
 }
 
-/** Where orders are kept. Every method is one transaction; a resolved write is on disk. */
+/** Stores orders. Every method is one transaction. A write is on disk when its promise resolves. */
 export interface OrderStore {
   /**
-   * By `id` ascending.
+   * Returns a page of orders by ascending `id`.
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
   list(query: OrderQuery): Promise<Page>;
-  /** `null` when there is no such order. */
+  /** @returns `null` if the order does not exist */
   get(id: number): Promise<Order | null>;
   /**
-   * @throws {AppError} invalid when `user_id` is no user
-   * @throws {AppError} key_reused when the key stands for another request
+   * @throws {AppError} invalid if the user does not exist
+   * @throws {AppError} key_reused if the key was used for another request
    */
   place(fields: OrderFields, key: IdempotencyKey | null): Promise<CreateResult<Order>>;
   /**
-   * Applies `edit` to the order as stored; where it returns `null` nothing changes.
-   * @returns the order after the change; `null` when there is no such order
+   * Reads the order, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
+   * @returns the updated order; `null` if the order does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    */
   update(

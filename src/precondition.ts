@@ -1,6 +1,6 @@
 import { fail } from "./error.ts";
 
-/** An entity tag, by the version of a record that it stands for. @see RFC 9110 §8.8.3 */
+/** An entity tag: the version of a record. @see RFC 9110 §8.8.3 */
 export interface EntityTag {
   /** `NaN` if no record ever has this tag. */
   readonly version: number;

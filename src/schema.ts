@@ -1,18 +1,17 @@
 /**
- * What TypeBox lacks for this service: text counted in characters, a check that names the problems in
- * a person's words, and the kinds that all records share. A schema with a `title` has that name in the
- * API document.
+ * Extends TypeBox with text that is measured in code points, validation messages for people, and types that
+ * all records share. A schema with a `title` has that name in the OpenAPI document.
  */
 import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
 import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
 import { type FieldError, failInvalid } from "./error.ts";
 
-/** How many problems one refusal lists at most. */
+/** Maximum number of problems in one validation error. */
 export const MAX_PROBLEMS = 20;
-/** A field's name in a message is cut after this many characters: it can be the client's own. */
+/** Longer field names are cut in messages, because a client can choose them. */
 const MAX_FIELD_LENGTH = 100;
 
-/** Any schema, and the values it describes: the names by which the layers around know TypeBox. */
+/** Any schema, and its values. Other layers use these names instead of those of TypeBox. */
 export type Schema = TSchema;
 export type ValueOf<Of extends Schema> = Static<Of>;
 
@@ -22,9 +21,9 @@ interface TextOptions {
   readonly maxLength?: number;
   readonly format?: "email" | "date-time";
   readonly enum?: readonly string[];
-  /** For the API document. Of an `enum` also what a message calls its values, too many to list. */
+  /** For the OpenAPI document. For a long `enum`, messages use it instead of the list of values. */
   readonly description?: string;
-  /** For the API document: what a `format` means here, as far as an expression can say it. */
+  /** For the OpenAPI document: an approximation of the `format`. */
   readonly pattern?: string;
 }
 
@@ -35,7 +34,7 @@ interface TextOptions {
 const EMAIL =
   /^[\w.!#$%&'*+/=?^`{|}~\u0080-\u{10ffff}-]+@(?:[a-z0-9\u0080-\u{10ffff}](?:[a-z0-9\u0080-\u{10ffff}-]*[a-z0-9\u0080-\u{10ffff}])?\.)+[a-z0-9\u0080-\u{10ffff}](?:[a-z0-9\u0080-\u{10ffff}-]*[a-z0-9\u0080-\u{10ffff}])?$/iu;
 const MISPLACED_DOT = /^\.|\.\.|\.@/;
-/** White space and control characters, which `\u0080-` above would let through. */
+/** White space and control characters, which the range from \u0080 above allows. */
 const BLANK = /[\s\p{Cc}\p{Cf}\p{Z}]/u;
 
 export function isEmail(text: string): boolean {
@@ -44,20 +43,20 @@ export function isEmail(text: string): boolean {
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-/** RFC 3339 in UTC with milliseconds and `Z`, in the one way that we write it. */
+/** Whether the text is RFC 3339 in UTC with milliseconds and `Z`, exactly as we write it. */
 function isTime(text: string): boolean {
   if (!TIME.test(text)) return false;
   const time = new Date(text);
-  // The 30th of February is the 2nd of March to some, and a 25th hour is none to all.
+  // `Date` reads the 30th of February as the 2nd of March, and rejects a 25th hour.
   return !Number.isNaN(time.getTime()) && time.toISOString() === text;
 }
 
-/** Well-formed Unicode without U+0000: what every database here stores and returns unchanged. */
+/** Whether the text is well-formed Unicode without U+0000, which every database stores unchanged. */
 function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
 }
 
-/** Characters as JSON Schema counts them: code points, not UTF-16 units. */
+/** @returns the number of code points, which JSON Schema counts, rather than UTF-16 units */
 function lengthOf(text: string): number {
   let length = 0;
   for (const _ of text) length += 1;
@@ -73,16 +72,16 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   return schema.format !== "email" || isEmail(value);
 });
 
-/** Of an object: no other members than those named. */
+/** Rejects members that the schema of an object does not name. */
 export const no_extra_fields = { additionalProperties: false } as const;
 
 /** An object without members. */
 export const Empty = Type.Object({}, no_extra_fields);
 
-/** 1, 2, 3 …, never given twice. */
+/** 1, 2, 3 …, never reused. */
 export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
 
-/** From 1, up by one on every change. */
+/** Starts at 1 and increases by one with every change. */
 export const Version = Type.Integer({
   minimum: 1,
   maximum: Number.MAX_SAFE_INTEGER,
@@ -113,12 +112,12 @@ export function Nullable<Inner extends Schema>(schema: Inner) {
   return Type.Union([schema, Type.Null()]);
 }
 
-/** "1 to 200 characters", "at most 500 characters". */
+/** @returns e.g. `1 to 200 characters` or `at most 500 characters` */
 function describeRange(low: number, high: number, unit: string): string {
   return low === 0 ? `at most ${high} ${unit}` : `${low} to ${high} ${unit}`;
 }
 
-/** What a value of this schema must be, as the end of a sentence that begins with its name. */
+/** @returns what a value must be, to follow the name of its field */
 export function describeConstraint(schema: Schema): string {
   if (TypeGuard.IsUnion(schema)) {
     const [inner] = schema.anyOf;
@@ -145,18 +144,15 @@ export function describeConstraint(schema: Schema): string {
   return "must be a JSON object";
 }
 
-/** A field's name as a message shows it: it can be the client's own, however long and odd. */
+/** @returns a field name for a message, shortened, because a client can choose it */
 export function displayField(name: string): string {
   if (name === "") return '""';
   const cut = name.length > MAX_FIELD_LENGTH ? `${name.slice(0, MAX_FIELD_LENGTH)}…` : name;
-  // The cut can go through a surrogate pair.
+  // The cut can split a surrogate pair.
   return cut.toWellFormed();
 }
 
-/**
- * Where in the value a TypeBox path leads, in the words of the API: `/items/0/unit_price` is
- * `items[0].unit_price`, and the root is the body itself.
- */
+/** @returns the field of a TypeBox path: `items[0].unit_price` for `/items/0/unit_price`, `body` for the root */
 function fieldFromPath(path: string, root: unknown): string {
   if (path === "") return "body";
   let field = "";
@@ -191,7 +187,7 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
   }
 }
 
-/** An error of a union says nothing but "none fits": what the value's own kind objects to says more. */
+/** @returns the error of the first alternative of a union, which is more specific than that of the union */
 function innermost(error: ValueError): ValueError {
   if (error.type !== ValueErrorType.Union) return error;
   const [inner] = error.errors;
@@ -202,9 +198,9 @@ function innermost(error: ValueError): ValueError {
 export type Validate<Value> = (value: unknown) => Value;
 
 /**
- * Makes the check of a schema: it returns the value unchanged, or refuses it with all its problems
- * (20 at most, one a field).
- * @param record the record that this schema writes: its other fields are read-only, not unknown
+ * @param record the record that this schema changes; its other fields are reported as read-only, not as unknown
+ * @returns a function that returns a valid value unchanged. It throws {AppError} invalid with at most 20
+ * problems, one per field
  */
 export function createValidator<Of extends Schema>(
   schema: Of,

@@ -5,79 +5,79 @@ import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { Token, TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
 
-/** What a copy of a database holds. */
+/** Contents of a backup. */
 export interface BackupSummary {
   readonly users: number;
   readonly orders: number;
-  /** Revoked and expired ones among them. */
+  /** Including revoked and expired ones. */
   readonly tokens: number;
   readonly bytes: number;
 }
 
-/** Told the part that is done, 0 to 1, now and then. */
+/** Called now and then with the fraction done, 0 to 1. */
 export type OnProgress = (fraction: number) => void;
 
-/** Told of each transaction that is on disk: how many writes it held, and how long it took. */
+/** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, duration_ms: number) => void;
 
-/** How a database is at the moment. */
+/** Current figures for the metrics. */
 export interface Statistics {
-  /** Writes that wait for the disk. */
+  /** Queued writes. */
   readonly pending_writes: number;
-  /** Of large pages that are being built or sent. */
+  /** Memory of large pages that are being built or sent. */
   readonly unsent_bytes: number;
   readonly database_bytes: number;
-  /** Of the write-ahead log. */
+  /** Size of the write-ahead log. */
   readonly wal_bytes: number;
 }
 
 /**
- * Reads of one row that are done by the return, with all writes that have resolved. To wait costs, even for what
- * is there already: Bun has to keep a request that is not answered by then, and each promise is garbage.
+ * Synchronous reads of one row. They see every write that has resolved. Even a resolved promise makes Bun
+ * suspend the request, and allocates.
  */
 export interface SyncReads {
-  /** As {@link UserStore.get}. */
+  /** @see UserStore.get */
   user(id: number): User | null;
-  /** As {@link OrderStore.get}. */
+  /** @see OrderStore.get */
   order(id: number): Order | null;
-  /** As {@link TokenStore.find}: revoked and expired ones, too. */
+  /** @see TokenStore.find */
   token(hash: string): Token | null;
 }
 
-/** All that is asked of a database. */
+/** An open database. */
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
-  /** `null` for a database that has to be waited for. */
+  /** `null` if the database cannot be read synchronously. */
   readonly sync_reads: SyncReads | null;
-  /** How all users, and all orders, come out and go in. */
+  /** Export and import. */
   readonly bulk: {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;
   };
-  /** @throws {AppError} unavailable when the database cannot be written */
+  /** @throws {AppError} unavailable if the database cannot be written */
   checkWritable(): Promise<void>;
   statistics(): Promise<Statistics>;
   /**
-   * Writes a whole copy into a new file, from one snapshot, while others write, and proves it good.
-   * @param signal ends it, and nothing is left
-   * @throws {AppError} operator when there is such a file, or the copy cannot be made
+   * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
+   * @param signal cancels the backup, which then leaves no file
+   * @throws {AppError} operator if the file exists, or cannot be written
    */
   backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<BackupSummary>;
   /**
-   * Runs work on all rows as they are now, while others write.
-   * @throws {AppError} operator when they cannot be read
+   * Runs work on a snapshot of all rows. Others can write meanwhile.
+   * @throws {AppError} operator if the rows cannot be read
    */
-  withCopySource<Result>(work: (withCopySource: CopySource) => Promise<Result>): Promise<Result>;
+  withCopySource<Result>(work: (source: CopySource) => Promise<Result>): Promise<Result>;
   /**
-   * Walks all there is, from one snapshot.
-   * @returns what is wrong, a sentence each; empty for a sound database
+   * Verifies all data, from one snapshot.
+   * @returns a sentence for each problem; empty if there is none
    */
   check(): Promise<readonly string[]>;
-  /** Forgets idempotency keys that are past their lifetime. */
+  /** Deletes expired idempotency keys. */
   deleteExpiredKeys(): Promise<void>;
-  /** Waits for writes under way, then closes. The store is of no use afterwards. */
+  /** Waits for queued writes, then closes. The store cannot be used afterwards. */
   close(): Promise<void>;
 }
 
@@ -86,17 +86,17 @@ export interface StoreOptions {
   readonly database_url: string;
   /** Table layout on PostgreSQL; `plain` by default. */
   readonly postgres_layout?: PostgresLayout;
-  /** Writes that wait for the disk at most; one more is refused as unavailable. */
+  /** Maximum number of queued writes; further ones are rejected as unavailable. */
   readonly max_pending_writes: number;
-  /** Bytes of large pages that are being built or sent; beyond them a large page is rejected as unavailable. */
+  /** Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. */
   readonly max_unsent_bytes: number;
-  /** Only one process at a time may serve a SQLite file; any number may open it beside. */
+  /** For a server: only one process can open a SQLite file like this. Any number can open it otherwise. */
   readonly exclusive: boolean;
-  /** Whether a database that is not there is made. */
+  /** Whether a missing database is created. */
   readonly create: boolean;
   readonly now: () => Date;
   readonly onCommit?: OnCommit;
-  /** Called once when the database can no longer be used safely, with the reason, and with `null` when it can again. */
+  /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
 }
 

@@ -10,24 +10,24 @@ const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
 export const token_scopes = ["read", "write"] as const;
 export type TokenScope = (typeof token_scopes)[number];
 
-/** What is kept of a token: all but the token itself. */
+/** A token as stored, without its secret. */
 export const Token = Type.Object({
   /** SHA-256 of the token, 64 hexadecimal digits. */
   hash: Type.String(),
   name: Text({ minLength: 1, maxLength: 100 }),
   scope: OneOf(token_scopes),
   created_at: Time,
-  /** From then on refused; `null` for never. */
+  /** The token is rejected from then on; `null` if it does not expire. */
   expires_at: Nullable(Time),
-  /** To the minute; `null` when never used. */
+  /** To the minute; `null` if never used. */
   last_used_at: Nullable(Time),
-  /** From then on refused; `null` while valid. */
+  /** The token is rejected from then on; `null` if it is not revoked. */
   revoked_at: Nullable(Time),
 });
 export type Token = Static<typeof Token>;
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 
-/** CRC-32 in base62, most significant digit first, as GitHub's tokens have it. */
+/** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */
 function checksum(secret: string): string {
   let remainder = Bun.hash.crc32(secret);
   let digits = "";
@@ -38,30 +38,30 @@ function checksum(secret: string): string {
   return digits;
 }
 
-/** A new secret: `uat_`, 30 random base62 characters (178 bits), and their checksum. */
+/** @returns a new token: `uat_`, 30 random base62 characters (178 bits), and their checksum */
 export function newToken(): string {
   let secret = "";
   while (secret.length < SECRET_LENGTH) {
     for (const byte of crypto.getRandomValues(new Uint8Array(SECRET_LENGTH))) {
-      // 248 is the last multiple of 62 in a byte: beyond it some characters would be likelier.
+      // 248 is the largest multiple of 62 in a byte. Higher values would bias the characters.
       if (byte < 248 && secret.length < SECRET_LENGTH) secret += ALPHABET.charAt(byte % 62);
     }
   }
   return PREFIX + secret + checksum(secret);
 }
 
-/** True for text that `newToken` could have made: a typo is told apart without asking the store. */
+/** Whether `newToken` could have created the text. A typing error is detected without the store. */
 export function hasTokenFormat(text: string): boolean {
   const [, secret, digits] = SHAPE.exec(text) ?? [];
   return secret !== undefined && checksum(secret) === digits;
 }
 
-/** 1 to 100 characters that can be printed in a table. */
+/** Whether the name has 1 to 100 printable characters. */
 export function isTokenName(name: string): boolean {
   return /^[^\p{Cc}\p{Cs}]{1,100}$/u.test(name);
 }
 
-/** What is stored in place of the token. 178 random bits need no salt and no slow hash. */
+/** @returns the hash that is stored. 178 random bits need neither a salt nor a slow hash */
 export function hashToken(token: string): string {
   return Bun.CryptoHasher.hash("sha256", token, "hex");
 }
@@ -71,28 +71,28 @@ export function isActive(token: Token, now: Date): boolean {
   return token.expires_at === null || now.getTime() < Date.parse(token.expires_at);
 }
 
-/** The minute that `now` is in, as a number: a use is kept no finer. */
+/** @returns the minute of `now` as a number. The last use of a token is stored to the minute */
 export function minuteOf(now: Date): number {
   return Math.floor(now.getTime() / 60_000);
 }
 
-/** The minute that `now` is in, as it is kept. */
+/** @returns the start of the minute of `now`, RFC 3339 */
 export function truncateToMinute(now: Date): string {
   return new Date(minuteOf(now) * 60_000).toISOString();
 }
 
-/** Where tokens are kept. Every method is one transaction; a resolved write is on disk. */
+/** Stores tokens. Every method is one transaction. A write is on disk when its promise resolves. */
 export interface TokenStore {
-  /** All tokens that ever were, oldest first. */
+  /** @returns all tokens, including revoked and expired ones, oldest first */
   list(): Promise<readonly Token[]>;
-  /** `null` when no token has this hash. Revoked and expired ones are found, too. */
+  /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
   find(hash: string): Promise<Token | null>;
   /** @throws {AppError} token_name_taken if a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
-  /** Makes `fields` a token if there is none at all; `null` when there is one. */
+  /** Creates a token if the database has never had one. @returns `null` if it has */
   createFirst(fields: TokenFields): Promise<Token | null>;
-  /** @returns the revoked token; `null` when no valid token has this name */
+  /** @returns the revoked token; `null` if no valid token has this name */
   revoke(name: string): Promise<Token | null>;
-  /** Notes the last use, a time of {@link truncateToMinute}. */
+  /** Stores the time of the last use, from {@link truncateToMinute}. */
   touch(hash: string, used_at: string): Promise<void>;
 }

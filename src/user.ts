@@ -14,7 +14,7 @@ const email = Text({
 });
 const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 
-/** A user, as stored and as shown. */
+/** A user, as returned by the API. */
 export const User = Type.Object(
   {
     id: Id,
@@ -53,10 +53,10 @@ export const UserQuery = Type.Object(
 );
 export type UserQuery = Static<typeof UserQuery>;
 
-/** What a client may set of a user, complete. */
+/** The fields of a user that a client can set. */
 export type UserFields = Pick<User, "email" | "name" | "metadata">;
 
-/** What makes two emails one: full Unicode lower-casing, in no locale. */
+/** @returns the email in lower case (full Unicode, no locale): two emails with the same key are equal */
 export function emailKey(email: string): string {
   return email.toLowerCase();
 }
@@ -68,7 +68,7 @@ export function userFields(input: UserInput): UserFields {
 /** A user as stored: `metadata` is JSON text. */
 export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
 
-/** @returns what `JSON.stringify` gives for the user, without parsing the metadata */
+/** @returns the same JSON as `JSON.stringify`, without parsing the metadata */
 export function userJson(user: StoredUser): string {
   const { id, email, metadata, version, created_at, updated_at } = user;
   const name = user.name === null ? "null" : quote(user.name);
@@ -78,7 +78,7 @@ export function userJson(user: StoredUser): string {
   );
 }
 
-/** A user as they are when they have just been created. @param time RFC 3339 */
+/** @returns a new user. @param time RFC 3339 */
 export function newUser(id: number, fields: UserFields, time: string): User {
   return {
     id,
@@ -91,10 +91,10 @@ export function newUser(id: number, fields: UserFields, time: string): User {
   };
 }
 
-/** What an import takes: a user as an export has it, or what a client may set of one. */
+/** An imported user: a full record as exported, or the fields of a POST. */
 export type UserImport = User | UserFields;
 
-/** @returns reads a record of an import, checked as a request is; it throws {AppError} invalid */
+/** @returns a parser of one import record, validated like a request body. It throws {AppError} invalid */
 export function createUserParser(): (value: unknown) => UserImport {
   const parseUser = createValidator(User);
   const parseInput = createValidator(UserInput, User);
@@ -102,8 +102,8 @@ export function createUserParser(): (value: unknown) => UserImport {
 }
 
 /**
- * @returns the patched fields; `null` when the patch is empty and nothing is to change
- * @throws {AppError} invalid when the patched metadata has too many keys
+ * @returns the patched fields; `null` if the patch is empty
+ * @throws {AppError} invalid if the patched metadata has too many keys
  */
 export function patchUser(user: User, patch: UserPatch): UserFields | null {
   if (Object.keys(patch).length === 0) return null;
@@ -115,25 +115,25 @@ export function patchUser(user: User, patch: UserPatch): UserFields | null {
 }
 
 /**
- * Where users are kept. Every method is one transaction; a resolved write is on disk.
- * A write with preconditions checks them against the stored record.
+ * Stores users. Every method is one transaction. A write is on disk when its promise resolves. A write with
+ * preconditions checks them against the stored record.
  */
 export interface UserStore {
   /**
-   * By `id` ascending; with `email`, the one user who has it in whatever case.
+   * Returns a page of users by ascending `id`. `email` selects the one user with this email, ignoring case.
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
   list(query: UserQuery): Promise<Page>;
-  /** `null` when there is no such user. */
+  /** @returns `null` if the user does not exist */
   get(id: number): Promise<User | null>;
   /**
    * @throws {AppError} email_taken
-   * @throws {AppError} key_reused when the key stands for another request
+   * @throws {AppError} key_reused if the key was used for another request
    */
   create(fields: UserFields, key: IdempotencyKey | null): Promise<CreateResult<User>>;
   /**
-   * Applies `edit` to the user as stored; where it returns `null` nothing changes.
-   * @returns the user after the change; `null` when there is no such user
+   * Reads the user, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
+   * @returns the updated user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} email_taken
    */
@@ -143,7 +143,7 @@ export interface UserStore {
     preconditions: Preconditions | null,
   ): Promise<User | null>;
   /**
-   * @returns the user as it was; `null` when there is no such user
+   * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
    */

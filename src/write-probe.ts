@@ -1,19 +1,19 @@
-/** Whether a database can be written, by writing: a disk that is full or fails tells nobody before. */
+/** Health check by writing: nothing else reveals a full or failing disk. */
 
-/** How long it counts that the database could be written, and that it could not. */
+/** How long a successful and a failed result are reused. */
 const SUCCESS_TTL_MS = 5_000;
 const FAILURE_TTL_MS = 1_000;
 
 export interface WriteProbeOptions {
-  /** Writes, and changes nothing. */
+  /** Writes to disk without changing the data. */
   readonly write: () => Promise<unknown>;
-  /** Whether so many writes wait that one more would be refused: busy is not broken. */
+  /** Whether the queue of writes is full. Then the last result is reused: a busy database is not broken. */
   readonly isFull: () => boolean;
 }
 
 /**
- * Whoever asks, and however often, it writes once in a while only.
- * @returns a function that throws {AppError} unavailable
+ * Limits how often the probe writes, however often it is called.
+ * @returns a function that throws {AppError} unavailable if the database cannot be written
  */
 export function createWriteProbe({ write, isFull }: WriteProbeOptions): () => Promise<void> {
   let last_result = Promise.resolve();
@@ -31,10 +31,10 @@ export function createWriteProbe({ write, isFull }: WriteProbeOptions): () => Pr
   }
 
   return () => {
-    // What was known counts on while it is full.
+    // The last result is reused while the queue is full.
     if (performance.now() >= valid_until_ms && !isFull()) {
       last_result = probe();
-      // Told to those who ask; nobody may have.
+      // Callers get the rejection. Without a caller it must not count as unhandled.
       last_result.catch(() => {});
     }
     return last_result;

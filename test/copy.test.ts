@@ -85,7 +85,7 @@ test.each(cells)("`copyRows` finds it when a row of %s has another %s", async (t
     await expectRejection(
       copyRows(inMemory(makeRows()), spoiling, () => {}, never),
       "operator",
-      `the rows of ${table} have not arrived as they were`,
+      `the copied rows of ${table} differ from the source`,
     );
   }
 });
@@ -108,7 +108,7 @@ test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", as
     await expectRejection(
       copyRows(inMemory(makeRows()), spoiling, () => {}, never),
       "operator",
-      `of 3 rows of ${table} ${count} have arrived`,
+      `${count} instead of 3 rows of ${table} were copied`,
     );
   }
 });
@@ -120,7 +120,7 @@ test("`copyRows` finds it when the order of the rows is another", async () => {
   await expectRejection(
     copyRows(inMemory(makeRows()), { ...into, advanceIds }, () => {}, never),
     "operator",
-    "the rows of orders have not arrived as they were",
+    "the copied rows of orders differ from the source",
   );
 });
 
@@ -130,7 +130,7 @@ test("`copyRows` finds it when ids could be given again", async () => {
   await expectRejection(
     copyRows(inMemory(makeRows()), into, () => {}, never),
     "operator",
-    "ids of users up to 9 would be given again",
+    "ids of users up to 9 could be assigned again",
   );
 });
 
@@ -141,7 +141,7 @@ test("`copyRows` ends with the next batch when it is told to", async () => {
   await expectRejection(
     copyRows(inMemory(makeRows()), inMemory(rows), onRows, stop.signal),
     "operator",
-    "it was interrupted",
+    "interrupted",
   );
   expect(tables.map((table) => rows[table].length)).toEqual([3, 3, 0, 0, 0]);
 });

@@ -1,13 +1,18 @@
-/** The licences of all that is in a binary, as one text that goes with it. */
+/** THIRD-PARTY-NOTICES: the licences of everything in a binary. */
 import licenses from "spdx-license-list/full.js";
 import type { BundledPackage } from "./contents.ts";
-import { librariesOf } from "./linked.ts";
 import type { Target } from "./targets.ts";
 
 const RULE = "=".repeat(80);
 
-/** What Bun says of itself, in the version that is used: it comes with its types. */
+/** Bun's own list of the libraries in it and their licences, of the version that is used. */
 const BUN_DOCUMENT = "node_modules/bun-types/docs/project/license.mdx";
+
+/** The licences that this list names, and those of the parts that it calls "several licenses". */
+const BUN_LICENSES = [
+  ...["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "blessing", "IJG", "ISC"],
+  ...["LGPL-2.0-or-later", "LGPL-2.1-or-later", "libpng-2.0", "MIT", "Unicode-3.0", "Zlib"],
+];
 
 function section(title: string, ...paragraphs: readonly string[]): string {
   return [`${RULE}\n${title}\n${RULE}`, ...paragraphs].join("\n\n");
@@ -21,12 +26,12 @@ function licensesOf(expression: string): string[] {
 /** @throws when there is no such licence */
 function textOf(id: string): string {
   const text = licenses[id]?.licenseText;
-  if (text === undefined) throw new Error(`There is no text of the licence ${id}`);
+  if (text === undefined) throw new Error(`Cannot find the text of the licence ${id}`);
   return text.trim();
 }
 
 function describePackage({ name, version, license, texts }: BundledPackage): string {
-  // One that brings no text names its licence: the text is in the last part.
+  // A package without a licence file: the text of its licence is in the last part.
   const words = texts.length > 0 ? texts : [`Licence: ${license}`];
   return section(`${name} ${version}`, ...words);
 }
@@ -42,33 +47,24 @@ export interface NoticesInput {
 /** @throws when the text of a licence is not known */
 export async function createNotices(input: NoticesInput): Promise<string> {
   const { version, target, packages, versions } = input;
-  const libraries = librariesOf(target);
   const document = (await Bun.file(BUN_DOCUMENT).text()).replace(/^---\n.*?\n---\n/s, "").trim();
 
-  const listed = libraries.map(({ name, version_key, license, copyright, url }) => {
-    const known = (version_key && versions[version_key]) || "";
-    return `${name} ${known}`.trim().concat(`\n  ${license}\n  ${copyright}\n  ${url}`);
-  });
   const without_text = packages.filter(({ texts }) => texts.length === 0);
-  const ids = [
-    "MIT",
-    ...[...libraries, ...without_text].flatMap(({ license }) => licensesOf(license)),
-  ];
+  const ids = [...BUN_LICENSES, ...without_text.flatMap(({ license }) => licensesOf(license))];
 
   return `${[
-    `What is in user-api ${version} for ${target.name}, and under which licences`,
+    `Licences of the software in user-api ${version} for ${target.name}`,
     section(
       "Bun ".concat(versions["bun"] ?? ""),
-      "Copyright (c) Oven. In its own words:",
+      "Copyright (c) Oven. Its own list of what it contains:",
       document,
     ),
     section(
       "The GNU Lesser General Public License",
-      `JavaScriptCore and tinycc, both in Bun, are under it. The binary is the executable of Bun with
-user-api appended, so whoever changes one of them builds Bun anew, as described above, and has
-scripts/build.sh of user-api take it: --compile-executable-path=<path of that Bun>.`,
+      `JavaScriptCore and tinycc, which Bun contains, are licensed under it. The binary is the executable of
+Bun with user-api appended. To use a changed version of one of them, build Bun as described above, and
+run scripts/build.sh of user-api with --compile-executable-path=<path of that Bun>.`,
     ),
-    section("Libraries linked into Bun, as far as known", ...listed),
     ...packages.map(describePackage),
     ...[...new Set(ids)].sort().map((id) => section(`Text of ${id}`, textOf(id))),
   ].join("\n\n")}\n`;

@@ -1,18 +1,17 @@
-/** The bill of materials of one binary, in CycloneDX 1.6. */
+/** The bill of materials (SBOM) of one binary, in CycloneDX 1.6. */
 import { Enums, Models, Serialize, Spec, Validation } from "@cyclonedx/cyclonedx-library";
 import type { BundledPackage } from "./contents.ts";
-import { type LinkedLibrary, librariesOf } from "./linked.ts";
 import type { Target } from "./targets.ts";
 
 export interface Materials {
   readonly version: string;
   readonly target: Target;
   readonly packages: readonly BundledPackage[];
-  /** `process.versions` of the Bun that it is made of. */
+  /** `process.versions` of Bun. */
   readonly versions: Readonly<Record<string, string | undefined>>;
-  /** Of the binary, in hexadecimal. */
+  /** Checksum of the binary, in hexadecimal. */
   readonly sha256: string;
-  /** When the commit was made: the bill of one commit is always the same. */
+  /** Time of the commit, so that the SBOM of a commit is always the same. */
   readonly committed_at: Date;
 }
 
@@ -57,15 +56,6 @@ function npmPurl(name: string, version: string): string {
   return `pkg:npm/${name.replace("@", "%40")}@${version}`;
 }
 
-function createLibrary(library: LinkedLibrary, versions: Materials["versions"]): Models.Component {
-  const { name, license, copyright, url } = library;
-  const version = (library.version_key && versions[library.version_key]) || "";
-  const repository = /^https:\/\/github\.com\/([\w-]+\/[\w.-]+)$/.exec(url)?.[1];
-  const kind = repository === undefined ? `generic/${name}` : `github/${repository.toLowerCase()}`;
-  const purl = `pkg:${kind}${version && `@${version}`}`;
-  return createComponent(name, { version, license, purl, copyright, url });
-}
-
 function createBom(materials: Materials): Models.Bom {
   const { version, target, packages, versions } = materials;
   const bun_version = versions["bun"] ?? "";
@@ -104,13 +94,12 @@ function createBom(materials: Materials): Models.Bom {
       if (component !== undefined) bundled.get(name)?.dependencies.add(component.bomRef);
     }
   }
-  const libraries = librariesOf(target).map((library) => createLibrary(library, versions));
-  for (const { bomRef } of libraries) bun.dependencies.add(bomRef);
 
-  const components = [bun, ...bundled.values(), ...libraries];
-  for (const { bomRef } of [bun, ...bundled.values()]) application.dependencies.add(bomRef);
+  // One component for Bun: it does not report the versions of all libraries that are linked into it.
+  const components = [bun, ...bundled.values()];
+  for (const { bomRef } of components) application.dependencies.add(bomRef);
   return new Models.Bom({
-    // The same binary has the same number.
+    // Derived from the binary, so that the same binary has the same number.
     serialNumber: `urn:uuid:${Bun.randomUUIDv5(materials.sha256, "oid")}`,
     metadata: new Models.Metadata({ timestamp: materials.committed_at, component: application }),
     components: new Models.ComponentRepository(components),
@@ -119,7 +108,7 @@ function createBom(materials: Materials): Models.Bom {
 
 /**
  * @returns JSON
- * @throws when it breaks the schema of CycloneDX
+ * @throws if it does not match the schema of CycloneDX
  */
 export async function createSbom(materials: Materials): Promise<string> {
   const normalizer = new Serialize.JSON.Normalize.Factory(Spec.Spec1dot6);
@@ -129,8 +118,9 @@ export async function createSbom(materials: Materials): Promise<string> {
   return `${json}\n`;
 }
 
-/** @throws when the bill breaks the schema, unknown fields included */
+/** @throws if the SBOM does not match the schema, or has unknown fields */
 export async function requireValid(json: string): Promise<void> {
   const problem = await new Validation.JsonStrictValidator(Spec.Version.v1dot6).validate(json);
-  if (problem !== null) throw new Error(`The SBOM breaks its schema: ${JSON.stringify(problem)}`);
+  if (problem !== null)
+    throw new Error(`The SBOM does not match its schema: ${JSON.stringify(problem)}`);
 }

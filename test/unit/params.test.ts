@@ -31,27 +31,6 @@ test("`user_params` is the id when it is canonical", () => {
   for (const id of [1, 10, 123, MAX]) expect(read(user_params, { id: String(id) })).toEqual({ id });
 });
 
-test("`user_params` refuses an id when it is not canonical", () => {
-  const message = "Validation failed: id must be a positive integer";
-  const others = [
-    "0",
-    "-1",
-    "+1",
-    "01",
-    "1.0",
-    "1e0",
-    "0x1",
-    " 1",
-    "1 ",
-    "1_0",
-    "a",
-    "",
-    "٣",
-    "NaN",
-  ];
-  for (const id of others) expectThrown(() => read(user_params, { id }), "invalid", message);
-});
-
 test("`user_params` is 0, which no user has, when the id is larger than any", () => {
   for (const id of [String(2n ** 53n), String(2n ** 64n), "9".repeat(400)]) {
     expect(read(user_params, { id })).toEqual({ id: 0 });
@@ -72,18 +51,6 @@ test("`order_params` is the id when it is one as Go's ParseInt reads it", () => 
 test("`order_params` is 0, which no order has, when the id is a 64-bit integer of none", () => {
   const ids = ["0", "-0", "-1", String(2n ** 53n), String(2n ** 63n - 1n), String(-(2n ** 63n))];
   for (const id of ids) expect(read(order_params, { id })).toEqual({ id: 0 });
-});
-
-test("`order_params` refuses an id when it is no 64-bit integer", () => {
-  const ids = [
-    String(2n ** 63n),
-    String(-(2n ** 63n) - 1n),
-    "9".repeat(400),
-    ..."abc|1.5|1.0|0x1|1e0| 1|1 |1_0|++1|+-1|+|-||1n|٣|∞".split("|"),
-  ];
-  for (const id of ids) {
-    expectThrown(() => read(order_params, { id }), "invalid_order_id", "invalid order id");
-  }
 });
 
 const url = "http://localhost/api/v1/users";
@@ -151,26 +118,7 @@ test("`querySchema` fills in the defaults and reads integers when they are canon
   });
 });
 
-test("`querySchema` names the range when an integer is outside or not canonical", () => {
-  const limits = ["0", "1001", "-1", "+5", "05", "5.0", "0x10", "1e1", "%205", "5%20", "", "five"];
-  const message = "Validation failed: limit must be an integer from 1 to 1000";
-  for (const text of limits) {
-    expectThrown(() => read(listing, `${url}?limit=${text}`), "invalid", message);
-  }
-  for (const text of ["-1", "9007199254740992", "9".repeat(400), "1.5"]) {
-    const offset = () => read(listing, `${url}?offset=${text}`);
-    expectThrown(
-      offset,
-      "invalid",
-      `Validation failed: offset must be an integer from 0 to ${MAX}`,
-    );
-  }
-});
-
-test("`querySchema` refuses a parameter when it is unknown", () => {
-  for (const name of ["lmit", "Limit", "limit%00", "__proto__", "constructor"]) {
-    expectThrown(() => read(listing, `${url}?${name}=1`), "invalid", / is not allowed$/);
-    expectThrown(() => read(no_query, `${url}?${name}=1`), "invalid", / is not allowed$/);
-  }
+test("`no_query` rejects every parameter", () => {
+  expectThrown(() => read(no_query, `${url}?lmit=1`), "invalid", / is not allowed$/);
   expect(read(no_query, `${url}?`)).toEqual({});
 });

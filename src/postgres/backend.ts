@@ -15,7 +15,7 @@ import { createOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 
-/** How long the figures wait for the size: who collects them waits for ten seconds at most, as a rule. */
+/** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
 
 const probe_write = `
@@ -24,7 +24,7 @@ const probe_write = `
 `;
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
-/** The store over a connected, migrated database. */
+/** Creates the store of a connected, migrated database. */
 function createStore(
   db: Database,
   { database_url, now, postgres_layout = "plain", max_unsent_bytes }: StoreOptions,
@@ -52,7 +52,7 @@ function createStore(
       isFull: db.limiter.isFull,
     }),
     async statistics() {
-      // Else what was last known: the other figures are needed most when the database is away.
+      // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {
         pending_writes: db.limiter.pendingWrites(),
@@ -69,7 +69,7 @@ function createStore(
   };
 }
 
-/** Any number of processes may have it open. @see OpenStore */
+/** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
     const db = connect(options);

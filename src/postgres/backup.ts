@@ -1,12 +1,12 @@
-/** What a server of databases does better: its own tools know all of it, and make consistent copies. */
+/** Backup and restore are not offered on PostgreSQL: `pg_dump` and `pg_restore` do it better. */
 import { fail } from "../error.ts";
 import type { RestoreStore, Store } from "../store.ts";
 
 export const backUp: Store["backUp"] = async (path) => {
-  fail("operator", `Cannot back up to ${path}: PostgreSQL has \`pg_dump --format=custom\` for it`);
+  fail("operator", `Cannot back up to ${path}: use \`pg_dump --format=custom\` for PostgreSQL`);
 };
 
 /** @see RestoreStore */
 export const restorePostgres: RestoreStore = async ({ from }) => {
-  fail("operator", `Cannot restore ${from}: PostgreSQL has \`pg_restore\` for it`);
+  fail("operator", `Cannot restore ${from}: use \`pg_restore\` for PostgreSQL`);
 };

@@ -4,20 +4,20 @@ import { type Cell, formatCopyRows } from "./copy-format.ts";
 import { isRetryable, toUnavailable } from "./errors.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 
-/** How often work is run that was given up for another's, at most. */
+/** How often work is attempted at most if the server rolls it back in favour of another transaction. */
 const MAX_ATTEMPTS = 5;
-/** How long it waits before it is run again, times the runs so far, at most. */
+/** The delay before a retry is random: at most this, multiplied by the attempts so far. */
 const RETRY_DELAY_MS = 20;
 
-/** How long to wait for a connection to be made. */
+/** Timeout for connecting. */
 const CONNECT_SECONDS = 5;
-/** How long `close` waits for what is still running, and then for the server. */
+/** How long `close` waits for running work, and then again for the server. */
 const CLOSE_SECONDS = 5;
 
 /**
- * What each connection asks of the server, unless the URL says otherwise: bounds, since a process that is
- * frozen in a transaction must not keep its locks; and that what is answered is on disk, whatever the
- * database or the role is set to.
+ * Settings of each connection; parameters of the URL override them. Timeouts are in milliseconds: they release
+ * the locks of a process that hangs in a transaction. `synchronous_commit` overrides the setting of the database
+ * or role, so that a commit is on disk before the response.
  */
 const settings = {
   application_name: "user-api",
@@ -30,14 +30,14 @@ const settings = {
 
 export type Value = string | number | null | readonly string[] | readonly number[];
 
-/** Where statements are sent. Their values are `$1`, `$2` … */
+/** Runs statements on a connection. The values of a statement are `$1`, `$2` and so on. */
 export interface Session {
   all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]>;
-  /** `null` when there is no row. */
+  /** @returns the first row; `null` if the result is empty */
   first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
-  /** Several statements without values. */
+  /** Runs several statements without values. */
   script(statements: string): Promise<void>;
-  /** @param into the table and its columns, as in `tokens (hash, name)` */
+  /** Inserts rows with COPY. @param into the table and its columns, as in `tokens (hash, name)` */
   copy(into: string, rows: Iterable<readonly Cell[]>): Promise<void>;
 }
 
@@ -45,22 +45,31 @@ type Work<Result> = (session: Session) => Promise<Result>;
 
 interface TransactionOptions {
   readonly access?: Access;
-  /** What stands behind BEGIN, e.g. `read only`. */
+  /** Options of BEGIN, e.g. `read only`. */
   readonly mode?: string;
-  /** How long it may take. */
+  /** Timeout of the whole transaction. The default is that of the limiter. */
   readonly timeout_ms?: number;
 }
 
-/** Work is run again when it was given up for another's, so it must change nothing but the database. */
+/**
+ * A pool of connections. Work is retried after a serialization failure or deadlock, so it must have no side
+ * effects outside the database.
+ */
 export interface Database {
-  /** @throws {AppError} unavailable */
+  /** @throws {AppError} unavailable if the database is unreachable or busy */
   read<Result>(work: Work<Result>): Promise<Result>;
-  /** Each statement is a transaction. @throws {AppError} unavailable */
+  /**
+   * Each statement is a transaction of its own.
+   * @throws {AppError} unavailable if the database is unreachable or busy
+   */
   write<Result>(work: Work<Result>): Promise<Result>;
-  /** One transaction. @throws {AppError} unavailable: also when nobody knows whether it was committed */
+  /**
+   * Runs work in one transaction.
+   * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
+   */
   transact<Result>(work: Work<Result>, options?: TransactionOptions): Promise<Result>;
   readonly limiter: Limiter;
-  /** Waits for what is under way, as long as the server answers. */
+  /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
 }
 
@@ -85,8 +94,8 @@ function sessionOf(sql: SQL): Session {
 }
 
 /**
- * Behind a pooler (`?prepare=false`) a connection is not ours, and takes no settings: there they are of
- * the role.
+ * A pooler (`?prepare=false`) shares connections between clients and rejects settings: they must be set on the
+ * role instead.
  */
 function settingsFor(url: URL): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
@@ -103,12 +112,15 @@ function createPool(database_url: string): SQL {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
     connection: settingsFor(url),
-    // Otherwise PGDATABASE of the environment would win over the URL.
+    // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
   });
 }
 
-/** Connects when first asked. @throws {TypeError} when the URL makes no sense */
+/**
+ * Creates the pool. The first statement opens a connection.
+ * @throws {TypeError} if the URL is invalid
+ */
 export function connect({
   database_url,
   max_pending_writes,
@@ -119,9 +131,9 @@ export function connect({
   let connected_ms = performance.now();
 
   /**
-   * A network that is gone tells nobody: all that is sent on its connections would wait until the system
-   * gives them up, for a quarter of an hour, and new ones may be well.
-   * @param started_ms when the work began that has no answer: it may be of connections that are gone by now
+   * Replaces the pool. If the network drops packets, statements on the old connections fail only when the system
+   * gives these up, after a quarter of an hour, while new connections may work.
+   * @param started_ms when the timed-out work started; work of an earlier pool is ignored
    */
   function reconnect(started_ms: number): void {
     if (started_ms < connected_ms) return;
@@ -129,7 +141,7 @@ export function connect({
     sql = createPool(database_url);
     session = sessionOf(sql);
     connected_ms = performance.now();
-    // Whoever waits for them is told; nobody waits for this.
+    // Pending statements reject on their own; an error of closing concerns no caller.
     unresponsive.close({ timeout: 0 }).catch(() => {});
   }
 
@@ -147,7 +159,7 @@ export function connect({
     }
   }
 
-  /** A write is counted when it is done. */
+  /** Reports the duration of a write, including its retries, after it succeeded. */
   async function measure<Result>(work: () => Promise<Result>): Promise<Result> {
     const started_ms = performance.now();
     const result = await work();
@@ -163,7 +175,7 @@ export function connect({
       work: Work<Result>,
       { access = "write", mode = "", timeout_ms }: TransactionOptions = {},
     ) {
-      // Bun's type takes the result for a list of queries.
+      // Bun's type assumes that the result is a list of queries.
       const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
       const run = () => withRetry(transaction);
       return limiter.run(access, access === "write" ? () => measure(run) : run, timeout_ms);

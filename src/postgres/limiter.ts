@@ -1,36 +1,38 @@
 /**
- * As many pieces of work at once as there are connections. More would be sent behind another's on one
- * connection, and wait for it for as long as it runs, while other connections have nothing to do.
+ * Limits concurrency to the size of the pool. Bun.SQL pipelines a query behind a busy connection even while
+ * others are idle, so a slow statement would delay fast ones.
  */
 import { AppError } from "../error.ts";
 
-/** Of the places, the part that writes leave to reads: all writes may wait for one lock. */
+/** Writes leave one connection in this many, rounded up, to reads: all writes may wait for one lock. */
 const READ_SHARE = 5;
-/** Reads that wait at most; one more is refused. */
+/** Maximum number of reads that run or wait; further reads are rejected. */
 const MAX_PENDING_READS = 4096;
-/** How long work waits for a connection before it is refused. */
+/** How long work waits for a connection before it is rejected. */
 const QUEUE_TIMEOUT_MS = 5_000;
-/** How long an answer is waited for: longer than a server that is well lets any statement run. */
+/** Default timeout of work. It exceeds the statement timeout, so only an unresponsive server reaches it. */
 const STATEMENT_TIMEOUT_MS = 10_000;
 
 export type Access = "read" | "write";
 
 export interface Limiter {
   /**
-   * @param timeout_ms how long the work may take, once it has begun; its place stays taken until it ends
-   * @throws {AppError} unavailable when too many wait, or it takes too long
+   * Runs work as soon as a connection is free.
+   * @param timeout_ms timeout from the start of the work; after it, the connection counts as busy until the work ends
+   * @throws {AppError} unavailable if too many wait, or the work times out
    */
   run<Result>(access: Access, work: () => Promise<Result>, timeout_ms?: number): Promise<Result>;
-  /** How many writes have begun or wait. */
+  /** Number of writes that run or wait. */
   pendingWrites(): number;
+  /** Whether the next write would be rejected. */
   isFull(): boolean;
-  /** Resolves when nothing runs or waits. */
+  /** Resolves when no work runs or waits. */
   idle(): Promise<void>;
 }
 
 /**
- * @param onTimeout called when it takes longer
- * @throws {AppError} unavailable when it takes longer; what becomes of the work nobody knows
+ * Waits for work, which goes on after the timeout.
+ * @throws {AppError} unavailable if it times out; the outcome of the work is then unknown
  */
 function withTimeout<Result>(
   work: Promise<Result>,
@@ -39,7 +41,7 @@ function withTimeout<Result>(
 ): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const timer = setTimeout(() => {
-    reject(new AppError("unavailable", "the database does not answer"));
+    reject(new AppError("unavailable", "the database does not respond"));
     onTimeout();
   }, timeout_ms);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
@@ -47,11 +49,12 @@ function withTimeout<Result>(
 }
 
 interface LimiterOptions {
-  /** How many may run at once. */
+  /** Connections in the pool. */
   readonly connections: number;
+  /** Maximum number of writes that run or wait. */
   readonly max_pending_writes: number;
   readonly queue_timeout_ms?: number;
-  /** Told that work has no answer in time, and when it began. */
+  /** Called when work has timed out, with the time at which it started. */
   readonly onTimeout?: (started_ms: number) => void;
 }
 

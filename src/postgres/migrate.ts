@@ -6,19 +6,24 @@ import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 
 interface Migration {
-  /** What both layouts run, first. */
+  /** Statements for both layouts. They run before those of the layout. */
   readonly both: string;
   readonly plain: string;
   readonly citus: string;
 }
 
-/** In order; the schema's version is how many of them have run. Never edit one that was released. */
+/**
+ * In order. The schema version is the number of migrations that have run. A released migration is never edited.
+ */
 const migrations: readonly Migration[] = [{ both: tables, plain, citus }];
 
-/** "uapi": under this lock replicas that start at once migrate one after the other. */
+/** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
 
-/** Statement-level triggers with tables of their rows, covering indexes, materialized subqueries. */
+/**
+ * PostgreSQL 12, the first version with transition tables of statement-level triggers, covering indexes and
+ * materialized subqueries.
+ */
 const OLDEST_VERSION = 120_000;
 
 const server_info = `
@@ -56,18 +61,19 @@ interface Schema {
   readonly layout: PostgresLayout;
 }
 
-/** @throws {AppError} operator */
+/** @throws {AppError} operator if the program cannot use this database */
 function requireServer({ version, encoding, ours, taken }: Server): void {
-  if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 12 or newer is needed");
-  if (encoding !== "UTF8") fail("operator", `its encoding is ${encoding}, and must be UTF8`);
-  if (!ours && taken) fail("operator", "it is the database of another program");
+  if (version < OLDEST_VERSION) fail("operator", "PostgreSQL 12 or newer is required");
+  if (encoding !== "UTF8")
+    fail("operator", `the encoding of the database is ${encoding}, but must be UTF8`);
+  if (!ours && taken) fail("operator", "the database contains tables of another application");
 }
 
 /**
- * What is to run before this program can use the database.
- * @param available those that this program has
- * @returns how many of them have run
- * @throws {AppError} operator when it is newer than this program, of another layout or program
+ * Reads the schema version.
+ * @param available number of migrations that this program has
+ * @returns number of migrations that have run; 0 if the schema is missing
+ * @throws {AppError} operator if the schema is newer, has the other layout, or belongs to another application
  */
 async function findVersion(
   session: Session,
@@ -75,33 +81,36 @@ async function findVersion(
   available: number,
 ): Promise<number> {
   const found = await session.first<Server>(server_info);
-  if (found === null) throw new Error("the server has told nothing of itself");
+  if (found === null) throw new Error("the query for the version of the server returned no row");
   requireServer(found);
   const current = found.ours ? await session.first<Schema>(schema_info) : null;
   if (current === null) {
     if (layout === "plain" || found.has_citus) return 0;
     fail(
       "operator",
-      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in it",
+      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in the database",
     );
   }
   if (current.schema_version > available) {
-    const limit = `this program knows versions up to ${available}`;
+    const limit = `this program supports versions up to ${available}`;
     throw new AppError(
       "operator",
-      `its schema has version ${current.schema_version}, ${limit}: use a newer one`,
+      `the schema has version ${current.schema_version}, but ${limit}: use a newer program`,
     );
   }
   if (current.layout !== layout) {
-    fail("operator", `it was made with POSTGRES_LAYOUT=${current.layout}, which cannot be changed`);
+    fail(
+      "operator",
+      `the database was created with POSTGRES_LAYOUT=${current.layout}, which cannot be changed`,
+    );
   }
   return current.schema_version;
 }
 
 /**
- * Brings the schema up to date: all or nothing, also when replicas try at once.
- * @param create whether a schema that is not there is made
- * @throws {AppError} operator
+ * Brings the schema up to date in one transaction. Replicas may call it concurrently.
+ * @param create whether to create a missing schema
+ * @throws {AppError} operator if the program cannot use this database, or the schema is missing and not created
  */
 export async function migrate(
   db: Database,
@@ -112,9 +121,9 @@ export async function migrate(
   const version = await db.read((session) => findVersion(session, layout, available.length));
   if (version === available.length) return;
   if (version === 0 && !create)
-    fail("operator", "there is nothing in it yet: `user-api serve` begins it");
+    fail("operator", "the database is empty: run `user-api serve` to create its tables");
   const run = async (session: Session) => {
-    // The others wait as long as it takes.
+    // Replicas wait for the lock without a timeout, because a migration can take long.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
     await session.all(take_lock, MIGRATION_LOCK);
     const from = await findVersion(session, layout, available.length);

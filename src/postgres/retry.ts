@@ -1,15 +1,15 @@
 import { fail } from "../error.ts";
 
-/** How long a change is tried while others come between. */
+/** How long a change is retried on conflicts. */
 const RETRY_TIMEOUT_MS = 5_000;
 
-/** Another has changed the record since it was read. */
-export const version_conflict = Symbol("overtaken");
+/** Returned by an attempt if another write has changed the record since it was read. */
+export const version_conflict = Symbol("version_conflict");
 
 /**
- * Runs what reads a record and then changes that very version of it, from the start each time another
- * was faster. In each round one of them wins.
- * @throws {AppError} unavailable when others are faster all the time
+ * Optimistic locking. An attempt reads the record and writes it if the version is unchanged. After a conflict
+ * it starts again. In each round at least one of the concurrent writers succeeds.
+ * @throws {AppError} unavailable if the conflicts last longer than the timeout
  */
 export async function retryOnConflict<Result>(
   attempt: () => Promise<Result | typeof version_conflict>,
@@ -18,6 +18,8 @@ export async function retryOnConflict<Result>(
   for (;;) {
     const result = await attempt();
     if (result !== version_conflict) return result;
-    if (performance.now() > deadline_ms) fail("unavailable", "too many change the same record");
+    if (performance.now() > deadline_ms) {
+      fail("unavailable", "too much contention on this record, try again");
+    }
   }
 }

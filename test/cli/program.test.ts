@@ -134,11 +134,11 @@ for (const [args, message] of usage_errors) {
 const failures: [string, string][] = [
   [
     "serve --database-url postgres://ann:hunter2@127.0.0.1:1/b",
-    "Cannot open postgres://ann@127.0.0.1:1/b: nothing answers at this address",
+    "Cannot open postgres://ann@127.0.0.1:1/b: connection refused, or unknown host",
   ],
   [
     "restore a.db --database-url postgres://a/b",
-    "Cannot restore a.db: PostgreSQL has `pg_restore` for it",
+    "Cannot restore a.db: use `pg_restore` for PostgreSQL",
   ],
   ["token list --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
   ["token revoke a --database-url no/such.db", "Cannot open no/such.db: there is no such file"],

@@ -18,13 +18,19 @@ describe.if(cluster !== null)("`open`", () => {
   test("tells in one line what is wrong when it cannot connect", async () => {
     await using world = await makeHarness();
     const wrong: [Parameters<typeof change>[1], RegExp][] = [
-      [{ port: "1" }, /nothing answers at this address$/],
-      [{ pathname: "/nowhere" }, /\/nowhere: there is no such database: make it with `createdb`$/],
-      [{ username: "stranger" }, /the user or the password is wrong, or not allowed from here$/],
-      [{ search: "sslmode=require" }, /the server has no TLS, which the URL asks for$/],
+      [{ port: "1" }, /: connection refused, or unknown host$/],
+      [
+        { pathname: "/nowhere" },
+        /\/nowhere: the database does not exist: create it with `createdb`$/,
+      ],
+      [
+        { username: "stranger" },
+        /the user name or password is wrong, or access from this host is not allowed$/,
+      ],
+      [{ search: "sslmode=require" }, /the URL requires TLS, but the server does not support it$/],
       [{ search: "sslmode=nonsense" }, /sslmode/],
-      [{ pathname: "/50%" }, /a % in the URL is to be written as %25$/],
-      [{ password: "hunter2%" }, /a % in the URL is to be written as %25$/],
+      [{ pathname: "/50%" }, /a % in the URL must be written as %25$/],
+      [{ password: "hunter2%" }, /a % in the URL must be written as %25$/],
       [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
     ];
     for (const [parts, line] of wrong) {
@@ -54,27 +60,31 @@ describe.if(cluster !== null)("`open`", () => {
 
   test("refuses a database when it is not to be made", async () => {
     await using world = await makeHarness(true);
-    await expectRejection(world.open({ create: false }), "operator", /there is nothing in it yet/);
+    await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 
   test("refuses a database when it is another program's", async () => {
     await using world = await makeHarness(true);
     await world.run("create table users (id integer)");
-    await expectRejection(world.open(), "operator", /it is the database of another program$/);
+    await expectRejection(
+      world.open(),
+      "operator",
+      /the database contains tables of another application$/,
+    );
   });
 
   test("refuses a schema when it is newer, or of the other layout", async () => {
     await using world = await makeHarness();
     const other = world.open({ postgres_layout: "citus" });
-    await expectRejection(other, "operator", /it was made with POSTGRES_LAYOUT=plain/);
+    await expectRejection(other, "operator", /was created with POSTGRES_LAYOUT=plain/);
     await world.run("update user_api set layout = 'citus'");
-    await expectRejection(world.open(), "operator", /it was made with POSTGRES_LAYOUT=citus/);
+    await expectRejection(world.open(), "operator", /was created with POSTGRES_LAYOUT=citus/);
     await world.run("update user_api set layout = 'plain', schema_version = 2");
     await expectRejection(
       world.open(),
       "operator",
-      /has version 2, this program knows versions up to 1/,
+      /has version 2, but this program supports versions up to 1/,
     );
   });
 
@@ -84,7 +94,7 @@ describe.if(cluster !== null)("`open`", () => {
     await expectRejection(
       opening,
       "operator",
-      /needs the extension: run `create extension citus` in it$/,
+      /needs the extension: run `create extension citus` in the database$/,
     );
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
@@ -94,7 +104,11 @@ describe.if(cluster !== null)("`open`", () => {
     const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
     await world.run(`create database ${name} encoding latin1 template template0 locale 'C'`);
     const database_url = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
-    await expectRejection(world.open({ database_url }), "operator", /its encoding is LATIN1/);
+    await expectRejection(
+      world.open({ database_url }),
+      "operator",
+      /the encoding of the database is LATIN1/,
+    );
     await world.run(`drop database ${name} with (force)`);
   });
 

@@ -102,7 +102,7 @@ test("`run` gives up work when there is no answer, and its place when it ends", 
   await expectRejection(
     gate.run("write", lost.run, 20),
     "unavailable",
-    "the database does not answer",
+    "the database does not respond",
   );
   expect(silences).toEqual([expect.any(Number)]);
   expect(silences[0]).toBeWithin(before_ms, before_ms + 20);

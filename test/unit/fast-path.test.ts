@@ -167,7 +167,7 @@ for (const failing of ["identify", "get"]) {
   });
 
   test(`\`fastPath\` is a 503 when \`${failing}\` says that the database is away`, async () => {
-    const world = failWith(new AppError("unavailable", "the database does not answer"));
+    const world = failWith(new AppError("unavailable", "the database does not respond"));
     const { by, set } = await answerOf(plain, {}, world);
     expect([by, set?.status]).toEqual(["past", 503]);
     expect(set?.headers["retry-after"]).toBe("1");

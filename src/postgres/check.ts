@@ -1,11 +1,11 @@
-/** Whether a database is what it must be: all that is kept beside the rows, and what they add up to. */
+/** Verifies the consistency of a database: counts, totals, references and sequences. */
 import type { PostgresLayout } from "../database-url.ts";
 import { messageOf } from "../error.ts";
 import type { Database, Session } from "./connection.ts";
 import { sqlState } from "./errors.ts";
 import { lastIdQuery } from "./import.ts";
 
-/** How many findings of a kind are told. */
+/** Maximum number of findings that one query returns. */
 const MAX_FINDINGS = 10;
 
 const miscounted_lists = `
@@ -45,10 +45,10 @@ function maxIdQuery(table: "users" | "orders"): string {
   `;
 }
 
-/** Errors that come from what is stored: malformed values (22), a missing table (42P01), corruption (XX), I/O. */
+/** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
 const DAMAGE = /^(22|42P01|58030|XX)/;
 
-/** Finds what is wrong with one aspect of a database. */
+/** Checks one section of a database. @returns its findings, one phrase each */
 type Find = (session: Session) => Promise<readonly string[]>;
 
 async function findMiscounts(session: Session) {
@@ -63,7 +63,7 @@ async function findWrongTotals(session: Session) {
 
 async function findOrphans(session: Session) {
   const rows = await session.all<{ id: string }>(orphans);
-  return rows.map(({ id }) => `order ${id} is of a user who is not there`);
+  return rows.map(({ id }) => `order ${id} refers to a missing user`);
 }
 
 function findLateSequence(table: "users" | "orders"): Find {
@@ -71,11 +71,11 @@ function findLateSequence(table: "users" | "orders"): Find {
     const kept = await session.first<{ last: number }>(maxIdQuery(table));
     const given = await session.first<{ last: number }>(lastIdQuery(table));
     if ((kept?.last ?? 0) <= (given?.last ?? 0)) return [];
-    return [`the sequence of ${table} is behind the last id, and would give it again`];
+    return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
 
-/** In the order in which they are reported. */
+/** Sections in the order of the report. Citus has no stored counts. */
 function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, find: Find])[] {
   return [
     ...(layout === "plain" ? [["the totals", findMiscounts] as const] : []),
@@ -87,9 +87,9 @@ function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, 
 }
 
 /**
- * Checks all that can be read: a section that meets damage becomes a finding, and the others go on.
+ * Checks every section. If damage makes a section unreadable, this becomes a finding, and the next section runs.
  * @param session in a transaction
- * @returns what is wrong, a sentence each; empty for a sound database
+ * @returns the findings, one phrase each; empty if the database is consistent
  */
 export async function findProblems(
   session: Session,
@@ -97,7 +97,7 @@ export async function findProblems(
 ): Promise<readonly string[]> {
   const findings: string[] = [];
   for (const [name, find] of sectionsFor(layout)) {
-    // An error would end the transaction.
+    // Without a savepoint, an error would abort the whole transaction.
     await session.script("savepoint section");
     try {
       findings.push(...(await find(session)));
@@ -111,7 +111,7 @@ export async function findProblems(
   return findings;
 }
 
-/** Walks all there is, from one snapshot, however long it takes. @see Store.check */
+/** Checks the whole database in one snapshot, without a timeout. @see Store.check */
 export function checkDatabase(db: Database, layout: PostgresLayout): Promise<readonly string[]> {
   const check = async (session: Session) => {
     await session.script("set local statement_timeout = 0");

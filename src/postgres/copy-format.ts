@@ -1,6 +1,6 @@
 /** The text format of COPY. @see https://www.postgresql.org/docs/current/sql-copy.html#id-1.9.3.55.9.2 */
 
-/** Characters that are sent at once, nearly. */
+/** Minimum length of a chunk in characters, except for the last one. */
 const CHUNK_LENGTH = 64 * 1024;
 
 export type Cell = string | number | null;
@@ -19,7 +19,7 @@ function formatCell(cell: Cell): string {
     : cell.replace(/[\\\t\n\r]/g, (character) => escapes[character] ?? character);
 }
 
-/** Rows as lines, many in one piece of text. */
+/** Formats rows as lines, many per chunk. */
 export function* formatCopyRows(rows: Iterable<readonly Cell[]>): Generator<string> {
   let chunk = "";
   for (const cells of rows) {

@@ -1,4 +1,4 @@
-/** All rows of a database as they are at one moment, while others write. */
+/** Reads all rows of a database from one snapshot. Writes can continue. */
 import {
   type CopiedTable,
   type CopyRow,
@@ -10,10 +10,10 @@ import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 import { lastIdQuery } from "./import.ts";
 
-/** Rows that are asked for at once: some 30 MB where they are as large as can be. */
+/** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
-/** Come as doubles, which hold all that the API shows. */
+/** Columns that are read as doubles, which represent every integer of the API exactly. */
 const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "total", "version"]);
 
 function selectFrom(table: CopiedTable): string {
@@ -21,12 +21,12 @@ function selectFrom(table: CopiedTable): string {
   const columns = copied.columns
     .map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name))
     .join(", ");
-  // With the table: the name alone would be that of the double.
+  // Qualified, because the name alone means the column alias, which is a double.
   const order = copied.sort_key.map((name) => `${table}.${name}`).join(", ");
   return `select ${columns} from ${table} order by ${order}`;
 }
 
-/** The rows as this transaction sees them. */
+/** @param session in a transaction, whose snapshot determines the rows */
 export function copySourceOf(session: Session): CopySource {
   return {
     async count(table) {
@@ -34,7 +34,7 @@ export function copySourceOf(session: Session): CopySource {
       return (await session.first<{ rows: number }>(count))?.rows ?? 0;
     },
     async *read(table) {
-      // A name for each: what is fetched from it is prepared, with the columns of this one.
+      // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;
       await session.script(`declare ${cursor} no scroll cursor for ${selectFrom(table)}`);
       let rows: readonly CopyRow[];
@@ -50,13 +50,16 @@ export function copySourceOf(session: Session): CopySource {
   };
 }
 
-/** No bound: it waits for the other database, and the other for it. */
+/** Disables the timeouts: during a copy, each database waits for the other. */
 export const no_timeouts = `
   set local statement_timeout = 0;
   set local idle_in_transaction_session_timeout = 0
 `;
 
-/** @param name of the database, for the operator @see Store.snapshot */
+/**
+ * @param name name of the database in messages for the operator
+ * @see Store.withCopySource
+ */
 export async function withCopySource<Result>(
   db: Database,
   name: string,
@@ -73,7 +76,7 @@ export async function withCopySource<Result>(
   try {
     return await db.transact(run, { access: "read", mode, timeout_ms: Number.POSITIVE_INFINITY });
   } catch (error) {
-    // With the connection the transaction ends at once, and `work` a little later, which tells more.
+    // If the connection is lost, the transaction fails first. The error of `work` follows and is more specific.
     return await (working ?? Promise.reject(explain(error)));
   }
 }

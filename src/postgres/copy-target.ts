@@ -1,5 +1,4 @@
-/** All rows of another database into an empty one, in one transaction. */
-
+/** Copies all rows of another database into an empty one, in one transaction. */
 import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
 import { type PostgresLayout, redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
@@ -13,11 +12,11 @@ import { migrate } from "./migrate.ts";
 const tables = Object.keys(copied_tables) as CopiedTable[];
 const ALL_TABLES = tables.join(", ");
 
-/** Who writes meanwhile waits until all is there. */
+/** Other writers wait until the copy is committed. */
 const lock_tables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
-/** Users are on all servers: what follows a change of them may not run on several connections to one. */
+/** Citus copies `users` to every node: after modifying it, a transaction must use one connection per node. */
 const sequential_mode = `
   set local citus.multi_shard_modify_mode to 'sequential'
 `;
@@ -29,7 +28,7 @@ async function prepareTarget(session: Session, layout: PostgresLayout): Promise<
   const { count } = copySourceOf(session);
   for (const table of tables) {
     if ((await count(table)) === 0) continue;
-    fail("operator", `it is not empty, there are ${table.replaceAll("_", " ")} in it`);
+    fail("operator", `the database is not empty: it contains ${table.replaceAll("_", " ")}`);
   }
 }
 
@@ -43,7 +42,7 @@ function copyTargetOf(session: Session): CopyTarget {
       if (rows.length > 0) await session.copy(`${table} (${columns.join(", ")})`, cells);
     },
     async advanceIds(table, id) {
-      // A rollback keeps a sequence where it is: after an attempt it may be there already.
+      // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
       if (id <= (await source.lastId(table))) return;
       await session.all(`select setval('${table}_id_seq', $1::bigint)`, id);
     },

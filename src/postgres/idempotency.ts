@@ -2,7 +2,7 @@ import { fail } from "../error.ts";
 import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
 import type { Database, Session } from "./connection.ts";
 
-/** Keys forgotten with one statement. */
+/** Number of expired keys that one statement deletes at most. */
 const DELETE_BATCH_SIZE = 1000;
 
 interface KeyRow {
@@ -10,7 +10,7 @@ interface KeyRow {
   readonly record: string;
 }
 
-/** Waits for whoever else claims the key at the moment. One that is past its lifetime is claimed anew. */
+/** Waits for a concurrent transaction that claims the same key. An expired key is claimed again. */
 const claim = `
   insert into idempotency_keys (owner, key, fingerprint, record, created_at)
   values ($1, $2, $3, '{}', $4)
@@ -42,15 +42,15 @@ const delete_keys = `
 
 export interface IdempotencyStore {
   /**
-   * Makes a record once per key, in one transaction: what the key stands for and what it made are stored
-   * together or not at all.
-   * @throws {AppError} key_reused when the key stands for another request
+   * Creates a record once per key. The key and the record are stored in one transaction.
+   * @param key `null` to create the record without a key
+   * @throws {AppError} key_reused if the key belongs to a different request
    */
   once<Row>(
     key: IdempotencyKey | null,
     create: (session: Session) => Promise<Row>,
   ): Promise<CreateResult<Row>>;
-  /** Forgets keys that are past their lifetime. */
+  /** Deletes expired keys in batches. */
   deleteExpired(): Promise<void>;
 }
 
@@ -73,7 +73,7 @@ export function createIdempotencyStore(db: Database, now: () => Date): Idempoten
         return { record, replayed: false };
       }
       const existing = await session.first<KeyRow>(find, owner, key);
-      // Forgotten in between: it is nobody's again.
+      // The key has expired and was deleted since the claim, so it can be claimed again.
       if (existing === null) continue;
       if (existing.fingerprint !== fingerprint) {
         fail("key_reused", "the idempotency key was used for another request");
@@ -98,7 +98,7 @@ export function createIdempotencyStore(db: Database, now: () => Date): Idempoten
         );
         return rows.length;
       };
-      // Others come between.
+      // One transaction per batch, so that other writes can run in between.
       while ((await db.write(deleteBatch)) === DELETE_BATCH_SIZE);
     },
   };

@@ -33,11 +33,11 @@ const existing_users = `
   where id = any($1::bigint[])
 `;
 
-/** What tells an order from another. */
+/** Hashes for comparing orders. */
 interface OrderDigest {
   readonly id: number;
   readonly full: bigint;
-  /** Of what never changes: the same choice may have been paid since. */
+  /** Of the fields that never change: the status may have changed since the first import. */
   readonly content: bigint;
 }
 
@@ -63,7 +63,7 @@ function createImporter(now: () => Date): Importer<OrderImport> {
     return newOrder(ids.last() + 1, record, now().toISOString());
   }
 
-  /** @returns why the order is not to be made; `null` when it is */
+  /** @returns unchanged or rejected if the order was already imported or exists; `null` if it is new */
   function compareWithExisting(record: OrderImport, order: Order) {
     if ("id" in record) {
       const existing = accepted.ids.get(order.id) ?? stored.ids.get(order.id);

@@ -1,4 +1,4 @@
-/** What the transfers of users and of orders share: one transaction a batch, and the trial. */
+/** Bulk export and import, shared by users and orders. Each batch of an import is one transaction. */
 import type { SequenceTable } from "../copy.ts";
 import { sortMembers } from "../idempotency.ts";
 import type { BulkStore, ImportResult } from "../import.ts";
@@ -6,14 +6,14 @@ import type { Database, Session } from "./connection.ts";
 import type { Cell } from "./copy-format.ts";
 import { isForeignKeyViolation } from "./errors.ts";
 
-/** How often a batch is tried when the user of an order goes while it is taken. */
+/** How often a batch is attempted at most if the user of an order is deleted during the import. */
 const MAX_ATTEMPTS = 3;
 
 export type BulkTable = "users" | "orders";
 
-/** The ids of one table, given from the last one on. */
+/** The last assigned id of one table. */
 export interface IdTracker {
-  /** The last one that was given; 0 for none. */
+  /** @returns the last assigned id; 0 if there is none */
   last(): number;
   add(id: number): void;
 }
@@ -28,25 +28,25 @@ function createIdTracker(last: number): IdTracker {
   };
 }
 
-/** Rows to be written. */
+/** Rows to write with COPY. */
 export interface CopyBuffer {
   /** The table and its columns. */
   readonly into: string;
   readonly rows: Cell[][];
 }
 
-/** Takes records one after the other, and remembers what it took. */
+/** Decides on records one by one, and remembers those it accepted. */
 export interface Importer<Import> {
-  /** Looks up all that these records can meet; to be called before they are taken. */
+  /** Loads the rows that these records can conflict with. Call before `importOne`. */
   prepare(session: Session, records: readonly Import[]): Promise<void>;
   importOne(record: Import, ids: IdTracker): ImportResult;
-  /** What it took, in the order in which it is to be written. */
+  /** The accepted rows, in the order in which the tables must be written. */
   readonly buffers: readonly CopyBuffer[];
 }
 
 /**
- * What is kept of a record to tell it from another, whatever the order of the members: a trial has to
- * remember all that it was given. 64 bits are enough against chance.
+ * Hashes a record for comparison, independent of the order of members. A dry run has to remember every record, so
+ * it keeps only hashes. 64 bits are enough against accidental collisions.
  */
 export function digest(record: unknown): bigint {
   return BigInt(Bun.hash(JSON.stringify(sortMembers(record))));
@@ -54,13 +54,13 @@ export function digest(record: unknown): bigint {
 
 interface BulkStoreParts<Row, Import> {
   readonly table: BulkTable;
-  /** The records with an id behind `$1`, `$2` at most. */
+  /** Query for the rows with an id above `$1`, at most `$2` of them. */
   readonly page: string;
   readonly fromRow: (row: never) => Row;
   readonly createImporter: () => Importer<Import>;
 }
 
-/** Inserts take their ids under the lock that this waits for: nobody takes one meanwhile. */
+/** The lock excludes inserts, so no other transaction assigns an id during the import. */
 function lockStatement(table: BulkTable): string {
   return `
     set local statement_timeout = '60s';
@@ -68,7 +68,7 @@ function lockStatement(table: BulkTable): string {
   `;
 }
 
-/** The last id that was given; 0 for none. */
+/** Query for the last assigned id; 0 if there is none. */
 export function lastIdQuery(table: SequenceTable): string {
   return `
     select (case when is_called then last_value else last_value - 1 end)::float8 as last

@@ -30,11 +30,11 @@ const with_ids_or_emails = `
   where id = any($1::bigint[]) or email_key = any($2::text[])
 `;
 
-/** What tells a user from another. */
+/** Hashes for comparing users. */
 interface UserDigest {
   readonly id: number;
   readonly full: bigint;
-  /** Of what a client may set. */
+  /** Of the fields that a client can set. */
   readonly fields: bigint;
 }
 
@@ -47,7 +47,7 @@ function digestUser(user: User): UserDigest {
   };
 }
 
-/** Users by what may be there once only. */
+/** Look-ups of users by unique columns. */
 function createIndex() {
   const ids = new Map<number, UserDigest>();
   const emails = new Map<string, UserDigest>();

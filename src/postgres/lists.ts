@@ -1,4 +1,7 @@
-/** A page of a list and its exact total: a small one by one statement, a large one by several in one snapshot. */
+/**
+ * Reads a page of a list and its exact total. A small page takes one statement, a large page several statements in
+ * one snapshot.
+ */
 import type { PostgresLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
@@ -13,14 +16,14 @@ import {
 import type { Database, Session, Value } from "./connection.ts";
 
 /**
- * Timeout of a large page between two slices, each of which has the statement timeout as well. Much shorter than
- * that of the limiter, which replaces all connections.
+ * Timeout for a large page, checked between two slices. Each slice also has the statement timeout. It is much
+ * shorter than the timeout of the limiter, which replaces all connections.
  */
 const LARGE_PAGE_TIMEOUT_MS = 20_000;
-/** For the limiter: only a server that does not respond at all takes this long. */
+/** Timeout in the limiter. Only a server that does not respond at all reaches it. */
 const NO_RESPONSE_TIMEOUT_MS = 60_000;
 
-/** Queries for the total of a list. Triggers keep counts of whole lists; Citus has no triggers. */
+/** Queries for the total of a list. Triggers maintain the counts of whole lists, but not on Citus. */
 export const total_queries = {
   plain: {
     users: "select coalesce(sum(records), 0) from counts where list = 'users'",
@@ -34,7 +37,7 @@ export const total_queries = {
   },
 } as const satisfies Record<PostgresLayout, Record<string, string>>;
 
-/** Upper bound of the size of a row. No other text is longer than 254 characters. */
+/** Upper bound of the size of a row in bytes. No other text is longer than 254 characters. */
 const text_bytes = {
   users: "octet_length(metadata) + 1000",
   orders: "octet_length(items) + octet_length(metadata) + 1000",
@@ -50,16 +53,16 @@ interface ListStatementParts {
 }
 
 export interface ListStatements {
-  /** Also counts the records that the filters match. */
+  /** Also counts the records that match the filters. */
   readonly first: string;
-  /** For the further slices of a large page: the same rows, without counting. */
+  /** Reads the next slice of a large page, without counting. */
   readonly next: string;
 }
 
 /**
- * Parameters: limit, offset, and the id after which the page begins. Returns the first rows of the page, at most
- * about 256 KiB and one row, because Bun.SQL keeps a whole result in memory. Qualifies `id`, because a column
- * alias hides it.
+ * Parameters of the statement: limit, offset, and the id after which the page begins. It returns the first rows of
+ * the page: about 256 KiB plus one row at most, because Bun.SQL keeps a whole result in memory. `id` is qualified,
+ * because a column alias hides it.
  */
 function listStatement({ columns, table, where, total }: ListStatementParts): string {
   const filter = where === "" ? "" : `and ${where}`;
@@ -95,7 +98,7 @@ export function listStatements(parts: ListStatementParts): ListStatements {
   return { first: listStatement(parts), next: listStatement({ ...parts, total: "select 0" }) };
 }
 
-/** If the page is empty, there is one row, for the total. */
+/** An empty page still has one row, with the total and a null id. */
 type ListRow<Row> = { readonly matching: number; readonly available: number } & (
   | Row
   | { readonly id: null }
@@ -112,7 +115,7 @@ export interface ListSource<Row> {
 interface Slice<Row> {
   readonly total: number;
   readonly rows: readonly Row[];
-  /** Whether these are all rows that were asked for and exist. */
+  /** Whether the slice contains all remaining rows of the query. */
   readonly is_complete: boolean;
 }
 
@@ -132,8 +135,8 @@ async function readSlice<Row extends { readonly id: number }>(
 }
 
 /**
- * Reads slice by slice, in one snapshot.
- * @throws {AppError} unavailable if it takes too long
+ * Reads the page slice by slice. The session must be in one snapshot.
+ * @throws {AppError} unavailable if reading exceeds the timeout
  */
 async function addSlices<Row extends { readonly id: number }>(
   session: Session,

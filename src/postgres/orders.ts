@@ -22,7 +22,7 @@ export const columns = `
   metadata, version::float8 as version, created_at, updated_at
 `;
 
-/** Member by member, since a row of a list has its total as well. */
+/** Copies each member, because a row of a list also has the total of the list. */
 export function fromRow(row: StoredOrder): Order {
   return {
     id: row.id,
@@ -50,7 +50,7 @@ const insert_order = `
   values ($1, $2, $3, $4, 'pending', $5, 1, $6, $6)
   returning id::float8 as id
 `;
-// With the user, so that Citus knows which server has it.
+// `user_id` tells Citus which node stores the order.
 const update_order = `
   update orders
   set status = $4, metadata = $5, version = version + 1,
@@ -62,7 +62,7 @@ const update_order = `
 const count_of_user = "select count(*) from orders where user_id = $4";
 const count_of_user_in_status = "select count(*) from orders where user_id = $4 and status = $5";
 
-/** The lists of orders, by their filters. */
+/** Statements for each combination of filters. */
 function statementsOfLists(layout: PostgresLayout) {
   const { orders, orders_in_status } = total_queries[layout];
   const list = (where: string, total: string) =>

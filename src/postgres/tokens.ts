@@ -2,12 +2,12 @@ import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Database, Session } from "./connection.ts";
 
-/** How long a token is known without asking: another replica's revocation holds within 5 seconds. */
+/** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
-/** How many tokens are known at most. */
+/** Maximum number of cached tokens. */
 const MAX_CACHED = 1000;
 
-/** Of the lock under which the first token is made; any number that nothing else here uses. */
+/** Key of the advisory lock for creating the first token. No other lock of the program uses this number. */
 const FIRST_TOKEN_LOCK = 1_970_301_290;
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
@@ -39,7 +39,7 @@ const revoke = `
   where name = $1 and revoked_at is null
   returning ${columns}
 `;
-// Of several replicas that note the same minute one writes.
+// If several replicas record the same minute, only one of them writes.
 const touch = `
   update tokens
   set last_used_at = $2
@@ -52,16 +52,16 @@ interface CachedToken {
   readonly until_ms: number;
 }
 
-/** Tokens that were looked up a moment ago. Of those that are not there strangers could ask without end. */
+/** Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory. */
 export function createTokenCache(read: (hash: string) => Promise<Token | null>) {
   const cache = new Map<string, CachedToken>();
-  /** Many requests come at once with the token of one client: one of them asks. */
+  /** Reads in progress by hash: concurrent requests with the same token share one. */
   const in_flight = new Map<string, Promise<Token | null>>();
   let generation = 0;
 
   async function load(hash: string): Promise<Token | null> {
     const own_generation = generation;
-    // From before the answer: it can be as old as that.
+    // Measured before the read, because the result can be as old as the start of the read.
     const until_ms = performance.now() + CACHE_TTL_MS;
     try {
       const token = await read(hash);
@@ -83,7 +83,7 @@ export function createTokenCache(read: (hash: string) => Promise<Token | null>) 
       in_flight.set(hash, loading);
       return loading;
     },
-    /** To be called after each change: what is being asked may be from before it. */
+    /** Call after each change. Results of reads that are in progress are not cached. */
     clear(): void {
       generation += 1;
       cache.clear();

@@ -17,7 +17,7 @@ import type { IdempotencyStore } from "./idempotency.ts";
 import { type ListSource, listStatements, readPage, total_queries } from "./lists.ts";
 import { retryOnConflict, version_conflict } from "./retry.ts";
 
-/** Integers come as doubles, which hold all that the API shows; as int8 they would come as text. */
+/** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
   "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
 
@@ -92,7 +92,7 @@ export function createUserStore(
   async function create(session: Session, fields: UserFields): Promise<User> {
     const { email, name, metadata } = fields;
     const email_key = emailKey(email);
-    // The insert would use up an id before it sees the conflict.
+    // Checked first, because an insert consumes an id even if it conflicts.
     if ((await session.first(select_by_email, email_key)) !== null) failEmailTaken();
     const row = await session.first<StoredUser>(
       insert_user,
@@ -105,7 +105,7 @@ export function createUserStore(
     return row === null ? failEmailTaken() : fromRow(row);
   }
 
-  /** @returns `null` when the version is another by now */
+  /** @returns the updated row; `null` if the version has changed */
   async function updateUser(session: Session, { id, version }: User, fields: UserFields) {
     const { email, name, metadata } = fields;
     try {

@@ -172,7 +172,7 @@ describe.if(cluster !== null)("`copy`", () => {
       expect(await world.run("copy", "--to", postgres.url)).toEqual({
         code: 1,
         stdout: "",
-        stderr: `Cannot copy to postgres://postgres@${host}${pathname}: it is not empty, there are ${what} in it\n`,
+        stderr: `Cannot copy to postgres://postgres@${host}${pathname}: the database is not empty: it contains ${what}\n`,
       });
     }
   });

@@ -28,7 +28,7 @@ const damages: [string, string, string[]][] = [
   [
     "an order is of nobody",
     "set session_replication_role = replica; update orders set user_id = 9 where id = 1",
-    ["order 1 is of a user who is not there"],
+    ["order 1 refers to a missing user"],
   ],
   [
     "items are malformed, and all else is checked",
@@ -39,7 +39,7 @@ const damages: [string, string, string[]][] = [
     `,
     [
       "cannot check the totals of the items of orders: invalid input syntax for type json",
-      "the sequence of orders is behind the last id, and would give it again",
+      "the sequence of orders is behind the last id and would assign it again",
     ],
   ],
   [
@@ -47,13 +47,13 @@ const damages: [string, string, string[]][] = [
     "drop table counts cascade; select setval('orders_id_seq', 1)",
     [
       'cannot check the totals: relation "counts" does not exist',
-      "the sequence of orders is behind the last id, and would give it again",
+      "the sequence of orders is behind the last id and would assign it again",
     ],
   ],
   [
     "a sequence would give ids again",
     "select setval('orders_id_seq', 1)",
-    ["the sequence of orders is behind the last id, and would give it again"],
+    ["the sequence of orders is behind the last id and would assign it again"],
   ],
 ];
 

@@ -170,18 +170,28 @@ async function* readUntilStopped(
   progress: Progress,
   stopped: Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
-  const interrupted = stopped.then(() => null);
   const iterator = chunks[Symbol.asyncIterator]();
   let bytes = 0;
-  for (;;) {
-    // A terminal or a pipe may never send another chunk.
-    const next = await Promise.race([interrupted, iterator.next()]);
-    if (next === null) return fail("operator", "Interrupted");
+  let interrupt = () => {};
+  let is_interrupted = false;
+  void stopped.then(() => {
+    is_interrupted = true;
+    interrupt();
+  });
+  while (!is_interrupted) {
+    // A terminal or a pipe may never send another chunk. Not `Promise.race` with one promise for all chunks: that
+    // promise would keep every chunk in memory.
+    const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<Uint8Array> | null>();
+    interrupt = () => resolve(null);
+    iterator.next().then(resolve, reject);
+    const next = await promise;
+    if (next === null) break;
     if (next.done === true) return;
     yield next.value;
     bytes += next.value.length;
     progress.update(bytes);
   }
+  fail("operator", "Interrupted");
 }
 
 async function importAll(

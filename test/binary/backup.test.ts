@@ -77,7 +77,7 @@ test.if(against_binary)(
     await server.stop();
 
     const restored = await run("restore", copy, "--database-url", server.database);
-    expect(restored).toContain("What it was before is");
+    expect(restored).toContain("The previous database was kept as");
     expect(await run("check", "--database-url", server.database)).toBe("ok\n");
     await server.restart();
     const users = await idsOf(server, "users");

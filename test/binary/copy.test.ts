@@ -39,7 +39,7 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
     const order = await prepareOrder(first);
     const placed = await order(first);
     expect(placed.status).toBe(201);
-    const counts = ": 1 users, 1 orders, 2 tokens, 1 idempotency keys and 0 import keys. Read back";
+    const counts = ": 1 user, 1 order, 2 tokens, 1 idempotency key and 0 import keys";
 
     const copied = start("copy", "--database-url", first.database, "--to", postgres.url);
     expect(await copied.ended()).toEqual({

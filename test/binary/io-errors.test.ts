@@ -5,7 +5,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { openStore } from "../../src/main.ts";
+import { openSqlite } from "../../src/sqlite/backend.ts";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
@@ -205,7 +205,7 @@ async function findLost(
 ): Promise<string[]> {
   const problems: string[] = [];
   try {
-    const store = await openStore({
+    const store = await openSqlite({
       database_url: database,
       max_pending_writes: 10,
       max_unsent_bytes: 0,

@@ -183,7 +183,8 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
   const child = Bun.spawn([...strace, binary, ...args], options);
   const stderr = await child.stderr.text();
   expect(await child.exited, stderr).toBe(0);
-  const shown = (path = "") => path.replace(directory, ".").replace(/\.user-api-\d+\./, ".*.");
+  const shown = (path = "") =>
+    path.replace(directory, ".").replace(/\.user-api-\d+-[0-9a-f]{8}\./, ".*.");
   return (await Bun.file(trace).text()).split("\n").flatMap((line) => {
     const [, synced] = /sync\(\d+<(.*)>\) += 0$/.exec(line) ?? [];
     if (synced !== undefined) return [`sync ${shown(synced)}`];

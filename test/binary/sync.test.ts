@@ -221,6 +221,7 @@ test.skipIf(skip_traced)(
         directory,
         "export",
         "users",
+        "--force",
         "--output",
         at("links/u.csv"),
       );

@@ -143,15 +143,15 @@ function addImportAndExport(program: Command, io: Io): void {
     .description("write all users or orders to a file or to stdout")
     .addArgument(table())
     .addOption(format())
-    .option("--output <file>", "target file (default: stdout)", "-")
-    .option("--force", "overwrite the target file if it exists", false);
+    .option("--output <file>", "target file (default: stdout)")
+    .option("--force", "overwrite the target file if it exists");
   addSettings(export_command, database_settings);
   addExamples(
     export_command,
     "user-api export users --output users.csv",
     "user-api export orders | gzip >orders.ndjson.gz",
   );
-  export_command.action((table, { format = null, output, force }) =>
+  export_command.action((table, { format = null, output = "-", force = false }) =>
     exportTable({ table, format, path: streamPath(output), force }, flagsOf(export_command), io),
   );
 
@@ -159,10 +159,10 @@ function addImportAndExport(program: Command, io: Io): void {
     .command("import")
     .description("read users or orders from a file or from stdin; safe to repeat")
     .addArgument(table())
-    .argument("[file]", "source file (default: stdin)", "-")
+    .argument("[file]", "source file (default: stdin)")
     .addOption(format())
     .option("--key <name>", "name of the import, required for orders without ids")
-    .option("--dry-run", "validate the input without writing anything", false);
+    .option("--dry-run", "validate the input without writing anything");
   addSettings(import_command, database_settings);
   addExamples(
     import_command,
@@ -170,12 +170,13 @@ function addImportAndExport(program: Command, io: Io): void {
     "user-api import orders orders.ndjson --key 2026-11-shop",
     "zcat users.ndjson.gz | user-api import users",
   );
-  import_command.action((table, file, { format = null, key = null, dryRun: dry_run }) =>
-    importTable(
-      { table, format, path: streamPath(file), key, dry_run },
-      flagsOf(import_command),
-      io,
-    ),
+  import_command.action(
+    (table, file = "-", { format = null, key = null, dryRun: dry_run = false }) =>
+      importTable(
+        { table, format, path: streamPath(file), key, dry_run },
+        flagsOf(import_command),
+        io,
+      ),
   );
 }
 
@@ -277,6 +278,7 @@ function createProgram(io: Io): Command {
   const program = new Command("user-api")
     .description("JSON API for users and orders in a single binary, on SQLite or PostgreSQL.")
     .exitOverride()
+    .helpOption("-h, --help", "print this help")
     .configureOutput({
       writeOut: io.stdout,
       writeErr: io.stderr,
@@ -312,8 +314,11 @@ export async function runCommand(args: readonly string[], io: Io): Promise<numbe
   program.hook("preAction", (_program, command) => {
     running = command;
   });
+  const [name = "-"] = args;
+  const is_known = name.startsWith("-") || program.commands.some((each) => each.name() === name);
   try {
-    await program.parseAsync(args, { from: "user" });
+    // With `--help` commander prints the general help instead of an error.
+    await program.parseAsync(is_known ? args : [name], { from: "user" });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;

@@ -1,6 +1,6 @@
 import { styleText } from "node:util";
 import { type Config, type Flags, readConfig } from "../config.ts";
-import { redactPassword } from "../database-url.ts";
+import { isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
@@ -41,7 +41,8 @@ function localUrl(url: string): string {
   return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
 }
 
-function welcome(token: string, url: string): string {
+/** @param flags the flags that select the database of the server */
+function welcome(token: string, url: string, flags: string): string {
   const rule = "─".repeat(72);
   const local = localUrl(url);
   return `
@@ -55,7 +56,7 @@ Try it:
   curl -H 'Authorization: Bearer ${token}' ${local}/api/v1/users
 
 API reference:         ${local}/api/v1/docs
-Create another token:  user-api token create NAME
+Create another token:  user-api token create NAME${flags}
 ${rule}
 
 `;
@@ -107,7 +108,13 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   const first_token =
     config.api_token === null ? await createFirstToken(store.tokens, config) : null;
   // stdout has only log lines, for programs that parse it.
-  if (first_token !== null) io.stderr(welcome(first_token, listener.url));
+  if (first_token !== null) {
+    const path = flags.database_url;
+    // The URL of PostgreSQL can contain a password.
+    const is_shown = path !== undefined && !isPostgres(path);
+    const database_flag = is_shown ? ` --database-url ${path}` : "";
+    io.stderr(welcome(first_token, listener.url, database_flag));
+  }
 
   const deleteExpiredKeys = () =>
     store

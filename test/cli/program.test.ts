@@ -81,6 +81,7 @@ const usage_errors: [string, RegExp][] = [
   ],
   ["--nope", /^Unknown option '--nope'\nRun 'user-api --help' for a list of commands.\n$/],
   ["help serv", /^Unknown command 'serv'\nRun 'user-api --help' for a list of commands.\n$/],
+  ["serv --help", /^Unknown command 'serv'\n\(Did you mean serve\?\)\nRun 'user-api --help' for/],
   ["help token creat", /^Unknown command 'creat'\nRun 'user-api token --help' for a list of/],
   ["token help creat", /^Unknown command 'creat'\nRun 'user-api token --help' for a list of/],
   [

@@ -96,5 +96,6 @@ test("`serve` prints a welcome with the token, a curl command and the reference 
   );
   expect(screen).toMatch(/\r\n {2}uat_\w{36}\r\n/);
   expect(screen).toMatch(/\r\n {2}curl -H 'Authorization: Bearer uat_\w{36}' http:\/\/127/);
+  expect(screen).toMatch(/token create NAME --database-url \S+new\.db\r\n/);
   expect(screen).toMatch(/API reference: +http:\/\/127\.0\.0\.1:\d+\/api\/v1\/docs\r\n/);
 });

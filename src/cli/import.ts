@@ -170,19 +170,18 @@ async function* readUntilStopped(
   progress: Progress,
   stopped: Promise<unknown>,
 ): AsyncGenerator<Uint8Array> {
+  let is_stopped = false;
+  let wake: (next: null) => void = () => {};
+  void stopped.then(() => {
+    is_stopped = true;
+    wake(null);
+  });
   const iterator = chunks[Symbol.asyncIterator]();
   let bytes = 0;
-  let interrupt = () => {};
-  let is_interrupted = false;
-  void stopped.then(() => {
-    is_interrupted = true;
-    interrupt();
-  });
-  while (!is_interrupted) {
-    // A terminal or a pipe may never send another chunk. Not `Promise.race` with one promise for all chunks: that
-    // promise would keep every chunk in memory.
+  while (!is_stopped) {
+    // A terminal or a pipe may never send another chunk. Promise.race with `stopped` would keep every chunk.
     const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<Uint8Array> | null>();
-    interrupt = () => resolve(null);
+    wake = resolve;
     iterator.next().then(resolve, reject);
     const next = await promise;
     if (next === null) break;

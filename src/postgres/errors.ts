@@ -18,9 +18,33 @@ const TIMED_OUT = /^(55P03|57014)$/;
 const CONNECTION_LOST =
   /^ERR_POSTGRES_(CONNECTION|IDLE_TIMEOUT|LIFETIME_TIMEOUT|TLS|QUERY_CANCELLED)|^E[A-Z]+$/;
 
+/**
+ * Codes of a failed certificate verification: those of OpenSSL's X509_V_ERR_* without the prefix, and that of the
+ * host name check.
+ * @see https://docs.openssl.org/master/man3/X509_STORE_CTX_get_error/
+ */
+const CERTIFICATE_ERROR = new RegExp(
+  [
+    "^ERR_TLS_CERT_",
+    "^(CERT|CRL|UNABLE_TO|ERROR_IN_CERT|ERROR_IN_CRL)_",
+    "^(DEPTH_ZERO_)?SELF_SIGNED_CERT",
+    "^INVALID_(CA|NON_CA|PURPOSE|EXTENSION|POLICY_EXTENSION)$",
+    "^(KEYUSAGE_NO|UNHANDLED_CRITICAL)_",
+    "^(HOSTNAME|EMAIL|IP_ADDRESS|SUBJECT_ISSUER|AKID_SKID|AKID_ISSUER_SERIAL)_MISMATCH$",
+    "^(PERMITTED|EXCLUDED)_VIOLATION$",
+    "^PATH_LENGTH_EXCEEDED$",
+  ].join("|"),
+);
+
 /** @returns the SQLSTATE of an error that the server reported; empty for any other error */
 export function sqlState(error: unknown): string {
   return error instanceof SQL.PostgresError ? (error.errno ?? "") : "";
+}
+
+/** @returns whether the connection failed or was lost */
+function isConnectionError(error: unknown): boolean {
+  const code = systemCode(error);
+  return CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code);
 }
 
 export function isRetryable(error: unknown): boolean {
@@ -35,7 +59,7 @@ export function isForeignKeyViolation(error: unknown): boolean {
 export function toUnavailable(error: unknown): unknown {
   if (error instanceof AppError) return error;
   const state = sqlState(error);
-  const transient = state === "" ? CONNECTION_LOST.test(systemCode(error)) : TRANSIENT.test(state);
+  const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
   if (!transient) return error;
   const busy = TIMED_OUT.test(state);
   const problem = busy ? "is busy" : "is currently unreachable";
@@ -79,7 +103,12 @@ export function describePostgresError(attempt: string, error: unknown): unknown 
   if (cause instanceof URIError) {
     return new AppError("operator", `${attempt}: a % in the URL must be written as %25`);
   }
-  const text = `${sqlState(cause) || systemCode(cause)} ${messageOf(cause)}`;
+  const code = systemCode(cause);
+  if (CERTIFICATE_ERROR.test(code)) {
+    const problem = "the certificate of the server cannot be verified";
+    return new AppError("operator", `${attempt}: ${problem}: ${messageOf(cause)} (${code})`);
+  }
+  const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
   const [, message] = error_messages.find(([prefix]) => text.startsWith(prefix)) ?? [];
   // Bun.SQL throws a TypeError if the URL is invalid.
   const expected = cause instanceof SQL.SQLError || cause instanceof TypeError;

@@ -1,8 +1,10 @@
-// What a client sees when the server is slow, gone, full of locks or read-only: 503, or an answer.
+// The response of the store if the server is slow, unreachable, locked, read-only, or not trusted.
 import { describe, expect, test } from "bun:test";
 import { type AddressInfo, createConnection, createServer } from "node:net";
 import { AppError } from "../../src/error.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Session } from "../../src/postgres/connection.ts";
+import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./harness.ts";
@@ -76,6 +78,105 @@ async function makeLine(server_url: string) {
     },
   };
 }
+
+const fixtures = `${import.meta.dir}/../fixtures`;
+
+/** A server that accepts TLS as PostgreSQL does, with a self-signed certificate, and never responds after it. */
+async function makeTlsServer() {
+  const [cert, key] = [
+    Bun.file(`${fixtures}/localhost.crt`),
+    Bun.file(`${fixtures}/localhost.key`),
+  ];
+  const tls = Bun.listen({
+    hostname: "127.0.0.1",
+    port: 0,
+    tls: { cert, key },
+    socket: { data() {}, error() {} },
+  });
+  const server = createServer((client) => {
+    const upstream = createConnection(tls.port, "127.0.0.1");
+    // The first message is the SSLRequest; S accepts it.
+    client.once("data", () => {
+      client.write("S");
+      client.pipe(upstream).pipe(client);
+    });
+    client.on("close", () => upstream.destroy());
+    for (const socket of [client, upstream]) socket.on("error", () => {});
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    url: `postgres://ann:hunter2@127.0.0.1:${port}/a?sslmode=verify-full`,
+    [Symbol.dispose]() {
+      server.close();
+      tls.stop(true);
+    },
+  };
+}
+
+describe("a certificate that cannot be verified", () => {
+  test.each([
+    "CERT_HAS_EXPIRED",
+    "CERT_NOT_YET_VALID",
+    "CERT_REVOKED",
+    "CRL_HAS_EXPIRED",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "ERR_TLS_CERT_ALTNAME_INVALID",
+    "HOSTNAME_MISMATCH",
+    "INVALID_CA",
+    "INVALID_PURPOSE",
+    "PATH_LENGTH_EXCEEDED",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+  ])(
+    "`%s` becomes `unavailable`, and one line for the operator when the program starts",
+    (code) => {
+      const error = Object.assign(new Error("rejected"), { code });
+      const unavailable = toUnavailable(error);
+      expect(unavailable).toMatchObject({
+        code: "unavailable",
+        message: "the database is currently unreachable",
+      });
+      for (const thrown of [error, unavailable]) {
+        expect(describePostgresError("Cannot open postgres://a/b", thrown)).toMatchObject({
+          code: "operator",
+          message: `Cannot open postgres://a/b: the certificate of the server cannot be verified: rejected (${code})`,
+        });
+      }
+    },
+  );
+
+  test.each(["SQLITE_MISMATCH", "ERR_INVALID_ARG_TYPE", "INVALID_ARGUMENT"])(
+    "`%s` remains unchanged when it is not about a certificate",
+    (code) => {
+      const error = Object.assign(new Error("a bug"), { code });
+      expect(toUnavailable(error)).toBe(error);
+      expect(describePostgresError("Cannot open postgres://a/b", error)).toBe(error);
+    },
+  );
+
+  test("`read` and `openPostgres` reject when the server presents it", async () => {
+    using server = await makeTlsServer();
+    const options = { database_url: server.url, max_pending_writes: 1 };
+    const db = connect(options);
+    const reading = db.read((session) => session.first("select 1 as one"));
+    await expectRejection(reading, "unavailable", "the database is currently unreachable");
+    await db.close();
+    const opening = openPostgres({
+      ...options,
+      max_unsent_bytes: 1,
+      exclusive: false,
+      create: false,
+      now: () => new Date(),
+    });
+    const { message } = await expectRejection(opening, "operator");
+    expect(message).toMatch(
+      /^Cannot open postgres:\/\/ann@127[^ ]+: the certificate of the server cannot be verified: [^\n]+ \(DEPTH_ZERO_SELF_SIGNED_CERT\)$/,
+    );
+    expect(message).not.toContain("hunter2");
+  });
+});
 
 describe.if(cluster !== null)("the store", () => {
   test("answers reads at once when others wait for a lock", async () => {

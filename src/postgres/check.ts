@@ -5,7 +5,7 @@ import type { Database, Session } from "./connection.ts";
 import { sqlState } from "./errors.ts";
 import { lastIdQuery } from "./import.ts";
 
-/** Maximum number of findings that one query returns. */
+/** Maximum number of orders that one section reports. */
 const MAX_FINDINGS = 10;
 
 const miscounted_lists = `

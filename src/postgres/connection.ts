@@ -4,7 +4,7 @@ import { type Cell, formatCopyRows } from "./copy-format.ts";
 import { isRetryable, toUnavailable } from "./errors.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 
-/** How often work is attempted at most if the server rolls it back in favour of another transaction. */
+/** Maximum number of attempts of work that the server rolls back because of a concurrent transaction. */
 const MAX_ATTEMPTS = 5;
 /** The delay before a retry is random: at most this, multiplied by the attempts so far. */
 const RETRY_DELAY_MS = 20;
@@ -141,7 +141,7 @@ export function connect({
     sql = createPool(database_url);
     session = sessionOf(sql);
     connected_ms = performance.now();
-    // Pending statements reject on their own; an error of closing concerns no caller.
+    // The pending statements reject on their own. No caller waits for the old pool to close.
     unresponsive.close({ timeout: 0 }).catch(() => {});
   }
 

@@ -16,7 +16,10 @@ const ALL_TABLES = tables.join(", ");
 const lock_tables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
-/** Citus copies `users` to every node: after modifying it, a transaction must use one connection per node. */
+/**
+ * On Citus, `users` is a reference table with a copy on every node. After a transaction has modified it, the
+ * transaction must stay on one connection per node.
+ */
 const sequential_mode = `
   set local citus.multi_shard_modify_mode to 'sequential'
 `;

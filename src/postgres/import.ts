@@ -6,7 +6,7 @@ import type { Database, Session } from "./connection.ts";
 import type { Cell } from "./copy-format.ts";
 import { isForeignKeyViolation } from "./errors.ts";
 
-/** How often a batch is attempted at most if the user of an order is deleted during the import. */
+/** Maximum number of attempts of a batch if the user of an order is deleted during the import. */
 const MAX_ATTEMPTS = 3;
 
 export type BulkTable = "users" | "orders";

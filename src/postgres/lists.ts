@@ -119,7 +119,7 @@ interface Slice<Row> {
   readonly is_complete: boolean;
 }
 
-/** Where a slice begins. */
+/** Limit, offset and id that a slice starts from. */
 type Start = Required<PageQuery>;
 
 async function readSlice<Row extends { readonly id: number }>(
@@ -165,7 +165,11 @@ async function addSlices<Row extends { readonly id: number }>(
   }
 }
 
-/** @throws {AppError} invalid if the page exceeds 16 MiB */
+/**
+ * Reads a page and its total.
+ * @throws {AppError} invalid if the page exceeds 16 MiB
+ * @throws {AppError} unavailable if a large page takes too long to read, or the database is unreachable or busy
+ */
 export async function readPage<Row extends { readonly id: number }>(
   db: Database,
   large: LargePages,

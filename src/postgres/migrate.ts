@@ -21,8 +21,8 @@ const migrations: readonly Migration[] = [{ both: tables, plain, citus }];
 const MIGRATION_LOCK = 0x75617069;
 
 /**
- * PostgreSQL 12, the first version with transition tables of statement-level triggers, covering indexes and
- * materialized subqueries.
+ * PostgreSQL 12: the first version that has all of transition tables of statement-level triggers, covering indexes
+ * and materialized subqueries.
  */
 const OLDEST_VERSION = 120_000;
 
@@ -123,7 +123,7 @@ export async function migrate(
   if (version === 0 && !create)
     fail("operator", "the database is empty: run `user-api serve` to create its tables");
   const run = async (session: Session) => {
-    // Replicas wait for the lock without a timeout, because a migration can take long.
+    // Replicas wait for the lock as long as the migration takes.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
     await session.all(take_lock, MIGRATION_LOCK);
     const from = await findVersion(session, layout, available.length);

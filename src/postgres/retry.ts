@@ -1,6 +1,6 @@
 import { fail } from "../error.ts";
 
-/** How long a change is retried on conflicts. */
+/** How long a change is retried after conflicts. */
 const RETRY_TIMEOUT_MS = 5_000;
 
 /** Returned by an attempt if another write has changed the record since it was read. */

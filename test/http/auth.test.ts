@@ -33,14 +33,14 @@ const ROUTES: [method: string, path: string, body?: Record<string, unknown>][] =
   ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
 ];
 
-/** Everything stored, as text: what no refused request may change. */
+/** All stored records as text, to show that a rejected request changed nothing. */
 async function stored(): Promise<string> {
   const lists = [server.call("GET", "/users?limit=1000"), server.call("GET", "/orders?limit=1000")];
   return (await Promise.all(lists)).map((list) => list.text).join("\n");
 }
 
-/** The whole of a 401: nothing else is told, whatever was asked. */
-function expectStranger(answer: TestResponse, challenges: string[], method = "GET"): void {
+/** Expects a 401 that reveals nothing else. */
+function expectUnauthorised(answer: TestResponse, challenges: string[], method = "GET"): void {
   expect(answer.status).toBe(401);
   expect(answer.text).toBe(method === "HEAD" ? "" : "unauthorised");
   expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
@@ -53,7 +53,7 @@ function expectStranger(answer: TestResponse, challenges: string[], method = "GE
   expect(told.filter((name) => !carried.includes(name))).toEqual(usual);
 }
 
-/** An answer read off the wire. */
+/** Parses a raw response. */
 function parse(bytes: string): TestResponse {
   const [head = "", ...rest] = bytes.split("\r\n\r\n");
   const [first = "", ...lines] = head.split("\r\n");
@@ -76,8 +76,8 @@ const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
 const broken = `${valid.slice(0, -1)}${valid.endsWith("a") ? "b" : "a"}`;
 const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
 
-/** Works on the tokens beside the running server, as the command line does. */
-async function beside<Result>(work: (tokens: TokenStore) => Promise<Result>): Promise<Result> {
+/** Changes tokens while the server is running, as the command line does. */
+async function withTokens<Result>(work: (tokens: TokenStore) => Promise<Result>): Promise<Result> {
   const options = {
     max_pending_writes: 16,
     max_unsent_bytes: 0,
@@ -99,12 +99,12 @@ async function beside<Result>(work: (tokens: TokenStore) => Promise<Result>): Pr
 async function issueToken(name: string, expires_at: string | null = null): Promise<string> {
   const token = newToken();
   const fields = { hash: hashToken(token), name, scope: "write", expires_at } as const;
-  await beside((tokens) => tokens.create(fields));
+  await withTokens((tokens) => tokens.create(fields));
   return token;
 }
 
 const revoked = await issueToken("revoked");
-await beside((tokens) => tokens.revoke("revoked"));
+await withTokens((tokens) => tokens.revoke("revoked"));
 const expired = await issueToken("expired", "2020-01-01T00:00:00.000Z");
 
 interface Variant {
@@ -186,18 +186,18 @@ function send(
   });
 }
 
-test("`routes` of this file exist when asked with a valid token", async () => {
+test("the routes of this file return 200 when the token is valid", async () => {
   for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
     expect((await server.call(method, path)).status).toBe(200);
 });
 
 test.each(Object.entries(VARIANTS))(
-  "`every route` is a 401 that changes nothing when %s",
+  "every route returns 401 and changes nothing when %s",
   async (_when, variant) => {
     const before = await stored();
     for (const [method, path, body] of ROUTES) {
       const answer = await send(variant, method, path, body);
-      expectStranger(answer, variant.challenges ?? PLAIN, method);
+      expectUnauthorised(answer, variant.challenges ?? PLAIN, method);
     }
     expect(await stored()).toBe(before);
   },
@@ -233,21 +233,21 @@ const HOSTILE: [string, string, string, CallOptions][] = [
 ];
 
 test.each(HOSTILE)(
-  "`a stranger` learns nothing but 401 when sending %s",
+  "a request without a valid token gets only a 401 when it has %s",
   async (_what, method, path, options) => {
-    expectStranger(await server.call(method, path, { ...options, token: null }), PLAIN, method);
+    expectUnauthorised(await server.call(method, path, { ...options, token: null }), PLAIN, method);
     const guess = { authorization: "Bearer garbage", ...options?.headers };
     const guessed = await server.call(method, path, { ...options, headers: guess });
-    expectStranger(guessed, PRESENTED, method);
+    expectUnauthorised(guessed, PRESENTED, method);
   },
 );
 
-describe("the wire", () => {
+describe("raw requests", () => {
   test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
-    "`Host: %s` does not open a guarded path when a stranger sends it",
+    "`Host: %s` gives no access when there is no token",
     async (host) => {
       for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/nope"])
-        expectStranger(parse(await rawGet(path, host)), PLAIN);
+        expectUnauthorised(parse(await rawGet(path, host)), PLAIN);
       const known = parse(
         await rawGet("/api/v1/users?limit=1", host, `Authorization: Bearer ${valid}`),
       );
@@ -265,21 +265,21 @@ describe("the wire", () => {
     "/api/v1/users?/api/v1/health /api/v1/users#/api/v1/health /api/v1/healthz",
   ];
   test.each(targets.join(" ").split(" "))(
-    "`%s` is a 401 when a stranger asks for it",
+    "`%s` returns 401 when there is no token",
     async (target) => {
-      expectStranger(parse(await rawGet(target, "localhost")), PLAIN);
+      expectUnauthorised(parse(await rawGet(target, "localhost")), PLAIN);
     },
   );
 
-  test("`http://x?/api/v1/users` is the path `/`, which redirects, when a client without a token sends it", async () => {
+  test("`http://x?/api/v1/users` redirects as `/` does when there is no token", async () => {
     const { status, headers, text } = parse(await rawGet("http://x?/api/v1/users", "localhost"));
     expect([status, headers.get("location"), text]).toEqual([302, "/api/v1/docs", ""]);
   });
 
-  test("`Authorization` sent twice is no way in when one of them is garbage", async () => {
+  test("`Authorization` is rejected when it is sent twice and one value is invalid", async () => {
     const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];
     for (const lines of [twice, twice.toReversed()])
-      expectStranger(parse(await rawGet("/api/v1/users", "h", ...lines)), EITHER);
+      expectUnauthorised(parse(await rawGet("/api/v1/users", "h", ...lines)), EITHER);
   });
 });
 
@@ -303,7 +303,7 @@ test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
 );
 
 test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
-  "`health` answers 200 when the header is %j",
+  "`GET /health` returns 200 when `Authorization` is %j",
   async (authorization) => {
     const options = { token: null, headers: authorization ? { authorization } : {} };
     const answer = await server.call("GET", "/health", options);
@@ -321,7 +321,7 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
 describe("a read token", () => {
   const token = server.read_token;
 
-  test("`read` is answered like any other when it asks with GET or HEAD", async () => {
+  test("a read token is accepted when the method is GET or HEAD", async () => {
     for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
       expect((await server.call(method, path, { token })).status).toBe(200);
   });
@@ -337,7 +337,7 @@ describe("a read token", () => {
   const bad_ids = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
 
   test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
-    "`write` is a 403 that changes nothing when it sends %s",
+    "a read token gets a 403 and changes nothing when a write has %s",
     async (_what, options) => {
       const before = await stored();
       for (const [method, path, body] of [...writing, ...bad_ids]) {
@@ -359,19 +359,19 @@ describe("a read token", () => {
     },
   );
 
-  test("`write` is 404 or 405 before 403 when there is no such route", async () => {
+  test("a read token gets a 404 or 405 when the route does not exist", async () => {
     expect((await server.call("POST", "/nope", { body: {}, token })).status).toBe(404);
     expect((await server.call("DELETE", "/users", { token })).status).toBe(405);
   });
 });
 
-test("`revoke` holds at once, on PostgreSQL within 5 s, when the token was good a moment ago", async () => {
+test("`revoke` takes effect at once, on PostgreSQL within 5 s, when the token was just in use", async () => {
   const token = await issueToken("short-lived");
   const paths = ["/users?limit=1", `/users/${user.id}`];
   const statuses = () =>
     Promise.all(paths.map(async (path) => (await server.call("GET", path, { token })).status));
   expect(await statuses()).toEqual([200, 200]);
-  await beside((tokens) => tokens.revoke("short-lived"));
+  await withTokens((tokens) => tokens.revoke("short-lived"));
   const deadline_ms = performance.now() + (against_postgres ? 4_900 : 0);
   while (performance.now() < deadline_ms) {
     if ((await statuses()).every((status) => status === 401)) break;
@@ -379,11 +379,11 @@ test("`revoke` holds at once, on PostgreSQL within 5 s, when the token was good 
   }
   const headers = { authorization: `Bearer ${token}` };
   for (const path of paths) {
-    expectStranger(await server.call("GET", path, { token: null, headers }), PRESENTED);
+    expectUnauthorised(await server.call("GET", path, { token: null, headers }), PRESENTED);
   }
 }, 10_000);
 
-test("`API_TOKEN` is accepted beside stored tokens when it is set, and only then", async () => {
+test("`API_TOKEN` is accepted in addition to stored tokens when it is set, and only then", async () => {
   const token = newToken();
   await using other = await startServer({ API_TOKEN: token });
   expect((await other.call("POST", "/users", { body: { email: newEmail() }, token })).status).toBe(
@@ -391,10 +391,10 @@ test("`API_TOKEN` is accepted beside stored tokens when it is set, and only then
   );
   expect((await other.call("GET", "/users")).status).toBe(200);
   const headers = { authorization: `Bearer ${token}` };
-  expectStranger(await server.call("GET", "/users", { token: null, headers }), PRESENTED);
+  expectUnauthorised(await server.call("GET", "/users", { token: null, headers }), PRESENTED);
 });
 
-test("`logs` never hold a token when it was accepted, refused or sent the wrong way", async () => {
+test("the log never contains a token, whether it is accepted, rejected or in the wrong place", async () => {
   const never = newToken();
   for (const token of [valid, server.read_token, revoked, expired, never])
     for (const query of ["", `?access_token=${token}`, `/${token}`])

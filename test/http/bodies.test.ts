@@ -50,7 +50,7 @@ const chunked = (...chunks: string[]) =>
 for (const { route, method, path, json } of routes) {
   const merge = "application/merge-patch+json";
   const patch = method === "PATCH";
-  test(`\`${route}\` reads JSON when the content type says so in any way, or nothing`, async () => {
+  test(`\`${route}\` accepts JSON when the content type is JSON in any spelling, or missing`, async () => {
     for (const type of [
       ...["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"],
       ...['Application/Json;charset="UTF-8"; x=y', "application/json ; charset=utf-8"],
@@ -66,7 +66,7 @@ for (const { route, method, path, json } of routes) {
     expect(text).toMatch(/^HTTP\/1\.1 20[01] /);
   });
 
-  test(`\`${route}\` is 415 when the content type is another`, async () => {
+  test(`\`${route}\` returns 415 when the content type is not JSON`, async () => {
     const before = await state();
     for (const type of [
       ...["text/plain", "text/json", "application/x-www-form-urlencoded", "application/jsonp"],
@@ -81,7 +81,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` is 415 when the charset is not UTF-8`, async () => {
+  test(`\`${route}\` returns 415 when the charset is not UTF-8`, async () => {
     const before = await state();
     for (const parameters of [
       ...["charset=utf-16", "CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset="],
@@ -101,7 +101,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` ignores other parameters of the content type, and what looks like a charset in one`, async () => {
+  test(`\`${route}\` ignores other parameters of the content type, even if their value looks like a charset`, async () => {
     for (const parameters of [
       ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"],
       ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"],
@@ -111,7 +111,7 @@ for (const { route, method, path, json } of routes) {
     }
   });
 
-  test(`\`${route}\` is 400 when Idempotency-Key is malformed`, async () => {
+  test(`\`${route}\` returns 400 when Idempotency-Key is malformed`, async () => {
     const before = await state();
     for (const key of ["", "k".repeat(256), "a b", "é", "a\u007f"]) {
       const headers = { "content-type": "application/json", "idempotency-key": key };
@@ -121,7 +121,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` takes a body at the limit and is 413 when one byte more comes`, async () => {
+  test(`\`${route}\` accepts a body of the maximum size, and returns 413 when it is one byte larger`, async () => {
     const head = "Content-Type: application/json";
     const exact = await send(server, method, path(), json().padEnd(limit));
     expect([200, 201], exact.text).toContain(exact.status);
@@ -145,7 +145,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` tolerates a byte order mark, and brackets that are text`, async () => {
+  test(`\`${route}\` accepts a byte order mark, and brackets in strings`, async () => {
     const marked = await send(server, method, path(), bytes([0xef, 0xbb, 0xbf], json()));
     expect([200, 201], marked.text).toContain(marked.status);
     const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };
@@ -155,14 +155,14 @@ for (const { route, method, path, json } of routes) {
   });
 
   for (const { name, error, raw } of refused(json)) {
-    test(`\`${route}\` is 400 and changes nothing when the body ${name}`, async () => {
+    test(`\`${route}\` returns 400 and changes nothing when the body ${name}`, async () => {
       const before = await state();
       expectRefused(await send(server, method, path(), raw()), 400, error, "hunter2");
       expect(await state()).toEqual(before);
     });
   }
 
-  test(`\`${route}\` lists every problem, at most 20, when there are many`, async () => {
+  test(`\`${route}\` lists at most 20 problems when there are many`, async () => {
     for (const [count, listed] of [
       [3, 3],
       [20, 20],
@@ -274,7 +274,7 @@ function refused(
   ];
 }
 
-test("`POST /orders` names the nested field when a part of items is wrong", async () => {
+test("`POST /orders` names the nested field when a part of `items` is invalid", async () => {
   const before = await state();
   const good = { sku: "A-1", quantity: 1, unit_price: 100 };
   for (const [item, error] of [
@@ -295,7 +295,7 @@ test("`POST /orders` names the nested field when a part of items is wrong", asyn
   expect(await state()).toEqual(before);
 });
 
-test("`meta.problems` lists all that is required when the body is {}", async () => {
+test("`meta.problems` lists every required field when the body is {}", async () => {
   for (const [method, path, fields] of [
     ["POST", "/users", ["email"]],
     ["PUT", `/users/${user_id}`, ["email"]],
@@ -322,12 +322,12 @@ for (const [method, path, body, error] of [
   ["GET", "/orders/999999?x=1", undefined, `${failed} x is not allowed`],
   ["PATCH", `/orders/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
 ] as const) {
-  test(`\`${method} ${path}\` is 400 before 404 when both are true`, async () => {
+  test(`\`${method} ${path}\` returns 400, not 404, when both apply`, async () => {
     expectRefused(await server.call(method, path, { body }), 400, error);
   });
 }
 
-test("`PATCH /orders/:id` is 400 before 409 when metadata overflows and the step is none", async () => {
+test("`PATCH /orders/:id` returns 400, not 409, when `metadata` is too large and the status change is not allowed", async () => {
   const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
   const order = await newOrder(server, user_id, { metadata });
   const body = { status: "delivered", metadata: { extra: "v" } };
@@ -344,7 +344,7 @@ test("`error` is well-formed Unicode when it names a long field", async () => {
   }
 });
 
-test("`MAX_BODY_BYTES` is the limit when it is set, before 404, and never before 401", async () => {
+test("`MAX_BODY_BYTES` is checked before 404 and after 401 when it is set", async () => {
   await using own = await startServer({ MAX_BODY_BYTES: "100" });
   const body = JSON.stringify({ email: newEmail() });
   expect((await send(own, "POST", "/users", body.padEnd(100))).status).toBe(201);

@@ -1,4 +1,4 @@
-// The files of the reference page as they are served; test/browser looks at the page itself.
+// The assets of the reference over HTTP. test/browser tests the page itself.
 import { afterAll, describe, expect, test } from "bun:test";
 import { brotliDecompressSync } from "node:zlib";
 import { startServer } from "./server.ts";
@@ -31,7 +31,7 @@ async function fetchBytes(path: string, accept_encoding: string) {
   return { status: answer.status, headers: answer.headers, bytes: await answer.bytes() };
 }
 
-test.each(FILES)("`%s` is there for everyone when asked with GET or HEAD", async (path, type) => {
+test.each(FILES)("`%s` is public when the method is GET or HEAD", async (path, type) => {
   for (const token of [null, "garbage", server.read_token]) {
     const get = await server.call("GET", path, { token });
     expect([get.status, get.text.length > 500]).toEqual([200, true]);
@@ -52,7 +52,7 @@ test.each(FILES)("`%s` is there for everyone when asked with GET or HEAD", async
 });
 
 test.each(FILES)(
-  "`%s` is the file that it is made of, in any encoding",
+  "`%s` has the content of its source file in every encoding",
   async (path, _type, file) => {
     const original = await Bun.file(`${import.meta.dir}/../../${file}`).bytes();
     const plain = await fetchBytes(path, "identity");
@@ -87,7 +87,7 @@ test.each([
   expect(text).toContain(".swagger-ui");
 });
 
-test.each(FILES)("`%s` is not sent again when the client has it", async (path) => {
+test.each(FILES)("`%s` returns 304 when the client already has it", async (path) => {
   const { headers } = await server.call("GET", path, stranger);
   const etag = headers.get("etag") ?? "";
   for (const known of [etag, `"a", ${etag}`]) {
@@ -110,7 +110,7 @@ test.each(FILES)("`%s` is not sent again when the client has it", async (path) =
 });
 
 describe("the page", () => {
-  test("`Content-Security-Policy` lets it run nothing but what is served here", async () => {
+  test("`Content-Security-Policy` allows only content of this server", async () => {
     const { headers } = await server.call("GET", "/docs", stranger);
     const policy = headers.get("content-security-policy")?.split("; ") ?? [];
     expect(policy.toSorted()).toEqual([
@@ -125,7 +125,7 @@ describe("the page", () => {
     ]);
   });
 
-  test("`page` names files that are served, and no other host", async () => {
+  test("the page refers to existing assets only, and to no other host", async () => {
     const { text } = await server.call("GET", "/docs", stranger);
     const named = [...text.matchAll(/ (?:src|href)="(docs\/[^"]+)"/g)].map(([, path]) => path);
     expect(named.map((path) => `/${path}`).toSorted()).toEqual(
@@ -143,7 +143,7 @@ const OTHERS = "/docs/page /docs/page.html /docs/swagger-ui.js.br /docs/swagger-
 const STRANGE =
   "/docs/../users /docs/..%2fusers /docs%2fpage.js /docs;a=1 /docs/page.js.map /docs.html";
 test.each(`${OTHERS} ${STRANGE}`.split(" "))(
-  "`%s` is 401 for a stranger and no file for anyone",
+  "`%s` returns 401 without a token and 404 with one",
   async (path) => {
     const line = (token: string | null) =>
       token === null ? "" : `Authorization: Bearer ${token}\r\n`;
@@ -158,20 +158,15 @@ test.each(`${OTHERS} ${STRANGE}`.split(" "))(
   },
 );
 
-test.each(FILES)(
-  "`%s` answers 405 to a method and 400 to a query that it has not",
-  async (path) => {
-    for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-      const answer = await server.call(method, path, stranger);
-      expect([method, answer.status, answer.headers.get("allow")]).toEqual([
-        method,
-        405,
-        "GET, HEAD",
-      ]);
-      expect(answer.json.error).toContain(`method ${method} is not allowed here`);
-    }
-    expect((await server.call("GET", `${path}?url=https://example.com`, stranger)).status).toBe(
-      400,
-    );
-  },
-);
+test.each(FILES)("`%s` returns 405 for other methods and 400 for a query", async (path) => {
+  for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
+    const answer = await server.call(method, path, stranger);
+    expect([method, answer.status, answer.headers.get("allow")]).toEqual([
+      method,
+      405,
+      "GET, HEAD",
+    ]);
+    expect(answer.json.error).toContain(`method ${method} is not allowed here`);
+  }
+  expect((await server.call("GET", `${path}?url=https://example.com`, stranger)).status).toBe(400);
+});

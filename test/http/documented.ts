@@ -1,4 +1,4 @@
-/** Holds answers against the API document: what is not in it is a fault of one of the two. */
+/** Compares responses with the OpenAPI document. A difference is an error in one of the two. */
 import Ajv2020 from "ajv/dist/2020";
 import addFormats from "ajv-formats";
 import addMoreFormats from "ajv-formats-draft2019";
@@ -36,11 +36,11 @@ export interface Parameter {
 
 type Methods = Readonly<Record<string, Operation>>;
 
-/** Headers of the transport and of CORS, which belong to no operation. */
+/** Headers of the transport and of CORS, which are not documented by operation. */
 const CARRIED =
   /^(?:content-(?:type|length)|connection|date|keep-alive|transfer-encoding|vary|access-control-.*)$/;
 
-/** Follows every reference, so that each part can be looked at where it is used. */
+/** Replaces every reference by its target. */
 function resolved(value: unknown, root: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map((item) => resolved(item, root));
@@ -73,7 +73,7 @@ function createValidator(coerceTypes: boolean) {
 }
 
 export const faultOfBody = createValidator(false);
-/** A header is text, whatever its schema's type. */
+/** A header is text, whatever the type in its schema. */
 const faultOfHeader = createValidator(true);
 
 function* faultsOfHeaders({ headers: documented }: Response, headers: Headers): Generator<string> {
@@ -110,7 +110,7 @@ function* faultsOfBody(
   }
 }
 
-/** What an unlisted method is answered, like any listed one: that it is none, or that one is a stranger. */
+/** @returns the documented response. A method that is not listed has the 401 and the 405 of the path */
 function responseOf(methods: Methods, method: string, status: number): Response | undefined {
   const listed = methods[method === "HEAD" ? "get" : method.toLowerCase()];
   if (listed !== undefined) return listed.responses[status];
@@ -118,7 +118,7 @@ function responseOf(methods: Methods, method: string, status: number): Response 
   return status === 401 || status === 405 ? other?.responses[status] : undefined;
 }
 
-/** @returns in what the answer is not as documented; empty when it is, or when no path is this one */
+/** @returns the differences from the document; empty if there are none or the path is not documented */
 export function undocumented(method: string, path: string, answer: TestResponse): string[] {
   const [bare = ""] = path.split("?");
   const found = paths.find(({ pattern }) => pattern.test(bare));
@@ -133,7 +133,7 @@ export function undocumented(method: string, path: string, answer: TestResponse)
   ];
 }
 
-/** @throws when the answer is not as documented */
+/** @throws if the response is not as documented */
 export function expectDocumented(method: string, path: string, answer: TestResponse): void {
   const faults = undocumented(method, path, answer);
   if (faults.length === 0) return;

@@ -12,7 +12,7 @@ function create(server: TestServer, email: string, key: string): Promise<TestRes
   return server.call("POST", "/users", { body: { email }, headers: { "idempotency-key": key } });
 }
 
-test("`records` are what was last answered when the server was killed", async () => {
+test("records are as last acknowledged when the server was killed", async () => {
   await using server = await startServer();
   const user = await newUser(server, { name: "Ünïcode 😀", metadata: { a: "1" } });
   const order = await newOrder(server, user.id);
@@ -34,7 +34,7 @@ test("`records` are what was last answered when the server was killed", async ()
   expect((await newUser(server)).id).toBeGreaterThan(gone.id);
 });
 
-test("`versions`, tokens and keys hold when the server was killed", async () => {
+test("versions, tokens and idempotency keys persist when the server was killed", async () => {
   await using server = await startServer();
   const [email, key] = [newEmail(), crypto.randomUUID()];
   const first = await create(server, email, key);
@@ -55,7 +55,7 @@ test("`versions`, tokens and keys hold when the server was killed", async () => 
   expect((await server.call("GET", "/users")).json.meta.total).toBe(1);
 });
 
-test("`acknowledged` writes are all there, and retries make none twice, when killed under load", async () => {
+test("acknowledged writes persist, and retries create no duplicates, when the server is killed under load", async () => {
   await using server = await startServer();
   const acknowledged = new Map<string, TestResponse>();
   const jobs = Array.from({ length: 400 }, () => ({ email: newEmail(), key: crypto.randomUUID() }));
@@ -88,7 +88,7 @@ test("`acknowledged` writes are all there, and retries make none twice, when kil
   expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
 }, 20_000);
 
-test.if(against_binary)("`SIGTERM` lets a request in flight finish when it comes", async () => {
+test.if(against_binary)("`SIGTERM` lets a request in flight finish", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
   const email = newEmail();
   const request = startRequest(server, email);

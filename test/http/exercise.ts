@@ -1,4 +1,4 @@
-/** Every operation of the API document, with every status that a client can bring about. */
+/** Calls every operation of the OpenAPI document, for every status that a client can cause. */
 import { document } from "./documented.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type CallOptions, startServer, type TestResponse, type TestServer } from "./server.ts";
@@ -17,7 +17,7 @@ const if_match = (tag: string) => ({ "if-match": tag });
 const NEVER = if_match('"99"');
 const key = (name: string) => ({ "idempotency-key": name });
 
-/** In this order: what is made by one is asked for by others. */
+/** In this order, because later calls depend on earlier ones. */
 async function callsTo(server: TestServer): Promise<Call[]> {
   const user = await newUser(server, { name: "Ann", metadata: { team: "blue" } });
   const lone = await newUser(server);
@@ -81,7 +81,7 @@ interface Listed {
   readonly statuses: ReadonlySet<number>;
 }
 
-/** @returns the operations of the document, with a path that each would take */
+/** @returns the operations of the document, each with a matching path */
 export function operations(): Listed[] {
   return Object.entries(document.paths).flatMap(([template, methods]) =>
     Object.entries(methods).map(([method, { operationId: operation, responses }]) => ({
@@ -95,7 +95,7 @@ export function operations(): Listed[] {
 
 const type = (value: string) => ({ "content-type": value });
 
-/** What any operation with such a status refuses in the same way. */
+/** The errors that all operations with the same status share. */
 function common({ operation, path, statuses }: Listed, server: TestServer): Call[] {
   const calls: Call[] = [[operation, `${path}?nope=1`]];
   if (statuses.has(401)) {
@@ -109,7 +109,7 @@ function common({ operation, path, statuses }: Listed, server: TestServer): Call
   return calls;
 }
 
-/** Does all of it on servers of its own. */
+/** Makes all calls, on its own servers. */
 export async function exercise(): Promise<RecordedCall[]> {
   await using server = await startServer();
   await using limited = await startServer({ RATE_LIMIT: "1" });
@@ -127,7 +127,7 @@ export async function exercise(): Promise<RecordedCall[]> {
     await send(server, "OPTIONS", one.operation, one.path);
     if (one.method === "GET") await send(server, "HEAD", one.operation, one.path);
     if (!one.statuses.has(429)) continue;
-    // Twice within a second is once too often.
+    // The second request within a second exceeds the rate.
     for (let round = 0; round < 2; round += 1) {
       await send(limited, one.method, one.operation, one.path);
     }

@@ -82,7 +82,7 @@ for (const [where, settings] of [
     ];
 
     for (const [what, headers] of requests) {
-      test(`\`GET\` is the same through Elysia and past it when asked with ${what}`, async () => {
+      test(`\`GET\` returns the same through Elysia and the fast path when it has ${what}`, async () => {
         for (const path of paths) {
           const past = await ask(server, path, headers);
           expect(past.answer).toStartWith("HTTP/1.1 ");
@@ -91,7 +91,7 @@ for (const [where, settings] of [
       });
     }
 
-    test("`HEAD` has the header of `GET`, and no body", async () => {
+    test("`HEAD` has the headers of `GET` and no body", async () => {
       const split = ({ answer }: { answer: string }) => {
         const [head = "", body] = answer.split("\r\n\r\n");
         return { head: head.toLowerCase().split("\r\n").sort(), body };
@@ -104,7 +104,7 @@ for (const [where, settings] of [
   });
 }
 
-test("`RATE_LIMIT` counts a request for a record once, whether there is one or not", async () => {
+test("`RATE_LIMIT` counts a GET of one record once, whether the record exists or not", async () => {
   await using limited = await startServer({ RATE_LIMIT: "20" });
   // None is left behind by the request that made it: the bucket is full again.
   const { id } = await newUser(limited);

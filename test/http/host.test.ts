@@ -8,7 +8,7 @@ afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
 
-/** Sends a request with these `Host` fields, as they are. */
+/** Sends a request with these `Host` fields, unchanged. */
 async function send(
   at: TestServer,
   method: string,
@@ -93,7 +93,7 @@ const invalid: [string, ...string[]][] = [
 ];
 
 test.each(invalid.map((hosts) => [hosts]))(
-  "`Host` is a 400 with a token, and on public paths, when it is %j",
+  "an invalid `Host` returns 400 with a token and on public paths when it is %j",
   async (hosts) => {
     const health = await send(server, "GET", "/api/v1/health", hosts, null);
     const list = await send(server, "GET", "/api/v1/users", hosts, server.read_token);
@@ -128,7 +128,7 @@ const routes: [method: string, path: string][] = [
 
 for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   test.each(routes)(
-    `\`%s %s\` is a 401 without a token and a 400 with one when Host is ${JSON.stringify(hosts)}`,
+    `\`%s %s\` returns 401 without a token and 400 with one when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
       const without = await send(server, method, path, hosts, null);
       expect(without.status).toBe(401);
@@ -148,7 +148,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     ["GET", "/api/v1/docs/page.js"],
     ["DELETE", "/api/v1/docs"],
   ])(
-    `\`%s %s\` is a 400 without a token when Host is ${JSON.stringify(hosts)}`,
+    `\`%s %s\` returns 400 without a token when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
       const { status, text } = await send(server, method, path, hosts, null);
       expect(status).toBe(400);
@@ -157,7 +157,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   );
 }
 
-test("`Host` is a 400 on a preflight, too, when it is not valid", async () => {
+test("a preflight returns 400 when `Host` is invalid", async () => {
   const preflight = [`Origin: ${PAGE}`, "Access-Control-Request-Method: POST"];
   for (const path of ["/api/v1/users", "/api/v1/health"]) {
     const good = await send(server, "OPTIONS", path, ["a"], null, preflight);
@@ -166,7 +166,7 @@ test("`Host` is a 400 on a preflight, too, when it is not valid", async () => {
   }
 });
 
-test("`Host` changes nothing in the database when it is not valid", async () => {
+test("a write changes nothing when `Host` is invalid", async () => {
   const path = `/users/${user.id}`;
   const before = await server.call("GET", path);
   const body = '{"name":"Eve"}';

@@ -61,7 +61,7 @@ describe.each([
   ["/users", userBody],
   ["/orders", orderBody],
 ] as [string, () => Record<string, unknown>][])("Idempotency-Key on POST %s", (path, newBody) => {
-  test("`retry` replays the first answer byte for byte when the key is the same", async () => {
+  test("a retry replays the first response byte for byte when the key is the same", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
     expectFresh(first);
@@ -70,7 +70,7 @@ describe.each([
     expect(await count(path)).toBe(before);
   });
 
-  test("`retry` replays the first answer when the record changed since", async () => {
+  test("a retry replays the first response when the record has changed since", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
     const one = `${path}/${first.json.data.id}`;
@@ -80,7 +80,7 @@ describe.each([
     expect((await server.call("GET", one)).text).toBe(changed.text);
   });
 
-  test("`retry` replays the first answer when the server was restarted since", async () => {
+  test("a retry replays the first response when the server was restarted since", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
     await server.restart();
@@ -90,7 +90,7 @@ describe.each([
     expectReused(await post(path, key, newBody()));
   });
 
-  test("`retry` replays when the JSON says the same in another spelling", async () => {
+  test("a retry replays the first response when the JSON is equal but formatted differently", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);
     const turned = Object.fromEntries(Object.entries(body).toReversed());
@@ -105,7 +105,7 @@ describe.each([
     for (const raw of spellings) expectReplay(await post(path, key, body, { raw }), first);
   });
 
-  test("`retry` is a 422 that makes nothing when the body differs", async () => {
+  test("a retry returns 422 and creates nothing when the body differs", async () => {
     const [key, body] = [newKey(), newBody()];
     expectFresh(await post(path, key, body));
     const before = await count(path);
@@ -116,7 +116,7 @@ describe.each([
     expect(await count(path)).toBe(before);
   });
 
-  test("`key` is another one when another token sends it", async () => {
+  test("a key is independent when another token sends it", async () => {
     const [key, body, other] = [newKey(), newBody(), newBody()];
     const first = await post(path, key, body);
     const second = await post(path, key, other, { token: second_token });
@@ -126,7 +126,7 @@ describe.each([
     expectReplay(await post(path, key, other, { token: second_token }), second);
   });
 
-  test("`refusal` is not stored when the first request was wrong", async () => {
+  test("an error is not stored when the first request was invalid", async () => {
     const [key, body] = [newKey(), newBody()];
     const before = await count(path);
     expect((await post(path, key, { ...body, nmae: 1 })).status).toBe(400);
@@ -137,7 +137,7 @@ describe.each([
     expect(await count(path)).toBe(before + 1);
   });
 
-  test("`key` makes one record when 20 requests with it come at once", async () => {
+  test("a key creates one record when 20 concurrent requests have it", async () => {
     const [key, body] = [newKey(), newBody()];
     const before = await count(path);
     const all = await Promise.all(Array.from({ length: 20 }, () => post(path, key, body)));
@@ -148,7 +148,7 @@ describe.each([
     expect(await count(path)).toBe(before + 1);
   });
 
-  test("`key` makes one record and refuses the rest when 20 bodies come at once", async () => {
+  test("a key creates one record and returns 422 when 20 concurrent requests differ", async () => {
     const key = newKey();
     const before = await count(path);
     const all = await Promise.all(Array.from({ length: 20 }, () => post(path, key, newBody())));
@@ -158,7 +158,7 @@ describe.each([
   });
 
   test.each(["k", "!~", "k".repeat(255), '"quoted"', "a,b"])(
-    "`key` is accepted when it is %s",
+    "a key is accepted when it is %s",
     async (key) => {
       const body = newBody();
       const token = path === "/users" ? server.write_token : second_token;
@@ -169,7 +169,7 @@ describe.each([
   );
 
   test.each(["", "k".repeat(256), "a b", "a\tb", "é", "ÿ", "a\u007f"])(
-    "`key` is a 400 that makes nothing when it is %j",
+    "a key returns 400 and creates nothing when it is %j",
     async (key) => {
       const before = await count(path);
       const answer = await post(path, key, newBody());
@@ -180,7 +180,7 @@ describe.each([
     },
   );
 
-  test("`key` is a 400 that makes nothing when two headers carry one", async () => {
+  test("a key returns 400 and creates nothing when it is sent twice", async () => {
     const before = await count(path);
     const body = JSON.stringify(newBody());
     const [a, b] = [newKey(), newKey()];
@@ -203,7 +203,7 @@ describe.each([
   });
 });
 
-test("`retry` replays the creation when the user was deleted since", async () => {
+test("a retry replays the creation when the user was deleted since", async () => {
   const [key, body] = [newKey(), userBody()];
   const first = await post("/users", key, body);
   const one = `/users/${first.json.data.id}`;
@@ -215,7 +215,7 @@ test("`retry` replays the creation when the user was deleted since", async () =>
   expect(again.json.data.id).toBeGreaterThan(first.json.data.id);
 });
 
-test("`conflict` is not stored when the email was taken at first and is free now", async () => {
+test("a 409 is not stored when the email was taken at first and is free now", async () => {
   const [key, body, taken] = [newKey(), userBody(), await newUser(server)];
   const wanted = { ...body, email: taken.email.toUpperCase() };
   const refused = await post("/users", key, wanted);
@@ -226,7 +226,7 @@ test("`conflict` is not stored when the email was taken at first and is free now
   expectReplay(await post("/users", key, wanted), first);
 });
 
-test("`key` is a 422 when it was used on another path, and unused on other methods", async () => {
+test("a key returns 422 when it was used on another path, and has no effect on other methods", async () => {
   const [key, body] = [newKey(), userBody()];
   const { id } = (await post("/users", key, body)).json.data;
   expectReused(await post("/orders", key, orderBody()));
@@ -264,7 +264,7 @@ describe("If-Match", () => {
   }
   const names = Object.keys(edits) as (keyof typeof edits)[];
 
-  test.each(names)("`%s` is done when If-Match has its version", async (edit) => {
+  test.each(names)("`%s` succeeds when `If-Match` has the current version", async (edit) => {
     for (const etags of ['"2"', "*", '"1", "2"', '"2","7"', '"x",W/"2" , "2"']) {
       const { send, read } = await make(edit);
       const answer = await send(etags);
@@ -275,50 +275,59 @@ describe("If-Match", () => {
     }
   });
 
-  test.each(names)("`%s` is 412 and changes nothing when If-Match is stale", async (edit) => {
-    const { send, read } = await make(edit);
-    const before = await read();
-    for (const etags of ['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"abc"', '"*"']) {
-      const answer = await send(etags);
-      expect([etags, answer.status]).toEqual([etags, 412]);
-      expect(answer.json).toEqual({
-        data: null,
-        error: expect.any(String),
-        meta: { code: "version_mismatch" },
-      });
-      expect(answer.headers.get("content-type")).toBe("application/json");
-    }
-    expect((await read()).text).toBe(before.text);
-  });
+  test.each(names)(
+    "`%s` returns 412 and changes nothing when `If-Match` is stale",
+    async (edit) => {
+      const { send, read } = await make(edit);
+      const before = await read();
+      for (const etags of ['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"abc"', '"*"']) {
+        const answer = await send(etags);
+        expect([etags, answer.status]).toEqual([etags, 412]);
+        expect(answer.json).toEqual({
+          data: null,
+          error: expect.any(String),
+          meta: { code: "version_mismatch" },
+        });
+        expect(answer.headers.get("content-type")).toBe("application/json");
+      }
+      expect((await read()).text).toBe(before.text);
+    },
+  );
 
-  test.each(names)("`%s` is 400 and changes nothing when If-Match is malformed", async (edit) => {
-    const { send, read } = await make(edit);
-    const before = await read();
-    for (const etags of MALFORMED) {
-      const answer = await send(etags);
-      expect([etags, answer.status]).toEqual([etags, 400]);
-      expect(answer.json.error).toBe(`Validation failed: If-Match ${problem}`);
-    }
-    expect((await read()).text).toBe(before.text);
-  });
+  test.each(names)(
+    "`%s` returns 400 and changes nothing when `If-Match` is malformed",
+    async (edit) => {
+      const { send, read } = await make(edit);
+      const before = await read();
+      for (const etags of MALFORMED) {
+        const answer = await send(etags);
+        expect([etags, answer.status]).toEqual([etags, 400]);
+        expect(answer.json.error).toBe(`Validation failed: If-Match ${problem}`);
+      }
+      expect((await read()).text).toBe(before.text);
+    },
+  );
 
-  test.each(["/users", "/orders"])("`one of four` wins when all edit %s at once", async (path) => {
-    const { id } = path === "/users" ? user : await newOrder(server, user.id);
-    for (let round = 0; round < 20; round += 1) {
-      const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
-      const answers = await Promise.all(
-        ["a", "b", "c", "d"].map((who) =>
-          server.call("PATCH", `${path}/${id}`, {
-            body: { metadata: { who, round: String(round) } },
-            headers: { "if-match": etag },
-          }),
-        ),
-      );
-      expect(answers.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
-      const won = answers.find(({ status }) => status === 200);
-      expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
-    }
-  });
+  test.each(["/users", "/orders"])(
+    "`PATCH %s` succeeds once when four concurrent edits share an `If-Match`",
+    async (path) => {
+      const { id } = path === "/users" ? user : await newOrder(server, user.id);
+      for (let round = 0; round < 20; round += 1) {
+        const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
+        const answers = await Promise.all(
+          ["a", "b", "c", "d"].map((who) =>
+            server.call("PATCH", `${path}/${id}`, {
+              body: { metadata: { who, round: String(round) } },
+              headers: { "if-match": etag },
+            }),
+          ),
+        );
+        expect(answers.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+        const won = answers.find(({ status }) => status === 200);
+        expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
+      }
+    },
+  );
 });
 
 describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
@@ -330,7 +339,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     return { path, ask };
   }
 
-  test("`304` has the ETag and no body when the version is known", async () => {
+  test("`GET` returns 304 with the ETag when `If-None-Match` has the current version", async () => {
     const { ask } = await make();
     for (const method of ["GET", "HEAD"]) {
       for (const etags of ['"1"', 'W/"1"', "*", '"7", "1"', '"7",W/"1"']) {
@@ -344,7 +353,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     }
   });
 
-  test("`200` has the record when the version known is another, or it changed since", async () => {
+  test("`GET` returns the record when `If-None-Match` has another version", async () => {
     const { ask, path } = await make();
     for (const etags of ['"0"', '"2"', '"2", "3"', '""', '"*"']) {
       const answer = await ask("GET", etags);
@@ -355,7 +364,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     expect((await ask("GET", '"2"')).status).toBe(304);
   });
 
-  test("`If-None-Match` is a 400 when it is malformed, and 404 stands when there is no record", async () => {
+  test("`If-None-Match` returns 400 when it is malformed, and 404 when the record does not exist", async () => {
     const { ask } = await make();
     for (const etags of MALFORMED) {
       const answer = await ask("GET", etags);
@@ -416,7 +425,7 @@ describe.each([
   };
 
   test.each(preconditions)(
-    "`GET` is a %i and a change a %i when If-Match is %j, If-None-Match %j and the version 2",
+    "`GET` returns %i and a change %i when `If-Match` is %j, `If-None-Match` %j and the version 2",
     async (of_get, of_change, if_match, if_none_match) => {
       const headers: Record<string, string> = {};
       if (if_match !== null) headers["if-match"] = if_match;
@@ -442,7 +451,7 @@ describe.each([
     },
   );
 
-  test("`404` is returned for a record that does not exist when there are preconditions", async () => {
+  test("every method returns 404 when the record does not exist and there are preconditions", async () => {
     for (const headers of [{ "if-match": "*" }, { "if-match": '"1"' }, { "if-none-match": "*" }]) {
       for (const method of ["GET", "HEAD", ...methods] as const) {
         const { status } = await send(method, `/${noun}/999999`, headers);
@@ -451,7 +460,7 @@ describe.each([
     }
   });
 
-  test("`412` says which precondition failed when there are several kinds", async () => {
+  test("a 412 names the precondition that failed", async () => {
     const path = await make();
     const errors = [
       [{ "if-match": '"1"' }, "the record has changed: it is at version 2"],

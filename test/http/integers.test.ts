@@ -81,7 +81,7 @@ for (const edge of edges) {
 }
 
 for (const literal of one) {
-  test(`\`quantity\`, \`unit_price\` and \`user_id\` are the integer when written ${literal.slice(0, 12)}`, async () => {
+  test(`\`quantity\`, \`unit_price\` and \`user_id\` are exact when written ${literal.slice(0, 12)}`, async () => {
     const text = await placed(body(`${user_id}.0`, [literal, literal]));
     expect(text).toMatch(/"quantity":1[,}]/);
     expect(text).toMatch(/"unit_price":1[,}]/);
@@ -108,7 +108,7 @@ for (const [literal, shown] of [
 }
 
 for (const literal of never) {
-  test(`an integer is refused, never rounded, when written ${literal.slice(0, 24)}`, async () => {
+  test(`an integer is rejected, not rounded, when written ${literal.slice(0, 24)}`, async () => {
     await refused(
       body(user_id, ["1", literal]),
       /^Validation failed: items\[0\]\.unit_price must /,
@@ -118,7 +118,7 @@ for (const literal of never) {
   });
 }
 
-test("`quantity` is from 1 to 1,000,000 when it is an integer", async () => {
+test("`quantity` is accepted when it is from 1 to 1,000,000", async () => {
   expect(await placed(body(user_id, ["1000000", "7"]))).toContain('"total":7000000');
   for (const literal of ["0", "-0", "1000001", "1e7", ...edges]) {
     await refused(body(user_id, [literal, "0"]), /^Validation failed: items\[0\]\.quantity must /);
@@ -126,7 +126,7 @@ test("`quantity` is from 1 to 1,000,000 when it is an integer", async () => {
 });
 
 for (const edge of edges) {
-  test(`\`user_id\` is refused as nobody's when it is ${edge}`, async () => {
+  test(`\`user_id\` is rejected as unknown when it is ${edge}`, async () => {
     const nobody = /^Validation failed: user_id must be an existing user$/;
     await refused(body(edge, ["1", "1"]), nobody);
     const none = await server.call("GET", `/orders?user_id=${edge}`);
@@ -158,7 +158,7 @@ test("`total` is exact up to 2^53 − 1 when many items add up to it", async () 
   }
 });
 
-test("`total` is a 400 when it is above 2^53 − 1", async () => {
+test("`POST /orders` returns 400 when `total` exceeds 2^53 − 1", async () => {
   for (const items of [
     [["2", "4503599627370496"]],
     [

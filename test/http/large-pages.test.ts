@@ -61,7 +61,7 @@ function stall(path: string): Promise<Socket> {
   return promise;
 }
 
-test("`limit` is refused with the number of records that fit when the page exceeds 16 MiB", async () => {
+test("a page returns 400 with the number of records that fit when it exceeds 16 MiB", async () => {
   const limit = await largestLimit();
   const page = await server.call("GET", `/users?limit=${limit}`);
   expect(page.status).toBe(200);
@@ -92,7 +92,7 @@ test("`HEAD` of a large page has no body and leaves nothing unsent", async () =>
   await untilSent();
 });
 
-test("`503` is the response to large pages, and not to small ones, when readers stand still", async () => {
+test("large pages return 503 and small ones 200 when other clients stop reading", async () => {
   const limit = await largestLimit();
   const readers = await Promise.all([
     stall(`/users?limit=${limit}`),
@@ -116,7 +116,7 @@ test("`503` is the response to large pages, and not to small ones, when readers 
   expect((await server.call("GET", `/users?limit=${limit}`)).status).toBe(200);
 });
 
-test("`server` keeps nothing of a large page when its client goes away before it is built", async () => {
+test("the server frees a large page when its client disconnects before it is built", async () => {
   for (let round = 0; round < 2; round += 1) {
     const clients = await Promise.all(Array.from({ length: 4 }, () => stall("/users?limit=100")));
     for (const client of clients) client.destroy();
@@ -125,7 +125,7 @@ test("`server` keeps nothing of a large page when its client goes away before it
   expect((await server.call("GET", "/users?limit=100")).status).toBe(200);
 });
 
-test("`GET /users` sends a slow reader what it asked for while other pages are built and written", async () => {
+test("`GET /users` is complete for a slow client while other pages are built and users are written", async () => {
   const slow = await stall("/users?limit=120");
   const others = Promise.all(
     Array.from({ length: 6 }, (_, at) => server.call("GET", `/users?limit=60&offset=${100 + at}`)),

@@ -70,7 +70,7 @@ for (const path of ["/users", "/orders"]) {
     expect(Object.keys(links(answer))).toEqual(["first"]);
   });
 
-  test(`\`GET ${path}\` refuses \`after\` when it is no id or comes with \`offset\``, async () => {
+  test(`\`GET ${path}\` rejects \`after\` when it is not an id or comes with \`offset\``, async () => {
     for (const after of ["-1", "x", "01", "1.5", "", "9007199254740992"]) {
       const answer = await server.call("GET", `${path}?after=${after}`);
       const problem = `must be an integer from 0 to ${largest}`;
@@ -82,7 +82,7 @@ for (const path of ["/users", "/orders"]) {
     }
   });
 
-  test(`\`GET ${path}\` gives 50 from 0 with the true total when nothing is asked`, async () => {
+  test(`\`GET ${path}\` returns the first 50 records and the exact total when there is no query`, async () => {
     const answer = await server.call("GET", path);
     expect(answer.status).toBe(200);
     expect(answer.headers.get("content-type")).toBe("application/json");
@@ -105,7 +105,7 @@ for (const path of ["/users", "/orders"]) {
     ["offset=61&limit=2", 2, 61],
     [`offset=${largest}&limit=1000`, 1000, Number(largest)],
   ] as const) {
-    test(`\`GET ${path}\` gives the page asked for when the query is ${query}`, async () => {
+    test(`\`GET ${path}\` returns the requested page when the query is ${query}`, async () => {
       const answer = await server.call("GET", `${path}?${query}`);
       expect(answer.status, answer.text).toBe(200);
       const meta = { total: of(path).length, limit, offset };
@@ -127,7 +127,7 @@ for (const path of ["/users", "/orders"]) {
     [1000, 0, { first: 0, last: 0 }],
     [5, 0, { first: 0, next: 5, last: path === "/users" ? 55 : 50 }],
   ] as const) {
-    test(`\`Link\` of \`${path}\` names the pages there are when at ${offset} by ${limit}`, async () => {
+    test(`\`Link\` of \`${path}\` has the existing pages when offset is ${offset} and limit ${limit}`, async () => {
       const answer = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
       const found = offsets(answer, path, { limit: `${limit}` });
       const { last, ...rest } = found;
@@ -147,7 +147,7 @@ for (const path of ["/users", "/orders"]) {
       ...["%2535", "%D9%A5", "5%00", "null", "1".repeat(30), "1,000", "5%0A"],
     ].map((value) => [name as keyof typeof range, value] as const),
   )) {
-    test(`\`GET ${path}\` is 400 and names the range when ${name} is "${bad}"`, async () => {
+    test(`\`GET ${path}\` returns 400 and names the range when ${name} is "${bad}"`, async () => {
       expectRefused(await server.call("GET", `${path}?${name}=${bad}`), 400, range[name]);
     });
   }
@@ -172,12 +172,12 @@ for (const path of ["/users", "/orders"]) {
       ? ["user_id=1", "Validation failed: user_id is not allowed"]
       : ["email=a@b.example", "Validation failed: email is not allowed"],
   ] as const) {
-    test(`\`GET ${path}\` is 400 when the query is ${query}`, async () => {
+    test(`\`GET ${path}\` returns 400 when the query is ${query}`, async () => {
       expectRefused(await server.call("GET", `${path}?${query}`), 400, error, "hunter2");
     });
   }
 
-  test(`\`GET ${path}\` never reads its path as a query when one is hidden in it`, async () => {
+  test(`\`GET ${path}\` returns 404 when its path contains something like a query`, async () => {
     for (const hidden of ["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9", "/"]) {
       expectRefused(await server.call("GET", `${path}${hidden}`), 404, /^not found/);
     }
@@ -185,7 +185,7 @@ for (const path of ["/users", "/orders"]) {
   });
 }
 
-test("`?` is refused on one record too when the parameter is unknown", async () => {
+test("a request for one record returns 400 when it has a query parameter", async () => {
   for (const [method, path, body] of [
     ["GET", `/users/${users[0].id}`, undefined],
     ["GET", `/orders/${orders[0].id}`, undefined],
@@ -212,7 +212,7 @@ const filters: Record<string, (order: { user_id: number; status: string }) => bo
   "status=paid&user_id=2nd": (order) => order.user_id === users[1].id && order.status === "paid",
 };
 for (const [template, matches] of Object.entries(filters)) {
-  test(`\`GET /orders\` shows each match once, by following next, when ${template}`, async () => {
+  test(`\`GET /orders\` returns each match once when \`next\` is followed with ${template}`, async () => {
     const ids: Record<string, string> = {
       "1st": users[0].id,
       "2nd": users[1].id,
@@ -237,7 +237,7 @@ for (const [template, matches] of Object.entries(filters)) {
   });
 }
 
-test("`Link` keeps the email filter readable when it holds reserved characters", async () => {
+test("`Link` encodes the email filter when it has reserved characters", async () => {
   const email = `a+b&c=d%#-${crypto.randomUUID()}@example.com`;
   await using own = await startServer();
   await newUser(own, { email });
@@ -264,7 +264,7 @@ for (const query of [
     (status) => `status=${status}`,
   ),
 ]) {
-  test(`\`GET /orders\` is 400 when the filter is ${query}`, async () => {
+  test(`\`GET /orders\` returns 400 when the filter is ${query}`, async () => {
     const [name = ""] = query.split("=");
     const answer = await server.call("GET", `/orders?${query}`);
     expectRefused(answer, 400, new RegExp(`^Validation failed: ${name} must `));
@@ -283,7 +283,7 @@ for (const [name, path, status] of [
   ["no order id", () => "/orders/abc", 400],
   ["a bad query", () => "/users?limit=0", 400],
 ] as const) {
-  test(`\`HEAD\` answers like GET without a body when it names ${name}`, async () => {
+  test(`\`HEAD\` returns the headers of GET without a body for ${name}`, async () => {
     const shown = (answer: TestResponse) =>
       [...answer.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
     const get = await server.call("GET", path());

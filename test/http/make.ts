@@ -93,13 +93,13 @@ export function send(
   return server.call(method, path, { raw, headers: { "content-type": type } });
 }
 
-/** The bodies GET gives for these paths, to compare before and after a refusal. */
+/** The responses to GET of these paths, to compare before and after an error. */
 export async function stored(server: TestServer, ...paths: string[]): Promise<string[]> {
   const answers = await Promise.all(paths.map((path) => server.call("GET", path)));
   return answers.map((answer) => `${answer.status} ${answer.text}`);
 }
 
-/** Expects a JSON refusal; a validation failure must also list its first problem first. */
+/** Expects a JSON error. The first problem of a validation error must be the one in the message. */
 export function expectRefused(
   answer: TestResponse,
   status: number,
@@ -123,7 +123,7 @@ export function expectRefused(
     for (const problem of problems)
       expect(Object.keys(problem).sort()).toEqual(["field", "problem"]);
   } else {
-    // `call` has compared it with those of the operation.
+    // `call` has compared the code with those of the operation.
     expect(Object.keys(answer.json.meta)).toEqual(["code"]);
   }
   for (const ours of internals) expect(answer.text).not.toContain(ours);

@@ -17,7 +17,7 @@ import { startServer, type TestResponse } from "./server.ts";
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
 
-test("`GET /openapi.json` answers the document to everyone", async () => {
+test("`GET /openapi.json` returns the document with and without a token", async () => {
   for (const token of [null, server.read_token]) {
     const answer = await server.call("GET", "/openapi.json", { token });
     expect([answer.status, answer.text]).toEqual([200, openapiJson(version)]);
@@ -35,17 +35,17 @@ test("`GET /openapi.json` answers the document to everyone", async () => {
 /** The assets of the reference, which are not part of the API, and the redirect to it. */
 const FILE_OF_PAGE = /^\/api\/v1\/docs\//;
 
-test("`paths` are the routes of the app, no more and no fewer, when compared", () => {
+test("the paths of the document are exactly the routes of the app", () => {
   const config = readConfig({});
   const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
-  // Only its routes are asked for: no store is used.
+  // The test reads only the routes: the store is not used.
   const store = { tokens: {}, users: {}, orders: {}, sync_reads: null } as Store;
   const [metrics, drain] = [createMetrics(), createDrain()];
   const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
   const routes = app.routes.filter(
     ({ path }) => path !== "/*" && path !== "/" && !FILE_OF_PAGE.test(path),
   );
-  // Beside the public ones stand routes that answer 405.
+  // Public paths also have routes that return 405.
   const is_public = new Set(["/api/v1/health", "/api/v1/openapi.json", "/api/v1/docs"]);
   const real = routes
     .filter(({ method, path }) => method === "GET" || !is_public.has(path))
@@ -56,8 +56,8 @@ test("`paths` are the routes of the app, no more and no fewer, when compared", (
   expect(listed.sort()).toEqual(real.sort());
 });
 
-/** An answer as the program makes it of this error. */
-function refused(code: ErrorCode): TestResponse {
+/** The response to an error with this code. */
+function responseTo(code: ErrorCode): TestResponse {
   const { status, headers, body } = errorResponse(new AppError(code, "for a reason"));
   const is_text = typeof body === "string";
   const all = new Headers({ ...headers, "x-request-id": "1", "cache-control": "no-store" });
@@ -67,10 +67,10 @@ function refused(code: ErrorCode): TestResponse {
 }
 
 test.each(Object.keys(error_responses) as ErrorCode[])(
-  "`responses` have the refusal of some operation when its code is %s",
+  "an operation documents the response when the error code is %s",
   (code) => {
     const found = operations().filter(
-      ({ method, path }) => undocumented(method, `/api/v1${path}`, refused(code)).length === 0,
+      ({ method, path }) => undocumented(method, `/api/v1${path}`, responseTo(code)).length === 0,
     );
     expect(found).not.toBeEmpty();
   },
@@ -210,10 +210,10 @@ test("`X-Request-Id` has no pattern, since any value is accepted", () => {
   }
 });
 
-/** A client cannot bring these about at will; the tests of faults and of the end of a server do. */
+/** A client cannot cause these. Other tests cover them. */
 const NOT_AT_WILL = new Set([500, 503]);
 
-test("`operations` answer with every status they have, and as documented, when exercised", async () => {
+test("every operation returns each documented status, and no others", async () => {
   const exchanges = await exercise();
   for (const { method, path, answer } of exchanges) {
     expect([method, path, undocumented(method, `/api/v1${path}`, answer)]).toEqual([
@@ -231,8 +231,8 @@ test("`operations` answer with every status they have, and as documented, when e
   expect([...seen].sort()).toEqual(documented.sort());
 });
 
-/** One thing made wrong in an answer → what is said of it. */
-const lies: [string, RegExp, (answer: TestResponse) => Partial<TestResponse>][] = [
+/** A change that makes a response invalid → the reported problem. */
+const invalid_changes: [string, RegExp, (answer: TestResponse) => Partial<TestResponse>][] = [
   ["the status is another", /^status 418 is not documented/, () => ({ status: 418 })],
   ["a field is more", /body: .*additional properties/, ({ json }) => body(json, { more: 1 })],
   ["a field is missing", /body: .*required/, ({ json }) => body(json, { email: undefined })],
@@ -269,12 +269,15 @@ function header(answer: TestResponse, name: string, value: string | null): Parti
   return { headers };
 }
 
-test.each(lies)("`undocumented` says so when %s", async (_what, fault, change) => {
-  const { id } = await newUser(server);
-  const answer = await server.call("GET", `/users/${id}`);
-  const path = `/api/v1/users/${id}`;
-  expect(undocumented("GET", path, answer)).toEqual([]);
-  expect(undocumented("GET", path, { ...answer, ...change(answer) })).toEqual([
-    expect.stringMatching(fault),
-  ]);
-});
+test.each(invalid_changes)(
+  "`undocumented` reports a problem when %s",
+  async (_what, fault, change) => {
+    const { id } = await newUser(server);
+    const answer = await server.call("GET", `/users/${id}`);
+    const path = `/api/v1/users/${id}`;
+    expect(undocumented("GET", path, answer)).toEqual([]);
+    expect(undocumented("GET", path, { ...answer, ...change(answer) })).toEqual([
+      expect.stringMatching(fault),
+    ]);
+  },
+);

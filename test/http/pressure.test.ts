@@ -3,7 +3,7 @@ import { holdWrites } from "./backend.ts";
 import { newEmail, newUser } from "./make.ts";
 import { startServer } from "./server.ts";
 
-test("`write` is a 503 with Retry-After when too many wait, and reads are answered all the while", async () => {
+test("a write returns 503 with `Retry-After` when too many are queued, while reads succeed", async () => {
   await using server = await startServer({ MAX_PENDING_WRITES: "4" });
   const user = await newUser(server);
   // Another process writes, and so the disk is busy for as long as the test wants.

@@ -26,8 +26,8 @@ const stale = { body: { name: "x" }, headers: { "if-match": '"99"' } };
 const used = { "idempotency-key": crypto.randomUUID() };
 await server.call("POST", "/users", { body: { email: newEmail() }, headers: used });
 
-/** One request for each kind of answer there is: what it carries, and how it may be cached. */
-const KINDS: [status: number, kind: "one" | "list" | "json" | "text" | "refusal", ...Call][] = [
+/** One request for each kind of response, with its format and caching. */
+const KINDS: [status: number, kind: "one" | "list" | "json" | "text" | "error", ...Call][] = [
   [200, "json", "GET", "/health", {}],
   [200, "list", "GET", "/users?limit=1", {}],
   [200, "list", "GET", "/orders?limit=1&offset=1000", {}],
@@ -40,27 +40,27 @@ const KINDS: [status: number, kind: "one" | "list" | "json" | "text" | "refusal"
   [200, "one", "PATCH", `/orders/${order.id}`, { body: { metadata: { a: "b" } } }],
   [200, "one", "PUT", `/users/${other.id}`, { body: { email: newEmail() } }],
   [200, "json", "DELETE", `/users/${spare.id}`, {}],
-  [400, "refusal", "POST", "/users", { body: { nmae: 1 } }],
-  [400, "refusal", "POST", "/orders", malformed],
-  [400, "refusal", "GET", "/users?limit=0", {}],
-  [400, "refusal", "GET", "/users/abc", {}],
-  [400, "refusal", "GET", "/health?a=1", {}],
+  [400, "error", "POST", "/users", { body: { nmae: 1 } }],
+  [400, "error", "POST", "/orders", malformed],
+  [400, "error", "GET", "/users?limit=0", {}],
+  [400, "error", "GET", "/users/abc", {}],
+  [400, "error", "GET", "/health?a=1", {}],
   [400, "text", "GET", "/orders/abc", {}],
   [401, "text", "GET", "/users", stranger],
   [401, "text", "GET", "/nope", stranger],
-  [403, "refusal", "POST", "/users", { body: {}, ...read }],
-  [404, "refusal", "GET", "/nope", {}],
-  [404, "refusal", "GET", "/users/", {}],
-  [404, "refusal", "GET", "/users/999999", {}],
+  [403, "error", "POST", "/users", { body: {}, ...read }],
+  [404, "error", "GET", "/nope", {}],
+  [404, "error", "GET", "/users/", {}],
+  [404, "error", "GET", "/users/999999", {}],
   [404, "text", "GET", "/orders/999999", {}],
   [404, "text", "PATCH", "/orders/999999", { body: {} }],
-  [405, "refusal", "DELETE", "/users", {}],
-  [409, "refusal", "DELETE", `/users/${user.id}`, {}],
-  [409, "refusal", "POST", "/users", { body: { email: user.email } }],
-  [412, "refusal", "PATCH", `/users/${user.id}`, stale],
-  [413, "refusal", "POST", "/users", large],
-  [415, "refusal", "POST", "/users", form],
-  [422, "refusal", "POST", "/users", { body: { email: newEmail() }, headers: used }],
+  [405, "error", "DELETE", "/users", {}],
+  [409, "error", "DELETE", `/users/${user.id}`, {}],
+  [409, "error", "POST", "/users", { body: { email: user.email } }],
+  [412, "error", "PATCH", `/users/${user.id}`, stale],
+  [413, "error", "POST", "/users", large],
+  [415, "error", "POST", "/users", form],
+  [422, "error", "POST", "/users", { body: { email: newEmail() }, headers: used }],
   [304, "one", "GET", `/users/${other.id}`, { headers: { "if-none-match": "*" } }],
 ];
 type Call = [method: string, path: string, options: CallOptions];
@@ -74,7 +74,7 @@ function withId(options: CallOptions, id: string): CallOptions {
 }
 
 test.each(KINDS)(
-  "`answer` %i carries its type, caching, envelope and request id (%s) when asked %s %s",
+  "a %i has the type, caching, envelope and request id of its kind (%s) for %s %s",
   async (status, kind, method, path, options) => {
     const id = `r-${crypto.randomUUID()}`;
     const answer = await server.call(method, path, withId(options, id));
@@ -90,7 +90,7 @@ test.each(KINDS)(
     if (kind === "text") return expect(answer.text).not.toMatch(/[\n{]/);
     const { data, error, meta, ...rest } = answer.json;
     expect(rest).toEqual({});
-    if (kind === "refusal") {
+    if (kind === "error") {
       expect([data, typeof error, error.length > 3]).toEqual([null, "string", true]);
       expect(Object.keys(meta)).toEqual(status === 400 ? ["code", "problems"] : ["code"]);
       expect(meta.code).toMatch(/^[a-z]+(?:_[a-z]+)*$/);
@@ -111,7 +111,7 @@ describe("X-Request-Id", () => {
   );
 
   test.each(["", "x".repeat(129), "a b", "a\tb", "é", "a\u007fb", "x".repeat(5000)])(
-    "`X-Request-Id` is replaced by one of our own when it is %j",
+    "`X-Request-Id` is replaced by a generated one when it is %j",
     async (id) => {
       for (const options of [{}, stranger]) {
         const answer = await server.call("GET", "/users?limit=1", withId(options, id));
@@ -121,14 +121,14 @@ describe("X-Request-Id", () => {
     },
   );
 
-  test("`X-Request-Id` differs from request to request when the client sends none", async () => {
+  test("`X-Request-Id` is unique when the client sends none", async () => {
     const asked = Array.from({ length: 20 }, () => server.call("GET", "/health"));
     const ids = (await Promise.all(asked)).map((answer) => answer.headers.get("x-request-id"));
     expect(new Set(ids).size).toBe(20);
   });
 });
 
-/** Status, headers and body of an answer read off the wire. */
+/** Sends a raw request. @returns the status, the headers and the body of the response */
 function wire(method: string, path: string, lines: string[] = []) {
   return wireAt(method, `/api/v1${path}`, lines);
 }
@@ -151,7 +151,7 @@ test.each([
   [`/users/${other.id}`, "GET, HEAD, PATCH, PUT, DELETE"],
   ["/orders", "GET, HEAD, POST"],
   [`/orders/${order.id}`, "GET, HEAD, PATCH"],
-])("`%s` answers 405 with Allow when the method is none of %s", async (path, allow) => {
+])("`%s` returns 405 with `Allow` when the method is none of %s", async (path, allow) => {
   const before = await server.call("GET", path);
   for (const method of METHODS.filter((method) => !allow.split(", ").includes(method))) {
     const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
@@ -206,7 +206,7 @@ const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
   ["/openapi.json", "/api/v1/openapi.json"],
 ];
 test.each(UNKNOWN_PATHS)(
-  "`%s` is a 404 that suggests %s when the request has a token, else a 401",
+  "`%s` returns a 404 that suggests %s when the request has a token, otherwise a 401",
   async (path, suggested) => {
     const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
     for (const method of ["GET", "POST", "DELETE"]) {
@@ -249,7 +249,7 @@ describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
 });
 
 test.each(KINDS.filter(([, , method]) => method === "GET"))(
-  "`HEAD` answers like GET without the body when GET is %i (%s): %s %s",
+  "`HEAD` returns the headers of GET without the body when GET returns %i (%s): %s %s",
   async (_status, _kind, _method, path, options) => {
     const [get, head] = [
       await server.call("GET", path, withId(options, "same")),
@@ -294,7 +294,7 @@ test.each<[path: string, status: number, field: string | null]>([
   }
 });
 
-/** Each request has two faults or more: the earlier one in the contract's order is answered. */
+/** Each request has two or more errors. The response is that of the first one in the order of checks. */
 const BAD_KEY = { "idempotency-key": "a b" };
 test.each<[status: number, over: string, ...Call]>([
   [401, "404", "GET", "/nope", stranger],
@@ -351,13 +351,10 @@ test.each<[status: number, over: string, ...Call]>([
   [404, "412 of an order", "PATCH", "/orders/999999", { ...stale, body: {} }],
   [404, "409", "PUT", "/users/999999", { body: { email: user.email } }],
   [404, "409 of a step", "PATCH", "/orders/999999", { body: { status: "delivered" } }],
-])(
-  "`checks` answer %i before %s when both are due: %s %s",
-  async (status, _over, method, path, options) => {
-    const answer = await server.call(method, path, options);
-    expect(answer.status, answer.text).toBe(status);
-  },
-);
+])("%i comes before %s when both apply: %s %s", async (status, _over, method, path, options) => {
+  const answer = await server.call(method, path, options);
+  expect(answer.status, answer.text).toBe(status);
+});
 
 test("`POST /users` rejects a malformed `Idempotency-Key` before it reads the body", async () => {
   const lines = [
@@ -377,7 +374,7 @@ describe("RATE_LIMIT", () => {
   const statuses = (answers: TestResponse[]) =>
     [...new Set(answers.map(({ status }) => status))].sort();
 
-  test("`RATE_LIMIT` refuses with 429 and Retry-After, token by token, when it is passed", async () => {
+  test("`RATE_LIMIT` returns 429 with `Retry-After` when a token exceeds it", async () => {
     await using limited = await startServer({ RATE_LIMIT: "2" });
     const answers = await burst(limited, "GET", "/users");
     expect(statuses(answers)).toEqual([200, 429]);
@@ -398,7 +395,7 @@ describe("RATE_LIMIT", () => {
     expect(statuses(await burst(limited, "GET", "/users", stranger))).toEqual([401]);
   });
 
-  test("`429` stands after 404, 405 and 403 and before the rest when a token is over", async () => {
+  test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
     await using limited = await startServer({ RATE_LIMIT: "1" });
     const token = limited.read_token;
     await burst(limited, "GET", "/users", { token });
@@ -412,7 +409,7 @@ describe("RATE_LIMIT", () => {
     expect(statuses(await burst(limited, "GET", "/orders/9"))).toContain(429);
   });
 
-  test("`RATE_LIMIT` is off when it is not set", async () => {
+  test("there is no rate limit when `RATE_LIMIT` is not set", async () => {
     const answers = (
       await Promise.all([1, 2, 3, 4, 5].map(() => burst(server, "GET", "/users")))
     ).flat();
@@ -427,7 +424,7 @@ describe("MAX_BODY_BYTES", () => {
   test.each([
     ["1000", 1000],
     ["65536", 65_536],
-  ])("`MAX_BODY_BYTES` is the largest body accepted when it is %s", async (setting, bytes) => {
+  ])("`MAX_BODY_BYTES` is the maximum size of a body when it is %s", async (setting, bytes) => {
     await using limited = await startServer({ MAX_BODY_BYTES: setting });
     const post = (raw: string) => limited.call("POST", "/users", { raw, ...typed });
     expect((await post(body(bytes))).status).toBe(201);
@@ -445,7 +442,7 @@ describe("MAX_BODY_BYTES", () => {
     expect(left.json.meta.total).toBe(1);
   });
 
-  test("`MAX_BODY_BYTES` holds for a chunked body when no length is given", async () => {
+  test("`MAX_BODY_BYTES` limits a chunked body", async () => {
     const head = [
       "POST /api/v1/users HTTP/1.1",
       "Host: localhost",
@@ -473,7 +470,7 @@ describe("CORS_ORIGIN", () => {
     options: CallOptions,
   ) => at.call(method, path, { ...options, headers: { ...options.headers, origin } });
 
-  test("`CORS_ORIGIN` lets exactly its origins read every answer when set", async () => {
+  test("`CORS_ORIGIN` allows exactly its origins to read every response", async () => {
     await using open = await startServer({
       CORS_ORIGIN: "https://a.example,http://b.example:8080",
     });
@@ -506,7 +503,7 @@ describe("CORS_ORIGIN", () => {
     }
   });
 
-  test("`preflight` is answered without a token when the origin is allowed", async () => {
+  test("a preflight succeeds without a token when the origin is allowed", async () => {
     await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
     const options = { ...stranger, headers: preflight };
     for (const path of ["/users", "/users/1", "/orders", "/orders/1"]) {
@@ -525,7 +522,7 @@ describe("CORS_ORIGIN", () => {
     expect(plain.status).toBe(401);
   });
 
-  test("`Origin` changes nothing when CORS_ORIGIN is not set", async () => {
+  test("`Origin` has no effect when `CORS_ORIGIN` is not set", async () => {
     const got = await ask(server, "https://a.example", "GET", "/users?limit=1", {});
     expect([got.status, got.headers.has("access-control-allow-origin")]).toEqual([200, false]);
     const options = { headers: preflight };
@@ -546,7 +543,7 @@ describe("the log", () => {
     [412, "/api/v1/users/:id", "PATCH", `/users/${user.id}`, stale],
     [200, "/api/v1/health", "GET", "/health", {}],
   ])(
-    "`log` has one line without secrets when a request is answered %i on %s",
+    "the log has one line without secrets when the response is a %i on %s",
     async (status, route, method, path, options) => {
       const id = crypto.randomUUID();
       await server.call(method, path, withId(options, id));
@@ -565,7 +562,7 @@ describe("the log", () => {
     },
   );
 
-  test("`log` names the token, and nobody, when there is one and when there is none", async () => {
+  test("the log names the token when there is one", async () => {
     const [ids, names] = [
       ["w", "r", "none"].map((who) => `${who}-${crypto.randomUUID()}`),
       [] as unknown[],

@@ -1,4 +1,4 @@
-/** One server for a test, in this process or, with TEST_BINARY, as the compiled program. */
+/** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import type { StopReason } from "../../src/cli/context.ts";
@@ -16,17 +16,17 @@ export interface TestResponse {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  /** `undefined` when the body is no JSON. */
+  /** `undefined` if the body is not JSON. */
   readonly json: any;
 }
 
 export interface CallOptions {
   /** Sent as JSON. */
   readonly body?: unknown;
-  /** Sent as it is. */
+  /** Sent unchanged. */
   readonly raw?: string | Uint8Array<ArrayBuffer>;
   readonly headers?: Readonly<Record<string, string>>;
-  /** `null` for none; by default the write token. */
+  /** `null` for none. Default: the write token. */
   readonly token?: string | null;
 }
 
@@ -37,16 +37,16 @@ export interface TestServer extends AsyncDisposable {
   readonly read_token: string;
   /** Its DATABASE_URL. */
   readonly database: string;
-  /** All that it has printed so far. */
+  /** All output so far. */
   readonly output: string;
-  /** Of the program; `null` when the server runs in this process. */
+  /** The process id of the program; `null` if the server runs in this process. */
   readonly pid: number | null;
   call(method: string, path: string, options?: CallOptions): Promise<TestResponse>;
-  /** Leaves the database in place. In this process every signal is a clean stop. @returns the exit code */
+  /** Keeps the database. In this process, every signal is a clean stop. @returns the exit code */
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
-  /** Starts again on the same database, at another port. */
+  /** Restarts on the same database, on another port. */
   restart(): Promise<void>;
-  /** Sends bytes, and returns what comes until the server closes or is silent for `idle_ms`. */
+  /** Sends bytes. @returns what is received until the server closes the connection or is idle for `idle_ms` */
   raw(bytes: string | Uint8Array, idle_ms?: number): Promise<string>;
 }
 
@@ -112,7 +112,7 @@ function runBinary(program: string, environment: Settings): Running {
   };
 }
 
-/** Asks until there is an answer; the test's own time limit ends it. */
+/** Polls until there is a result, or the test times out. */
 async function until<Result>(ask: () => Result | undefined): Promise<Result> {
   for (;;) {
     const result = ask();
@@ -159,8 +159,8 @@ async function toTestResponse(response: Response): Promise<TestResponse> {
 }
 
 /**
- * Every answer is held against the API document.
- * @param default_token sent unless the options have another, or `null` for none
+ * Compares every response with the OpenAPI document.
+ * @param default_token sent unless the options have another token, or `null` for none
  */
 export async function sendCall(
   url: string,
@@ -175,7 +175,7 @@ export async function sendCall(
     all.set("content-type", "application/json");
   }
   const text = body === undefined ? raw : JSON.stringify(body);
-  // As bytes, since fetch gives a string a content type of its own.
+  // As bytes, because `fetch` adds a content type to a string.
   const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
   const init = { method, headers: all, body: content, redirect: "manual" } as const;
   const answer = await toTestResponse(await fetch(`${url}/api/v1${path}`, init));
@@ -203,9 +203,9 @@ export interface TestTokens {
 }
 
 /**
- * One more server on a database that others may have, and that stays.
+ * Starts a server on a database that others may use. The database is kept.
  * @param settings environment variables by name
- * @param tokens to call it with
+ * @param tokens the tokens for calls
  */
 export async function startReplica(
   database: string,
@@ -247,9 +247,9 @@ export async function startReplica(
 }
 
 /**
- * A server on a database of its own.
+ * Starts a server on its own database.
  * @param settings environment variables by name
- * @param directory for the database; gone when the server is disposed of
+ * @param directory the directory of the database, deleted with the server
  */
 export async function startServer(
   settings: Settings = {},
@@ -267,7 +267,7 @@ export async function startServer(
   });
 }
 
-/** Every log line up to now, parsed. */
+/** @returns all log lines so far, parsed */
 export async function logs(server: TestServer): Promise<Record<string, unknown>[]> {
   const marker = crypto.randomUUID();
   await server.call("GET", "/health", { headers: { "x-request-id": marker }, token: null });

@@ -11,7 +11,7 @@ afterAll(() => server[Symbol.asyncDispose]());
 
 const tls = { ca: await Bun.file(TLS_CERT).text() };
 
-test("`serve` answers over TLS when it has a certificate and its key", async () => {
+test("`serve` uses TLS when it has a certificate and its key", async () => {
   expect(server.url).toStartWith("https://");
   const health = await fetch(`${server.url}/api/v1/health`, { tls });
   expect([health.status, await health.json()]).toEqual([
@@ -29,7 +29,7 @@ test("`serve` answers over TLS when it has a certificate and its key", async () 
 });
 
 test.each(["/users", "/nope", "/users/1", "/health/x"])(
-  "`%s` is a 401 over TLS when a stranger asks",
+  "`%s` returns 401 over TLS when there is no token",
   async (path) => {
     for (const host of ["localhost", "a", "a.b.c.d.example"]) {
       const response = await fetch(`${server.url}/api/v1${path}`, { headers: { host }, tls });
@@ -38,7 +38,7 @@ test.each(["/users", "/nope", "/users/1", "/health/x"])(
   },
 );
 
-test("`path` is told apart over TLS when no route takes it", async () => {
+test("an unknown path returns 404 over TLS when there is a token", async () => {
   const headers = { authorization: `Bearer ${server.write_token}` };
   const ask = (method: string, path: string) =>
     fetch(`${server.url}/api/v1${path}`, { method, headers, tls });
@@ -47,7 +47,7 @@ test("`path` is told apart over TLS when no route takes it", async () => {
   expect([other.status, other.headers.get("allow")]).toEqual([405, "GET, HEAD, POST"]);
 });
 
-test("`http` gets no answer when the server speaks TLS", async () => {
+test("plain HTTP gets no response when the server uses TLS", async () => {
   const plain = server.url.replace("https:", "http:");
   const answered = await fetch(`${plain}/api/v1/health`).then(
     ({ ok }) => ok,

@@ -45,7 +45,7 @@ test("`POST /users` returns the record with its defaults when only email is give
   expect(got.json).toEqual({ data: user, error: null });
 });
 
-test("`GET /users` lists by id ascending when several exist", async () => {
+test("`GET /users` sorts by id when there are several users", async () => {
   const first = await newUser(server);
   const second = await newUser(server);
   expect(second.id).toBeGreaterThan(first.id);
@@ -68,7 +68,7 @@ for (const [typed, other] of [
   const email = `${typed}@${host}`;
   const same = `${other}@${host.toUpperCase()}`;
 
-  test(`\`email\` names one user whatever its case when it is ${typed}`, async () => {
+  test(`\`email\` selects the one user regardless of case when it is ${typed}`, async () => {
     const user = await newUser(server, { email });
     for (const form of [email, same]) {
       const found = await server.call("GET", `/users?email=${encodeURIComponent(form)}`);
@@ -93,7 +93,7 @@ for (const [typed, other] of [
   });
 }
 
-test("`GET /users?email` finds nobody when the address is free, and takes + as it is", async () => {
+test("`GET /users?email` returns an empty page when no user has the email, and reads + as a plus sign", async () => {
   const plus = await newUser(server, { email: `a+b-${crypto.randomUUID()}@example.com` });
   expect((await server.call("GET", `/users?email=${plus.email}`)).json.data).toEqual([plus]);
   const none = await server.call("GET", `/users?email=${newEmail()}`);
@@ -117,7 +117,7 @@ for (const { name, body, changed } of [
     changed: { metadata: { b: "2", c: "3" } },
   },
 ]) {
-  test(`\`PATCH /users/:id\` changes only what is given when ${name}`, async () => {
+  test(`\`PATCH /users/:id\` changes only the given fields when ${name}`, async () => {
     const user = await newUser(server, full);
     const answer = await server.call("PATCH", `/users/${user.id}`, { body });
     expect(answer.status).toBe(200);
@@ -133,7 +133,7 @@ for (const { name, body, changed } of [
   });
 }
 
-test("`PATCH /users/:id` changes nothing, not even version, when the patch is {}", async () => {
+test("`PATCH /users/:id` changes nothing, not even the version, when the body is {}", async () => {
   const user = await newUser(server, full);
   const type = "application/merge-patch+json";
   const answer = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
@@ -143,7 +143,7 @@ test("`PATCH /users/:id` changes nothing, not even version, when the patch is {}
   expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
 });
 
-test("`PATCH /users/:id` counts the keys of the result when metadata is full", async () => {
+test("`PATCH /users/:id` limits the keys of the merged metadata", async () => {
   const user = await newUser(server, { metadata: keys(50) });
   const patch = (metadata: Record<string, string | null>) =>
     server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
@@ -154,7 +154,7 @@ test("`PATCH /users/:id` counts the keys of the result when metadata is full", a
   expect(swapped.json.data.metadata).toEqual({ ...rest, extra: "v" });
 });
 
-test("`PUT /users/:id` resets absent optional fields when it replaces", async () => {
+test("`PUT /users/:id` resets omitted optional fields", async () => {
   const user = await newUser(server, full);
   const body = { email: newEmail() };
   const answer = await server.call("PUT", `/users/${user.id}`, { body });
@@ -173,7 +173,7 @@ test("`PUT /users/:id` resets absent optional fields when it replaces", async ()
   expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(again.json);
 });
 
-test("`DELETE /users/:id` returns the user as it was, then 404, and frees only the email", async () => {
+test("`DELETE /users/:id` returns the deleted user, then 404, and frees the email but not the id", async () => {
   await using own = await startServer();
   const user = await newUser(own, full);
   const answer = await own.call("DELETE", `/users/${user.id}`);
@@ -190,7 +190,7 @@ test("`DELETE /users/:id` returns the user as it was, then 404, and frees only t
   expect(next.id).toBeGreaterThan(user.id);
 });
 
-test("`DELETE /users/:id` is 409 and loses nothing when the user has orders", async () => {
+test("`DELETE /users/:id` returns 409 and deletes nothing when the user has orders", async () => {
   const user = await newUser(server);
   const order = await newOrder(server, user.id);
   const paths = [`/users/${user.id}`, `/orders/${order.id}`];
@@ -220,7 +220,7 @@ for (const [id, status, error] of [
     (id) => [id, 404, "user not found"] as const,
   ),
 ] as const) {
-  test(`\`/users/:id\` is ${status} on every method when id is ${id}`, async () => {
+  test(`\`/users/:id\` returns ${status} for every method when the id is ${id}`, async () => {
     await newUser(server);
     const before = await stored(server, "/users?limit=1000");
     for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
@@ -244,7 +244,7 @@ const accepted: Refused["fields"][] = [
 const plain = (value: unknown) =>
   typeof value === "object" && value !== null ? Object.entries(value).sort() : value;
 for (const [at, fields] of accepted.entries()) {
-  test(`\`users\` keep every character when the fields are at a limit (row ${at})`, async () => {
+  test(`users keep every character when fields are at a limit (row ${at})`, async () => {
     const { id } = await newUser(server, fields);
     const email = newEmail();
     for (const [method, body] of [
@@ -325,7 +325,7 @@ for (const method of ["POST", "PUT", "PATCH"]) {
     ...refused,
     ...(method === "PATCH" ? [] : refused_whole),
   ]) {
-    test(`\`${method} /users\` is 400 and stores nothing when ${name}`, async () => {
+    test(`\`${method} /users\` returns 400 and stores nothing when ${name}`, async () => {
       const user = await newUser(server, full);
       const before = await stored(server, "/users?limit=1", `/users/${user.id}`);
       const path = method === "POST" ? "/users" : `/users/${user.id}`;

@@ -51,7 +51,7 @@ function makeWorld(api_token: string | null = null) {
 const ways = ["identify", "identifyAtOnce"] as const;
 
 for (const way of ways) {
-  test(`\`${way}\` gives the token when it is valid, each time as it is now`, async () => {
+  test(`\`${way}\` returns the current state of the token when it is valid`, async () => {
     const it = makeWorld();
     expect(await it.ways[way](it.credentials)).toBe(it.token);
     it.token = { ...it.token, scope: "write" };
@@ -59,7 +59,7 @@ for (const way of ways) {
     expect(it.asked).toEqual([it.token.hash, it.token.hash]);
   });
 
-  test(`\`${way}\` refuses a token that was good a moment ago when it is revoked or expires`, async () => {
+  test(`\`${way}\` rejects a token when it was revoked or has expired since its last use`, async () => {
     for (const end of ["revoked_at", "expires_at"] as const) {
       const it = makeWorld();
       const valid = it.token;
@@ -73,7 +73,7 @@ for (const way of ways) {
     }
   });
 
-  test(`\`${way}\` asks the store when it could be a token, and only then`, async () => {
+  test(`\`${way}\` queries the store only when the credentials have the format of a token`, async () => {
     const it = makeWorld();
     const [unknown, typo] = [newToken(), newToken().slice(1)];
     for (const credentials of [undefined, "", "ab", typo, unknown]) {
@@ -83,7 +83,7 @@ for (const way of ways) {
     expect(it.asked).toEqual([hashToken(unknown)]);
   });
 
-  test(`\`${way}\` notes the use once a minute, and again when that failed`, async () => {
+  test(`\`${way}\` records the use once a minute, and again when that failed`, async () => {
     const it = makeWorld();
     const use = async () => {
       await it.ways[way](it.credentials);
@@ -100,7 +100,7 @@ for (const way of ways) {
     expect(it.touched.slice(1)).toEqual(Array(3).fill("2026-11-20T18:58:00.000Z"));
   });
 
-  test(`\`${way}\` notes no use when it is noted already, or the token is refused`, async () => {
+  test(`\`${way}\` records no use when it is already recorded or the token is rejected`, async () => {
     const it = makeWorld();
     it.token = { ...it.token, last_used_at: "2026-11-20T18:57:00.000Z" };
     await it.ways[way](it.credentials);
@@ -110,7 +110,7 @@ for (const way of ways) {
     expect(it.touched).toEqual([]);
   });
 
-  test(`\`${way}\` knows the token of the environment without the store`, async () => {
+  test(`\`${way}\` accepts the token of the environment without a query`, async () => {
     const api_token = newToken();
     const it = makeWorld(api_token);
     expect(await it.ways[way](api_token)).toMatchObject({ name: "API_TOKEN", scope: "write" });
@@ -118,7 +118,7 @@ for (const way of ways) {
   });
 }
 
-test("`verifyTokenSync` is done by the return", () => {
+test("`verifyTokenSync` is synchronous", () => {
   const it = makeWorld();
   expect(it.atOnce(it.credentials)).toBe(it.token);
   expectThrown(() => it.atOnce(newToken()), "invalid_token", "unauthorised");

@@ -25,7 +25,7 @@ const strangers = [
   `${ours}, ${local}`,
 ];
 
-test("`headers` names the origin when it is one of those configured", () => {
+test("`headers` allows the origin when it is configured", () => {
   const cors = createCors([ours, local]);
   for (const origin of [ours, local]) {
     const headers = cors?.headers(origin);
@@ -55,7 +55,7 @@ test("`headers` names any origin when * is configured, and never allows credenti
   expect(cors?.headers(null)).toEqual({ vary: "Origin" });
 });
 
-test("`preflight` allows all that the API takes when the origin is allowed", () => {
+test("`preflight` allows every method and header of the API when the origin is allowed", () => {
   const answer = createCors([ours])?.preflight(preflightOf(ours)) ?? {};
   const methods = answer["access-control-allow-methods"]?.split(", ").sort();
   expect(methods).toEqual(["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]);
@@ -72,7 +72,7 @@ test("`preflight` allows all that the API takes when the origin is allowed", () 
   expect(answer).not.toHaveProperty("access-control-allow-credentials");
 });
 
-test("`preflight` is null when the request is not one that is allowed", () => {
+test("`preflight` returns null when the request is not an allowed preflight", () => {
   const cors = createCors([ours]);
   for (const origin of strangers) expect(cors?.preflight(preflightOf(origin))).toBeNull();
   expect(cors?.preflight(preflightOf(ours, "OPTIONS", null))).toBeNull();

@@ -12,7 +12,7 @@ const internal = { status: 500, headers: {}, body: "internal error" };
 const link = '</api/v1/docs>; rel="service-doc"';
 
 /** Clients depend on these: within v1 a status or a `meta.code` may be added, but not changed. */
-const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
+const expected_responses: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
   invalid: { status: 400, headers: {}, body: envelope("validation_failed") },
   invalid_order_id: { status: 400, headers: {}, body: "invalid order id" },
   unauthorised: {
@@ -51,8 +51,8 @@ const answers: Record<ErrorCode, ReturnType<typeof errorResponse>> = {
   operator: internal,
 };
 
-for (const [code, expected] of Object.entries(answers)) {
-  test(`\`errorResponse\` answers ${expected.status} when the code is ${code}`, () => {
+for (const [code, expected] of Object.entries(expected_responses)) {
+  test(`\`errorResponse\` returns ${expected.status} when the code is ${code}`, () => {
     const error = new AppError(code as ErrorCode, "a message");
     expect(errorResponse(error)).toEqual(expected);
   });
@@ -97,15 +97,15 @@ const foreign: [string, unknown][] = [
     Object.assign(new Error("hunter2"), { status: 404, code: "VALIDATION" }),
   ],
   [
-    "an Error with a code of ours",
+    "an Error with an error code",
     Object.assign(new Error("hunter2"), { code: "invalid", problems: [] }),
   ],
   [
-    "an Error that is named as ours",
+    "an Error named AppError",
     Object.assign(new Error("hunter2"), { name: "AppError", code: "email_taken" }),
   ],
   [
-    "an object like ours",
+    "an object with the fields of an AppError",
     { name: "AppError", code: "email_taken", message: "hunter2", problems: [] },
   ],
   ["an error of the database", databaseError()],
@@ -119,7 +119,7 @@ const foreign: [string, unknown][] = [
 ];
 
 for (const [what, error] of foreign) {
-  test(`\`errorResponse\` says nothing but internal error when given ${what}`, () => {
+  test(`\`errorResponse\` returns only "internal error" when given ${what}`, () => {
     expect(errorResponse(error)).toEqual(internal);
   });
 }
@@ -132,7 +132,7 @@ function logged(error: unknown): Record<string, unknown>[] {
   return lines.map((line) => JSON.parse(line));
 }
 
-test("`logServerError` writes the reason and the stack when the fault is ours", () => {
+test("`logServerError` writes the reason and the stack when the error is a bug", () => {
   const [line, ...rest] = logged(new Error("a bug"));
   expect(rest).toEqual([]);
   expect(line).toMatchObject({
@@ -158,7 +158,7 @@ test("`logServerError` writes the cause when the database is unavailable", () =>
   ]);
 });
 
-test("`logServerError` writes a line all the same when what was thrown is no Error", () => {
+test("`logServerError` writes a line when the thrown value is not an Error", () => {
   for (const [thrown, reason] of [
     [null, "null"],
     [undefined, "undefined"],
@@ -168,8 +168,8 @@ test("`logServerError` writes a line all the same when what was thrown is no Err
   }
 });
 
-test("`logServerError` writes nothing when a client was refused", () => {
-  for (const [code, { status }] of Object.entries(answers)) {
+test("`logServerError` writes nothing when the response is a 4xx", () => {
+  for (const [code, { status }] of Object.entries(expected_responses)) {
     const lines = logged(new AppError(code as ErrorCode, "a message"));
     expect(lines, code).toHaveLength(status < 500 ? 0 : 1);
   }

@@ -22,7 +22,7 @@ interface World {
   readonly get?: () => unknown;
 }
 
-/** @returns who has answered, and what */
+/** @returns what handled the request, and the result */
 async function answerOf(url: string, init: RequestInit = {}, world: World = {}) {
   const { identify = () => token, take: rateLimiter = () => true, get = () => user } = world;
   let finished: HandledRequest | null = null;
@@ -51,12 +51,12 @@ async function answerOf(url: string, init: RequestInit = {}, world: World = {}) 
 
 const site = "http://127.0.0.1:3000";
 
-test("`fastPath` answers past Elysia over TLS, too", async () => {
+test("`fastPath` handles a request over TLS", async () => {
   expect((await answerOf("https://example.com/api/v1/users/7")).by).toBe("past");
 });
 
 for (const path of ["/api/v1/users/7", "/api/v1/orders/7", "/api/v1/users/999999999999999"]) {
-  test(`\`fastPath\` answers past Elysia when asked for ${path}`, async () => {
+  test(`\`fastPath\` handles the request when the path is ${path}`, async () => {
     const { by, route, set, body } = await answerOf(site + path);
     expect(by).toBe("past");
     expect(route).toBe(path.replace(/\d+$/, ":id"));
@@ -83,20 +83,20 @@ for (const path of [
   "/users/7",
   "/x/api/v1/users/7",
 ]) {
-  test(`\`fastPath\` leaves the request to Elysia when asked for ${path}`, async () => {
+  test(`\`fastPath\` leaves the request to Elysia when the path is ${path}`, async () => {
     expect((await answerOf(site + path)).by).toBe("Elysia");
   });
 }
 
 for (const method of ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-  test(`\`fastPath\` leaves the request to Elysia when its method is ${method}`, async () => {
+  test(`\`fastPath\` leaves the request to Elysia when the method is ${method}`, async () => {
     expect((await answerOf(`${site}/api/v1/users/7`, { method })).by).toBe("Elysia");
   });
 }
 
 const plain = `${site}/api/v1/users/7`;
 
-test("`fastPath` reads the credentials out of the header when there are some", async () => {
+test("`fastPath` reads the credentials from the header", async () => {
   const given: unknown[] = [];
   const identify = (credentials: string | undefined) => {
     given.push(credentials);
@@ -115,7 +115,7 @@ test("`fastPath` reads the credentials out of the header when there are some", a
   expect(given).toEqual(["ab", "ab", undefined, undefined, undefined, undefined]);
 });
 
-test("`fastPath` refuses a stranger, without a look at the record, and asks for the token once", async () => {
+test("`fastPath` returns 401 without reading the record when the token is invalid", async () => {
   let asked = 0;
   const identify = () => {
     asked += 1;
@@ -127,7 +127,7 @@ test("`fastPath` refuses a stranger, without a look at the record, and asks for 
   expect(asked).toBe(1);
 });
 
-test("`fastPath` refuses, without a look at the record, when the rate is used up", async () => {
+test("`fastPath` returns 429 without reading the record when the rate limit is exceeded", async () => {
   const get = () => expect.unreachable();
   let taken = 0;
   const take = () => {
@@ -139,7 +139,7 @@ test("`fastPath` refuses, without a look at the record, when the rate is used up
   expect(taken).toBe(1);
 });
 
-test("`fastPath` refuses as the routes do when there is no such record", async () => {
+test("`fastPath` returns the 404 of the routes when the record does not exist", async () => {
   const get = () => null;
   const of_user = await answerOf(plain, {}, { get });
   expect([of_user.set?.status, of_user.body]).toEqual([
@@ -158,7 +158,7 @@ for (const failing of ["identify", "get"]) {
     },
   });
 
-  test(`\`fastPath\` logs and hides a fault when \`${failing}\` fails`, async () => {
+  test(`\`fastPath\` logs an error and returns 500 when \`${failing}\` fails`, async () => {
     const world = failWith(new Error("disk I/O error"));
     const { set, body, output, start } = await answerOf(plain, {}, world);
     expect([set?.status, body]).toEqual([500, "internal error"]);
@@ -187,10 +187,10 @@ function makeApp(store: Store, api_token: string) {
 }
 
 for (const [what, sync_reads, past] of [
-  ["reads at once", { user: () => user }, 1],
-  ["has to be waited for", null, 0],
+  ["has synchronous reads", { user: () => user }, 1],
+  ["is asynchronous", null, 0],
 ] as const) {
-  test(`\`createApp\` answers ${past} of two requests past Elysia when its store ${what}`, async () => {
+  test(`\`createApp\` handles ${past} of two requests on the fast path when its store ${what}`, async () => {
     let through = 0;
     const api_token = newToken();
     const store = { users: { get: async () => user }, sync_reads } as unknown as Store;
@@ -205,7 +205,7 @@ for (const [what, sync_reads, past] of [
   });
 }
 
-test("`createApp` answers a record at once when SQLite has what is asked for, or knows that it has not", async () => {
+test("`createApp` responds synchronously to a GET of one record when the store is SQLite", async () => {
   using directory = makeDirectory();
   const now = () => new Date();
   const options = {

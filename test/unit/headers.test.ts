@@ -7,7 +7,7 @@ import {
 import { matchesIfNoneMatch, requireMatch } from "../../src/precondition.ts";
 import { expectThrown } from "../expect-error.ts";
 
-test("`readIdempotencyKey` is the key with its owner and fingerprint when the client sent one", () => {
+test("`readIdempotencyKey` returns the key with its owner and fingerprint when there is one", () => {
   expect(readIdempotencyKey(undefined, "owner", "/a", {})).toBeNull();
   for (const key of ["a", "!~", "~".repeat(255)]) {
     expect(readIdempotencyKey(key, "owner", "/a", {})).toMatchObject({ owner: "owner", key });

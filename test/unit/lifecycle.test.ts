@@ -17,7 +17,7 @@ function makeFinish(options: Partial<ResponderOptions> = {}) {
   });
 }
 
-/** What `respond` makes of a record, and the fields it has. */
+/** Calls `respond` with a record and these headers. */
 function finished(finish: Respond, request_id: string, fields: Record<string, string> = {}) {
   const set: ResponseHead = { headers: {} };
   const body = recordResponse(set, { version: Number(request_id) });
@@ -26,7 +26,7 @@ function finished(finish: Respond, request_id: string, fields: Record<string, st
   return finish({ start, request, route: "/r", token: null, set, body });
 }
 
-test("`respond` gives each record its own fields when several are under way", async () => {
+test("`respond` gives each response its own headers when there are several", async () => {
   const finish = makeFinish();
   const responses = ["1", "2", "3"].map((id) => finished(finish, id));
   for (const [index, response] of responses.entries()) {
@@ -41,7 +41,7 @@ test("`respond` gives each record its own fields when several are under way", as
   }
 });
 
-test("`respond` gives a record all that is set, and the next one nothing of it", () => {
+test("`respond` sends every header that is set, and none of them in the next response", () => {
   const finish = makeFinish();
   const usual = [...finished(finish, "1").headers.keys()];
   const more = { location: "/r/1", link: "" };
@@ -53,7 +53,7 @@ test("`respond` gives a record all that is set, and the next one nothing of it",
   expect([...finished(finish, "1").headers.keys()]).toEqual(usual);
 });
 
-test("`respond` leaves the fields of a response alone when the next is made", () => {
+test("`respond` does not change the headers of a response when it creates the next one", () => {
   const finish = makeFinish();
   const first = finished(finish, "1");
   const before = Object.fromEntries(first.headers);
@@ -62,7 +62,7 @@ test("`respond` leaves the fields of a response alone when the next is made", ()
   expect(Object.fromEntries(first.headers)).toEqual({ ...before, "x-more": "more" });
 });
 
-test("`respond` answers a record alike by both ways it has", async () => {
+test("`respond` creates the same response on both of its paths", async () => {
   const draining = { ...createDrain(), isDraining: () => true };
   const [short, long] = [makeFinish(), makeFinish({ drain: draining })].map((finish) =>
     finished(finish, "1"),
@@ -73,7 +73,7 @@ test("`respond` answers a record alike by both ways it has", async () => {
   expect(await short.text()).toBe(await long.text());
 });
 
-test("`respond` sends no body when the client has the record already", async () => {
+test("`respond` sends no body when the client already has the record", async () => {
   const finish = makeFinish();
   const set: ResponseHead = { headers: {} };
   const body = conditionalRecord(set, { version: 7 }, { if_match: null, if_none_match: "*" });
@@ -87,7 +87,7 @@ test("`respond` sends no body when the client has the record already", async () 
   });
 });
 
-test("`respond` sends text and bytes as they are, whatever is set beside", async () => {
+test("`respond` sends text and bytes unchanged", async () => {
   const finish = makeFinish();
   for (const body of ["a text", new TextEncoder().encode("some bytes")]) {
     const set: ResponseHead = { headers: {} };
@@ -98,7 +98,7 @@ test("`respond` sends text and bytes as they are, whatever is set beside", async
   }
 });
 
-test("`respond` tells pages of a record who may read it, and clients that the server ends", () => {
+test("`respond` adds CORS headers, and `Connection: close` while draining", () => {
   const cors = createCors(["https://a.example"]);
   expect(finished(makeFinish({ cors }), "1").headers.get("vary")).toBe("Origin");
   const drain = { ...createDrain(), isDraining: () => true };
@@ -113,7 +113,7 @@ for (const [status, body] of [
   [404, "not found"],
   [500, "internal error"],
 ] as const) {
-  test(`\`finish\` counts and logs an exchange once when its status is ${status}`, () => {
+  test(`\`respond\` counts and logs a request once when its status is ${status}`, () => {
     const counted: unknown[] = [];
     const lines: string[] = [];
     const finish = makeFinish({

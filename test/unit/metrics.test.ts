@@ -21,7 +21,7 @@ async function read(metrics = createMetrics()): Promise<Map<string, number>> {
   );
 }
 
-test("`metrics` counts each answer up to its duration, and in all longer buckets, in seconds", async () => {
+test("`observeRequest` counts a response in every bucket from its duration upwards, in seconds", async () => {
   const metrics = createMetrics();
   for (const duration_ms of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
     metrics.observeRequest("GET", "/a", 200, duration_ms);
@@ -53,7 +53,7 @@ test("`metrics` counts each answer up to its duration, and in all longer buckets
   expect(values.get(`${name}_sum{${labels}}`)).toBeCloseTo(10.043_101, 9);
 });
 
-test("`metrics` tells how many writes shared a commit, and how long it took, in seconds", async () => {
+test("`observeCommit` records the writes per commit and its duration in seconds", async () => {
   const metrics = createMetrics();
   metrics.observeCommit(3, 20);
   metrics.observeCommit(5, 400);
@@ -68,14 +68,14 @@ test("`metrics` tells how many writes shared a commit, and how long it took, in 
   expect(values.get(`${duration}_bucket{le="0.5"}`)).toBe(2);
 });
 
-test("`metrics` shows the store's figures of the moment when read", async () => {
+test("`render` has the current statistics of the store", async () => {
   const values = await read();
   expect(values.get("user_api_pending_writes")).toBe(3);
   expect(values.get("user_api_database_bytes")).toBe(4096);
   expect(values.get("user_api_wal_bytes")).toBe(12_345);
 });
 
-test("`metrics` shows the process as it is when read again and again", async () => {
+test("`render` has the current process metrics each time", async () => {
   const metrics = createMetrics();
   for (let round = 0; round < 3; round += 1) {
     const used_s = () => Object.values(process.cpuUsage()).reduce((sum, each) => sum + each) / 1e6;
@@ -89,7 +89,7 @@ test("`metrics` shows the process as it is when read again and again", async () 
   }
 });
 
-test("`metrics` counts dropped log lines when they are read", async () => {
+test("`render` has the number of dropped log lines", async () => {
   let dropped = 0;
   const metrics = createMetrics(() => dropped);
   const name = "user_api_dropped_log_lines_total";

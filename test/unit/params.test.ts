@@ -22,12 +22,12 @@ const paths: [string, string][] = [
 ];
 
 for (const [url, path] of paths) {
-  test(`\`streamPath\` is ${path} when the URL is ${url}`, () => {
+  test(`\`pathOf\` returns ${path} when the URL is ${url}`, () => {
     expect(pathOf(url)).toBe(path);
   });
 }
 
-test("`user_params` is the id when it is canonical", () => {
+test("`user_params` returns the id when it is canonical", () => {
   for (const id of [1, 10, 123, MAX]) expect(read(user_params, { id: String(id) })).toEqual({ id });
 });
 
@@ -37,7 +37,7 @@ test("`user_params` is 0, which no user has, when the id is larger than any", ()
   }
 });
 
-test("`order_params` is the id when it is one as Go's ParseInt reads it", () => {
+test("`order_params` returns the id when Go's ParseInt would accept it", () => {
   const ids: [string, number][] = [
     ["1", 1],
     ["+1", 1],
@@ -48,7 +48,7 @@ test("`order_params` is the id when it is one as Go's ParseInt reads it", () => 
   for (const [id, expected] of ids) expect(read(order_params, { id })).toEqual({ id: expected });
 });
 
-test("`order_params` is 0, which no order has, when the id is a 64-bit integer of none", () => {
+test("`order_params` returns 0, which no order has, when no order can have the 64-bit integer", () => {
   const ids = ["0", "-0", "-1", String(2n ** 53n), String(2n ** 63n - 1n), String(-(2n ** 63n))];
   for (const id of ids) expect(read(order_params, { id })).toEqual({ id: 0 });
 });
@@ -74,12 +74,12 @@ const queries: [string, Record<string, string>][] = [
 ];
 
 for (const [text, expected] of queries) {
-  test(`\`readQuery\` has ${JSON.stringify(expected)} when the query is "${text}"`, () => {
+  test(`\`readQuery\` returns ${JSON.stringify(expected)} when the query is "${text}"`, () => {
     expect(readQuery(url + text)).toEqual(expected);
   });
 }
 
-test("`readQuery` looks in the query alone when the path has an ampersand", () => {
+test("`readQuery` ignores the path when it has an ampersand", () => {
   expect(readQuery("http://localhost/s/a&limit=9?limit=5")).toEqual({ limit: "5" });
 });
 
@@ -96,7 +96,7 @@ const no_queries: [string, RegExp][] = [
 ];
 
 for (const [text, message] of no_queries) {
-  test(`\`readQuery\` refuses the query when it is "${text}"`, () => {
+  test(`\`readQuery\` rejects the query when it is "${text}"`, () => {
     expectThrown(() => readQuery(url + text), "invalid", message);
   });
 }
@@ -108,7 +108,7 @@ const listing = querySchema(
   ),
 );
 
-test("`querySchema` fills in the defaults and reads integers when they are canonical", () => {
+test("`querySchema` applies the defaults and parses canonical integers", () => {
   expect(read(listing, url)).toEqual({ limit: 50, offset: 0 });
   expect(read(listing, `${url}?limit=1&offset=${MAX}`)).toEqual({ limit: 1, offset: MAX });
   expect(read(listing, `${url}?limit=1000&text=007`)).toEqual({

@@ -14,12 +14,12 @@ function makeLimit(per_second: number) {
   };
 }
 
-test("`createRateLimiter` lets everything through when the rate is 0", () => {
+test("`createRateLimiter` allows every request when the rate is 0", () => {
   expect(makeLimit(0).passing(100_000)).toBe(100_000);
 });
 
 for (const per_second of [1, 2, 10, 1000]) {
-  test(`\`createRateLimiter\` lets ${per_second} through at once when that is the rate`, () => {
+  test(`\`createRateLimiter\` allows a burst of ${per_second} when that is the rate`, () => {
     const { take, passing } = makeLimit(per_second);
     for (let count = 0; count < per_second; count += 1) expect(take("a")).toBe(true);
     expect(passing(100)).toBe(0);
@@ -39,7 +39,7 @@ const pauses: [number, number][] = [
 ];
 
 for (const [pause_ms, expected] of pauses) {
-  test(`\`createRateLimiter\` lets ${expected} of 10 a second through when ${pause_ms} ms pass`, () => {
+  test(`\`createRateLimiter\` allows ${expected} requests at a rate of 10 when ${pause_ms} ms have passed`, () => {
     const { clock, passing } = makeLimit(10);
     expect(passing(15)).toBe(10);
     clock.time_ms += pause_ms;
@@ -47,7 +47,7 @@ for (const [pause_ms, expected] of pauses) {
   });
 }
 
-test("`createRateLimiter` keeps what is left of a token when it is asked too early", () => {
+test("`createRateLimiter` keeps a partial refill when a request is rejected", () => {
   const { clock, take } = makeLimit(1);
   expect(take("a")).toBe(true);
   for (let count = 0; count < 3; count += 1) {
@@ -59,7 +59,7 @@ test("`createRateLimiter` keeps what is left of a token when it is asked too ear
   expect(take("a")).toBe(false);
 });
 
-test("`createRateLimiter` lets the rate through and no more when asked all the time", () => {
+test("`createRateLimiter` allows exactly the rate when requests are continuous", () => {
   const { clock, take } = makeLimit(4);
   let passed = 0;
   for (let count = 0; count < 10_000; count += 1) {
@@ -70,7 +70,7 @@ test("`createRateLimiter` lets the rate through and no more when asked all the t
   expect(passed).toBe(4 + 39);
 });
 
-test("`createRateLimiter` counts each owner apart when there are several", () => {
+test("`createRateLimiter` counts each token separately", () => {
   const { clock, passing } = makeLimit(3);
   expect(passing(5, "a")).toBe(3);
   expect(passing(5, "b")).toBe(3);

@@ -95,8 +95,14 @@ function errorExample(error_code: ErrorCode, code: string, message: string): [st
 }
 
 /** The schema of an error with this code. */
-function errorSchema(code: string): Json {
-  const meta = { type: "object", properties: { code: { type: "string", enum: [code] } } };
+function errorSchema(error_code: ErrorCode, code: string): Json {
+  // Tools reject examples with members that only one part of an `allOf` has.
+  const problems = { type: "array", items: ref("schemas", "FieldError") };
+  const properties = {
+    code: { type: "string", enum: [code] },
+    ...(error_code === "invalid" && { problems }),
+  };
+  const meta = { type: "object", properties };
   return { allOf: [ref("schemas", "Error"), { type: "object", properties: { meta } }] };
 }
 
@@ -108,7 +114,10 @@ function contentOf(error_code: ErrorCode, [, ...messages]: ErrorDoc): [string, J
   }
   const { code } = template;
   const examples = messages.map((message) => errorExample(error_code, code, message));
-  return [JSON_TYPE, { schema: errorSchema(code), examples: Object.fromEntries(examples) }];
+  return [
+    JSON_TYPE,
+    { schema: errorSchema(error_code, code), examples: Object.fromEntries(examples) },
+  ];
 }
 
 function documentedError(codes: readonly ErrorCode[]): Json {

@@ -58,7 +58,7 @@ async function idsOf(server: TestServer, list: "users" | "orders"): Promise<Set<
 }
 
 test.if(against_binary)(
-  "`backup` has all that was acknowledged before it began when it is restored",
+  "`restore` brings back every write that was acknowledged before the backup began",
   async () => {
     await using server = await startServer();
     for (let i = 0; i < 100; i += 1) await newUser(server, { metadata: { a: "x".repeat(500) } });

@@ -329,7 +329,7 @@ async function check(server: TestServer, model: Model): Promise<void> {
 }
 
 test.skipIf(!against_binary)(
-  "`acknowledged` writes are there once, as acknowledged, when the program is killed under load",
+  "Acknowledged writes are stored exactly once when the server is killed under load",
   async () => {
     const random = randomOf(seed);
     await using server = await startServer();

@@ -46,7 +46,7 @@ function request(server: TestServer, method: string, path: string, body = ""): s
 }
 
 test.if(against_binary)(
-  "`SIGTERM` turns health to 503 and closes connections with their next answer",
+  "`SIGTERM` turns `/health` to 503 and closes each connection after its next response",
   async () => {
     await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
     const [health, reader, writer] = await Promise.all([open(server), open(server), open(server)]);
@@ -75,22 +75,19 @@ test.if(against_binary)(
   },
 );
 
-test.if(against_binary)(
-  "`SIGTERM` cuts what is unfinished when SHUTDOWN_SECONDS are over",
-  async () => {
-    await using server = await startServer({ SHUTDOWN_SECONDS: "1" });
-    const writer = await open(server);
-    writer.send(request(server, "POST", "/users", '{"email":"a@b.cd"}').slice(0, -5));
-    await server.stop("SIGTERM");
-    await writer.closed;
-    expect(await writer.until(/^$/)).toBe("");
-    await server.restart();
-    expect((await server.call("GET", "/users")).json.meta.total).toBe(0);
-  },
-);
+test.if(against_binary)("`SIGTERM` aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
+  await using server = await startServer({ SHUTDOWN_SECONDS: "1" });
+  const writer = await open(server);
+  writer.send(request(server, "POST", "/users", '{"email":"a@b.cd"}').slice(0, -5));
+  await server.stop("SIGTERM");
+  await writer.closed;
+  expect(await writer.until(/^$/)).toBe("");
+  await server.restart();
+  expect((await server.call("GET", "/users")).json.meta.total).toBe(0);
+});
 
 test.if(against_binary)(
-  "`SIGTERM` loses nothing and brings no error when clients go as they are told",
+  "`SIGTERM` loses no write and causes no error when clients heed `Connection: close`",
   async () => {
     await using server = await startServer();
     const acknowledged: string[] = [];
@@ -138,7 +135,7 @@ for (const [name, settings] of [
   ["TLS", tls],
 ] as const) {
   test.if(against_binary)(
-    `\`SIGTERM\` is not delayed when connections over ${name} have no request`,
+    `\`SIGTERM\` is not delayed by idle connections over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
       const sent = [
@@ -164,7 +161,7 @@ for (const [name, settings] of [
   );
 
   test.if(against_binary)(
-    `\`SIGTERM\` waits when a response is read slowly or half a body is sent over ${name}`,
+    `\`SIGTERM\` waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
       const metadata = Object.fromEntries(

@@ -94,7 +94,7 @@ if (against_binary && small === null) {
 }
 
 test.if(small !== null)(
-  "`503` is all that writes get when the disk is full, until it has room again",
+  "Writes return 503 while the disk is full, and succeed afterwards",
   async () => {
     const directory = small ?? makeDirectory();
     writeFileSync(directory.at("filler"), "x".repeat(1_000_000));
@@ -111,7 +111,7 @@ test.skipIf(skip_traced).each([
   ["the disk is read-only", "pwrite64,ftruncate", "EROFS"],
   ["the disk fails", "pwrite64", "EIO"],
 ])(
-  "`503` is all that writes get when %s, until it does no more",
+  "Writes return 503 while %s, and succeed afterwards",
   async (_what, calls, error) => {
     await using server = await startServer();
     const release = await inject(server.pid ?? 0, { calls, error });

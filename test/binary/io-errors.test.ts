@@ -1,6 +1,6 @@
 // Makes the first, second, third … system call of each kind on the database files fail, one in each run, and
-// then from that call on, as SQLite's own tests do. The program must refuse what it could not do in a way that
-// the client may retry, keep what it has acknowledged, and work again without a restart.
+// then from that call on, as SQLite's own tests do. The server must return an error that the client
+// may retry, keep every acknowledged write, and recover without a restart.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
@@ -60,11 +60,11 @@ const reading = [read];
 const writing = [read, write, write_to_full_disk, sync];
 const opening = [...writing, truncate, open, map];
 
-/** What a run with one fault has come to. */
+/** Result of a run with one fault. */
 interface Outcome {
-  /** The calls that failed; none if the run made fewer calls. */
+  /** The calls that failed; empty if the run made fewer calls. */
   readonly injected: readonly string[];
-  /** In what the program did not do what it must. */
+  /** Violations of what the program promises. */
   readonly problems: readonly string[];
 }
 
@@ -114,7 +114,7 @@ async function failEachCall(
   expect(Object.values(counts).some((count) => count > 0)).toBe(true);
 }
 
-/** A database to begin each run with; its files are copied. */
+/** The database that each run starts with; its files are copied. */
 interface Base extends AsyncDisposable {
   readonly path: string;
   readonly tokens: TestTokens;
@@ -159,7 +159,7 @@ async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
 /** @returns the path of the copy */
 function copyBase(base: Base, directory: TemporaryDirectory): string {
   const path = directory.at("test.db");
-  // Not the shared memory: it is made anew by the first process that opens the database.
+  // Not the shared memory: the first process that opens the database creates it.
   for (const suffix of ["", "-wal"]) {
     if (existsSync(base.path + suffix)) copyFileSync(base.path + suffix, path + suffix);
   }
@@ -197,7 +197,7 @@ function nothingAcknowledged(users: number): Acknowledged {
 /**
  * Opens the database as a server does, without a fault, and compares. In this process, with the code that the
  * program has: starting the program for this would take half of the time of all these tests.
- * @returns what is not right
+ * @returns the differences
  */
 async function findLost(
   database: string,
@@ -255,7 +255,7 @@ function isDone({ method }: Request, answer: TestResponse, wanted: string): bool
   return answer.status === (method === "POST" ? 201 : 200);
 }
 
-/** A fault that may pass is a 503, so that the client retries. */
+/** A temporary fault must be a 503, so that the client retries. */
 function isUnavailable({ status, headers }: TestResponse): boolean {
   return status === 503 && headers.has("retry-after");
 }
@@ -310,7 +310,7 @@ async function attemptRequest(
     let done = await sendDuringFault();
     const deadline_ms = performance.now() + TIMEOUT_MS;
     while (!done) {
-      if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
+      if (performance.now() > deadline_ms) throw new Error("still unavailable after the fault");
       done = await send();
     }
     await untilHealth(server, 200);
@@ -393,7 +393,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
     }
     const deadline_ms = performance.now() + TIMEOUT_MS;
     while (!(await create())) {
-      if (performance.now() > deadline_ms) throw new Error("still refused after the fault");
+      if (performance.now() > deadline_ms) throw new Error("still unavailable after the fault");
     }
     await untilHealth(server, 200);
   } catch (error) {
@@ -405,7 +405,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
   return { injected, problems };
 }
 
-/** @returns what is wrong with the end of a program that may fail: it says why in one line */
+/** A program that fails must exit with 1 and print one error line. @returns violations of that */
 function problemsOfEnd(code: number | null, stderr: string): string[] {
   const is_clear = /^(Cannot [^\n]+|[^\n]+ is damaged: \d+ problems? found)\n$/.test(stderr);
   if (code === 0 ? stderr === "" : code === 1 && is_clear) return [];
@@ -431,7 +431,7 @@ async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Ou
 }
 
 interface Started {
-  /** `null` if it has ended instead. */
+  /** `null` if it has exited instead. */
   readonly url: string | null;
   readonly code: number | null;
   readonly stderr: string;
@@ -439,7 +439,7 @@ interface Started {
   end(): Promise<string[]>;
 }
 
-/** Starts the program under strace, and waits until it listens or has ended. */
+/** Starts the program under strace, and waits until it listens or has exited. */
 async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
   // -D: the program is our own child, so that our signal is for it.
   const command = ["strace", "-D", ...optionsOf(fault, trace), binary, "serve"];
@@ -474,7 +474,7 @@ async function startWithFault(fault: Fault, trace: string, env: Record<string, s
   } satisfies Started;
 }
 
-/** @param base `null` for a database that is not there yet */
+/** @param base `null` for a database that does not exist yet */
 async function attemptStart(base: Base | null, kind: Kind, when: string): Promise<Outcome> {
   using directory = makeDirectory();
   const database = base === null ? directory.at("test.db") : copyBase(base, directory);
@@ -508,7 +508,7 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
   return { injected, problems };
 }
 
-/** Runs a command beside a server, under strace. */
+/** Runs a command under strace while the server is running. */
 async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
   const command = ["strace", ...optionsOf(fault, trace), binary, ...args];
   const env = { DATABASE_URL: database };
@@ -552,7 +552,7 @@ async function attemptBackup(server: TestServer, kind: Kind, when: string): Prom
   return { injected, problems };
 }
 
-/** A command beside the server must not have harmed it. */
+/** The server must still work after a command failed next to it. */
 async function expectHealthy(server: TestServer): Promise<void> {
   await untilHealth(server, 200);
   await newUser(server);
@@ -568,7 +568,7 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
   afterAll(() => base[Symbol.asyncDispose]());
 
   test.each(requests)(
-    "`%s` is 503 or a success when a system call fails",
+    "`%s` succeeds or returns 503 when a system call fails",
     async (name, request) => {
       let wanted = "";
       if (request.method === "GET") {
@@ -584,7 +584,7 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
   );
 
   test(
-    "`checkpoint` loses nothing when a system call fails",
+    "A checkpoint loses no data when a system call fails",
     async () => {
       const kinds = [read, { ...write, files: [""] }, { ...write_to_full_disk, files: [""] }];
       await failEachCall("checkpoint", [...kinds, sync, truncate, open], (...fault) =>
@@ -603,25 +603,25 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   afterAll(() => base[Symbol.asyncDispose]());
 
   test(
-    "`serve` starts or says why not in one line when a system call fails on a new database",
+    "`serve` starts or prints one error line when a system call fails on a new database",
     () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
     timeout_ms,
   );
 
   test(
-    "`serve` starts or says why not in one line when a system call fails after a crash",
+    "`serve` starts or prints one error line when a system call fails after a crash",
     () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
     timeout_ms,
   );
 
   test(
-    "`serve` keeps all that is acknowledged when a system call fails while it shuts down",
+    "`serve` keeps every acknowledged write when a system call fails during shutdown",
     () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
     timeout_ms,
   );
 
   test(
-    "`check` succeeds or says why not in one line when a system call fails",
+    "`check` succeeds or prints one error line when a system call fails",
     async () => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
@@ -633,7 +633,7 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   );
 
   test(
-    "`backup` leaves a sound copy or none when a system call fails",
+    "`backup` leaves a complete copy or none when a system call fails",
     async () => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base, directory), {}, base.tokens);

@@ -112,7 +112,7 @@ test.if(against_binary)(
 );
 
 test.if(against_binary)(
-  "`serve` ends with 0 on SIGTERM when nobody reads its log and stderr",
+  "`serve` exits with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
@@ -128,7 +128,7 @@ test.if(against_binary)(
 );
 
 test.if(against_binary)(
-  "`serve` ends with 0 on SIGTERM when its log's reader has gone",
+  "`serve` exits with 0 on SIGTERM when the reader of its log has closed the pipe",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
@@ -142,7 +142,7 @@ test.if(against_binary)(
 );
 
 test.if(against_binary)(
-  "`serve` ends with 1 on SIGTERM when its log could not be written",
+  "`serve` exits with 1 on SIGTERM when its log could not be written",
   async () => {
     using directory = makeDirectory();
     const full = openSync("/dev/full", "w");

@@ -41,7 +41,7 @@ function startWriters(server: TestServer): Writers {
       );
       statuses.push({ sent_ms, status });
       if (status === 201) acknowledged.set(email, sent_ms);
-      // A refusal comes at once: others need the processor, too.
+      // Errors return immediately: without a pause they would use all of the processor.
       else await Bun.sleep(5);
     }
   });
@@ -84,14 +84,14 @@ async function expectOneErrorLine(server: TestServer): Promise<void> {
   expect(JSON.stringify(errors)).toContain(basename(server.database));
 }
 
-/** What happens to the file of the database. */
-interface Mishap {
+/** A change of the database file while the server runs. */
+interface FileChange {
   readonly happen: (database: string) => void;
   /** Puts the same file back; `null` if that is not possible. */
   readonly repair: ((database: string) => void) | null;
 }
 
-const mishaps: readonly (readonly [name: string, mishap: Mishap])[] = [
+const file_changes: readonly (readonly [name: string, change: FileChange])[] = [
   [
     "moved away",
     {
@@ -115,8 +115,8 @@ const mishaps: readonly (readonly [name: string, mishap: Mishap])[] = [
   ["removed", { happen: (database) => rmSync(database), repair: null }],
 ];
 
-test.skipIf(!against_binary).each(mishaps)(
-  "`503` is the response to each write when the database is %s",
+test.skipIf(!against_binary).each(file_changes)(
+  "Writes return 503 when the database file is %s",
   async (_name, { happen, repair }) => {
     await using server = await startServer();
     await newUser(server);
@@ -156,13 +156,13 @@ test.skipIf(!against_binary).each(mishaps)(
 );
 
 test.skipIf(!against_binary)(
-  "`acknowledged` writes are there after SIGKILL when the write-ahead log was removed",
+  "Acknowledged writes survive SIGKILL when the write-ahead log was removed",
   async () => {
     await using server = await startServer();
     await using writers = startWriters(server);
     await writers.answered(200);
     rmSync(`${server.database}-wal`);
-    // Whether it refuses writes or makes a new log: what it acknowledges must be there.
+    // It may reject writes or create a new log, but what it acknowledges must be kept.
     await writers.answered(200);
     await writers.stop();
     const errors = (await logs(server)).filter(
@@ -182,8 +182,8 @@ test.skipIf(!against_binary)(
   120_000,
 );
 
-/** Starts a second server, which must refuse to serve, and then tries the first. */
-async function expectRefusedStart(server: TestServer, database: string): Promise<void> {
+/** Starts a second server, which must fail, and then checks the first. */
+async function expectStartFails(server: TestServer, database: string): Promise<void> {
   const env = { DATABASE_URL: database, PORT: "0" };
   const child = Bun.spawn([binary, "serve"], {
     env,
@@ -214,24 +214,24 @@ async function expectRefusedStart(server: TestServer, database: string): Promise
 }
 
 test.skipIf(!against_binary)(
-  "`serve` refuses to start when another server uses the database by another name",
+  "`serve` fails to start when another server uses the database under another name",
   async () => {
     await using server = await startServer();
     await newUser(server);
     using directory = makeDirectory();
     linkSync(server.database, directory.at("link.db"));
-    await expectRefusedStart(server, directory.at("link.db"));
+    await expectStartFails(server, directory.at("link.db"));
   },
   60_000,
 );
 
 test.skipIf(!against_binary)(
-  "`serve` refuses to start when another server uses the database and its lock file was removed",
+  "`serve` fails to start when another server uses the database and its lock file was removed",
   async () => {
     await using server = await startServer();
     await newUser(server);
     rmSync(`${server.database}-serving`);
-    await expectRefusedStart(server, server.database);
+    await expectStartFails(server, server.database);
   },
   60_000,
 );

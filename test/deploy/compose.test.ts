@@ -8,7 +8,7 @@ async function readYaml(file: string) {
   return Bun.YAML.parse(await Bun.file(`${directory}/${file}`).text()) as any;
 }
 
-test("`user-api` may do nothing that it need not when compose starts it", async () => {
+test("`compose.yaml` drops all privileges that `user-api` does not need", async () => {
   const { services, volumes } = await readYaml("compose.yaml");
   const service = services["user-api"];
   expect(service).toMatchObject({
@@ -19,20 +19,20 @@ test("`user-api` may do nothing that it need not when compose starts it", async 
     volumes: ["data:/data"],
   });
   expect(Object.keys(volumes)).toEqual(["data"]);
-  // The image has it, and knows the program.
+  // The image defines it.
   expect(service).not.toHaveProperty("healthcheck");
   for (const key of ["privileged", "user", "cap_add", "network_mode"]) {
     expect(service).not.toHaveProperty(key);
   }
 });
 
-test("`stop_grace_period` leaves time to close the database when work in flight has had its own", async () => {
+test("`stop_grace_period` is longer than SHUTDOWN_SECONDS, to close the database", async () => {
   const { services } = await readYaml("compose.yaml");
   const [, seconds] = /^(\d+)s$/.exec(services["user-api"].stop_grace_period) ?? [];
   expect(Number(seconds)).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
 });
 
-test("`environment` names what is a setting when it is read", async () => {
+test("`environment` contains only known settings", async () => {
   const { services } = await readYaml("compose.yaml");
   const known = new Set<string>(["API_TOKEN", ...Object.values(settings).map((s) => s.variable)]);
   const names: string[] = services["user-api"].environment;
@@ -40,7 +40,7 @@ test("`environment` names what is a setting when it is read", async () => {
   expect(names.filter((name) => !known.has(name))).toEqual([]);
 });
 
-test("`litestream.yml` copies the database of the unit when both are used", async () => {
+test("`litestream.yml` replicates the database of the systemd unit", async () => {
   const { dbs } = await readYaml("litestream.yml");
   const unit = await Bun.file(`${directory}/user-api.service`).text();
   expect(dbs).toHaveLength(1);

@@ -43,14 +43,14 @@ function serve(volume: string, settings: Record<string, string> = {}): Promise<C
 }
 
 // Of the Dockerfile only the last stage is built here.
-test("`Dockerfile` builds with the Bun that package.json pins when docker builds it", async () => {
+test("`Dockerfile` uses the Bun that package.json pins", async () => {
   const dockerfile = await Bun.file(`${import.meta.dir}/../../Dockerfile`).text();
   expect(dockerfile).toContain(
     `\nARG BUN_IMAGE=oven/${manifest.packageManager.replace("@", ":")}\n`,
   );
 });
 
-testImage("`image` is small when it is loaded, and when it is sent", async () => {
+testImage("The image is small, raw and compressed", async () => {
   let gzip_bytes = 0;
   // Bun's own gzip compresses 2 % less.
   const gzip = Bun.spawn(["gzip", "-c", archive], { stdout: "pipe" });
@@ -62,7 +62,7 @@ testImage("`image` is small when it is loaded, and when it is sent", async () =>
   expect(gzip_MB).toBeWithin(20, LARGEST_GZIP_MB);
 });
 
-testImage("`image` says what it is and needs when it is inspected", async () => {
+testImage("The image has labels, a user, a volume and a port", async () => {
   const { Config, Labels, Healthcheck } = await podman.inspectImage();
   expect(Config).toMatchObject({
     User: `${NOBODY}:${NOBODY}`,
@@ -76,29 +76,26 @@ testImage("`image` says what it is and needs when it is inspected", async () => 
   expect(Labels["org.opencontainers.image.title"]).toBe("user-api");
   const { stdout } = await podman.run({ args: ["version"] });
   expect(`${Labels["org.opencontainers.image.version"]}\n`).toBe(stdout);
-  // Else what is in flight would be killed, not cut.
-  const patience = Config.Env.find((line: string) => line.startsWith("SHUTDOWN_SECONDS="));
-  expect(Number(patience?.split("=")[1])).toBeWithin(1, DOCKER_GRACE_S);
+  // Otherwise Docker would kill the server before it aborts unfinished requests.
+  const shutdown = Config.Env.find((line: string) => line.startsWith("SHUTDOWN_SECONDS="));
+  expect(Number(shutdown?.split("=")[1])).toBeWithin(1, DOCKER_GRACE_S);
+});
+
+testImage("The server has no privileges, and can write only to its volume", async () => {
+  await using server = await serve("rights");
+  expect((await newUser(server)).id).toBe(1);
+  expect(rightsOf(server.pid)).toEqual({
+    user: NOBODY,
+    group: NOBODY,
+    capabilities: 0n,
+    no_new_privileges: true,
+    filtered_calls: true,
+    writable: ["/data"],
+  });
 });
 
 testImage(
-  "`server` has no rights and nothing to write to but its volume when it serves",
-  async () => {
-    await using server = await serve("rights");
-    expect((await newUser(server)).id).toBe(1);
-    expect(rightsOf(server.pid)).toEqual({
-      user: NOBODY,
-      group: NOBODY,
-      capabilities: 0n,
-      no_new_privileges: true,
-      filtered_calls: true,
-      writable: ["/data"],
-    });
-  },
-);
-
-testImage(
-  "`HEALTHCHECK` tells a server that answers from one that hangs when it is run",
+  "`HEALTHCHECK` passes for a server that responds, and fails for one that hangs",
   async () => {
     await using server = await serve("health");
     expect(await server.checkHealth()).toBe(0);
@@ -110,34 +107,31 @@ testImage(
   },
 );
 
-testImage(
-  "`records` and tokens are in the next container when the volume is the same",
-  async () => {
-    const volume = "kept";
-    const made = await podman.run({ volume, args: ["token", "create", "first-client"] });
-    expect([made.code, made.stderr]).toEqual([
-      0,
-      expect.stringContaining("It will not be shown again"),
-    ]);
-    const token = made.stdout.trim();
-    let text = "";
-    {
-      await using first = await podman.serve(token, { volume });
-      await newUser(first, { name: "Ünïcode 😀" });
-      ({ text } = await first.call("GET", "/users/1"));
-      // Beside the server, in a container of its own.
-      const other = await podman.run({ volume, args: ["token", "create", "other"] });
-      const answer = await first.call("GET", "/users/1", { token: other.stdout.trim() });
-      expect([answer.status, answer.text]).toEqual([200, text]);
-      expect(await first.stop(DOCKER_GRACE_S)).toBe(0);
-    }
-    await using second = await podman.serve(token, { volume });
-    const answer = await second.call("GET", "/users/1");
+testImage("Records and tokens are kept when another container uses the same volume", async () => {
+  const volume = "kept";
+  const made = await podman.run({ volume, args: ["token", "create", "first-client"] });
+  expect([made.code, made.stderr]).toEqual([
+    0,
+    expect.stringContaining("It will not be shown again"),
+  ]);
+  const token = made.stdout.trim();
+  let text = "";
+  {
+    await using first = await podman.serve(token, { volume });
+    await newUser(first, { name: "Ünïcode 😀" });
+    ({ text } = await first.call("GET", "/users/1"));
+    // Beside the server, in a container of its own.
+    const other = await podman.run({ volume, args: ["token", "create", "other"] });
+    const answer = await first.call("GET", "/users/1", { token: other.stdout.trim() });
     expect([answer.status, answer.text]).toEqual([200, text]);
-  },
-);
+    expect(await first.stop(DOCKER_GRACE_S)).toBe(0);
+  }
+  await using second = await podman.serve(token, { volume });
+  const answer = await second.call("GET", "/users/1");
+  expect([answer.status, answer.text]).toEqual([200, text]);
+});
 
-testImage("`SIGTERM` lets a request in flight finish, and ends with 0, when it comes", async () => {
+testImage("`SIGTERM` lets requests in flight finish, and exits with 0", async () => {
   await using server = await serve("stopped");
   const email = newEmail();
   const request = startRequest(server, email);
@@ -152,14 +146,17 @@ testImage("`SIGTERM` lets a request in flight finish, and ends with 0, when it c
   expect(found.json.meta.total).toBe(1);
 });
 
-testImage("`SIGTERM` ends with 0 within Docker's grace when a request never finishes", async () => {
-  await using server = await serve("hanging");
-  const request = startRequest(server, newEmail());
-  for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
-  // Docker kills then, which would be 137.
-  expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
-  expect(await request.answer).toBe("");
-});
+testImage(
+  "`SIGTERM` exits with 0 within Docker's grace period when a request never finishes",
+  async () => {
+    await using server = await serve("hanging");
+    const request = startRequest(server, newEmail());
+    for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
+    // Docker kills then, which would be 137.
+    expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
+    expect(await request.answer).toBe("");
+  },
+);
 
 /** Writes at the rate, each whether or not those before it are answered. @returns each answer */
 async function load(server: Container) {
@@ -175,7 +172,7 @@ async function load(server: Container) {
 }
 
 testImage(
-  "`server` loses nothing, refuses nothing and stays small when it is written to",
+  "The server loses and rejects no write, and needs little memory, under load",
   async () => {
     const volume = "loaded";
     let ids: number[] = [];
@@ -240,7 +237,7 @@ function stall(server: Container, path: string): Socket {
 
 for (const [alphabet, metadata] of Object.entries(large_metadata)) {
   testImage(
-    `\`server\` stays within 128 MiB when many read the largest pages of ${alphabet}, or stop reading`,
+    `The server stays within 128 MiB when many clients read the largest pages of ${alphabet}, or stop reading`,
     async () => {
       await using server = await serve(`large-${alphabet.toLowerCase()}`, { LOG_LEVEL: "warn" });
       await createLargeUsers(server, metadata);
@@ -283,13 +280,16 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
   );
 }
 
-testImage("`serve` ends with 1 and one line when the volume belongs to another", async () => {
-  using directory = makeDirectory();
-  chmodSync(directory.path, 0o755);
-  expect(await podman.run({ volume: directory.path })).toEqual({
-    code: 1,
-    stdout: "",
-    stderr:
-      "Cannot open /data/user-api.db: the file cannot be opened or made; check the folder and its permissions\n",
-  });
-});
+testImage(
+  "`serve` exits with 1 and one error line when the volume belongs to another user",
+  async () => {
+    using directory = makeDirectory();
+    chmodSync(directory.path, 0o755);
+    expect(await podman.run({ volume: directory.path })).toEqual({
+      code: 1,
+      stdout: "",
+      stderr:
+        "Cannot open /data/user-api.db: the file cannot be opened or made; check the folder and its permissions\n",
+    });
+  },
+);

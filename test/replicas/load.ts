@@ -1,14 +1,14 @@
 /**
- * Clients of two replicas who write and read all the while, and send again what was refused for the moment
- * until it is answered: in the end they know exactly what must be there.
+ * Clients that read from and write to two replicas all the time. They retry a request while it returns 503, so
+ * that at the end they know exactly what must be stored.
  */
 import type { TestResponse } from "../http/server.ts";
 import type { Pair } from "./pair.ts";
 
 const WRITERS = 12;
 const READERS = 4;
-/** Between two tries of one request. */
-const AGAIN_MS = 10;
+/** Pause between two attempts of a request. */
+const RETRY_MS = 10;
 
 type Row = Record<string, any>;
 
@@ -16,11 +16,11 @@ export interface Load {
   /** As last acknowledged, by id. */
   readonly users: Map<number, Row>;
   readonly orders: Map<number, Row>;
-  /** Answers that no outage excuses; a connection that breaks is one. */
+  /** Responses that no outage excuses, and broken connections. */
   readonly wrong: string[];
-  /** How many answers of each status there were. */
+  /** Number of responses by status. */
   readonly statuses: Record<number, number>;
-  /** Of what each replica has done, by its place in the pair. */
+  /** Number of writes by replica, by index. */
   readonly written: [number, number];
   /** Replicas, by index, that have sent `Connection: close`: as with a load balancer, they get no more requests. */
   readonly ending: Set<number>;
@@ -29,7 +29,7 @@ export interface Load {
    * may find its port or its idle connection closed: it retries with the other one.
    */
   readonly stopping: Set<number>;
-  /** Resolves when all that was sent has been answered. */
+  /** Resolves when all requests have a response. */
   stop(): Promise<void>;
 }
 
@@ -44,7 +44,7 @@ export function startLoad(pair: Pair): Load {
   const stopping = new Set<number>();
   let going = true;
 
-  /** @returns the answer; `null` when it is 503, or when there is none */
+  /** @returns `null` if the response is a 503, or if there is none */
   async function ask(
     place: 0 | 1,
     ...request: Parameters<Pair["call"]>
@@ -69,8 +69,8 @@ export function startLoad(pair: Pair): Load {
     return ending.has(place) ? ((1 - place) as 0 | 1) : place;
   }
 
-  /** Either replica by turns, until it is answered. */
-  async function untilAnswered(...request: Parameters<Pair["call"]>): Promise<TestResponse> {
+  /** Sends a request to the replicas in turn, until it has a response other than 503. */
+  async function sendWithRetries(...request: Parameters<Pair["call"]>): Promise<TestResponse> {
     for (let tries = Math.floor(Math.random() * 2); ; tries += 1) {
       const place = placeOf(tries);
       const answer = await ask(place, ...request);
@@ -78,15 +78,15 @@ export function startLoad(pair: Pair): Load {
         if (answer.status < 300) written[place] += 1;
         return answer;
       }
-      await Bun.sleep(AGAIN_MS);
+      await Bun.sleep(RETRY_MS);
     }
   }
 
   async function create(kind: "users" | "orders", fields: Row): Promise<Row | null> {
     const headers = { "idempotency-key": crypto.randomUUID() };
-    // To be found by, should it be there twice.
+    // So that a duplicate can be found.
     const body = { ...fields, metadata: { key: headers["idempotency-key"] } };
-    const { status, text, json } = await untilAnswered("POST", `/${kind}`, { body, headers });
+    const { status, text, json } = await sendWithRetries("POST", `/${kind}`, { body, headers });
     const known = kind === "users" ? users : orders;
     if (status !== 201 || known.has(json.data.id)) {
       wrong.push(`POST /${kind}: ${status} ${text}`);
@@ -96,14 +96,14 @@ export function startLoad(pair: Pair): Load {
     return json.data;
   }
 
-  /** Nobody else edits it: a version that is behind is one whose answer was lost. */
+  /** Nobody else edits the user: a 412 means that the response to an earlier attempt was lost. */
   async function rename(user: Row): Promise<void> {
     const path = `/users/${user["id"]}`;
     const name = `name ${Math.random()}`;
     const headers = { "if-match": `"${user["version"]}"` };
-    const edited = await untilAnswered("PATCH", path, { body: { name }, headers });
+    const edited = await sendWithRetries("PATCH", path, { body: { name }, headers });
     const { status, json, text } =
-      edited.status === 412 ? await untilAnswered("GET", path) : edited;
+      edited.status === 412 ? await sendWithRetries("GET", path) : edited;
     const wanted = { ...user, name, version: user["version"] + 1 };
     const { updated_at } = json?.data ?? {};
     if (status !== 200 || !Bun.deepEquals(json.data, { ...wanted, updated_at })) {
@@ -123,7 +123,7 @@ export function startLoad(pair: Pair): Load {
     }
   }
 
-  /** What was acknowledged before a question must be in the answer. */
+  /** A read must return every write that was acknowledged before it was sent. */
   async function read(reader: number): Promise<void> {
     while (going) {
       const place = placeOf(reader);
@@ -139,7 +139,7 @@ export function startLoad(pair: Pair): Load {
           wrong.push(`GET /orders/${last["id"]}: ${one.status} ${one.text}`);
         }
       }
-      await Bun.sleep(AGAIN_MS);
+      await Bun.sleep(RETRY_MS);
     }
   }
 

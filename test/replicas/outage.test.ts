@@ -1,5 +1,5 @@
-// The server of PostgreSQL ends in every way, stands still, or is full of locks, under load of two replicas:
-// what they had acknowledged is there afterwards, once, and meanwhile they say nothing but 503.
+// PostgreSQL is stopped, killed, frozen or blocked by locks while two replicas are under load. Acknowledged
+// writes must be stored exactly once, and meanwhile every failed request must be a 503.
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
 import type { TestServer } from "../http/server.ts";
@@ -7,7 +7,7 @@ import { findPrograms, type Instance, makeInstance } from "../postgres/instance.
 import { type Load, startLoad } from "./load.ts";
 import { type Pair, possible, runCommand, startPair, walk } from "./pair.ts";
 
-/** A request waits for a connection, and then for an answer. */
+/** Timeouts of a request: for a connection, and then for the response. */
 const MAX_WAIT_MS = 5_000 + 10_000;
 /** Measured: 0.1 s (TEST_TIMES=true prints it). The bound is for machines that do much else. */
 const RECOVERED_MS = 5_000;
@@ -23,7 +23,7 @@ interface Outage extends AsyncDisposable {
   readonly pair: Pair;
 }
 
-/** What is acknowledged is on disk, as it is where it matters. */
+/** A PostgreSQL server that syncs to disk, as in production, and two replicas that use it. */
 async function startOutage(): Promise<Outage> {
   await using resources = new AsyncDisposableStack();
   const instance = resources.use(await makeInstance(programs ?? "", { fsync: "on" }));
@@ -51,14 +51,14 @@ async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
   const deadline_ms = performance.now() + MAX_WAIT_MS;
   const asked = replicas.map(async (replica) => {
     while ((await replica.call("GET", "/health", { token: null })).status !== 503) {
-      if (performance.now() > deadline_ms) throw new Error("the replica does not notice");
+      if (performance.now() > deadline_ms) throw new Error("the replica stays healthy");
       await Bun.sleep(20);
     }
   });
   await Promise.all(asked);
 }
 
-/** Neither less nor more than was acknowledged, since each write was sent until it was answered. */
+/** Every acknowledged write and no other, since each write is retried until it has a response. */
 async function requireExact(pair: Pair, load: Load): Promise<void> {
   const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
   for (const kind of ["users", "orders"] as const) {
@@ -76,7 +76,7 @@ const outages: readonly [string, (instance: Instance) => void][] = [
 ];
 
 test.concurrent.if(programs !== null)(
-  "`acknowledged` writes are there once when PostgreSQL is restarted and killed under load",
+  "Acknowledged writes are stored exactly once when PostgreSQL is restarted and killed under load",
   async () => {
     await using outage = await startOutage();
     const { instance, pair, database } = outage;
@@ -84,7 +84,7 @@ test.concurrent.if(programs !== null)(
     for (const [how, end] of outages) {
       await untilWritten(load, RECOVERED_MS);
       await Bun.sleep(300);
-      const refused = load.statuses[503] ?? 0;
+      const unavailable = load.statuses[503] ?? 0;
       end(instance);
       await untilUnhealthy(pair.both);
       await instance.start();
@@ -93,7 +93,7 @@ test.concurrent.if(programs !== null)(
         process.stderr.write(`PostgreSQL ${how}: writes again after ${recovered_ms} ms
 `);
       }
-      expect(load.statuses[503]).toBeGreaterThan(refused);
+      expect(load.statuses[503]).toBeGreaterThan(unavailable);
       expect(load.wrong).toEqual([]);
     }
     await load.stop();
@@ -108,7 +108,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "`requests` are 503 within their bounds when PostgreSQL stands still, and answered when it goes on",
+  "Requests return 503 within the timeouts while PostgreSQL is frozen, and succeed afterwards",
   async () => {
     await using outage = await startOutage();
     const { instance, pair } = outage;
@@ -116,7 +116,7 @@ test.concurrent.if(programs !== null)(
     const path = `/users/${json.data.id}`;
     instance.signal("SIGSTOP");
     const started_ms = performance.now();
-    // More than there are connections: some wait for one, and some for an answer.
+    // More than there are connections: some wait for a connection, and some for a response.
     const asked = Array.from({ length: 40 }, (_, at) =>
       at % 2 === 0 ? pair.call("GET", path) : pair.call("PATCH", path, { body: { name: `${at}` } }),
     );
@@ -126,7 +126,7 @@ test.concurrent.if(programs !== null)(
     expect(new Set(answers.map(({ headers }) => headers.get("retry-after")))).toEqual(
       new Set(["1"]),
     );
-    // One of them is asked to end meanwhile.
+    // One of them is stopped meanwhile.
     const [going, ending] = pair.both;
     const stopped_ms = performance.now();
     const [code] = await Promise.all([ending.stop(), untilUnhealthy([going])]);
@@ -136,7 +136,7 @@ test.concurrent.if(programs !== null)(
     const deadline_ms = performance.now() + RECOVERED_MS;
     for (const asking of [path, "/health"]) {
       while ((await going.call("GET", asking, { token: pair.token })).status !== 200) {
-        if (performance.now() > deadline_ms) throw new Error(`${asking} stays refused`);
+        if (performance.now() > deadline_ms) throw new Error(`${asking} stays unavailable`);
         await Bun.sleep(10);
       }
     }
@@ -145,7 +145,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "`reads` go on when more writes wait for a lock than there are connections",
+  "Reads succeed when more writes wait for a lock than there are connections",
   async () => {
     await using outage = await startOutage();
     const { pair, database } = outage;
@@ -183,7 +183,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "`SIGTERM` loses nothing that was acknowledged when a replica ends under load",
+  "`SIGTERM` loses no acknowledged write when a replica stops under load",
   async () => {
     await using outage = await startOutage();
     const { pair } = outage;
@@ -197,7 +197,7 @@ test.concurrent.if(programs !== null)(
       const { written } = load;
       const before = [...written];
       await Bun.sleep(300);
-      // The other goes on.
+      // The other replica still works.
       expect(written[place]).toBe(before[place] as number);
       expect(written[1 - place]).toBeGreaterThan(before[1 - place] as number);
       await replica.restart();

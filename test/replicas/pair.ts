@@ -1,4 +1,4 @@
-/** Two replicas of the compiled program on one empty database, and what a client of both needs. */
+/** Two replicas of the binary on one empty database, and helpers to call them. */
 import { against_postgres } from "../http/backend.ts";
 import {
   against_binary,
@@ -8,26 +8,26 @@ import {
 } from "../http/server.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 
-/** Whether there is a program to run, and a server of PostgreSQL for it. */
+/** Whether the tests run against the binary and PostgreSQL. */
 export const possible: boolean = against_binary && against_postgres;
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 
 export async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();
-  if (cluster === null) throw new Error("there is no PostgreSQL");
+  if (cluster === null) throw new Error("PostgreSQL is not available");
   return cluster;
 }
 
 export interface Pair extends AsyncDisposable {
   readonly both: readonly [TestServer, TestServer];
-  /** Of the first token, which one of them has printed. */
+  /** The first token, which one of them has printed. */
   readonly token: string;
-  /** To one of them by turns. */
+  /** Calls the replicas in turn. */
   call(...request: Parameters<TestServer["call"]>): Promise<TestResponse>;
 }
 
-/** Which of them makes it is chance. */
+/** Either of them may have created it. */
 async function untilFirstToken(both: Pair["both"]): Promise<string> {
   for (;;) {
     const [token] = /uat_\w+/.exec(both.map(({ output }) => output).join()) ?? [];
@@ -60,13 +60,13 @@ export async function startPair(
   };
 }
 
-/** All rows of a list, page after page from either replica; each page must tell the same total. */
+/** Reads all pages of a list, from the replicas in turn. @throws if the total is not the number of rows */
 export async function walk(pair: Pair, path: string): Promise<Record<string, any>[]> {
   const rows: Record<string, any>[] = [];
   for (;;) {
     const query = `${path.includes("?") ? "&" : "?"}limit=333&offset=${rows.length}`;
     const { status, json, text } = await pair.call("GET", path + query);
-    if (status !== 200) throw new Error(`${path} answers ${status}: ${text}`);
+    if (status !== 200) throw new Error(`${path} returns ${status}: ${text}`);
     rows.push(...json.data);
     if (json.data.length === 333) continue;
     if (json.meta.total === rows.length) return rows;

@@ -47,7 +47,7 @@ test.if(possible && hasPooler())(
 );
 
 test.if(possible && hasPooler())(
-  "`serve` tells what to do when PgBouncer refuses its settings",
+  "`serve` says what to configure when PgBouncer rejects its settings",
   async () => {
     const cluster = await requireCluster();
     const direct = await cluster.createDatabase();

@@ -11,7 +11,7 @@ const EDITS = 4;
 const REVOKED_MS = 5_000;
 
 test.if(possible)(
-  "`replicas` agree on keys, edits and totals when clients use both at once",
+  "Replicas agree on idempotency keys, edits and totals when clients use both concurrently",
   async () => {
     const cluster = await requireCluster();
     const database = await cluster.createDatabase();
@@ -35,7 +35,7 @@ test.if(possible)(
 );
 
 test.if(possible)(
-  "`token revoke` holds on both replicas within 5 s when both know the token",
+  "`token revoke` takes effect on both replicas within 5 s when both have cached the token",
   async () => {
     const cluster = await requireCluster();
     const database = await cluster.createDatabase();

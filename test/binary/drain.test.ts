@@ -106,7 +106,7 @@ test.if(against_binary)(
     await server.stop("SIGTERM");
     await Promise.all(clients);
     expect([...statuses]).toEqual([201]);
-    expect(acknowledged.length).toBeGreaterThan(100);
+    expect(acknowledged).not.toBeEmpty();
     await server.restart();
     const { json } = await server.call("GET", "/users?limit=1000");
     const stored = new Set(json.data.map(({ email }: { email: string }) => email));

@@ -38,13 +38,13 @@ function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Checkpoints the log, because its file may have been deleted and its writes would be lost at exit. */
+/** Checkpoints the log: its file may have been deleted, and then its writes would be lost at exit. */
 function checkpointWal(db: Database, reader: Reader): void {
   reader.reset();
   try {
     db.run("pragma wal_checkpoint(passive)");
   } catch {
-    // The disk fails, or another connection reads an older state. Closing the database tries again.
+    // The disk is failing, or another connection reads an older state. Closing the database tries again.
   }
 }
 
@@ -124,7 +124,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   };
 }
 
-/** A log without its database belongs to one that was moved away. SQLite would delete the log. */
+/**
+ * Rejects a log without its database. The database was probably moved, and SQLite would delete the log.
+ * @throws {AppError} operator
+ */
 function requireNoOrphanWal(path: string): void {
   const log = `${path}-wal`;
   if (existsSync(path) || sizeOf(log) === 0) return;
@@ -135,9 +138,9 @@ function requireNoOrphanWal(path: string): void {
 }
 
 /**
- * Runs before the file is changed or another file is created next to it.
- * @returns the number of missing migrations; 0 if there is no file
- * @throws {AppError} operator if it is not a database of this program
+ * Call it before changing the file or creating another file next to it.
+ * @returns the number of missing migrations; 0 if the file does not exist
+ * @throws {AppError} operator if the database belongs to another application
  */
 function requireOwnDatabase(path: string): number {
   if (!existsSync(path)) return 0;
@@ -146,8 +149,9 @@ function requireOwnDatabase(path: string): number {
 }
 
 /**
- * SQLite opens a read-only file without an error, and `begin immediate` succeeds on it. So this writes
- * something and rolls it back.
+ * Writes something and rolls it back, because SQLite opens a read-only file without an error and even
+ * `begin immediate` succeeds on it.
+ * @throws {SQLiteError} SQLITE_READONLY
  */
 function requireWritable(db: Database): void {
   db.run("begin immediate");
@@ -158,10 +162,10 @@ function requireWritable(db: Database): void {
   }
 }
 
-/** Finds damage at the root of a table at the start, not at the first request. */
+/** Detects a damaged root page of a table at startup, not at the first request. */
 function touchTables(db: Database): void {
   for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
-    // All columns, because an index could serve fewer.
+    // Selects all columns, because SQLite could read fewer from an index alone.
     db.prepare(`select * from ${table} limit 1`).get();
   }
 }
@@ -171,11 +175,15 @@ function upgrade(db: Database): void {
   migrate(db);
 }
 
-/** Only a server migrates its database, or a command if no server is running. */
+/**
+ * Migrates the database for a command. While a server is running, only the server may do so.
+ * @throws {AppError} operator if a server is using a database with an older schema
+ */
 function migrateUnderLock(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
   using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
-  if (lock === null) fail("operator", "its schema is older, and a server is using it");
+  if (lock === null)
+    fail("operator", "the schema is older than this release, and a server is using the database");
   upgrade(db);
 }
 
@@ -185,7 +193,7 @@ export const openSqlite: OpenStore = async (options) => {
   using resources = new DisposableStack();
   try {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
-    else if (!existsSync(path)) fail("operator", "there is no such file");
+    else if (!existsSync(path)) fail("operator", "no such file");
     requireNoOrphanWal(path);
     const is_outdated = requireOwnDatabase(path) > 0;
     // A symbolic link and its target are one database.
@@ -193,10 +201,10 @@ export const openSqlite: OpenStore = async (options) => {
     if (options.exclusive || is_outdated) requireUnused(real_path);
     if (options.exclusive) {
       const lock = takeServerLock(real_path, LOCK_TIMEOUT_MS);
-      if (lock === null) fail("operator", "another server is using it");
+      if (lock === null) fail("operator", "the database is in use by another server");
       resources.use(lock);
     }
-    // `true`: statements that are still prepared must not keep the file open.
+    // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(connect(real_path, options.create), (opened) => opened.close(true));
     requireWritable(db);
     configure(db);
@@ -204,17 +212,17 @@ export const openSqlite: OpenStore = async (options) => {
     if (options.exclusive) upgrade(db);
     else migrateUnderLock(db, real_path);
     touchTables(db);
-    // From now on the writer retries on SQLITE_BUSY; SQLite itself must not block the event loop.
+    // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
     db.run("pragma busy_timeout = 0");
     const cleanup = new DisposableStack();
     const store = createStore(db, options, () => cleanup.dispose());
     cleanup.use(resources.move());
     return store;
   } catch (error) {
-    // All statements are constant: one that SQLite does not understand has met another schema.
+    // All statements are constant, so SQLITE_ERROR means that the schema is not the expected one.
     const is_schema = systemCode(error) === "SQLITE_ERROR";
     const cause = is_schema
-      ? new AppError("operator", `its schema is damaged: ${messageOf(error)}`)
+      ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
       : error;
     throw describeSqliteError(`Cannot open ${path}`, cause);
   }

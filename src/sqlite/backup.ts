@@ -1,4 +1,4 @@
-/** A copy of a database that is in use, and the proof that it is good. */
+/** Copies a database while it is in use, and verifies the copy. */
 import type { Database } from "bun:sqlite";
 import { statSync } from "node:fs";
 import { fail } from "../error.ts";
@@ -11,7 +11,7 @@ import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } fro
 import { missingMigrations } from "./migrate.ts";
 import { createThread } from "./thread.ts";
 
-/** How often progress is told. */
+/** Interval between progress reports. */
 const PROGRESS_MS = 100;
 
 function countRows(db: Database, table: "users" | "orders" | "tokens"): number {
@@ -19,15 +19,15 @@ function countRows(db: Database, table: "users" | "orders" | "tokens"): number {
 }
 
 /**
- * Walks a database that nobody else uses.
- * @returns what is in it
- * @throws {AppError} operator when it is not ours, is of another version, or is damaged
+ * Checks a database that no other process uses.
+ * @returns its row counts and its size
+ * @throws {AppError} operator if it belongs to another application, has another schema version, or is damaged
  */
 export function verifyDatabase(path: string): BackupSummary {
-  // Not a read-only connection: on that, SQLite does not check the CHECK constraints.
+  // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  if (missingMigrations(db) > 0) fail("operator", "its schema is older than this program");
+  if (missingMigrations(db) > 0) fail("operator", "the schema is older than this release");
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);
   return {
@@ -38,12 +38,12 @@ export function verifyDatabase(path: string): BackupSummary {
   };
 }
 
-/** How large a copy will be: free pages are not copied. */
+/** Expected size of a copy. `vacuum into` does not copy free pages. */
 function expectedBytes(db: Database): number {
   return (pragma(db, "page_count") - pragma(db, "freelist_count")) * pragma(db, "page_size");
 }
 
-/** @throws {AppError} operator */
+/** @throws {AppError} operator if the copy fails or is interrupted */
 async function vacuumInto(
   db: Database,
   temporary_path: string,

@@ -1,4 +1,4 @@
-/** Whether a database is what it must be: the file itself, and all that is kept beside the rows. */
+/** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
 import { messageOf, systemCode } from "../error.ts";
 import { type OrderStatus, order_statuses } from "../order.ts";
@@ -11,11 +11,11 @@ import {
 } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
 
-/** How many findings of a kind are told. */
+/** Maximum number of findings per query. */
 const MAX_FINDINGS = 10;
-/** Leaves no bit of any id. */
+/** A shift that leaves no bit of any id. */
 const ALL_BITS = 62;
-/** Level of a bucket, and how many bits of an id it leaves out. */
+/** The levels of buckets, each with the number of id bits that it drops. */
 const levels = [
   ...Array.from({ length: TOP_LEVEL + 1 }, (_, level) => ({
     level,
@@ -30,7 +30,7 @@ interface Bucket {
   readonly bucket: number;
 }
 
-/** Buckets whose count is not what a walk over the rows finds, of one list. */
+/** Finds the buckets of one list whose stored count differs from a count of the rows. */
 function prepareRecount(db: Database, counted: string) {
   return db.prepare<Bucket, { list: string; level: number; shift: number }>(`
     with
@@ -48,7 +48,7 @@ function prepareRecount(db: Database, counted: string) {
   `);
 }
 
-/** The ids that were given, up to the last one, and have no such row. */
+/** Counts the ids up to the last assigned one that have no such row, by bucket. */
 function missingFrom(table: CountedTable, where = "true"): string {
   return `
     with recursive
@@ -85,19 +85,19 @@ const counts_in_status = `
 `;
 
 /**
- * Errors that come from what is in the file. SQLITE_ERROR among them: the statements are constant, so that it
- * means a damaged schema, malformed JSON or a sum that overflows.
+ * Errors that the contents of the file cause. This includes SQLITE_ERROR: all statements are constant, so it means
+ * a damaged schema, malformed JSON, or a sum that overflows.
  */
 const DAMAGE = /^SQLITE_(CORRUPT|IOERR|NOTADB|ERROR|TOOBIG)/;
 
-/** Finds what is wrong with one aspect of a database. */
+/** Finds the problems of one aspect of a database. */
 type Find = (db: Database) => Iterable<string>;
 
 function* findInFile(db: Database) {
   const rows = db
     .prepare<{ integrity_check: string }, []>(`pragma integrity_check(${MAX_FINDINGS})`)
     .all();
-  // Damage in pages comes as several lines in one row, with a header.
+  // SQLite reports damaged pages as several lines in one row, after a header.
   for (const line of rows.flatMap(({ integrity_check }) => integrity_check.split("\n"))) {
     if (line !== "ok" && !line.startsWith("***")) yield line;
   }
@@ -108,8 +108,7 @@ function* findOrphans(db: Database) {
     .prepare<{ table: string; rowid: number }, []>("pragma foreign_key_check")
     .all()
     .slice(0, MAX_FINDINGS);
-  for (const { table, rowid } of rows)
-    yield `row ${rowid} of ${table} names a row that is not there`;
+  for (const { table, rowid } of rows) yield `row ${rowid} of ${table} references a missing row`;
 }
 
 /** @param counted the statement that counts the rows of the list */
@@ -124,7 +123,7 @@ function findMiscounts(list: string, counted: string): Find {
   };
 }
 
-/** @param columns that hold JSON */
+/** @param columns columns that contain JSON */
 function findMalformed(table: CountedTable | "idempotency_keys", columns: readonly string[]): Find {
   return function* find(db) {
     for (const name of columns) {
@@ -151,7 +150,7 @@ function* findWrongTotals(db: Database) {
       )
     limit ${MAX_FINDINGS}
   `);
-  for (const { id } of miscounted.all()) yield `the total of order ${id} is not that of its items`;
+  for (const { id } of miscounted.all()) yield `the total of order ${id} does not match its items`;
 }
 
 function* findMisplaced(db: Database) {
@@ -165,7 +164,7 @@ function* findMisplaced(db: Database) {
     limit ${MAX_FINDINGS}
   `);
   for (const { user_id } of misplaced.all()) {
-    yield `the orders of user ${user_id} are not numbered 1, 2, 3 …`;
+    yield `the orders of user ${user_id} are not numbered consecutively from 1`;
   }
 }
 
@@ -180,7 +179,7 @@ function* findDisordered(db: Database) {
     limit ${MAX_FINDINGS}
   `);
   for (const { user_id } of disordered.all()) {
-    yield `the orders of user ${user_id} are not in the order of their ids`;
+    yield `the orders of user ${user_id} are not sorted by id`;
   }
 }
 
@@ -200,12 +199,12 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
   ["the JSON of users", findMalformed("users", ["metadata"])],
   ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],
   ["the JSON of idempotency keys", findMalformed("idempotency_keys", ["record"])],
-  ["the totals of the items of orders", findWrongTotals],
-  ["the numbers of orders by user", findMisplaced],
-  ["the sequence of orders by user", findDisordered],
+  ["the totals of orders against their items", findWrongTotals],
+  ["the positions of orders per user", findMisplaced],
+  ["the sort order of orders per user", findDisordered],
 ];
 
-/** @returns what is wrong in one section; that it cannot be read is a finding, too */
+/** @returns the findings of one section. A section that cannot be read is a finding too. */
 function checkSection(db: Database, name: string, find: Find): readonly string[] {
   const findings: string[] = [];
   try {
@@ -218,9 +217,10 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
 }
 
 /**
- * Checks all that can be read: a section that meets damage becomes a finding, and the others go on. SQLite
- * reports a read that the disk refuses once as damage, so only what is found twice counts.
- * @returns what is wrong, a sentence each; empty for a sound database
+ * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
+ * still checked. SQLite also reports a transient read error as damage, so a section with findings is checked again
+ * and only the second result counts.
+ * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database): readonly string[] {
   return sections.flatMap(([name, find]) => {

@@ -1,10 +1,10 @@
-/** Classifies the errors of SQLite: transient errors of storage, damage, and what an operator should read. */
+/** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
 import { SQLiteError } from "bun:sqlite";
 import { AppError, systemCode } from "../error.ts";
 
 /** Another connection holds a lock. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
-/** The disk or the system failed, and may recover. */
+/** The disk or the operating system failed and may recover. */
 const TRANSIENT = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM|PROTOCOL)/;
 /** SQLite also reports a read that fails with EIO as SQLITE_CORRUPT. */
 const DAMAGE = /^SQLITE_(CORRUPT|NOTADB)/;
@@ -17,7 +17,7 @@ export function isBusy(error: unknown): boolean {
   return hasCode(error, BUSY);
 }
 
-/** Whether the file or its disk is the cause, and not the statement. */
+/** @returns whether the file or its disk caused the error, not the statement */
 export function isStorageError(error: unknown): boolean {
   return hasCode(error, TRANSIENT) || hasCode(error, DAMAGE);
 }
@@ -32,20 +32,20 @@ export interface FailedWork {
   readonly verb: "read" | "written";
   /** The table that was read or written, for the log. */
   readonly table: string;
-  /** Whether the operating system still reads the file. If not, the disk fails, and the file may be sound. */
+  /** Whether the operating system can still read the file. If not, the disk is failing and the file may be intact. */
   readonly isReadable: () => boolean;
 }
 
 /**
- * Translates an error of work that was tried twice: SQLite reports a read that the disk refuses once and a
- * damaged page with the same code.
- * @returns an AppError `unavailableError` or `damaged`; any error that storage did not cause, unchanged
+ * Translates an error of work that was tried twice, because SQLite reports a transient read error and a damaged
+ * page with the same code.
+ * @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged
  */
 export function storageError(error: unknown, { verb, table, isReadable }: FailedWork): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
   if (!isReadable()) {
-    return unavailableError(verb, new Error("the disk fails to read the file", { cause: error }));
+    return unavailableError(verb, new Error("I/O error while reading the file", { cause: error }));
   }
   const damaged = new AppError(
     "damaged",
@@ -55,35 +55,35 @@ export function storageError(error: unknown, { verb, table, isReadable }: Failed
   return damaged;
 }
 
-/** What an error's code means to an operator; the first that it begins with. */
+/** Messages for operators by prefix of the error code. The first match applies. */
 const error_messages: readonly (readonly [code: string, message: string])[] = [
-  ["SQLITE_CANTOPEN", "the file cannot be opened or made; check the folder and its permissions"],
-  ["SQLITE_READONLY", "the file or its folder cannot be written"],
+  ["SQLITE_CANTOPEN", "cannot open or create the file: check the directory and its permissions"],
+  ["SQLITE_READONLY", "the file or its directory is not writable"],
   ["SQLITE_NOTADB", "the file is not a SQLite database"],
   ["SQLITE_CORRUPT", "the file is damaged"],
-  ["SQLITE_BUSY", "another process is using it"],
+  ["SQLITE_BUSY", "the database is in use by another process"],
   ["SQLITE_FULL", "the disk is full"],
-  ["SQLITE_IOERR", "the disk fails"],
-  ["EACCES", "there is no permission for it"],
-  ["EPERM", "there is no permission for it"],
+  ["SQLITE_IOERR", "I/O error"],
+  ["EACCES", "permission denied"],
+  ["EPERM", "permission denied"],
   ["EROFS", "the disk is read-only"],
   ["ENOSPC", "the disk is full"],
-  ["EIO", "the disk fails"],
-  ["ENOENT", "its folder is not there, or cannot be made"],
-  ["ENOTDIR", "a part of its path is not a folder"],
-  ["EISDIR", "it is a folder"],
-  ["EEXIST", "a part of its path is not a folder"],
+  ["EIO", "I/O error"],
+  ["ENOENT", "the directory does not exist and could not be created"],
+  ["ENOTDIR", "a part of the path is not a directory"],
+  ["EISDIR", "it is a directory"],
+  ["EEXIST", "a part of the path is not a directory"],
 ];
 
-/** @returns what an error means to an operator; `null` if it has no known code */
+/** @returns a message for the operator; `null` if the error has no known code */
 export function meaningOf(error: unknown): string | null {
   const code = systemCode(error);
   return error_messages.find(([prefix]) => code.startsWith(prefix))?.[1] ?? null;
 }
 
 /**
- * @param attempt could not be done, e.g. `Cannot open a.db`
- * @returns the line for the operator; an error that is none of theirs as it is
+ * @param attempt what failed, e.g. `Cannot open a.db`
+ * @returns an AppError whose message starts with `attempt`; an error without a known code, unchanged
  */
 export function describeSqliteError(attempt: string, error: unknown): unknown {
   if (error instanceof AppError) return new AppError(error.code, `${attempt}: ${error.message}`);

@@ -6,29 +6,29 @@ import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
 
-/** The database, its write-ahead log, and the index of that log, which connections share. */
+/** The database, its write-ahead log, and the shared index of that log. */
 const SUFFIXES = ["", "-wal", "-shm"] as const;
 
-/** Samples of each file, evenly spaced: a disk that fails now and then fails for one of them. */
+/** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
 const SAMPLES = 8;
 const SAMPLE_BYTES = 512;
 
 export interface FileWatch {
   /**
-   * Takes 2 µs. Call it before a write begins and again before it is acknowledged.
-   * @throws {AppError} unavailable if a file is not where it was opened
+   * Verifies that all files are in place, in 2 µs. Call it before a write begins and again before it is acknowledged.
+   * @throws {AppError} unavailable if a file was moved, deleted or replaced
    */
   check(): void;
-  /** @returns whether all files are where they were opened */
+  /** @returns whether no file was moved, deleted or replaced */
   isInPlace(): boolean;
-  /** @returns whether the operating system reads samples of the database and its log */
+  /** @returns whether the operating system can read samples of the database and its log */
   isReadable(): boolean;
   /** Call it after the database is closed. */
   close(): void;
 }
 
 export interface FileWatchOptions {
-  /** Path of the open database, whose files exist from now on. */
+  /** Path of the open database. Its files must exist. */
   readonly path: string;
   /** Called with the problem when a file is missing or replaced, and with `null` when all are back. */
   readonly onChange: (problem: string | null) => void;
@@ -56,8 +56,8 @@ export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
     path: path + suffix,
     identity: fileIdentity(path + suffix),
   }));
-  // Open as long as the database is: to close any descriptor of the file drops the locks of the process, also
-  // those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
+  // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
+  // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
   const descriptors = [openSync(path, "r"), openSync(`${path}-wal`, "r")];
   const sample = Buffer.alloc(SAMPLE_BYTES);
   let problem: string | null = null;

@@ -1,4 +1,4 @@
-/** Files that must be whole, or not there. */
+/** Creates and replaces database files so that a path only ever names a complete file. */
 import {
   chmodSync,
   chownSync,
@@ -15,37 +15,38 @@ import { dirname, resolve } from "node:path";
 import { fail, systemCode } from "../error.ts";
 import { sync } from "../partial-file.ts";
 
-/** What SQLite keeps beside a database. */
+/** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = ["-wal", "-shm", "-journal"];
 
-/** @returns what lies beside a database, or where one would be */
+/** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
 export function sidecarsOf(path: string): readonly string[] {
   return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));
 }
 
 /**
- * Told before a file is made here; whoever comes between is told by `publish`.
- * @throws {AppError} operator when something is in the way
+ * Rejects an existing target before any work is done. `publish` detects a file that is created later.
+ * @throws {AppError} operator if the file or a log next to it exists
  */
 export function requireAbsent(path: string): void {
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
-    fail("operator", "there is such a file already");
+    fail("operator", "the file already exists");
   }
-  // SQLite would take it for the new file's own, and bring it in.
-  if (sidecarsOf(path).length > 0) fail("operator", "the log of another database is beside it");
+  // SQLite would merge it into the new database.
+  if (sidecarsOf(path).length > 0)
+    fail("operator", "the log of another database is next to it: move that log away");
 }
 
-/** Only its owner may read a copy while it is made: it holds personal data. */
+/** Only the owner may read an unfinished copy, because it contains personal data. */
 export const PRIVATE_MODE = 0o600;
 
-/** Makes an empty file, into which SQLite copies as into none. @throws {Error} EEXIST */
+/** Creates an empty file. `vacuum into` accepts it as a target. @throws {Error} EEXIST if the file exists */
 export function createPrivateFile(path: string): void {
   writeFileSync(path, "", { mode: PRIVATE_MODE, flag: "wx" });
 }
 
 /**
- * Gives a copy the owner and the rights of the database that it is of, or takes the place of. Only root may
- * give a file away.
+ * Gives a copy the permissions of the original, and its owner if this process is root: only root may change the
+ * owner of a file.
  */
 export function copyOwnership(copy: string, original: string): void {
   const { uid, gid, mode } = statSync(original);
@@ -54,19 +55,22 @@ export function copyOwnership(copy: string, original: string): void {
 }
 
 /**
- * A second name for a file; a copy of it where the disk has no second names.
- * @throws {AppError} operator when there is such a file
+ * Links a file to a new name, or copies it if the file system has no hard links.
+ * @throws {AppError} operator if the new name exists
  */
 export function linkOrCopy(path: string, new_path: string): void {
   try {
     linkSync(path, new_path);
   } catch (error) {
-    if (systemCode(error) === "EEXIST") fail("operator", "there is such a file already");
+    if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
     copyFileSync(path, new_path, constants.COPYFILE_EXCL);
   }
 }
 
-/** Puts a whole file where there is none. @throws {AppError} operator when there is one */
+/**
+ * Moves a complete file to its path and syncs both.
+ * @throws {AppError} operator if the path exists
+ */
 export function publish(temporary_path: string, path: string): void {
   sync(temporary_path);
   linkOrCopy(temporary_path, path);
@@ -74,19 +78,19 @@ export function publish(temporary_path: string, path: string): void {
   try {
     sync(dirname(resolve(path)));
   } catch (error) {
-    // The name may be lost in a power cut: who tries again must not find the file.
+    // A power failure could lose the name. Remove the file, so that a retry does not find it.
     rmSync(path);
     throw error;
   }
 }
 
-/** Puts a whole, synced file in the place of another: at every moment one of them is there. */
+/** Atomically replaces a file with a complete, synced one: the path always names one of the two. */
 export function replaceFile(temporary_path: string, path: string): void {
   renameSync(temporary_path, path);
   sync(dirname(resolve(path)));
 }
 
-/** Removes a database that was a draft, with all that is beside it. */
+/** Removes a temporary database and its sidecar files. */
 export function discard(path: string): void {
   for (const suffix of ["", ...SIDECAR_SUFFIXES]) rmSync(path + suffix, { force: true });
 }

@@ -7,15 +7,15 @@ import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
 
-/** In order; the schema's version is how many of them have run. Never edit one that was released. */
+/** In order. The version of a schema is the number of migrations that have run. Never edit a released one. */
 export const migrations: readonly string[] = [first, second];
 
 export const SCHEMA_VERSION = migrations.length;
 
-/** "uapi": marks a file as ours (SQLite's `application_id`). */
+/** "uapi". SQLite's `application_id`, which marks a file as a user-api database. */
 const APPLICATION_ID = 0x75617069;
 
-/** Tables of the first migration, which every later schema has as well. */
+/** Tables of the first migration. Every later schema has them too. */
 const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
 function findTables(db: Database): Set<string> {
@@ -26,10 +26,11 @@ function findTables(db: Database): Set<string> {
 }
 
 /**
- * What is to run before this program can use the database.
- * @param available those that this program has
- * @returns how many of them are missing
- * @throws {AppError} operator when the schema is newer than this program, incomplete, or not ours at all
+ * Counts the migrations that must run before this program can use the database.
+ * @param available the migrations that this program knows
+ * @returns 0 if the schema is up to date
+ * @throws {AppError} operator if the schema is newer than this program or incomplete, or if the database belongs
+ * to another application
  */
 export function missingMigrations(db: Database, available = migrations): number {
   const version = pragma(db, "user_version");
@@ -37,29 +38,28 @@ export function missingMigrations(db: Database, available = migrations): number 
   const is_empty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
   const is_ours = pragma(db, "application_id") === APPLICATION_ID;
   if (!is_ours && (version > 0 || !is_empty)) {
-    throw new AppError("operator", "it is the database of another program");
+    throw new AppError("operator", "the database belongs to another application");
   }
   if (version > available.length) {
-    const limit = `this program knows versions up to ${available.length}`;
-    throw new AppError("operator", `its schema has version ${version}, ${limit}: use a newer one`);
+    const limit = `this release supports versions up to ${available.length}`;
+    const reason = `the schema has version ${version}, ${limit}: use a newer release`;
+    throw new AppError("operator", reason);
   }
   if (is_ours) {
     const found = findTables(db);
     const missing = tables.filter((table) => !found.has(table));
     if (missing.length > 0) {
       const list = missing.join(", ");
-      throw new AppError(
-        "operator",
-        `it is a user-api database, but these tables are missing: ${list}`,
-      );
+      throw new AppError("operator", `the user-api database lacks these tables: ${list}`);
     }
   }
   return available.length - version;
 }
 
 /**
- * Keeps a database as it is before its schema is changed, beside it, e.g. as `user-api.db.v1`.
- * @throws {AppError} operator when the copy cannot be written
+ * Copies a database before its schema is changed, e.g. to `user-api.db.v1` in the same directory. Does nothing if
+ * the database is new.
+ * @throws {AppError} operator if the copy cannot be written
  */
 export function backUpBeforeMigration(db: Database): void {
   const version = pragma(db, "user_version");
@@ -71,16 +71,19 @@ export function backUpBeforeMigration(db: Database): void {
     db.run("vacuum into ?", [temporary_path]);
     copyOwnership(temporary_path, db.filename);
     sync(temporary_path);
-    // An earlier attempt may have left one, of an older state.
+    // An earlier attempt may have left a copy of an older state.
     replaceFile(temporary_path, backup_path);
   } catch (error) {
-    throw describeSqliteError(`cannot keep it as ${backup_path}`, error);
+    throw describeSqliteError(
+      `cannot copy the database to ${backup_path} before the migration`,
+      error,
+    );
   } finally {
     discard(temporary_path);
   }
 }
 
-/** Brings the schema up to date: all or nothing, also when two processes try at once. */
+/** Brings the schema up to date in one transaction. Two processes may call it concurrently. */
 export function migrate(db: Database, available = migrations): void {
   const run = db.transaction(() => {
     const missing = missingMigrations(db, available);

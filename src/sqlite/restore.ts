@@ -28,7 +28,7 @@ import {
 import { migrate } from "./migrate.ts";
 import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
 
-/** What every database begins with. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
+/** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
 const FILE_HEADER = "SQLite format 3\0";
 
 function isDatabase(path: string): boolean {
@@ -42,29 +42,35 @@ function isDatabase(path: string): boolean {
   }
 }
 
-/** @returns the path of the backup itself @throws {AppError} operator */
+/**
+ * @returns the path of the backup, with symbolic links resolved
+ * @throws {AppError} operator if it is missing, is not a database, or is in use
+ */
 function findBackup(from: string): string {
-  if (!existsSync(from)) fail("operator", "there is no such file");
-  // SQLite looks for what is beside the file itself, not beside a link to it.
+  if (!existsSync(from)) fail("operator", "no such file");
+  // SQLite looks for the log next to the file, not next to a link to it.
   const path = realpathSync(from);
-  if (!statSync(path).isFile()) fail("operator", "it is not a file");
-  // SQLite takes an empty file for a new database.
+  if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
+  // SQLite would treat an empty file as a new database.
   if (!isDatabase(path)) fail("operator", "the file is not a SQLite database");
   if (sidecarsOf(path).some((suffix) => suffix !== "-shm")) {
-    fail("operator", "it is a database in use, not a backup: make one with `user-api backup`");
+    fail(
+      "operator",
+      "it is a database in use, not a backup: create a backup with `user-api backup`",
+    );
   }
   return path;
 }
 
-/** Copies a backup to a draft, brings its schema up to date, and proves that it is good. */
+/** Copies a backup to a temporary file, migrates its schema, and verifies it. */
 function prepareReplacement(from: string, temporary_path: string): BackupSummary {
   copyFileSync(from, temporary_path);
-  // The backup may be one that nobody is to change.
+  // The backup may be read-only.
   chmodSync(temporary_path, PRIVATE_MODE);
   {
     using db = connect(temporary_path);
     migrate(db);
-    // One file, whatever the mode that the backup was last opened in.
+    // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
   }
   const contents = verifyDatabase(temporary_path);
@@ -73,11 +79,11 @@ function prepareReplacement(from: string, temporary_path: string): BackupSummary
 }
 
 /**
- * Makes a database one file, without a log; a broken one keeps what it has.
- * @throws {AppError} operator when another process has it open
+ * Merges the log into the database, so that a single file is left. A damaged database keeps its log.
+ * @throws {AppError} operator if another process has the database open
  */
 function mergeWal(path: string): void {
-  // Of what is no database SQLite would throw the log away.
+  // SQLite would delete the log next to a file that is not a database.
   if (!isDatabase(path)) return;
   try {
     using db = connect(path);
@@ -89,8 +95,8 @@ function mergeWal(path: string): void {
 }
 
 /**
- * Puts the draft in the place of a database, whose files get another name. The new one must never meet the
- * old one's log, even where that is all that is left of it.
+ * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
+ * The new database must never be opened with the previous log, even if that log is all that is left.
  */
 function replaceDatabase(temporary_path: string, path: string, previous_path: string): void {
   const sidecars = sidecarsOf(path);
@@ -118,7 +124,7 @@ export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) =
     const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     resources.use(lock);
-    // Not before: another restore may be writing its own.
+    // Only under the lock: a concurrent restore may be writing its temporary file.
     const temporary_path = claimPartial(path);
     resources.defer(() => discard(temporary_path));
     const contents = prepareReplacement(backup, temporary_path);

@@ -4,10 +4,10 @@ import { fail } from "../error.ts";
 import { connect } from "./connection.ts";
 import { isBusy } from "./errors.ts";
 
-/** How long to wait for the lock: a command that migrates holds it for some milliseconds. */
+/** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
-/** The lock ends when it is disposed of or when the process ends. */
+/** Disposing of it, or the end of the process, releases the lock. */
 export type ServerLock = Disposable;
 
 function lockPath(database_path: string): string {
@@ -32,14 +32,14 @@ export function requireUnused(database_path: string): void {
     db.run("rollback");
   } catch (error) {
     if (!isBusy(error)) throw error;
-    const cause = "the file has another name, or its lock file was deleted";
-    fail("operator", `another process is using it (${cause})`);
+    const cause = "through a hard link, or its lock file was deleted";
+    fail("operator", `the database is in use by another process (${cause})`);
   }
 }
 
 /**
- * Only one process at a time may serve a database file. It holds SQLite's exclusive lock on an empty file next
- * to it, which the operating system drops with the process.
+ * Takes the lock of a server, so that only one process at a time serves a database file. It is SQLite's exclusive
+ * lock on an empty file next to the database. The operating system releases it when the process ends.
  * @param timeout_ms how long to wait for another process
  * @returns `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created

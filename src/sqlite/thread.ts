@@ -1,6 +1,6 @@
-/** Runs long statements in a thread of their own, so that the event loop goes on. */
+/** Runs long statements in a worker thread, so that they do not block the event loop. */
 
-/** One statement, and the database that it is for. */
+/** One statement, and the path of its database. */
 export interface Task {
   readonly path: string;
   readonly sql: string;
@@ -9,29 +9,32 @@ export interface Task {
 
 export interface Thread {
   /**
-   * One at a time.
-   * @returns why the statement failed; `null` when it is done
-   * @throws when the thread itself is broken, now and from then on
+   * Runs one statement. Do not call it again before it has resolved.
+   * @returns why the statement failed; `null` if it succeeded
+   * @throws if the thread itself has failed. Every later call fails too.
    */
   run(sql: string, ...values: string[]): Promise<string | null>;
   close(): void;
 }
 
 function createWorker(): Worker {
-  // Of one folder in the source and in the binary alike: see `--entry-naming` in scripts/build.sh.
+  // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
   const worker = new Worker(new URL("./thread.worker.ts", import.meta.url).href);
-  // An idle one is no reason for the process to go on.
+  // An idle worker must not keep the process running.
   worker.unref();
   return worker;
 }
 
-/** It takes 5 MB, and only when it is first used. @param path of the database, in every process's eyes */
+/**
+ * The worker starts with the first statement and takes 5 MB.
+ * @param path path of the database
+ */
 export function createThread(path: string): Thread {
   let worker: Worker | null = null;
   let broken: Error | null = null;
   return {
     async run(sql, ...values) {
-      // Nobody may wait for a dead one.
+      // A dead worker would never reply.
       if (broken !== null) throw broken;
       worker ??= createWorker();
       const { promise, resolve, reject } = Promise.withResolvers<string | null>();
@@ -41,7 +44,7 @@ export function createThread(path: string): Thread {
         reject(broken);
       };
       worker.onerror = ({ message }) => markBroken(message);
-      worker.onmessageerror = () => markBroken("the thread's answer cannot be read");
+      worker.onmessageerror = () => markBroken("the reply of the thread cannot be decoded");
       worker.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
       worker.ref();
       worker.postMessage({ path, sql, values } satisfies Task);

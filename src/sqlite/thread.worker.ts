@@ -1,11 +1,11 @@
-/** The other side of `thread.ts`. */
+/** The worker of `thread.ts`. Replies `null`, or the message of the error. */
 import { configure, connect } from "./connection.ts";
 import type { Task } from "./thread.ts";
 
 declare const self: Worker;
 
 function run({ path, sql, values }: Task): void {
-  // Opened each time, so that no connection is left when the thread is ended.
+  // Opened per statement, so that terminating the thread leaves no open connection.
   using db = connect(path);
   configure(db);
   db.prepare(sql).all(...values);

@@ -35,14 +35,11 @@ test("`backup` and `restore` say what they have done", async () => {
 test("`backup` and `restore` end with 1 and one line when they cannot", async () => {
   using world = makeHarness();
   const missing = await world.run("backup", `${world.path}.copy`);
-  expect([missing.code, missing.stderr]).toEqual([
-    1,
-    `Cannot open ${world.path}: there is no such file\n`,
-  ]);
+  expect([missing.code, missing.stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
   const nothing = await world.run("restore", "/nowhere/backup.db");
   expect([nothing.code, nothing.stderr]).toEqual([
     1,
-    "Cannot restore /nowhere/backup.db: there is no such file\n",
+    "Cannot restore /nowhere/backup.db: no such file\n",
   ]);
 });
 

@@ -28,6 +28,6 @@ test("`check` says what is wrong and ends with 1 when a total is", async () => {
 test("`check` makes nothing and ends with 1 when there is no database", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.run("check");
-  expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: there is no such file\n`]);
+  expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
   expect(await Bun.file(world.path).exists()).toBe(false);
 });

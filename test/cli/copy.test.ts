@@ -227,7 +227,7 @@ describe.if(cluster !== null)("`copy`", () => {
     const outcome = await world.run("copy", "--database-url", postgres.url, "--to", back);
     expect([outcome.code, outcome.stderr]).toEqual([
       1,
-      `Cannot copy to ${back}: row 2 of orders names a row that is not there\n`,
+      `Cannot copy to ${back}: row 2 of orders references a missing row\n`,
     ]);
     expect(filesBeside(back)).toEqual([]);
   });
@@ -345,7 +345,7 @@ test("`copy` ends with a line when there is something in its way", async () => {
   using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
   const failures: [string[], number, string][] = [
-    [["--to", to], 1, `Cannot open ${world.path}: there is no such file\n`],
+    [["--to", to], 1, `Cannot open ${world.path}: no such file\n`],
     [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db, or "],
     [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],
     [["--to", ""], 2, "Invalid --to: must be a path\n"],
@@ -361,13 +361,13 @@ test("`copy` ends with a line when there is something in its way", async () => {
   await fill(world);
   writeFileSync(`${to}-wal`, "");
   expect((await world.run("copy", "--to", to)).stderr).toBe(
-    `Cannot copy to ${to}: the log of another database is beside it\n`,
+    `Cannot copy to ${to}: the log of another database is next to it: move that log away\n`,
   );
   expect((await world.run("copy", "--to", world.path)).stderr).toBe(
-    `Cannot copy to ${world.path}: there is such a file already\n`,
+    `Cannot copy to ${world.path}: the file already exists\n`,
   );
   expect((await world.run("copy", "--to", "/nowhere/copy.db")).stderr).toBe(
-    "Cannot copy to /nowhere/copy.db: its folder is not there, or cannot be made\n",
+    "Cannot copy to /nowhere/copy.db: the directory does not exist and could not be created\n",
   );
   expect(existsSync(to)).toBe(false);
 });

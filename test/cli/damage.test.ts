@@ -124,7 +124,7 @@ test("`check` goes on, says what it cannot check, and ends with a summary when p
   const lines = stdout.trimEnd().split("\n");
   expect(lines).toContain("cannot check the JSON of users: the file is damaged");
   // What lies elsewhere is checked all the same.
-  expect(stdout).toMatch(/^the total of order \d+ is not that of its items$/m);
+  expect(stdout).toMatch(/^the total of order \d+ does not match its items$/m);
   expect(code).toBe(1);
   expect(stderr).toEndWith(`a.db is damaged: ${lines.length} problems found\n`);
 });
@@ -150,7 +150,7 @@ test("`restore` and every other command refuse a database of ours when its table
     const { code, stderr } = await runOn(readFileSync(path), command);
     expect([command, code]).toEqual([command, 1]);
     expect(stderr).toMatch(
-      /^Cannot (open|restore) \S+: it is a user-api database, but these tables are missing: .+\n$/,
+      /^Cannot (open|restore) \S+: the user-api database lacks these tables: .+\n$/,
     );
   }
 });

@@ -286,7 +286,7 @@ test("`import` refuses a line alone when it is too long or no UTF-8", async () =
 test("`import --dry-run` says what would happen and writes nothing when called", async () => {
   using world = makeHarness();
   const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
-  expect(none.stderr).toBe(`Cannot open ${world.path}: there is no such file\n`);
+  expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
   await feed(world, lines(complete), "import", "users");
   const text = lines({ email: "a@b.cd" }, complete, { email: "A@b.cd" });
   const dry = await feed(world, text, "import", "users", "--dry-run");

@@ -141,8 +141,8 @@ const failures: [string, string][] = [
     "restore a.db --database-url postgres://a/b",
     "Cannot restore a.db: use `pg_restore` for PostgreSQL",
   ],
-  ["token list --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
-  ["token revoke a --database-url no/such.db", "Cannot open no/such.db: there is no such file"],
+  ["token list --database-url no/such.db", "Cannot open no/such.db: no such file"],
+  ["token revoke a --database-url no/such.db", "Cannot open no/such.db: no such file"],
   [
     "health --host no-such-host.invalid",
     "Cannot connect to http://no-such-host.invalid:0/api/v1/health: unknown host",
@@ -184,7 +184,7 @@ test("`user-api` prints one line without a prefix when the error is expected", a
     [new AppError("unavailable", "the database is busy"), "the database is busy\n"],
     [
       Object.assign(new Error("disk I/O error"), { code: "SQLITE_IOERR_READ" }),
-      "Cannot use the database: the disk fails\n",
+      "Cannot use the database: I/O error\n",
     ],
   ];
   for (const [error, stderr] of expected) {

@@ -146,7 +146,7 @@ test("`serve` says so when another server uses the database", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const outcome = await world.run("serve");
-  const stderr = `Cannot open ${world.path}: another server is using it\n`;
+  const stderr = `Cannot open ${world.path}: the database is in use by another server\n`;
   expect(outcome).toEqual({ code: 1, stdout: "", stderr });
   expect((await get(serving, "/health")).status).toBe(200);
   await serving.stop();

@@ -96,7 +96,7 @@ test("`openSqlite` makes the folders and the file when they are missing", async 
 test("`openSqlite` makes nothing when it is not to create", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
-    const message = `Cannot open ${path}: there is no such file`;
+    const message = `Cannot open ${path}: no such file`;
     for (const exclusive of [true, false]) {
       await expectRejection(open(path, exclusive, false), "operator", message);
     }
@@ -172,7 +172,7 @@ test("`openSqlite` refuses a second server when one is serving, also through a l
   const store = await open(path);
   symlinkSync(path, link);
   for (const other of [path, link, `${directory.path}/./a.db`]) {
-    const message = `Cannot open ${other}: another server is using it`;
+    const message = `Cannot open ${other}: the database is in use by another server`;
     await expectRejection(open(other), "operator", message);
   }
   // It has taken nothing from the first, and frees the file when it is closed.
@@ -220,7 +220,7 @@ test("`openSqlite` leaves the schema alone when it is older and a server is usin
   {
     using lock = takeServerLock(path, 0);
     expect(lock).not.toBeNull();
-    const why = "its schema is older, and a server is using it";
+    const why = "the schema is older than this release, and a server is using the database";
     await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
     expect(ask(path, "pragma user_version")).toEqual([0]);
   }

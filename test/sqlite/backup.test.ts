@@ -138,7 +138,7 @@ test("`backUp` refuses, and leaves nothing, when the file is there or its folder
   const taken = directory.at("taken");
   writeFileSync(taken, "precious");
   expect((await expectRejection(backUp(path, taken), "operator")).message).toBe(
-    `Cannot back up to ${taken}: there is such a file already`,
+    `Cannot back up to ${taken}: the file already exists`,
   );
   expect(await Bun.file(taken).text()).toBe("precious");
   const nowhere = directory.at("no/where.db");
@@ -154,7 +154,7 @@ test("`backUp` leaves alone what another has put there meanwhile", async () => {
   const copy = directory.at("copy.db");
   const backing = store.backUp(copy, () => writeFileSync(copy, "precious"), never);
   expect((await expectRejection(backing, "operator")).message).toBe(
-    `Cannot back up to ${copy}: there is such a file already`,
+    `Cannot back up to ${copy}: the file already exists`,
   );
   await store.close();
   expect(await Bun.file(copy).text()).toBe("precious");
@@ -265,7 +265,7 @@ test("`backUp` refuses when the log of another database is beside", async () => 
   const copy = directory.at("copy.db");
   writeFileSync(`${copy}-wal`, "a log");
   expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
-    `Cannot back up to ${copy}: the log of another database is beside it`,
+    `Cannot back up to ${copy}: the log of another database is next to it: move that log away`,
   );
 });
 
@@ -393,7 +393,7 @@ test("`restore` changes nothing when the name for the old database is taken", as
   await store.close();
   writeFileSync(`${path}.2026-11-20T18-57-03.120Z`, "precious");
   expect((await expectRejection(restore(copy, path), "operator")).message).toContain(
-    "such a file already",
+    "already exists",
   );
   expect(await totalOf(path)).toBe(3);
 });
@@ -411,22 +411,26 @@ test("`restore` refuses, and changes nothing, when a server uses the database", 
 });
 
 const unfit: readonly [string, (copy: string) => void, string][] = [
-  ["is missing", (copy) => Bun.spawnSync(["rm", copy]), "there is no such file"],
-  ["is of another program", (copy) => spoil(copy, "pragma application_id = 1"), "another program"],
+  ["is missing", (copy) => Bun.spawnSync(["rm", copy]), "no such file"],
+  [
+    "is of another program",
+    (copy) => spoil(copy, "pragma application_id = 1"),
+    "another application",
+  ],
   [
     "has none of our tables",
     (copy) => spoil(copy, "drop table orders; drop table idempotency_keys"),
-    "it is a user-api database, but these tables are missing: idempotency_keys, orders",
+    "the user-api database lacks these tables: idempotency_keys, orders",
   ],
-  ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer one"],
-  ["is not sound", (copy) => spoil(copy, "delete from users"), "names a row that is not there"],
+  ["is newer", (copy) => spoil(copy, "pragma user_version = 99"), "use a newer release"],
+  ["is not sound", (copy) => spoil(copy, "delete from users"), "references a missing row"],
   ["is in use", (copy) => writeFileSync(`${copy}-wal`, ""), "a database in use, not a backup"],
   [
     "is being written",
     (copy) => writeFileSync(`${copy}-journal`, ""),
     "a database in use, not a backup",
   ],
-  ["is a folder", (copy) => [rmSync(copy), mkdirSync(copy)], "it is not a file"],
+  ["is a directory", (copy) => [rmSync(copy), mkdirSync(copy)], "it is not a regular file"],
   ["is empty", (copy) => writeFileSync(copy, ""), "not a SQLite database"],
   ["is no database", (copy) => writeFileSync(copy, "x".repeat(5000)), "not a SQLite database"],
 ];

@@ -20,9 +20,9 @@ function open(database_url: string, exclusive: boolean) {
 
 const broken: [string, (path: string) => void, string][] = [
   [
-    "is a folder",
+    "is a directory",
     (path) => mkdirSync(path),
-    "the file cannot be opened or made; check the folder and its permissions",
+    "cannot open or create the file: check the directory and its permissions",
   ],
   [
     "is text",
@@ -48,7 +48,7 @@ const broken: [string, (path: string) => void, string][] = [
       using db = new Database(path, { create: true });
       db.run("create table users (id integer primary key, email text)");
     },
-    "it is the database of another program",
+    "the database belongs to another application",
   ],
   [
     "is marked by another program",
@@ -56,7 +56,7 @@ const broken: [string, (path: string) => void, string][] = [
       using db = new Database(path, { create: true });
       db.run("pragma user_version = 1");
     },
-    "it is the database of another program",
+    "the database belongs to another application",
   ],
   [
     "has our mark and no tables",
@@ -65,7 +65,7 @@ const broken: [string, (path: string) => void, string][] = [
       db.run(`pragma application_id = ${0x75617069}`);
       db.run("pragma user_version = 2");
     },
-    "it is a user-api database, but these tables are missing: " +
+    "the user-api database lacks these tables: " +
       "buckets, idempotency_keys, imported_orders, orders, tokens, users",
   ],
   [
@@ -75,7 +75,7 @@ const broken: [string, (path: string) => void, string][] = [
       db.run(`pragma application_id = ${0x75617069}`);
       db.run("pragma user_version = 1000");
     },
-    "its schema has version 1000, this program knows versions up to 2: use a newer one",
+    "the schema has version 1000, this release supports versions up to 2: use a newer release",
   ],
 ];
 
@@ -84,7 +84,8 @@ for (const [what, make, why] of broken) {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     make(path);
-    const before = existsSync(path) && what !== "is a folder" ? await Bun.file(path).bytes() : null;
+    const before =
+      existsSync(path) && what !== "is a directory" ? await Bun.file(path).bytes() : null;
     for (const exclusive of [true, false]) {
       await expectRejection(open(path, exclusive), "operator", `Cannot open ${path}: ${why}`);
     }
@@ -97,7 +98,7 @@ test("`openSqlite` says so when a part of the path is a file", async () => {
   using directory = makeDirectory();
   writeFileSync(directory.at("a"), "");
   for (const path of [directory.at("a/b.db"), directory.at("a/b/c.db")]) {
-    const message = `Cannot open ${path}: a part of its path is not a folder`;
+    const message = `Cannot open ${path}: a part of the path is not a directory`;
     await expectRejection(open(path, true), "operator", message);
   }
 });

@@ -94,27 +94,27 @@ test.each([
   [
     "an order is out of place",
     "update orders set user_position = 100000 where id = 8",
-    ["the orders of user 1 are not numbered 1, 2, 3 …"],
+    ["the orders of user 1 are not numbered consecutively from 1"],
   ],
   [
-    "an order's total is not that of its items",
+    "an order's total does not match its items",
     `update orders set total = 7, items = '[{"sku":"a","quantity":2,"unit_price":3}]' where id = 8`,
-    ["the total of order 8 is not that of its items"],
+    ["the total of order 8 does not match its items"],
   ],
   [
     "two orders are in one place",
     "update orders set user_position = 3 where id = 8",
-    ["the orders of user 1 are not numbered 1, 2, 3 …"],
+    ["the orders of user 1 are not numbered consecutively from 1"],
   ],
   [
     "two orders have changed places",
     "update orders set user_position = 4 - user_position where user_id = 2 and user_position in (1, 3)",
-    ["the orders of user 2 are not in the order of their ids"],
+    ["the orders of user 2 are not sorted by id"],
   ],
   [
     "an order is of nobody",
     "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
-    ["row 9000 of orders names a row that is not there"],
+    ["row 9000 of orders references a missing row"],
   ],
 ])("`check` says so when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));

@@ -97,7 +97,11 @@ test("`missingMigrations` refuses the database when it is of another program", (
   ]) {
     using db = new Database(":memory:");
     db.run(sql);
-    expectThrown(() => missingMigrations(db), "operator", "it is the database of another program");
+    expectThrown(
+      () => missingMigrations(db),
+      "operator",
+      "the database belongs to another application",
+    );
     expectThrown(() => migrate(db), "operator");
     expect(value(db, "pragma application_id")).toBe(0);
   }
@@ -107,7 +111,8 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
   using db = new Database(":memory:");
   migrate(db);
   db.run("pragma user_version = 3");
-  const message = "its schema has version 3, this program knows versions up to 2: use a newer one";
+  const message =
+    "the schema has version 3, this release supports versions up to 2: use a newer release";
   expectThrown(() => missingMigrations(db), "operator", message);
   expectThrown(() => migrate(db), "operator", message);
 });
@@ -115,8 +120,7 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
 test("`missingMigrations` refuses a database of ours when tables are missing", () => {
   using empty = new Database(":memory:");
   empty.run(`pragma application_id = ${APPLICATION_ID}`);
-  const message = (names: string) =>
-    `it is a user-api database, but these tables are missing: ${names}`;
+  const message = (names: string) => `the user-api database lacks these tables: ${names}`;
   for (const version of [0, 1, 2]) {
     empty.run(`pragma user_version = ${version}`);
     expectThrown(() => missingMigrations(empty), "operator", message(ours.join(", ")));
@@ -175,7 +179,8 @@ test("`backUpBeforeMigration` leaves no draft when its name is taken by a folder
   using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
   mkdirSync(directory.at("a.db.v1"));
-  const why = `cannot keep it as ${directory.at("a.db.v1")}: it is a folder`;
+  const copy_path = directory.at("a.db.v1");
+  const why = `cannot copy the database to ${copy_path} before the migration: it is a directory`;
   expectThrown(() => backUpBeforeMigration(db), "operator", why);
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

@@ -1,22 +1,22 @@
 /**
- * Pages of more than 256 KiB. One page is built at a time, in slices between which other requests are served.
- * The buffers of all pages have a common limit, so slow readers cannot exhaust memory.
+ * Pages of more than 256 KiB. One page is built at a time, in slices. Other requests are served between two
+ * slices. The buffers of all pages share a limit, so slow clients cannot exhaust memory.
  */
 import { AppError, failField } from "./error.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
-/** Unused buffers that are kept for the next page. */
+/** Maximum number of unused buffers that are kept for reuse. */
 const MAX_FREE_BUFFERS = 16;
-/** Maximum number of pages being built or waiting. Further ones are rejected. */
+/** Maximum number of pages that are being built or waiting. Further pages are rejected. */
 const MAX_WAITING = 64;
-/** How long a page may wait for those before it. */
+/** Maximum time that a page waits for earlier pages. */
 const MAX_WAIT_MS = 5_000;
 /** Size of a response without its records: `{"data":[],"error":null,"meta":…}` with the largest numbers. */
 const ENVELOPE_BYTES = 128;
 /**
  * Garbage is collected after this many bytes of records. JavaScriptCore sizes its heap by the memory of the
- * machine, not of the container. Without this, pages of 16 MiB left 270 MB of garbage; with it, 60 MB.
+ * machine, not of the container. Without this limit, pages of 16 MiB left 270 MB of garbage; with it, 60 MB.
  */
 const COLLECT_BYTES = 2 * 2 ** 20;
 const COMMA = 0x2c;
@@ -27,30 +27,31 @@ const mebibytes = MAX_PAGE_BYTES / 2 ** 20;
 
 export interface PageBuilder {
   /**
-   * @param records JSON, one text each
+   * @param records JSON, one string per record
    * @throws {AppError} invalid if the page exceeds 16 MiB
-   * @throws {AppError} unavailable if the process has no buffer left
+   * @throws {AppError} unavailable if all buffers are in use
    */
   add(records: readonly string[]): void;
   /** Removes all records. */
   clear(): void;
 }
 
-/** What a page has beside its records. */
+/** A page without its records. */
 export type BuiltPage = Omit<Page, "records">;
 
 export interface LargePages {
   /**
+   * Builds a page after all earlier pages.
    * @param work adds the records, all from one snapshot, and returns the rest of the page
-   * @throws {AppError} unavailable if too many pages wait, or are not sent yet
+   * @throws {AppError} unavailable if too many pages are waiting or not sent yet
    */
   build(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page>;
-  /** Bytes of the buffers in use. */
+  /** Size of all buffers in use. */
   unsentBytes(): number;
 }
 
 interface BufferPool {
-  /** @returns `null` if all are in use */
+  /** @returns a buffer; `null` if all are in use */
   take(): Uint8Array | null;
   release(buffer: Uint8Array): void;
   usedBytes(): number;
@@ -78,7 +79,7 @@ function busyError(): AppError {
   return new AppError("unavailable", `too many large pages in progress: ${advice}`);
 }
 
-/** @throws {AppError} unavailable if the pages before this one take too long */
+/** @throws {AppError} unavailable if the earlier pages take too long */
 async function waitForTurn(previous: Promise<void>): Promise<void> {
   const { promise: timeout, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(busyError()), MAX_WAIT_MS);
@@ -94,7 +95,7 @@ interface Filled {
   length: number;
 }
 
-/** Releases each buffer when the one after it is asked for: then Bun has sent or copied it. */
+/** Releases each buffer when the next one is requested: by then Bun has sent or copied it. */
 function createChunks(filled: Filled[], pool: BufferPool): Chunks {
   let current: Filled | undefined;
   function next(): Uint8Array | null {
@@ -110,7 +111,7 @@ function createChunks(filled: Filled[], pool: BufferPool): Chunks {
   };
 }
 
-/** @returns a function that counts garbage and collects it every `COLLECT_BYTES` */
+/** @returns a function that counts bytes of garbage and runs the collector every `COLLECT_BYTES` */
 function createCollector(): (bytes: number) => void {
   let pending_bytes = 0;
   return (bytes) => {
@@ -136,7 +137,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
     return opened;
   }
 
-  /** @returns a buffer with room for any character */
+  /** @returns a buffer with room for at least one character of any length */
   function currentBuffer(): Filled {
     const last = filled.at(-1);
     const has_room = last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES;
@@ -162,7 +163,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
     }
     write(record);
     if (bytes > MAX_PAGE_BYTES - ENVELOPE_BYTES) {
-      const reason = `since the page would exceed ${mebibytes} MiB`;
+      const reason = `because the page would exceed ${mebibytes} MiB`;
       failField("limit", `must be at most ${count} here, ${reason}`);
     }
     count += 1;
@@ -177,8 +178,8 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
 
   return {
     add(records: readonly string[]) {
-      // Work that was given up must not take buffers that nobody releases.
-      if (closed) throw new Error("records added to a page that is finished");
+      // Work that was abandoned must not take buffers that are never released.
+      if (closed) throw new Error("records were added to a finished page");
       const before = bytes;
       for (const record of records) addRecord(record);
       collect(bytes - before);
@@ -195,7 +196,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   };
 }
 
-/** @param max_unsent_bytes of all large pages that are being built or sent */
+/** @param max_unsent_bytes maximum size of all large pages that are being built or sent */
 export function createLargePages(max_unsent_bytes: number): LargePages {
   const pool = createBufferPool(max_unsent_bytes);
   const collect = createCollector();

@@ -1,12 +1,12 @@
 import { type Static, type TInteger, Type } from "@sinclair/typebox";
 import { no_extra_fields } from "./schema.ts";
 
-/** The largest page, as the body of a response. */
+/** Maximum size of a page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
-/** A larger page is built and sent in slices. */
+/** Larger pages are built and sent in slices. */
 export const LARGE_PAGE_BYTES = 256 * 2 ** 10;
 
-/** Encoded records that have not been sent. Disposing of it discards the rest. */
+/** Encoded records that have not been sent yet. Disposing of it discards the rest. */
 export interface Chunks extends Disposable {
   /** @returns the next bytes, which stay valid until the next call; `null` at the end */
   next(): Uint8Array | null;
@@ -14,11 +14,11 @@ export interface Chunks extends Disposable {
 
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
-  /** How many records the filters match, exactly. */
+  /** Exact number of records that match the filters. */
   readonly total: number;
-  /** JSON, comma-separated: as text, or in chunks if it is longer than 256 KiB. */
+  /** Comma-separated JSON: a string, or chunks if it exceeds 256 KiB. */
   readonly records: string | Chunks;
-  /** The cursor of the next page: `null` if there is none, and without `after` in the query. */
+  /** The cursor of the next page; `null` if there is no next page or the query has no `after`. */
   readonly next_after: number | null;
 }
 
@@ -26,11 +26,11 @@ export interface Page {
 export interface PageEnd {
   /** Id of the last record; 0 if there is none. */
   readonly last_id: number;
-  /** Whether a record follows, as far as one more was read. */
+  /** Whether a record follows. Only known if one more row was read. */
   readonly has_more: boolean;
 }
 
-/** How many rows to read: one more than the page has if only that tells whether there is a next page. */
+/** @returns how many rows to read: with `after` one more than the limit, which shows whether there is a next page */
 export function rowsToRead({ limit, after }: PageQuery): number {
   return after === undefined ? limit : limit + 1;
 }
@@ -40,8 +40,9 @@ export function nextAfter({ last_id, has_more }: PageEnd): number | null {
 }
 
 /**
+ * Joins the records of a small page.
  * @param rows read only until the limit or 256 KiB is exceeded
- * @returns the JSON of a page, comma-separated; `null` if that exceeds 256 KiB
+ * @returns the records as comma-separated JSON; `null` if that exceeds 256 KiB
  */
 export function joinSmall<Row extends { readonly id: number }>(
   rows: Iterable<Row>,
@@ -58,7 +59,7 @@ export function joinSmall<Row extends { readonly id: number }>(
       break;
     }
     records = count === 0 ? toJson(row) : `${records},${toJson(row)}`;
-    // No UTF-16 unit takes less than one byte, and none more than three.
+    // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
     if (records.length > LARGE_PAGE_BYTES) return null;
     count += 1;
     last_id = row.id;
@@ -69,8 +70,8 @@ export function joinSmall<Row extends { readonly id: number }>(
 }
 
 /**
- * What every list takes: at most `limit` records, behind `offset` skipped ones or behind the id `after`,
- * whether or not a record has this id.
+ * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
+ * record with that id need not exist.
  */
 export const page_query = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
@@ -81,7 +82,7 @@ export const page_query = {
 export const PageQuery = Type.Object(page_query, no_extra_fields);
 export type PageQuery = Static<typeof PageQuery>;
 
-/** The offsets of the pages around one page; `null` where there is no such page. */
+/** The offsets of the pages around one page; `null` if that page does not exist. */
 export interface PageOffsets {
   readonly first: number;
   readonly prev: number | null;
@@ -89,7 +90,7 @@ export interface PageOffsets {
   readonly last: number;
 }
 
-/** Past the end, `prev` is the last page: the way back to rows. */
+/** Past the end, `prev` is the last page, so that clients get back to records. */
 export function pageOffsets({ limit, offset }: PageQuery, total: number): PageOffsets {
   const last = total === 0 ? 0 : Math.floor((total - 1) / limit) * limit;
   return {

@@ -1,22 +1,22 @@
 /**
- * A file gets its name when it is complete and on disk. Until then it has a temporary name with the id of the
- * process that writes it, so that a later run can remove the files of processes that were killed.
+ * Temporary files. A file gets its final name when it is complete and on disk. Until then its name contains the id
+ * of the process that writes it, so that a later run can remove the files of killed processes.
  */
 import { closeSync, fsyncSync, openSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
-/** The target, the process, a random part, and the suffixes that SQLite adds. */
+/** The target, the process id, a random part, and an optional suffix that SQLite adds. */
 const PARTIAL = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial(?:-wal|-shm|-journal)?$/;
 
 /**
- * Age from which the files of other targets are removed. Containers number their processes separately, so a
- * live process of another container can look dead. It would have modified its file within this time.
+ * Minimum age at which the files of other targets are removed. Each container has its own process ids, so a live
+ * process of another container can look dead. It would have modified its file within this time.
  */
 const MIN_AGE_MS = 3_600_000;
 
 function isAlive(pid: number): boolean {
-  // In a container the id is often 1, and the file belongs to an earlier process.
+  // In a container the id is often 1. Then the file belongs to an earlier process with the same id.
   if (pid === process.pid) return false;
   try {
     process.kill(pid, 0);
@@ -38,15 +38,15 @@ function findStale(path: string): string[] {
 }
 
 /**
- * Removes the temporary files of killed processes in the directory of the target. If it removes that of a live
- * process in another container, that process fails: its name is never used again.
+ * Removes the temporary files of killed processes in the directory of the target. If it removes the file of a live
+ * process in another container, that process fails, because the name is never used again.
  * @returns a new temporary name
  */
 export function claimPartial(path: string): string {
   try {
     for (const file of findStale(path)) rmSync(file, { force: true });
   } catch {
-    // A file that cannot be removed is left to a later run: it must not prevent this one.
+    // A file that cannot be removed must not prevent this run. A later run tries again.
   }
   return `${path}.user-api-${process.pid}-${crypto.randomUUID().slice(0, 8)}.partial`;
 }

@@ -1,4 +1,4 @@
-/** All rows of a database as they are at one moment, while others write. */
+/** Reads all rows of a database from one snapshot while other connections write. */
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import {
@@ -11,8 +11,9 @@ import {
 import { connect } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 
-/** Rows of a batch at most, and characters, nearly. */
+/** Maximum number of rows in a batch. */
 const BATCH_ROWS = 5000;
+/** A batch ends with the row that reaches this many characters. */
 const BATCH_LENGTH = 2 ** 20;
 
 function selectFrom(table: CopiedTable): string {
@@ -26,7 +27,7 @@ function lengthOf(row: CopyRow): number {
   return length;
 }
 
-/** Signals are heard, and progress is drawn, between two batches. */
+/** Yields to the event loop after each batch, so that signals are handled and progress is drawn. */
 async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly CopyRow[]> {
   let batch: CopyRow[] = [];
   let length = 0;
@@ -42,7 +43,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
   yield batch;
 }
 
-/** The rows as this connection sees them. */
+/** @returns the rows as this connection sees them */
 export function copySourceOf(db: Database): CopySource {
   const lastOf = db.prepare<{ seq: number }, { table: string }>(`
     select seq
@@ -62,7 +63,7 @@ export function copySourceOf(db: Database): CopySource {
   };
 }
 
-/** With a connection of its own: that of the store takes a new snapshot in every turn. @see Store.snapshot */
+/** Opens its own connection, because the store's takes a new snapshot in every turn. @see Store.withCopySource */
 export async function withCopySource<Result>(
   path: string,
   work: (source: CopySource) => Promise<Result>,

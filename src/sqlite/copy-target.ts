@@ -1,4 +1,4 @@
-/** A new database out of all rows of another: a file that has no name of its own before it is proved good. */
+/** Creates a database from all rows of another. The file gets its name only after it has been verified. */
 import type { Database } from "bun:sqlite";
 import type { CopiedTable, CopyRow, CopyTarget } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
@@ -59,7 +59,7 @@ function copyTargetOf(db: Database): CopyTarget {
     values ($table, $id)
   `);
 
-  /** @returns the ids of the table, which reach this one @throws {AppError} operator when it is too far */
+  /** @returns the ids of the table @throws {AppError} operator if the gap before `id` is too large */
   function idsFor(table: CountedTable, id: number) {
     const gap = checkIdGap(id, ids[table].last());
     if (gap?.outcome === "rejected") fail("operator", `${table}: ${gap.reason}`);
@@ -69,7 +69,7 @@ function copyTargetOf(db: Database): CopyTarget {
   function toInsertedRow(table: CopiedTable, row: CopyRow): CopyRow {
     if (table !== "users" && table !== "orders") return row;
     const id = Number(row["id"]);
-    // The table itself refuses a status that is none.
+    // A CHECK of the table rejects an unknown status.
     idsFor(table, id).add(id, table === "orders" ? (row["status"] as OrderStatus) : null);
     if (table === "users") return row;
     return { ...row, user_position: user_positions.add(Number(row["user_id"]), id) };
@@ -82,9 +82,9 @@ function copyTargetOf(db: Database): CopyTarget {
       try {
         for (const row of rows) insert.run(toInsertedRow(table, row));
       } catch (error) {
-        // A CHECK that cannot be evaluated, as of malformed JSON, is SQLITE_ERROR.
+        // A CHECK that cannot be evaluated, e.g. on malformed JSON, fails with SQLITE_ERROR.
         if (!/^SQLITE_(CONSTRAINT|ERROR)/.test(systemCode(error))) throw error;
-        fail("operator", `a row of ${table} is not what it must be`);
+        fail("operator", `a row of ${table} is invalid`);
       } finally {
         insert.finalize();
       }
@@ -106,7 +106,7 @@ async function buildDatabase<Result>(
   work: (target: CopyTarget) => Promise<Result>,
 ): Promise<Result> {
   using db = connect(temporary_path);
-  // Nobody needs it yet: what fails is thrown away, and all is synced once.
+  // No process uses the file yet: it is removed if the copy fails, and synced once at the end.
   db.run("pragma journal_mode = off");
   db.run("pragma synchronous = off");
   migrate(db);

@@ -1,35 +1,35 @@
 /**
- * Ids that an import brings. The buckets count those that are missing up to the last one (see
- * `count-index.ts`): an id beyond it leaves some out, one before it fills a gap. No trigger counts a new
- * order that is not pending: only an import or a copy brings one, and each that is placed would pay for it.
+ * Counts imported ids. The buckets count the ids that are missing up to the last one (see `count-index.ts`): an id
+ * after the last one can leave a gap, and an id before it fills a gap. No trigger counts new orders that are not
+ * pending, because only an import or a copy inserts them, and the trigger would slow down every placed order.
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
 import { type CountedTable, dense_lists, TOP_LEVEL, TOTAL_LEVEL, widthOf } from "./count-index.ts";
 
-/** How many counts wait in memory at most. */
+/** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
 
-/** The ids of one table, within one transaction. */
+/** Tracks the ids of one table within one transaction. */
 export interface IdTracker {
-  /** The last one that was given; 0 for none. */
+  /** The last id that was assigned; 0 if none was. */
   last(): number;
   /**
-   * To be called for each new row.
-   * @param status of an order; `null` for a user
+   * Counts the id. Call it for each new row.
+   * @param status status of the order; `null` for a user
    */
   add(id: number, status: OrderStatus | null): void;
-  /** Writes the counts: to be called last. */
+  /** Writes the counts. Call it after the last row. */
   flush(): void;
 }
 
-/** Ids that are really given. */
+/** Tracks ids that are stored, not those of a dry run. */
 interface StoredIdTracker extends IdTracker {
-  /** Leaves out those up to this one, which is the last one then. */
+  /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
   skipTo(id: number): void;
 }
 
-/** @returns begins with the ids as they are now */
+/** @returns a function that starts tracking from the current last id */
 export function prepareIdTracker(db: Database, table: CountedTable): () => StoredIdTracker {
   const lastId = db.prepare<{ seq: number }, { table: string }>(`
     select seq
@@ -42,7 +42,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
     values ($list, $level, $bucket, $ids)
     on conflict do update set ids = ids + excluded.ids
   `);
-  // Not the same statement: the row to insert would break the check that no count is below 0.
+  // Not the upsert: its row would violate the CHECK that no count is negative.
   const subtract = db.prepare<null, typeof change>(`
     update buckets
     set ids = ids - $ids
@@ -53,7 +53,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
 
   return () => {
     let last = lastId.get({ table })?.seq ?? 0;
-    /** By list, level and bucket: how many ids more are counted, or how many less. */
+    /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, Map<number, number>[]>();
     let pending_counts = 0;
 
@@ -84,7 +84,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
       if (pending_counts > MAX_COUNTS) flush();
     }
 
-    /** One id more, or one less. */
+    /** Adds one id to the counts of a list, or subtracts it. */
     function countId(list: string, id: number, ids: 1 | -1): void {
       for (let level = 0; level <= TOP_LEVEL; level += 1) {
         count(list, level, Math.floor((id - 1) / widthOf(level)), ids);
@@ -92,7 +92,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
       count(list, TOTAL_LEVEL, 0, ids);
     }
 
-    /** The ids from `first` to `end` are missing from now on. */
+    /** Counts the ids from `first` to `end`, inclusive, as missing. */
     function countMissing(list: string, first: number, end: number): void {
       for (let level = 0; level <= TOP_LEVEL; level += 1) {
         const width = widthOf(level);
@@ -131,7 +131,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
   };
 }
 
-/** For a trial, which gives none: it counts on from what it was told. */
+/** The ids of a dry run, which stores none. @param last the last id that is stored */
 export function createDryRunIds(last: number): IdTracker {
   let last_id = last;
   return {

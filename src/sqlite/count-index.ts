@@ -1,15 +1,15 @@
 /**
- * Exact totals in constant time, and pages at any offset at the price of the first: a list is walked
- * in buckets of consecutive ids, whose counts are kept in the transaction of the rows: by triggers (see the
- * table `buckets`) and, for the rows of an import, by `count-index.import.ts`.
+ * Exact totals in constant time, and pages at any offset for the cost of the first page. The ids of a list are
+ * counted in buckets of consecutive ids. The counts change in the same transaction as the rows: triggers maintain
+ * them (see the table `buckets`), and `count-index.import.ts` does for imported rows.
  */
 import type { Database } from "bun:sqlite";
 
-/** Each level's buckets hold 64 of the level below; a bucket of level 0 holds 64 ids. */
+/** A bucket spans 64 buckets of the level below; a bucket of level 0 spans 64 ids. */
 export const FANOUT_BITS = 6;
 const FANOUT = 1 << FANOUT_BITS;
 export const TOP_LEVEL = 2;
-/** The level whose one bucket holds all ids. */
+/** The level with a single bucket, which spans all ids. */
 export const TOTAL_LEVEL = 3;
 
 interface Bucket {
@@ -17,29 +17,29 @@ interface Bucket {
   readonly ids: number;
 }
 
-/** Where a page begins: behind this id, and then so many rows of the list further (fewer than 64). */
+/** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
 export type PageStart = { readonly after: number; readonly skip: number };
 
 export interface CountedList {
   total(): number;
-  /** @param offset how many rows of the list stand before the page, less than the total */
+  /** @param offset number of rows of the list before the page; less than the total */
   pageStart(offset: number): PageStart;
 }
 
 export type CountedTable = "users" | "orders";
 
-/** The lists that count which of all ids their table ever gave are missing, not which are in them. */
+/** The lists that count their missing ids, out of all ids that the table has ever assigned. */
 export const dense_lists = { users: "users", orders: "orders", pending: "orders" } as const;
 export type DenseList = keyof typeof dense_lists;
 
 export interface CountIndex {
-  /** A list whose ids are counted: the orders in a status but `pending`. */
+  /** A list whose ids are counted: the orders in any status except `pending`. */
   sparse(list: string): CountedList;
-  /** A list whose missing ids are counted: a whole table, or the orders that are `pending`. */
+  /** A list whose missing ids are counted: a whole table, or the `pending` orders. */
   dense(list: DenseList): CountedList;
 }
 
-/** How many ids a bucket of this level holds. */
+/** @returns how many ids a bucket of this level spans */
 export function widthOf(level: number): number {
   return FANOUT ** (level + 1);
 }
@@ -64,14 +64,14 @@ export function createCountIndex(db: Database): CountIndex {
 
   const totalOf = (list: string) => inAll.get({ list })?.ids ?? 0;
 
-  /** The buckets of a level that are counted within one bucket of the level above. */
+  /** @returns the stored buckets within one bucket of the level above */
   function childBuckets(list: string, level: number, parent: number): Bucket[] {
     const low = parent * FANOUT;
     const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
     return inRange.all({ list, level, low, high });
   }
 
-  /** The bucket of a full list that the row stands in, and how many rows of it stand before. */
+  /** @returns the bucket of a dense list that contains the row, and the number of its rows before that row */
   function descend(list: string, level: number, parent: number, offset: number): [number, number] {
     const width = widthOf(level);
     let next = parent * FANOUT;

@@ -3,7 +3,7 @@ import { type Clock, createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
 
-/** Keys forgotten in one transaction: requests wait for it. */
+/** Maximum number of keys deleted per transaction. It bounds how long requests wait. */
 const DELETE_BATCH_SIZE = 500;
 
 interface KeyRow {
@@ -13,14 +13,15 @@ interface KeyRow {
 
 export interface IdempotencyStore {
   /**
-   * Makes a record once per key, inside the transaction of the caller: what the key stands for and
-   * what it made are stored together or not at all.
-   * @throws {AppError} key_reused when the key stands for another request
+   * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
+   * or not at all.
+   * @param key `null` creates a record each time
+   * @throws {AppError} key_reused if the key was used for a different request
    */
   once<Row>(key: IdempotencyKey | null, create: () => Row): CreateResult<Row>;
   /**
-   * Forgets keys that are past their lifetime, as many as are forgotten within a few milliseconds.
-   * @returns whether there may be more
+   * Deletes up to 500 expired keys, which takes a few milliseconds.
+   * @returns whether more expired keys may exist
    */
   deleteExpired(): boolean;
 }

@@ -11,7 +11,7 @@ import type { TableWriter } from "./writer.ts";
 
 type NewRow = StoredOrder & { readonly import_key: string | null };
 
-/** The statements on one table of orders, and the one with the keys of imported orders. */
+/** Statements on a table of orders and its table of import keys: the stored ones, or those of a dry run. */
 function prepareOrders(
   db: Database,
   table: "orders" | "tried_orders",
@@ -65,7 +65,7 @@ const create_dry_run_tables = `
   ) strict, without rowid
 `;
 
-/** Whether it was made of the same choice; what may change of an order may have changed since. */
+/** @returns whether the fields that never change are equal. Status and metadata may have changed since the import. */
 function hasSameContent(row: StoredOrder, given: StoredOrder): boolean {
   return (
     row.user_id === given.user_id &&
@@ -115,8 +115,8 @@ export function createOrderBulkStore(
   }
 
   /**
-   * @param into where new ones go; they are looked for in `orders` as well
-   * @param positionOf tells the place that a new one takes
+   * @param into receives new orders. Existing orders are looked up in `orders` as well.
+   * @param positionOf returns the position of a new order among those of its user
    */
   function importInto(
     into: OrderStatements,
@@ -125,7 +125,7 @@ export function createOrderBulkStore(
     const tables = into === orders ? [orders] : [orders, into];
     function find({ id, import_key }: NewRow, ids: IdTracker): StoredOrder | null {
       for (const { withId, withKey } of tables) {
-        // Beyond the last one there is nobody.
+        // No order has an id beyond the last one.
         if (import_key === null && id > ids.last()) return null;
         const row = import_key === null ? withId.get({ id }) : withKey.get({ import_key });
         if (row !== null) return row;
@@ -167,7 +167,7 @@ export function createOrderBulkStore(
     },
     prepareDryRun() {
       db.run(create_dry_run_tables);
-      // A trial moves nothing, and so needs no places.
+      // A dry run stores no orders, so it needs no positions.
       return importInto(prepareOrders(db, "tried_orders", "tried_imported_orders"), () => 1);
     },
   });

@@ -1,4 +1,4 @@
-/** What imports of users and orders share: one transaction per batch, and the dry run. */
+/** Common part of the imports of users and orders: one transaction per batch, and the dry run. */
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore, ImportResult } from "../import.ts";
@@ -7,10 +7,10 @@ import type { CountedTable } from "./count-index.ts";
 import type { TableReader } from "./reader.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** Imports one record. It throws only if the database does. */
+/** Imports one record. It throws only if the database fails. */
 export type ImportOne<Import> = (record: Import, ids: IdTracker) => ImportResult;
 
-/** Whether two JSON texts have equal values, whatever the order of their members. */
+/** @returns whether two JSON texts have equal values; the order of object members does not matter */
 export function isSameJson(stored: string, given: string): boolean {
   return stored === given || Bun.deepEquals(JSON.parse(stored), JSON.parse(given), true);
 }

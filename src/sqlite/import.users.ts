@@ -10,7 +10,7 @@ import type { TableWriter } from "./writer.ts";
 
 type NewRow = StoredUser & { readonly email_key: string };
 
-/** The statements on one table of users. */
+/** Statements on a table of users: the stored one, or that of a dry run. */
 function prepareUsers(db: Database, table: "users" | "tried_users") {
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
@@ -77,7 +77,7 @@ export function createUserBulkStore(
     return { ...toRow(user), id, version, created_at, updated_at };
   }
 
-  /** @param into where new ones go; they are looked for in `users` as well */
+  /** @param into receives new users. Existing users are looked up in `users` as well. */
   function importInto(into: UserStatements): ImportOne<UserImport> {
     const tables = into === users ? [users] : [users, into];
     function find(lookUp: (table: UserStatements) => StoredUser | null): StoredUser | null {
@@ -91,7 +91,7 @@ export function createUserBulkStore(
     return (record, ids) => {
       const row = toNewRow(record, ids);
       const { id, email_key } = row;
-      // Beyond the last one there is nobody.
+      // No user has an id beyond the last one.
       const existing = id > ids.last() ? null : find(({ withId }) => withId.get({ id }));
       if (existing !== null) {
         return isIdentical(existing, row)

@@ -12,8 +12,8 @@ import type { Reader } from "./reader.ts";
 const SLICE_LENGTH = 128 * 2 ** 10;
 
 /**
- * Reads a list within a transaction. Rows are read while they are iterated: as many as the page has, and with
- * `after` one more.
+ * Reads a list within a transaction. Iterating reads the rows: as many as the page has, and one more if the query
+ * has `after`.
  */
 export type ReadList<Query, Row> = (query: Query) => {
   readonly total: number;
@@ -22,8 +22,8 @@ export type ReadList<Query, Row> = (query: Query) => {
 
 export interface ListReader {
   /**
-   * @param table that the list is of
-   * @param prepareList called once for each connection
+   * @param table table of the list, for error messages
+   * @param prepareList called once per connection
    */
   prepare<Query extends PageQuery, Row extends { readonly id: number }>(
     table: string,
@@ -70,7 +70,7 @@ export function createListReader(
   files: FileWatch,
   large: LargePages,
 ): ListReader {
-  /** Holds a snapshot across turns, which the connection of the writer cannot. */
+  /** Keeps a snapshot over several turns. The connection of the writer cannot, because it also writes. */
   const own = connect(db.filename);
   own.run("pragma query_only = on");
   // Waiting for a lock would block the event loop.
@@ -82,7 +82,7 @@ export function createListReader(
     try {
       return await work();
     } finally {
-      // Not `commit`, which SQLite refuses after a read that met damage.
+      // Not `commit`, because SQLite rejects it after a read has met damage.
       if (own.inTransaction) own.run("rollback");
     }
   }
@@ -115,7 +115,7 @@ export function createListReader(
         });
       }
 
-      /** Tries twice, as `Reader` does. */
+      /** Tries twice, like `TableReader.read`. */
       async function buildLarge(query: Query, page: PageBuilder): Promise<BuiltPage> {
         try {
           return await addAll(query, page);

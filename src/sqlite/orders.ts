@@ -31,7 +31,7 @@ type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "
 export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
-/** How many orders a user has: the place of the last one. */
+/** @returns a function that counts the orders of a user, which is the position of the last one */
 function prepareCountOfUser(db: Database): (user_id: number) => number {
   const last = db.prepare<{ user_position: number }, { user_id: number }>(`
     select user_position
@@ -43,7 +43,7 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
   return (user_id) => last.get({ user_id })?.user_position ?? 0;
 }
 
-/** The lists of orders, each with its own way to a page at any offset. */
+/** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
 function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
   const countOfUser = prepareCountOfUser(db);
   const count_index = createCountIndex(db);
@@ -76,7 +76,7 @@ function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
     order by user_position
     limit $limit
   `);
-  // Both filters at once are walked, in the index alone: the orders that one user has are few.
+  // With both filters, the orders of the user are counted in the index alone. One user has few of them.
   const totalOfUserInStatus = db.prepare<
     { total: number },
     { user_id: number; status: OrderStatus }
@@ -101,7 +101,7 @@ function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
     where user_id = $user_id and user_position = $position
   `);
 
-  /** How many orders a user has up to this id: ids ascend with the positions, so it halves the range. */
+  /** Counts the orders of a user up to this id by binary search: ids ascend with the positions. */
   function positionOf(user_id: number, id: number): number {
     let low = 0;
     let high = countOfUser(user_id);
@@ -182,12 +182,12 @@ export function createOrderStore(
     return row === null ? null : fromRow(row);
   }
 
-  /** @returns its id */
+  /** @returns the id of the new order */
   function insertOrder(order: NewOrder): number {
     try {
       return Number(insert.run(order).lastInsertRowid);
     } catch (error) {
-      // The user is the only other row that an order names.
+      // The only foreign key of an order is its user.
       if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") {
         failField("user_id", "must be an existing user");
       }
@@ -211,13 +211,13 @@ export function createOrderStore(
           const time = clock();
           const id = insertOrder({
             ...fields,
-            // Not a subquery of the insert: that costs three times the insert itself.
+            // Not a subquery of the insert, which would cost three times as much as the insert itself.
             user_position: countOfUser(fields.user_id) + 1,
             items: JSON.stringify(fields.items),
             metadata: JSON.stringify(fields.metadata),
             now: time,
           });
-          // Not asked back, which costs a sixth of the insert: it is what was just written.
+          // Built from what was just written. Reading it back would cost a sixth of the insert.
           return newOrder(id, fields, time);
         }),
       );

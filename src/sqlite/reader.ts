@@ -4,45 +4,45 @@ import { isStorageError, storageError } from "./errors.ts";
 /** Reads of one table, which error messages name. */
 export interface TableReader {
   /**
-   * Runs `work`, which must be synchronous, in the snapshot of this turn. If storage fails, runs it once more
-   * in a new snapshot, so `work` must change nothing.
+   * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
+   * `work` must be synchronous and must not change anything.
    * @throws {AppError} unavailable if the disk cannot be read
-   * @throws {AppError} damaged if the file can be read, but SQLite finds it malformed
+   * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */
   read<Given extends unknown[], Result>(work: (...args: Given) => Result, ...args: Given): Result;
-  /** As `read`, but never run again: for work that writes temporary tables. */
+  /** Like `read`, but runs `work` only once. For work that writes temporary tables. */
   readOnce<Result>(work: () => Result): Result;
   /**
-   * As `read`, once for each key: what was read stays true until the database changes.
-   * @param key of one kind of work: all callers share them
-   * @param work given the key; what it returns is kept, but `null`
+   * Like `read`, but caches the result under the key until the database changes.
+   * @param key must be unique across all callers, which share the cache
+   * @param work receives the key. A result of `null` is not cached.
    */
   cached<Result>(key: string, work: (key: string) => Result): Result;
 }
 
 /**
- * Reads of one turn of the event loop share a snapshot: taking one costs as much as reading a row,
- * and many requests arrive in a turn. It also makes a page and its total agree.
+ * All reads in one turn of the event loop share a snapshot. Taking a snapshot costs as much as reading a row, and
+ * many requests arrive in one turn. The snapshot also keeps a page consistent with its total.
  */
 export interface Reader {
   forTable(table: string): TableReader;
   /**
-   * Ends the snapshot and clears what was read once. Call it before each write, so that later reads see all
-   * that is committed.
+   * Ends the snapshot and clears the cache. Call it before each write, so that later reads see all committed
+   * changes.
    */
   reset(): void;
 }
 
-/** How many keys' values are kept at most. */
+/** Maximum number of cached results. */
 const MAX_CACHED = 1000;
 
-/** @param isReadable whether the operating system still reads the database file */
+/** @param isReadable whether the operating system can still read the database file */
 export function createReader(db: Database, isReadable: () => boolean): Reader {
   const begin = db.prepare("begin");
   // A dry run of an import writes temporary tables in this transaction.
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
-  // Changes whenever another connection, of this process or another, has committed.
+  // Changes when another connection commits, in this process or in another one.
   const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
   const cache = new Map<string, unknown>();
   let cache_version = -1;
@@ -59,7 +59,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     }
   }
 
-  /** SQLite refuses to commit a transaction in which a read met damage. */
+  /** Rolls back, because SQLite rejects the commit of a transaction in which a read has met damage. */
   function endFailedTransaction(): void {
     try {
       rollback.run();
@@ -68,7 +68,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     }
   }
 
-  /** Keeps what was read once only where it is certain that nothing has changed. */
+  /** Clears the cache unless it is certain that no other connection has changed the database. */
   function validateCache(): void {
     const before = cache_version;
     cache_version = -1;
@@ -79,7 +79,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     }
   }
 
-  /** Makes sure that this turn has its snapshot. */
+  /** Takes a snapshot if this turn has none. */
   function ensureSnapshot(): void {
     if (in_snapshot) return;
     begin.run();
@@ -93,7 +93,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     endSnapshot();
   }
 
-  /** @throws the second error, translated; an error that storage did not cause, unchanged */
+  /** Tries again after a storage error. @throws the second error, translated; any other error, unchanged */
   function retry<Result>(table: string, error: unknown, work: () => Result): Result {
     if (!isStorageError(error)) throw error;
     reset();

@@ -70,7 +70,7 @@ export function createTokenStore(
       return writer.write(() => revoke.get({ name, now: clock() }));
     },
     async touch(hash, used_at) {
-      // Once a minute and token: a write of a client must not find the queue full for it.
+      // At most once per minute and token. It must not fill the queue for writes of clients.
       await writer.writeUnlimited(() => touch.run({ hash, used_at }));
     },
   };

@@ -1,14 +1,14 @@
-/** The places of imported orders among those of their user (`user_position`), which stand by id. */
+/** Positions of imported orders among the orders of their user (`user_position`). They ascend with the ids. */
 import type { Database } from "bun:sqlite";
 
-/** The places of one transaction. */
+/** Assigns the positions within one transaction. */
 export interface UserPositions {
   /**
-   * To be called for each new order, before it is inserted.
-   * @returns its place for now: the last one
+   * Call it for each new order, before the insert.
+   * @returns a preliminary position, after all other orders of the user
    */
   add(user_id: number, id: number): number;
-  /** Moves those that came late, and all behind them, once a user: to be called last. */
+  /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
   renumber(): void;
 }
 
@@ -20,7 +20,7 @@ export function prepareUserPositions(db: Database): () => UserPositions {
     order by user_position desc
     limit 1
   `);
-  // With the plus it walks the user's orders from the last one, and not all orders by id.
+  // The unary plus makes SQLite scan the user's orders from the last one, not all orders by id.
   const lastBefore = db.prepare<{ user_position: number }, { user_id: number; id: number }>(`
     select user_position
     from orders
@@ -40,7 +40,7 @@ export function prepareUserPositions(db: Database): () => UserPositions {
   `);
 
   return () => {
-    /** By user: the lowest id that came after a higher one. */
+    /** The lowest id of each user that was added after a higher one. */
     const first_late_ids = new Map<number, number>();
     return {
       add(user_id, id) {

@@ -30,7 +30,7 @@ export function toRow({ email, name, metadata }: UserFields) {
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
-/** The list of all users, or of the one with an email. */
+/** Reads the list of all users, or of the one user with an email. */
 function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
   const all = createCountIndex(db).dense("users");
   const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
@@ -79,7 +79,7 @@ export function createUserStore(
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
     on conflict (email_key) do nothing
   `);
-  // Asked for, since "update or ignore" would also hide a broken CHECK.
+  // A query of its own, because "update or ignore" would also hide a violated CHECK.
   const otherUserWithEmail = db.prepare<{ id: number }, { email_key: string; id: number }>(`
     select id
     from users
@@ -128,7 +128,7 @@ export function createUserStore(
           const time = clock();
           const { changes, lastInsertRowid } = insert.run({ ...toRow(fields), now: time });
           if (changes === 0) fail("email_taken", "email is already taken");
-          // Not asked back, which is 40 % of the insert: it is what was just written.
+          // Built from what was just written. Reading it back would cost 40 % of the insert.
           return newUser(Number(lastInsertRowid), fields, time);
         }),
       );

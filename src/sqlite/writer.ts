@@ -1,6 +1,6 @@
 /**
- * Group commit: writes that arrive in one turn of the event loop, or in the next one, share one transaction
- * and so one fsync. Each is settled after that fsync.
+ * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and
+ * therefore one fsync. Each write is settled after that fsync.
  */
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
@@ -10,43 +10,43 @@ import { isBusy, isStorageError, storageError, unavailableError } from "./errors
 import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./reader.ts";
 
-/** How long a batch waits for a write of another process before it is rejected. */
+/** A batch is rejected after waiting this long for another process to finish its write. */
 const BUSY_TIMEOUT_MS = 5_000;
-/** Delay between two attempts. The event loop serves reads in between. */
+/** Delay between two attempts. The event loop serves reads in the meantime. */
 const BUSY_RETRY_MS = 5;
 
-/** Maximum number of writes in a transaction. It bounds how long reads wait. */
+/** Maximum number of writes per transaction. It bounds how long reads wait. */
 const MAX_BATCH = 256;
 
 interface Write {
   readonly table: string;
-  /** Whether it counts against `max_pending_writes`. */
+  /** Whether the write counts towards `max_pending_writes`. */
   readonly is_limited: boolean;
   readonly work: () => unknown;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** What running writes has come to. */
+/** Outcome of running the writes of a batch once: how to settle each write, or the write that failed. */
 type Attempt =
   | { readonly callbacks: readonly (() => void)[] }
   | { readonly failed: Write; readonly is_storage: boolean };
 
-/** Synchronous work: a transaction cannot wait for a promise. */
+/** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
 /** Writes of one table, which error messages name. */
 export interface TableWriter {
   /**
-   * Runs `work` in a transaction that it shares with others. If it throws, it alone is rolled back. It may run
-   * several times; only the last run is committed. It must have no effect outside the database.
-   * @returns what `work` returned, once it is on disk
+   * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
+   * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
+   * @returns what `work` returned; resolves when the transaction is on disk
    * @throws whatever `work` throws
-   * @throws {AppError} unavailable if the queue is full, the disk fails, or the files are not in place
-   * @throws {AppError} damaged if the work meets a damaged page
+   * @throws {AppError} unavailable if the queue is full, the disk fails, or the files were moved
+   * @throws {AppError} damaged if `work` reads a damaged page
    */
   write<Result>(work: () => Synchronous<Result>): Promise<Result>;
-  /** Like `write`, but also accepted when the queue is full. For internal writes whose number is bounded. */
+  /** Like `write`, but accepts the write even if the queue is full. For internal writes of a bounded number. */
   writeUnlimited<Result>(work: () => Synchronous<Result>): Promise<Result>;
 }
 
@@ -75,7 +75,7 @@ export function createWriter(
   const undo = db.prepare("rollback to one");
 
   const queue: Write[] = [];
-  /** Those in the queue that count against `max_pending_writes`. */
+  /** Queued writes that count towards `max_pending_writes`. */
   let limited_count = 0;
   let scheduled = false;
   let busy_since_ms: number | null = null;
@@ -100,8 +100,8 @@ export function createWriter(
   }
 
   /**
-   * Waits one more turn for stragglers: of 64 busy writers a third arrive a turn late, and would pay an fsync of
-   * their own. A single write commits immediately.
+   * Waits one more turn for stragglers. Of 64 busy writers, a third arrive one turn late and would need an fsync of
+   * their own. A single write is committed immediately.
    */
   function waitForStragglers(): void {
     if (queue.length === 1 || isFull()) flush();
@@ -129,13 +129,13 @@ export function createWriter(
     else for (const wake of idle_waiters.splice(0)) wake();
   }
 
-  /** Rejects writes of which none may be acknowledged. */
+  /** Rejects writes, none of which may be acknowledged. */
   function rejectAll(writes: readonly Write[], cause: unknown): void {
     settle(writes.map((write) => () => write.reject(rejectionOf(write, cause))));
     continueAfter(null);
   }
 
-  /** Any other SQLite error here, e.g. because SQLite has ended the transaction, is also a storage error. */
+  /** Other errors here, e.g. because SQLite has ended the transaction, are also reported as unavailable. */
   function rejectionOf({ table }: Write, cause: unknown): AppError {
     const { isReadable } = files;
     const error = storageError(cause, { verb: "written", table, isReadable });
@@ -148,7 +148,7 @@ export function createWriter(
   }
 
   /**
-   * Runs writes without savepoints, which cost as much as a write does, since most never fail.
+   * Runs writes without savepoints. Almost all writes succeed, and a savepoint costs as much as a write.
    * @returns how to settle each write, or the write that failed
    */
   function runWithoutSavepoints(writes: readonly Write[]): Attempt {
@@ -164,7 +164,7 @@ export function createWriter(
     return { callbacks };
   }
 
-  /** Runs each write in a savepoint. @returns how to settle each write, or the one that failed because of storage */
+  /** Runs each write in a savepoint. @returns how to settle each write, or the write that storage made fail */
   function runInSavepoints(writes: readonly Write[]): Attempt {
     const callbacks: (() => void)[] = [];
     for (const write of writes) {
@@ -208,7 +208,7 @@ export function createWriter(
     }
   }
 
-  /** @returns false if another process is writing, and the batch will be tried again */
+  /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
   function tryBegin(): boolean {
     try {
       files.check();
@@ -238,8 +238,8 @@ export function createWriter(
 
   /**
    * Commits the writes that succeed. After SQLite has read a damaged page, it rejects all further writes of the
-   * transaction, and the commit. So the write that met it is taken out, and the others run again without it. At
-   * the end it has a transaction of its own: SQLite reports a read that the disk refuses once like damage.
+   * transaction, and the commit. Therefore the others run again without the write that failed. Finally, that write
+   * gets a transaction of its own, because SQLite reports a transient read error as damage.
    * @returns how to settle each write
    */
   function commitAll(batch: readonly Write[]): (() => void)[] {
@@ -252,7 +252,7 @@ export function createWriter(
       }
       if ("callbacks" in attempt) {
         commit.run();
-        // If the files were moved during the commit, it is in the moved files.
+        // If the files were moved during the commit, it went to the moved files.
         files.check();
         return [...attempt.callbacks, ...suspects.map(runAlone)];
       }
@@ -263,7 +263,7 @@ export function createWriter(
     }
   }
 
-  /** @returns how to settle each write; `null` if none may be acknowledged, and all have been rejected */
+  /** @returns how to settle each write; `null` if the commit failed and all writes have been rejected */
   function tryCommit(batch: readonly Write[]): (() => void)[] | null {
     try {
       return commitAll(batch);

@@ -137,7 +137,7 @@ test("`check` names the row when its JSON is malformed, and `export` and `copy` 
   expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
     "Cannot read the records after id 0: one has malformed JSON. Run `user-api check`\n",
   );
-  expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is not what");
+  expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
 });
 
 test("`restore` and every other command refuse a database of ours when its tables are missing", async () => {

@@ -289,7 +289,7 @@ testImage(
       code: 1,
       stdout: "",
       stderr:
-        "Cannot open /data/user-api.db: the file cannot be opened or made; check the folder and its permissions\n",
+        "Cannot open /data/user-api.db: cannot open or create the file: check the directory and its permissions\n",
     });
   },
 );

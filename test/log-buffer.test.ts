@@ -28,7 +28,7 @@ function makeDescriptor() {
   };
 }
 
-test("`createLogBuffer` writes lines together, in order, when they come at once", async () => {
+test("`createLogBuffer` writes lines together and in order when they arrive together", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);
   for (const line of ["a\n", "ä\n", "😀\n"]) buffer.write(line);
@@ -48,7 +48,7 @@ test("`createLogBuffer` writes without `finish` when some time has passed", asyn
   expect(descriptor.writes).toEqual([2, 2]);
 });
 
-test("`createLogBuffer` has one write in progress when the reader stands still", async () => {
+test("`createLogBuffer` has one write in progress when the reader is stalled", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -81,7 +81,7 @@ test("`createLogBuffer` reports dropped lines in their place when the reader is 
   expect(buffer.droppedLines()).toBe(8);
 });
 
-test("`createLogBuffer` reports each gap by itself when the reader stands still twice", async () => {
+test("`createLogBuffer` reports each gap by itself when the reader stalls twice", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);
   const reports: number[] = [];
@@ -95,7 +95,7 @@ test("`createLogBuffer` reports each gap by itself when the reader stands still 
   expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
 });
 
-test("`finish` gives up, and is true, when the reader stands still", async () => {
+test("`finish` gives up and returns true when the reader is stalled", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -117,7 +117,7 @@ test("`finish` waits for the reader when it is slow", async () => {
   expect([await buffer.finish(), text]).toEqual([true, "a\nb\nc\nd\n"]);
 });
 
-test("`createLogBuffer` goes on, and `finish` is false, when a write has failed", async () => {
+test("`createLogBuffer` continues, and `finish` returns false, when a write has failed", async () => {
   let text = "";
   let full = true;
   const buffer = createLogBuffer(async (bytes) => {
@@ -135,7 +135,7 @@ test("`createLogBuffer` goes on, and `finish` is false, when a write has failed"
   expect([text, buffer.droppedLines()]).toEqual(["c\n2 dropped\n", 2]);
 });
 
-test("`finish` is true when the reader has gone", async () => {
+test("`finish` returns true when the reader has closed the pipe", async () => {
   const buffer = createLogBuffer(async () => null);
   buffer.write("a\n");
   expect(await buffer.finish()).toBe(true);

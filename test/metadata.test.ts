@@ -19,7 +19,7 @@ const patches: [string, MetadataPatch | undefined, Record<string, string>][] = [
 ];
 
 for (const [what, patch, expected] of patches) {
-  test(`\`patchMetadata\` merges as RFC 7396 says when the patch ${what}`, () => {
+  test(`\`patchMetadata\` merges according to RFC 7396 when the patch ${what}`, () => {
     expect(patchMetadata(current, patch)).toEqual(expected);
     expect(current).toEqual({ a: "1", b: "2" });
   });

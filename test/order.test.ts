@@ -100,7 +100,7 @@ const too_much: [string, [number, number][]][] = [
 ];
 
 for (const [when, rows] of too_much) {
-  test(`\`orderFields\` refuses the total when ${when}`, () => {
+  test(`\`orderFields\` rejects the total when ${when}`, () => {
     const message = `Validation failed: items must add up to at most ${MAX}`;
     expectThrown(() => orderFields({ ...input, items: itemsOf(rows) }), "invalid", message);
   });
@@ -158,7 +158,7 @@ test("`patchOrder` is null when the patch is empty", () => {
 const checkInput = createValidator(OrderInput, Order);
 const checkPatch = createValidator(OrderPatch, Order);
 
-test("`OrderInput` takes a body when it is at its bounds", () => {
+test("`OrderInput` accepts a body when it is at its bounds", () => {
   const bounds: OrderItem[] = [
     { sku: "😀".repeat(64), name: "😀".repeat(200), quantity: 1_000_000, unit_price: 0 },
     { sku: "a", name: "a", quantity: 1, unit_price: MAX },
@@ -204,12 +204,12 @@ const refused: [unknown, string][] = [
 ];
 
 for (const [value, problem] of refused) {
-  test(`\`OrderInput\` refuses a body when ${problem}`, () => {
+  test(`\`OrderInput\` rejects a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
-test("`OrderPatch` says read-only when a field is set for good", () => {
+test("`OrderPatch` reports a field as read-only when it cannot change", () => {
   const fixed = [
     "items",
     "currency",

@@ -109,13 +109,13 @@ const refused: [unknown, string][] = [
 ];
 
 for (const [value, problem] of refused) {
-  test(`\`UserInput\` and \`UserPatch\` refuse a body when ${problem}`, () => {
+  test(`\`UserInput\` and \`UserPatch\` reject a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
     expectThrown(() => checkPatch(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
-test("`UserInput` alone refuses a body when email is missing or metadata is null", () => {
+test("`UserInput`, unlike `UserPatch`, rejects a body when email is missing or metadata is null", () => {
   expectThrown(() => checkInput({}), "invalid", "Validation failed: email is required");
   expect(checkPatch({})).toEqual({});
   expectThrown(

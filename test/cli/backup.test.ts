@@ -8,7 +8,7 @@ import type { OpenStore, Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
 import { makeHarness } from "./harness.ts";
 
-test("`backup` and `restore` say what they have done", async () => {
+test("`backup` and `restore` print a summary when they succeed", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const copy = `${world.path}.copy`;
@@ -32,7 +32,7 @@ test("`backup` and `restore` say what they have done", async () => {
   );
 });
 
-test("`backup` and `restore` end with 1 and one line when they cannot", async () => {
+test("`backup` and `restore` exit with 1 and print one line when they fail", async () => {
   using world = makeHarness();
   const missing = await world.run("backup", `${world.path}.copy`);
   expect([missing.code, missing.stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
@@ -54,7 +54,7 @@ test("`backup` draws a bar on a terminal when it runs", async () => {
   expect(drawn).toMatch(/100%/);
 });
 
-test("`backup` gives up when a signal comes", async () => {
+test("`backup` stops when a signal arrives", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const backUp: Store["backUp"] = (_path, _onProgress, signal) => {

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { makeHarness } from "./harness.ts";
 
-test("`check` prints ok and ends with 0 when the database is sound, a server beside it or not", async () => {
+test("`check` prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
@@ -11,7 +11,7 @@ test("`check` prints ok and ends with 0 when the database is sound, a server bes
   await server.stop();
 });
 
-test("`check` says what is wrong and ends with 1 when a total is", async () => {
+test("`check` prints the problem and exits with 1 when a total is wrong", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   {

@@ -147,7 +147,7 @@ describe.if(cluster !== null)("`copy`", () => {
     );
   });
 
-  test("refuses a database when there is anything in it", async () => {
+  test("rejects a target when it is not empty", async () => {
     using world = makeHarness();
     await fill(world);
     const in_it: [string, (store: Store) => Promise<unknown>][] = [
@@ -177,7 +177,7 @@ describe.if(cluster !== null)("`copy`", () => {
     }
   });
 
-  test("fills a database again when ids were given in it, and gives none of them", async () => {
+  test("fills a database when ids were assigned in it before, and does not reuse them", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -205,7 +205,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expectCopied(await world.run("copy", "--to", postgres.url));
   });
 
-  test("takes no damage along when there is some, either way", async () => {
+  test("fails when the source is damaged, in both directions", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await using empty = await makePostgres();
@@ -232,7 +232,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(filesBeside(back)).toEqual([]);
   });
 
-  test("refuses rows when the other database cannot take them", async () => {
+  test("fails when the target cannot store a row", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     const store = await postgres.open();
@@ -256,7 +256,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(filesBeside(back)).toEqual(["copy.db"]);
   }, 20_000);
 
-  test("says whose connection is lost, and leaves nothing, when one is", async () => {
+  test("names the database and leaves no rows when a connection is lost", async () => {
     using world = makeHarness();
     await using source = await makePostgres();
     await using target = await makePostgres();
@@ -370,7 +370,7 @@ test("`copy` ends with a line when there is something in its way", async () => {
   expect(existsSync(to)).toBe(false);
 });
 
-test("`copy` says which of the two databases is damaged, and leaves nothing, when one is", async () => {
+test("`copy` names the damaged database and leaves no file when one is damaged", async () => {
   using world = makeHarness();
   await withStore(
     world.path,

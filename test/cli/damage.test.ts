@@ -85,7 +85,7 @@ function somePages(): number[] {
   );
 }
 
-test("`user-api` does its work or says why in one line when a page is zeros", async () => {
+test("`user-api` succeeds or prints one line when a page is zeros", async () => {
   for (const page of somePages()) {
     const damaged = Buffer.from(bytes);
     // The header of the file stays, by which it is known to be a database of ours.
@@ -94,7 +94,7 @@ test("`user-api` does its work or says why in one line when a page is zeros", as
   }
 }, 120_000);
 
-test("`user-api` does its work or says why in one line when bits have flipped", async () => {
+test("`user-api` succeeds or prints one line when bits have flipped", async () => {
   let state = 20_261_120;
   const random = (below: number) => {
     state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
@@ -113,7 +113,7 @@ function pageOf(text: string): number {
   return Math.floor(bytes.indexOf(text) / PAGE_BYTES);
 }
 
-test("`check` goes on, says what it cannot check, and ends with a summary when pages are damaged", async () => {
+test("`check` continues, reports what it cannot check, and prints a summary when pages are damaged", async () => {
   const damaged = Buffer.from(bytes);
   const page = pageOf(`{"note":"${"n".repeat(150)}"}`);
   damaged.fill(0, page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
@@ -140,7 +140,7 @@ test("`check` names the row when its JSON is malformed, and `export` and `copy` 
   expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
 });
 
-test("`restore` and every other command refuse a database of ours when its tables are missing", async () => {
+test("`restore` and every other command fail when the tables of the database are missing", async () => {
   const path = directory.at("empty.db");
   {
     using db = new Database(path, { create: true });

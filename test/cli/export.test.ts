@@ -73,7 +73,7 @@ test("`export` as CSV begins with the names of the columns when there are no use
   expect(stdout).toBe(`${header}1,"a@b.cd",,"{}",1,${now},${now}\n`);
 });
 
-test("`export --output` puts the file there whole, and leaves the old one when it fails", async () => {
+test("`export --output` publishes a complete file, and keeps the old one when it fails", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   mkdirSync(directory.at("whole"));
@@ -119,7 +119,7 @@ test("`export --output` leaves no half file when it fails on the way, or at the 
   expect(readdirSync(directory.at("half"))).toEqual(["b"]);
 });
 
-test("`export` and `backup` work beside a server, and leave nothing but their output", async () => {
+test("`export` and `backup` leave no other files when the server is running", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 1200 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");

@@ -37,7 +37,7 @@ const done = (table: string, created: number, known = 0) => ({
   stderr: `Imported ${counted(created, table)} (${known.toLocaleString("en")} unchanged, 0 rejected)\n`,
 });
 
-test("`import` moves a whole database when all was exported", async () => {
+test("`import` restores a whole database when everything was exported", async () => {
   using world = makeHarness();
   await feed(world, lines(complete, { email: "bob@b.cd" }), "import", "users");
   await feed(world, lines(order), "import", "orders");
@@ -54,7 +54,7 @@ test("`import` moves a whole database when all was exported", async () => {
 });
 
 for (const what of ["users", "orders"]) {
-  test(`\`import ${what}\` makes nothing twice when it is run again`, async () => {
+  test(`\`import ${what}\` creates nothing twice when it is repeated`, async () => {
     using world = makeHarness();
     await feed(world, lines(complete), "import", "users");
     const text =
@@ -68,7 +68,7 @@ for (const what of ["users", "orders"]) {
   });
 }
 
-test("`import` goes on where it stopped when its input broke off", async () => {
+test("`import` continues where it stopped when its input was incomplete", async () => {
   using world = makeHarness();
   // More than a batch, and cut in mid-record.
   const text = emails(12_000);
@@ -86,7 +86,7 @@ test("`import` goes on where it stopped when its input broke off", async () => {
   await expectSound(world);
 });
 
-test("`import` keeps what came before when reading fails on the way", async () => {
+test("`import` keeps earlier batches when the input becomes unreadable", async () => {
   using world = makeHarness();
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
   const outcome = await feed(world, csv, "import", "users", "--format", "csv");
@@ -99,7 +99,7 @@ test("`import` keeps what came before when reading fails on the way", async () =
   await expectSound(world);
 });
 
-test("`import` gives lines in order and ends with 1 when records are refused", async () => {
+test("`import` lists lines in order and exits with 1 when records are rejected", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const text = [
@@ -136,7 +136,7 @@ test("`import` gives lines in order and ends with 1 when records are refused", a
   await expectSound(world);
 });
 
-test("`import` refuses orders when their items, their user or their total do not fit", async () => {
+test("`import` rejects orders when their items, user or total are invalid", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
@@ -163,7 +163,7 @@ test("`import` refuses orders when their items, their user or their total do not
   ]);
 });
 
-test("`import` takes what was refused when it is run again with that line put right", async () => {
+test("`import` stores a rejected record when it is repeated with the line corrected", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
@@ -215,7 +215,7 @@ async function batchesOf(text: string, format: string): Promise<number[]> {
   return batches;
 }
 
-test("`import` takes at most 5000 records, and some 4 MB, in a transaction", async () => {
+test("`import` limits a transaction to 5000 records and about 4 MB", async () => {
   expect(await batchesOf(emails(10_001), "ndjson")).toEqual([5000, 5000, 1]);
   expect(await batchesOf("{}\n".repeat(10_001), "ndjson")).toEqual([0, 0, 0]);
   // Of 21 kB each.
@@ -236,7 +236,7 @@ test("`import` takes at most 5000 records, and some 4 MB, in a transaction", asy
   }
 }, 20_000);
 
-test("`import` tells each refusal once when there are several batches", async () => {
+test("`import` lists each rejected record once when there are several batches", async () => {
   using world = makeHarness();
   const { stderr } = await feed(world, `{}\n${emails(10_001)}{}`, "import", "users");
   expect(stderr.split("\n")).toEqual([
@@ -247,7 +247,7 @@ test("`import` tells each refusal once when there are several batches", async ()
   ]);
 });
 
-test("`import` takes a line of 1 MiB, and none of a byte more, also where the last has no end", async () => {
+test("`import` accepts a line of 1 MiB and rejects longer ones when the last line has no line feed", async () => {
   using world = makeHarness();
   const padded = (at: number, size: number) =>
     lines({ email: `${at}@b.cd` })
@@ -266,7 +266,7 @@ test("`import` takes a line of 1 MiB, and none of a byte more, also where the la
   ]);
 });
 
-test("`import` refuses a line alone when it is too long or no UTF-8", async () => {
+test("`import` rejects only the line when it is too long or not UTF-8", async () => {
   using world = makeHarness();
   const long = { email: "a@b.cd", name: "x".repeat(2 ** 21) };
   const text = bytes(lines(long, { email: "?@b.cd" }, { email: "c@b.cd" }));
@@ -283,7 +283,7 @@ test("`import` refuses a line alone when it is too long or no UTF-8", async () =
   ]);
 });
 
-test("`import --dry-run` says what would happen and writes nothing when called", async () => {
+test("`import --dry-run` reports the result and writes nothing when called", async () => {
   using world = makeHarness();
   const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
@@ -357,7 +357,7 @@ test("`import` reads CSV when cells have quotes, commas and line breaks, and col
   ]);
 });
 
-test("`import` of CSV takes digits for an integer, and nothing else", async () => {
+test("`import` of CSV accepts only digits when the column is an integer", async () => {
   using world = makeHarness();
   const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "99999999999999999999"].map(
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
@@ -403,7 +403,7 @@ test("`import` imports nothing when the input is empty", async () => {
   );
 });
 
-test("`import` waits when another process is writing, and works beside a server", async () => {
+test("`import` waits when another process is writing, even if the server is running", async () => {
   using other = new DisposableStack();
   using world = makeHarness({
     async openStore(options) {
@@ -421,7 +421,7 @@ test("`import` waits when another process is writing, and works beside a server"
   await server.stop();
 });
 
-test("`import` says that it can be run again when the database cannot be written", async () => {
+test("`import` names the database when it cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
   });
@@ -432,7 +432,7 @@ test("`import` says that it can be run again when the database cannot be written
   ]);
 });
 
-test("`import` draws a bar on a terminal, and puts what is refused above it, when it reads a file", async () => {
+test("`import` draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
   let drawn = "";
   const write = (text: string) => {
     drawn += text;

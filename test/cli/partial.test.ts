@@ -15,7 +15,7 @@ const commands: [words: string, target: string, made: string[]][] = [
 ];
 
 for (const [args, target, made] of commands) {
-  test(`\`${args}\` removes what a killed process has left when it runs again`, async () => {
+  test(`\`${args}\` removes the temporary files of a killed process when it runs again`, async () => {
     using world = makeHarness();
     await world.run("token", "create", "a");
     const backup = join(dirname(world.path), "backup.db");

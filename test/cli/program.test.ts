@@ -15,7 +15,7 @@ for (const args of [["version"], ["--version"], ["-V"]]) {
   });
 }
 
-test("`openapi` prints the document that a server answers, and opens no database", async () => {
+test("`openapi` prints the document that a server returns, without opening a database, when called", async () => {
   using world = makeHarness();
   const stdout = `${openapiJson(manifest.version)}\n`;
   expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
@@ -165,7 +165,7 @@ test("`user-api` exits with 1 and names the variable when the environment is inv
   }
 });
 
-test("`user-api` tells a fault of its own in one line, with the stack when the level is debug", async () => {
+test("`user-api` prints one line for a bug, with the stack when LOG_LEVEL is debug", async () => {
   const openStore = () => {
     throw new TypeError("a bug");
   };
@@ -193,7 +193,7 @@ test("`user-api` prints one line without a prefix when the error is expected", a
   }
 });
 
-test("`user-api` says what was thrown when it is no error at all", async () => {
+test("`user-api` prints the thrown value when it is not an error", async () => {
   using world = makeHarness({ openStore: () => Promise.reject(null) });
   const outcome = await world.run("token", "list");
   expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: null\n" });

@@ -46,7 +46,7 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
   expect(again.stderr).toBe("");
 });
 
-test("`serve` prints no token when one was made before", async () => {
+test("`serve` prints no token when one was created before", async () => {
   using world = makeHarness();
   const token = (await world.run("token", "create", "mine")).stdout.trim();
   const serving = await world.serve();
@@ -69,7 +69,7 @@ test("`serve` accepts API_TOKEN and prints no token when it is set", async () =>
   expect(tokens.stdout.trimEnd().split("\n")).toHaveLength(1);
 });
 
-test("`serve` obeys at once when a token is made or revoked beside it", async () => {
+test("`serve` applies changes immediately when a token is created or revoked while it is running", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const token = (await world.run("token", "create", "ci", "--scope", "read")).stdout.trim();
@@ -85,7 +85,7 @@ test("`serve` obeys at once when a token is made or revoked beside it", async ()
   await serving.stop();
 });
 
-test("`serve` ends with 0, its port closed and its database free, when a signal comes", async () => {
+test("`serve` closes the port, frees the database and exits with 0 when a signal arrives", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   expect(await world.isFree()).toBe(false);
@@ -105,7 +105,7 @@ test("`serve` ends with 0, its port closed and its database free, when a signal 
 });
 
 for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
-  test(`\`serve\` closes everything and ends with 1 when the fault is ${error}`, async () => {
+  test(`\`serve\` closes everything and exits with 1 when the uncaught error is ${error}`, async () => {
     using world = makeHarness();
     const serving = await world.serve();
     const { code, stdout, stderr } = await serving.stop({ by: "fault", error });
@@ -120,7 +120,7 @@ for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
   });
 }
 
-test("`serve` says so, and frees the database, when the port is taken", async () => {
+test("`serve` names the port and frees the database when the port is in use", async () => {
   using world = makeHarness();
   using other = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("other") });
   const outcome = await world.run("serve", "--port", String(other.port));
@@ -132,7 +132,7 @@ test("`serve` says so, and frees the database, when the port is taken", async ()
   expect(await world.isFree()).toBe(true);
 });
 
-test("`serve` takes no port from another of its kind when both would share it", async () => {
+test("`serve` fails when another server listens on the same port", async () => {
   using world = makeHarness();
   using other = makeHarness();
   const serving = await other.serve();
@@ -142,7 +142,7 @@ test("`serve` takes no port from another of its kind when both would share it", 
   await serving.stop();
 });
 
-test("`serve` says so when another server uses the database", async () => {
+test("`serve` fails when another server uses the database", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const outcome = await world.run("serve");
@@ -174,7 +174,7 @@ for (const [args, line] of nowhere) {
   });
 }
 
-test("`serve` believes the flag when the variable says something else", async () => {
+test("`serve` prefers the flag when the variable has another value", async () => {
   using world = makeHarness({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
   const serving = await world.serve("--port", "0", "--log-level", "info");
   expect((await get(serving, "/health")).status).toBe(200);
@@ -182,7 +182,7 @@ test("`serve` believes the flag when the variable says something else", async ()
   expect(stdout).toContain('"event":"request"');
 });
 
-test("`health` says ok when the server is well", async () => {
+test("`health` prints ok when the server is healthy", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const { port } = new URL(serving.url);
@@ -198,7 +198,7 @@ test("`health` says ok when the server is well", async () => {
   );
 });
 
-test("`health` ends with 1 when what answers is not well", async () => {
+test("`health` exits with 1 when the status is not 200", async () => {
   using world = makeHarness();
   for (const status of [503, 404, 500]) {
     using other = Bun.serve({
@@ -215,7 +215,7 @@ test("`health` ends with 1 when what answers is not well", async () => {
   }
 });
 
-test("`health` ends with 1, and the API answers 503, when the database cannot be written", async () => {
+test("`health` exits with 1, and the API returns 503, when the database cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => ({
       ...(await openSqlite(options)),
@@ -235,7 +235,7 @@ test("`health` ends with 1, and the API answers 503, when the database cannot be
   await serving.stop();
 });
 
-test("`serve` tells everybody first, and ends in time, when a signal comes", async () => {
+test("`serve` drains its connections and stops in time when a signal arrives", async () => {
   const token = newToken();
   using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
   const serving = await world.serve();

@@ -89,7 +89,7 @@ for (const [duration, expires_at] of durations) {
   });
 }
 
-test("`token create` refuses a duration when it is none", async () => {
+test("`token create` rejects a duration when it is invalid", async () => {
   using world = makeHarness();
   for (const text of [
     "",
@@ -124,7 +124,7 @@ test("`token create` stores RFC 3339 when the duration is the longest", async ()
   }
 });
 
-test("`token create` takes a name when it is 1 to 100 printable characters", async () => {
+test("`token create` accepts a name when it has 1 to 100 printable characters", async () => {
   using world = makeHarness();
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
   for (const name of names) await create(world, name);
@@ -137,7 +137,7 @@ test("`token create` takes a name when it is 1 to 100 printable characters", asy
   }
 });
 
-test("`token create` refuses a name when a valid token has it", async () => {
+test("`token create` rejects a name when a valid token has it", async () => {
   using world = makeHarness();
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
@@ -154,7 +154,7 @@ test("`token list` prints the header alone when there are no tokens", async () =
   expect(await list(world)).toEqual([header]);
 });
 
-test("`token list` tells the state of each token, oldest first, and no secrets", async () => {
+test("`token list` shows the state of each token, oldest first, and no secrets", async () => {
   using world = makeHarness();
   const secret = await create(world, "forever");
   await create(world, "short", "--scope", "read", "--expires", "1m");
@@ -197,7 +197,7 @@ test("`token revoke` revokes the token, once, when it is valid", async () => {
   expect(again).toEqual({ code: 1, stdout: "", stderr });
 });
 
-test("`token` says so when the database cannot be opened", async () => {
+test("`token` fails when the database cannot be opened", async () => {
   using world = makeHarness();
   const path = `${world.path}-text`;
   await create(world, "a");

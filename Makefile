@@ -1,4 +1,4 @@
-# `make` lists the commands. They need git, make, node and npm; Bun comes by itself.
+# `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
 .PHONY: help run test build browser-test image image-test openapi-test release reproduce bench bench-quick \
   format clean
@@ -10,7 +10,7 @@ help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
 
 # `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
-run: node_modules/.installed ## serve, and reload when a file changes
+run: node_modules/.installed ## start the server, and restart it when a file changes
 	@exec $(bun) --watch --no-clear-screen src/main.ts serve
 
 # Test files run in this many processes. --no-isolate: a new global object for each file takes half as much
@@ -36,58 +36,58 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
 	@$(bun) scripts/tally.ts
 
-build: node_modules/.installed ## make dist/user-api
+build: node_modules/.installed ## build dist/user-api
 	scripts/build.sh
 
-# Debian calls it so; others may be named: make browser-test CHROMIUM=/usr/bin/google-chrome
+# Its name on Debian. For another browser: make browser-test CHROMIUM=/usr/bin/google-chrome
 CHROMIUM := chromium
 
-browser-test: build test/browser/node_modules/.installed ## try the reference page of dist/user-api in Chromium
+browser-test: build test/browser/node_modules/.installed ## test the API reference of dist/user-api in Chromium
 	$(bun) run --bun types --project test/browser
 	@mkdir -p dist/test && : >dist/test/browser.xml
-	@command -v $(CHROMIUM) >/dev/null || { echo 'There is no $(CHROMIUM): install it, or name another by CHROMIUM=' >&2; exit 1; }
+	@command -v $(CHROMIUM) >/dev/null || { echo '$(CHROMIUM) is not installed: install it, or set CHROMIUM= to another browser' >&2; exit 1; }
 	TEST_BROWSER="$$(command -v $(CHROMIUM))" TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/browser --reporter=junit --reporter-outfile=dist/test/browser.xml
 
-image: node_modules/.installed ## make the container image user-api, with docker or buildah
+image: node_modules/.installed ## build the container image user-api with docker or buildah
 	scripts/image.sh
 
-# Of the image only the last stage is built, around the program as it is built here, so that no other
-# image is needed. It must be root who runs this.
-image-test: node_modules/.installed ## make the image and test it in containers (Linux with buildah, podman, runc)
+# Builds only the last stage of the image, with the binary built here, so that no other image is needed. Needs
+# root.
+image-test: node_modules/.installed ## build the image and test it in containers (root on Linux with buildah, podman, runc)
 	scripts/image.sh dist/image.tar
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
 
-openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## test the API document: two linters, a validator, a typed client
+openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## test the OpenAPI document: two linters, a validator, a typed client
 	$(bun) run --bun types --project test/openapi
 	@mkdir -p dist/test && : >dist/test/openapi.xml
 	TEST_OPENAPI=true $(bun) test test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
 
-release: node_modules/.installed ## make dist/release: binaries, licences, SBOMs, checksums
+release: node_modules/.installed ## build dist/release: binaries, licences, SBOMs, checksums
 	$(bun) scripts/release.ts
 
-reproduce: ## make a release twice, in two places, and compare
+reproduce: ## build a release twice, in two directories, and compare
 	scripts/reproduce.sh
 
-bench: build bench/node_modules/.installed ## measure against others, into bench/RESULTS.md (twenty minutes)
+bench: build bench/node_modules/.installed ## compare with other servers, into bench/RESULTS.md (twenty minutes)
 	$(bun) bench/run.ts
 
-bench-quick: build bench/node_modules/.installed ## the same in two minutes, too short to rely on
+bench-quick: build bench/node_modules/.installed ## the same in two minutes, with less reliable figures
 	$(bun) bench/run.ts --quick
 
 format: node_modules/.installed ## format, sort imports, apply safe fixes
 	$(bun) run --bun format
 
-clean: ## remove all that the other commands have made, but the data
+clean: ## remove everything that the other commands have created, except data/
 	rm -rf dist node_modules .bun bench/node_modules bench/data \
 	  test/browser/node_modules test/openapi/node_modules test/openapi/made
 
-# Touched last, so that an install cut short is repeated.
+# Touched last, so that an interrupted install is repeated.
 node_modules/.installed: package.json bun.lock
 	$(bun) install --frozen-lockfile
 	@touch $@
 
-# The peers and the tools, and what they need, never enter our own dependencies.
+# The benchmark's servers and the test tools are not among the dependencies of the project.
 %/node_modules/.installed: %/package.json %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
 	@touch $@

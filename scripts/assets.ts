@@ -1,18 +1,18 @@
-// Compresses what `/api/v1/docs` serves of a package, each file beside the one it is made of: so the
-// bundler tells whose it is, and a new version of the package takes the old ones away. `bun install`
-// runs this, and scripts/build.sh for an install without scripts.
+// Compresses the files of swagger-ui-dist that `/api/v1/docs` serves. The results are in the directory of the
+// package, so that the bundler attributes them to it, and a new version replaces them. `bun install` runs this,
+// and so does scripts/build.sh, for an install without scripts.
 import { brotliCompressSync, constants } from "node:zlib";
 
-const FOLDER = "node_modules/swagger-ui-dist";
+const DIRECTORY = "node_modules/swagger-ui-dist";
 const FILES = ["swagger-ui-bundle.js", "swagger-ui.css"];
 
-/** The highest: 22 % smaller than gzip, for two seconds. */
+/** The highest quality: 22 % smaller than gzip, in two seconds. */
 const QUALITY = 11;
-/** Of 2^24 bytes, the largest that every browser takes: all of the text is seen at once. */
+/** 2^24 bytes, the largest window that every browser supports: it holds all of the text. */
 const WINDOW = 24;
 
 for (const file of FILES) {
-  const text = await Bun.file(`${FOLDER}/${file}`).bytes();
+  const text = await Bun.file(`${DIRECTORY}/${file}`).bytes();
   const compressed = brotliCompressSync(text, {
     params: {
       [constants.BROTLI_PARAM_MODE]: constants.BROTLI_MODE_TEXT,
@@ -21,5 +21,5 @@ for (const file of FILES) {
       [constants.BROTLI_PARAM_SIZE_HINT]: text.length,
     },
   });
-  await Bun.write(`${FOLDER}/${file}.br`, compressed);
+  await Bun.write(`${DIRECTORY}/${file}.br`, compressed);
 }

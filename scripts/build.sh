@@ -1,19 +1,19 @@
 #!/bin/sh
-# Builds dist/user-api. Arguments go on to `bun build`, e.g. --target=bun-linux-arm64.
+# Builds dist/user-api. Arguments are passed to `bun build`, e.g. --target=bun-linux-arm64.
 set -eu
 cd "$(dirname "$0")/.."
 
-# What the binary serves compressed; an install without scripts has not made it.
+# The compressed files that the binary serves; an install without scripts has not created them.
 scripts/bun.sh scripts/assets.ts
 
 # --minify-identifiers (so --minify and --production) breaks Elysia's hooks: a 401 became a 500.
-# --no-compile-autoload-*: else the binary obeys a .env or bunfig.toml in the folder it is started in.
-# --bytecode halves the start; it defaults to CommonJS, which has no top-level await, hence --format.
-# Without --sourcemap, 0.7 MB: a stack has the names of functions all the same, as they are not minified.
-# NODE_ENV=production settles `process.env.NODE_ENV` at build. Elysia asks `Bun.env` at run time, and
-# when that is not production its validation errors echo the input, slowly: so the banner sets it.
-# --entry-naming puts both entry points into one folder, where `new Worker("./…")` looks for them.
-# --external file-type: Elysia loads it to look into uploads, of which there are none; it is 1 MB here.
+# --no-compile-autoload-*: otherwise the binary loads .env and bunfig.toml of its working directory.
+# --bytecode halves the startup time; it defaults to CommonJS, which has no top-level await, hence --format.
+# No --sourcemap (0.7 MB): stack traces have function names anyway, as identifiers are not minified.
+# NODE_ENV=production sets `process.env.NODE_ENV` at build time. Elysia reads `Bun.env` at run time, and if that
+# is not production, its validation errors echo the input, slowly: so the banner sets it.
+# --entry-naming puts both entry points into one directory, where `new Worker("./…")` looks for them.
+# --external file-type: Elysia loads it to inspect uploads, which this API does not have; it would add 1 MB.
 NODE_ENV=production scripts/bun.sh build src/main.ts src/sqlite/thread.worker.ts --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \

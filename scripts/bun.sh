@@ -1,6 +1,6 @@
 #!/bin/sh
 # Prints the path of the Bun that package.json pins; with arguments, runs it.
-# It is the one on PATH if that has the right version, else one that npm fetches into .bun, once.
+# It uses the one on PATH if its version is right, and otherwise downloads it with npm into .bun, once.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ package() {
     for loader in /lib/ld-musl-*; do
       if [ -e "$loader" ]; then libc=-musl; fi
     done
-    # Without AVX2 the usual build dies of an illegal instruction.
+    # Without AVX2 the default build fails with an illegal instruction.
     if [ $cpu = x64 ] && ! grep -q avx2 /proc/cpuinfo; then simd=-baseline; fi
   fi
   echo "@oven/bun-$os-$cpu$libc$simd"
@@ -47,7 +47,7 @@ install() {
     "$name@$version" >"$tmp/log" 2>&1 ||
     fail "npm install $name@$version: $(sed -En 's/^npm (error|ERR!) //p' "$tmp/log" | head -n 1)"
   new=$tmp/node_modules/$name/bin/bun
-  [ "$("$new" --version 2>&1)" = "$version" ] || fail "the binary of $name does not run here"
+  [ "$("$new" --version 2>&1)" = "$version" ] || fail "the binary of $name does not run on this system"
   # A rename is atomic, so two of these at once do no harm.
   mkdir -p "$root/.bun/$version"
   mv -f "$new" "$bun"

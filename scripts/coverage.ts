@@ -1,10 +1,10 @@
-// Fails when the tests cover too few lines of src. `bun test` cannot: its threshold is per file,
-// its total is the mean of the files' percentages, and it forgets files that no test loads.
+// Fails if the tests cover too few lines of src. `bun test` cannot check this: its threshold is per file, its
+// total is the mean of the files' percentages, and it omits files that no test loads.
 import { relative } from "node:path";
 
 const MINIMUM = 0.95;
 
-/** Lines that can run, and lines that did. */
+/** Number of executable lines, and of those that were executed. */
 type Count = { found: number; hit: number };
 
 const report = Bun.file("dist/test/lcov.info");
@@ -21,7 +21,7 @@ const total: Count = { found: 0, hit: 0 };
 for (const file of [...new Bun.Glob("src/**/*.ts").scanSync()].sort()) {
   let count = counts.get(file);
   if (count === undefined) {
-    // What the transpiler leaves can run; of a file of types it leaves nothing.
+    // The lines that the transpiler keeps are executable. It keeps none of a file that has only types.
     const code = transpiler.transformSync(await Bun.file(file).text());
     count = { found: code.split("\n").filter((line) => line.trim() !== "").length, hit: 0 };
     if (count.found > 0) console.log(`No test loads ${file} (${count.found} lines)`);
@@ -31,7 +31,7 @@ for (const file of [...new Bun.Glob("src/**/*.ts").scanSync()].sort()) {
 }
 
 const percent = (ratio: number) => `${(100 * ratio).toFixed(2)} %`;
-// No line at all is NaN, which must fail too.
+// Without any line this is NaN, which must fail, too.
 const ratio = total.hit / total.found;
 console.log(`Tests cover ${percent(ratio)} of src: ${total.hit} of ${total.found} lines`);
 if (!(ratio >= MINIMUM)) {

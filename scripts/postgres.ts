@@ -1,14 +1,14 @@
-// Runs a command with a PostgreSQL server for its tests: of TEST_POSTGRES_URL, or one started for it and
-// ended with it. Where there is none the command is not run, as the other tests have told; on CI that fails.
+// Runs a command with a PostgreSQL server for its tests: the one at TEST_POSTGRES_URL, or a temporary one. If
+// PostgreSQL is not available, the command is skipped; on CI that is an error.
 import { findCluster } from "../test/postgres/cluster.ts";
 
 const cluster = await findCluster(false);
 if (cluster === null) process.exit(0);
-const words = process.argv.slice(2);
-// Empty until the tests have written it: see tally.ts.
-const report = words.find((word) => word.startsWith("--reporter-outfile="));
+const args = process.argv.slice(2);
+// Empty until the tests have written it, so that a crash is noticed: see tally.ts.
+const report = args.find((arg) => arg.startsWith("--reporter-outfile="));
 if (report !== undefined) await Bun.write(report.slice(report.indexOf("=") + 1), "");
-const child = Bun.spawn(words, {
+const child = Bun.spawn(args, {
   env: {
     ...Bun.env,
     TEST_DATABASE: "postgres",

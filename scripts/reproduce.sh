@@ -1,6 +1,6 @@
 #!/bin/sh
-# Shows that a release can be made again: `make release` of HEAD in two fresh clones, of other paths,
-# owners' masks, locales and time zones, must give the same checksums.
+# Checks that releases are reproducible: `make release` of HEAD in two fresh clones with different paths, umasks,
+# locales and time zones must give the same checksums.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,11 +20,11 @@ build() {
 umask 022
 build a LC_ALL=C TZ=UTC >"$work/first"
 umask 077
-build a-folder-of-a-much-longer-name/inside LC_ALL=C.UTF-8 TZ=Asia/Kolkata >"$work/second"
+build a-directory-with-a-much-longer-name/inside LC_ALL=C.UTF-8 TZ=Asia/Kolkata >"$work/second"
 
 if diff "$work/first" "$work/second"; then
   cat "$work/first"
-  echo "Two builds of $(git rev-parse --short HEAD) are the same"
+  echo "Two builds of $(git rev-parse --short HEAD) are identical"
 else
   echo "Two builds of $(git rev-parse --short HEAD) differ" >&2
   exit 1

@@ -1,22 +1,21 @@
 #!/bin/sh
-# Puts all that the image holds into a folder: dist/user-api, the C library it needs, an empty /data.
+# Creates the file system of the image in a directory: dist/user-api, the C library it needs, an empty /data.
 set -eu
 cd "$(dirname "$0")/.."
 to=$1
 
 fail() {
-  echo "Cannot make the image: $1" >&2
+  echo "Cannot build the image: $1" >&2
   exit 1
 }
 
-# What the loader of this system finds, since its files must fit each other. A program for musl, or for
-# another machine, needs other files.
+# The libraries of this system, since they must match. A binary for musl or for another platform needs others.
 case $(ldd dist/user-api 2>&1) in
   *libc.so.6*) ;;
   *) fail "dist/user-api is not linked with a glibc of this system" ;;
 esac
 
-# Read by another user than the one who builds.
+# The files must be readable by the user of the image.
 umask 022
 rm -rf "$to"
 mkdir -p "$to/libc" "$to/data"
@@ -24,6 +23,6 @@ cp dist/user-api "$to/user-api"
 chmod 755 "$to/user-api"
 for file in $(ldd dist/user-api | grep -o '/[^ ]*'); do
   mkdir -p "$to/libc$(dirname "$file")"
-  # What the link leads to, under the link's name.
+  # The target of the link, under the name of the link.
   cp -L "$file" "$to/libc$file"
 done

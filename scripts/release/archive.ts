@@ -6,23 +6,23 @@ import { $ } from "bun";
 const LEVEL = 9;
 
 /**
- * @param parent folder that holds `folder`, whose name all paths in the archive begin with
- * @param executables files in `folder` that may be run
+ * @param parent directory that holds `directory`, whose name all paths in the archive begin with
+ * @param executables files in `directory` that may be run
  * @param seconds since 1970, the time of every file
  */
 export async function createArchive(
   parent: string,
-  folder: string,
+  directory: string,
   executables: readonly string[],
   seconds: number,
 ): Promise<Uint8Array> {
   // What the umask left would be in the archive.
-  await chmod(`${parent}/${folder}`, 0o755);
-  for (const file of await readdir(`${parent}/${folder}`)) {
-    await chmod(`${parent}/${folder}/${file}`, executables.includes(file) ? 0o755 : 0o644);
+  await chmod(`${parent}/${directory}`, 0o755);
+  for (const file of await readdir(`${parent}/${directory}`)) {
+    await chmod(`${parent}/${directory}/${file}`, executables.includes(file) ? 0o755 : 0o644);
   }
   const tar =
-    await $`tar --create --directory=${parent} --format=ustar --sort=name --mtime=@${seconds} --owner=0 --group=0 --numeric-owner ${folder}`
+    await $`tar --create --directory=${parent} --format=ustar --sort=name --mtime=@${seconds} --owner=0 --group=0 --numeric-owner ${directory}`
       .quiet()
       .arrayBuffer();
   // Not the gzip of this machine: another version writes other bytes. This one comes with Bun.

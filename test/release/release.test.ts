@@ -49,7 +49,7 @@ describe("contents", () => {
 
   test("`readContents` fails when a file belongs to no package", () => {
     const strange = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 1 } } } } };
-    expect(readContents(strange)).rejects.toThrow("Cannot tell whose ../b.ts is");
+    expect(readContents(strange)).rejects.toThrow("Cannot find the package of ../b.ts");
     const empty = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 0 } } } } };
     expect(readContents(empty)).resolves.toEqual([]);
   });

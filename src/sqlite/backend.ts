@@ -183,7 +183,7 @@ function migrateUnderLock(db: Database, path: string): void {
   if (missingMigrations(db) === 0) return;
   using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
   if (lock === null)
-    fail("operator", "the schema is older than this release, and a server is using the database");
+    fail("operator", "the schema is older than this program, and a server is using the database");
   upgrade(db);
 }
 

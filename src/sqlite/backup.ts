@@ -27,7 +27,7 @@ export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  if (missingMigrations(db) > 0) fail("operator", "the schema is older than this release");
+  if (missingMigrations(db) > 0) fail("operator", "the schema is older than this program");
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);
   return {

@@ -41,8 +41,8 @@ export function missingMigrations(db: Database, available = migrations): number 
     throw new AppError("operator", "the database belongs to another application");
   }
   if (version > available.length) {
-    const limit = `this release supports versions up to ${available.length}`;
-    const reason = `the schema has version ${version}, ${limit}: use a newer release`;
+    const limit = `this program supports versions up to ${available.length}`;
+    const reason = `the schema has version ${version}, but ${limit}: use a newer release`;
     throw new AppError("operator", reason);
   }
   if (is_ours) {

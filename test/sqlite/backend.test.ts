@@ -220,7 +220,7 @@ test("`openSqlite` leaves the schema alone when it is older and a server is usin
   {
     using lock = takeServerLock(path, 0);
     expect(lock).not.toBeNull();
-    const why = "the schema is older than this release, and a server is using the database";
+    const why = "the schema is older than this program, and a server is using the database";
     await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
     expect(ask(path, "pragma user_version")).toEqual([0]);
   }

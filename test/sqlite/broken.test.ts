@@ -75,7 +75,7 @@ const broken: [string, (path: string) => void, string][] = [
       db.run(`pragma application_id = ${0x75617069}`);
       db.run("pragma user_version = 1000");
     },
-    "the schema has version 1000, this release supports versions up to 2: use a newer release",
+    "the schema has version 1000, but this program supports versions up to 2: use a newer release",
   ],
 ];
 

@@ -112,7 +112,7 @@ test("`missingMigrations` refuses the schema when it is newer than this program"
   migrate(db);
   db.run("pragma user_version = 3");
   const message =
-    "the schema has version 3, this release supports versions up to 2: use a newer release";
+    "the schema has version 3, but this program supports versions up to 2: use a newer release";
   expectThrown(() => missingMigrations(db), "operator", message);
   expectThrown(() => migrate(db), "operator", message);
 });

@@ -163,7 +163,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
     }
     write(record);
     if (bytes > MAX_PAGE_BYTES - ENVELOPE_BYTES) {
-      const reason = `because the page would exceed ${mebibytes} MiB`;
+      const reason = `since the page would exceed ${mebibytes} MiB`;
       failField("limit", `must be at most ${count} here, ${reason}`);
     }
     count += 1;

@@ -2,7 +2,6 @@
 import { describe, expect, test } from "bun:test";
 import { settings } from "../src/config.ts";
 import { makeHarness } from "./cli/harness.ts";
-import { pending_names, renamed_files } from "./pending.ts";
 
 const root = `${import.meta.dir}/..`;
 
@@ -153,11 +152,10 @@ async function readDocuments(...patterns: string[]): Promise<Document[]> {
   );
 }
 
-/** Every file of the repository, and the name that documents have for it. */
+/** Every file of the repository. */
 const files = ["*", ".ci/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
   .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync({ cwd: root, dot: true })])
-  .filter((path) => !path.includes("node_modules/"))
-  .flatMap((path) => [path, renamed_files[path] ?? path]);
+  .filter((path) => !path.includes("node_modules/"));
 
 /** All text in which an environment variable may be read. */
 const program = (
@@ -237,9 +235,7 @@ describe("documents", () => {
       for (const { path, code } of documents) {
         const names = new Set(code.flatMap((line) => line.match(pattern) ?? []));
         for (const name of names) {
-          if (!pending_names.includes(name) && !(await exists(name))) {
-            missing.push(`${path}: ${name}`);
-          }
+          if (!(await exists(name))) missing.push(`${path}: ${name}`);
         }
       }
       expect(missing).toEqual([]);
@@ -287,7 +283,7 @@ describe("documents", () => {
     const text = await Bun.file(`${root}/docs/architecture.md`).text();
     const args = new Set(text.split(/[^\w.-]+/));
     const missing = sources
-      .map(({ path }) => renamed_files[path] ?? path)
+      .map(({ path }) => path)
       .filter((path) => !path.endsWith(".d.ts") && !args.has(path.split("/").at(-1) ?? ""));
     expect(missing).toEqual([]);
   });

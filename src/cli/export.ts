@@ -6,6 +6,7 @@ import { csvHeader, formatCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, requireSupportedFormat } from "./format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
+import { isSameFile } from "./streams.ts";
 import { formatCount } from "./text.ts";
 
 /** Records per read: about 10 MB if they are as large as possible. */
@@ -73,7 +74,10 @@ export async function exportTable(options: ExportOptions, flags: Flags, io: Io):
   const { table, path, force } = options;
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
-  const count = await withStore(flags, io, { create: false }, async (store) => {
+  const count = await withStore(flags, io, { create: false }, async (store, { database_url }) => {
+    if (path !== null && isSameFile(path, database_url)) {
+      fail("operator", `Cannot write ${path}: it is the database`);
+    }
     using output = io.openOutput(path, force);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
     // A bar would be mixed with the records.

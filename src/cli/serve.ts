@@ -84,7 +84,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   const stopped = io.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const metrics = createMetrics(output.droppedLines);
+  const metrics = createMetrics(version, output.droppedLines);
   const onCommit = metrics.observeCommit;
   const onStorageProblem = (problem: string | null) => {
     if (problem === null) log.info("writes resumed");

@@ -118,6 +118,12 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
   };
 }
 
+/** @returns whether both paths lead to one file; a URL leads to none */
+export function isSameFile(one: string, other: string): boolean {
+  const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
+  return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
+}
+
 /** @throws {AppError} operator */
 function failIfExists(path: string): never {
   return fail("operator", `Cannot write ${path}: the file already exists (--force overwrites it)`);
@@ -141,10 +147,11 @@ function publishNew(written: string, target: string, path: string): void {
 export function openOutput(path: string | null, force: boolean): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.
-  const target = existsSync(path) ? realpathSync(path) : path;
-  const stats = existsSync(target) ? statSync(target) : null;
+  const stats = statSync(path, { throwIfNoEntry: false });
   if (stats?.isFile() === true && !force) failIfExists(path);
-  const in_place = stats !== null && !stats.isFile();
+  const in_place = stats !== undefined && !stats.isFile();
+  // `/dev/stdout` has no real path if it is a pipe.
+  const target = stats === undefined || in_place ? path : realpathSync(path);
   const written = in_place ? target : claimPartial(target);
   const descriptor = withFileErrors("write", path, () => openSync(written, in_place ? "w" : "wx"));
   let open = true;

@@ -89,11 +89,11 @@ export function createJsonBody(max_bytes: number): JsonBody {
   return (schema, record) => ({
     transform: async (context) => {
       const { request } = context;
-      // Everything that the headers decide comes before the body is read.
       requireJson(request);
       requireLength(Number(request.headers.get("content-length")), max_bytes);
-      requireIdempotencyKey(request.headers.get("idempotency-key"));
       const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
+      // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
+      requireIdempotencyKey(request.headers.get("idempotency-key"));
       context.body = parseJson(decode(bytes));
     },
     body: inputSchema(createValidator(schema, record)),

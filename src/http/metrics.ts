@@ -65,11 +65,20 @@ function addMetricFamily(register: Registry, read: () => MetricFamily): void {
   register.registerMetric(metric as unknown as Metric<string>);
 }
 
-/** @param droppedLogLines returns the number of lines since the start */
-export function createMetrics(droppedLogLines = () => 0): Metrics {
+/**
+ * @param version of the program
+ * @param droppedLogLines returns the number of lines since the start
+ */
+export function createMetrics(version: string, droppedLogLines = () => 0): Metrics {
   const register = new Registry();
   const registers = [register];
   addProcessMetrics(registers);
+  new Gauge({
+    name: "user_api_build_info",
+    help: "Always 1. The label has the version of the program.",
+    labelNames: ["version"],
+    registers,
+  }).set({ version }, 1);
   const requests = createRequestMetrics();
   addMetricFamily(register, requests.counts);
   addMetricFamily(register, requests.durations);

@@ -246,3 +246,38 @@ test("`export --output` does not overwrite a file when --force is missing", asyn
   expect(readFileSync(late, "utf8")).toBe("meanwhile");
   expect(readdirSync(directory.at("force")).sort()).toEqual(["a", "late"]);
 });
+
+test("`export --output` does not overwrite the database when --force is given", async () => {
+  using world = makeHarness();
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  const before = readFileSync(world.path);
+  const link = directory.at("link-to-database");
+  symlinkSync(world.path, link);
+  for (const path of [world.path, link]) {
+    const outcome = await world.run("export", "users", "--output", path, "--force");
+    const stderr = `Cannot write ${path}: it is the database\n`;
+    expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  }
+  expect(readFileSync(world.path)).toEqual(before);
+});
+
+test.if(existsSync("/dev/fd"))(
+  "`openOutput` writes into a pipe when its path has no real path",
+  async () => {
+    // As `/dev/stdout` is one when stdout is a pipe.
+    const main = `${import.meta.dir}/../../src/cli/streams.ts`;
+    const code = `
+      import { openOutput } from ${JSON.stringify(main)};
+      using output = openOutput("/dev/stdout", false);
+      output.write("records");
+      output.finish();
+    `;
+    await Bun.write(directory.at("pipe.ts"), code);
+    // The shell makes a pipe; Bun would make a socket.
+    const command = `"${process.execPath}" pipe.ts | cat`;
+    const child = Bun.spawn(["sh", "-c", command], { cwd: directory.path, stdout: "pipe" });
+    const before = readdirSync(directory.path);
+    expect(await child.stdout.text()).toBe("records");
+    expect(readdirSync(directory.path)).toEqual(before);
+  },
+);

@@ -32,7 +32,7 @@ async function largestLimit(): Promise<number> {
   const { status, json } = await server.call("GET", "/users?limit=1000");
   expect(status).toBe(400);
   const pattern =
-    /^Validation failed: limit must be at most (\d+) here, because the page would exceed 16 MiB$/;
+    /^Validation failed: limit must be at most (\d+) here, since the page would exceed 16 MiB$/;
   expect(json.error).toMatch(pattern);
   expect(json.meta.problems).toHaveLength(1);
   return Number(pattern.exec(json.error)?.[1]);

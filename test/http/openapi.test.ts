@@ -40,7 +40,7 @@ test("the paths of the document are exactly the routes of the app", () => {
   const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
   // The test reads only the routes: the store is not used.
   const store = { tokens: {}, users: {}, orders: {}, sync_reads: null } as Store;
-  const [metrics, drain] = [createMetrics(), createDrain()];
+  const [metrics, drain] = [createMetrics("1.2.3"), createDrain()];
   const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
   const routes = app.routes.filter(
     ({ path }) => path !== "/*" && path !== "/" && !FILE_OF_PAGE.test(path),

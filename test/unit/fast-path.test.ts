@@ -180,7 +180,7 @@ function makeApp(store: Store, api_token: string) {
     config: readConfig({ API_TOKEN: api_token }, {}),
     log: createLog({ level: "silent", format: "json", now: () => new Date(), write() {} }),
     now: () => new Date(),
-    metrics: createMetrics(),
+    metrics: createMetrics("1.2.3"),
     drain: createDrain(),
     version: "0",
   });

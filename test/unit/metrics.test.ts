@@ -11,7 +11,7 @@ const statistics = {
 const store = { statistics: async () => statistics } as Store;
 
 /** The values by series, as in `up{a="b"}`. */
-async function read(metrics = createMetrics()): Promise<Map<string, number>> {
+async function read(metrics = createMetrics("1.2.3")): Promise<Map<string, number>> {
   const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
   return new Map(
     lines.map((line) => [
@@ -22,7 +22,7 @@ async function read(metrics = createMetrics()): Promise<Map<string, number>> {
 }
 
 test("`observeRequest` counts a response in every bucket from its duration upwards, in seconds", async () => {
-  const metrics = createMetrics();
+  const metrics = createMetrics("1.2.3");
   for (const duration_ms of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
     metrics.observeRequest("GET", "/a", 200, duration_ms);
   }
@@ -54,7 +54,7 @@ test("`observeRequest` counts a response in every bucket from its duration upwar
 });
 
 test("`observeCommit` records the writes per commit and its duration in seconds", async () => {
-  const metrics = createMetrics();
+  const metrics = createMetrics("1.2.3");
   metrics.observeCommit(3, 20);
   metrics.observeCommit(5, 400);
   const values = await read(metrics);
@@ -70,13 +70,15 @@ test("`observeCommit` records the writes per commit and its duration in seconds"
 
 test("`render` has the current statistics of the store", async () => {
   const values = await read();
+  expect(values.get('user_api_build_info{version="1.2.3"}')).toBe(1);
+  expect(values.get("user_api_unsent_bytes")).toBe(262_144);
   expect(values.get("user_api_pending_writes")).toBe(3);
   expect(values.get("user_api_database_bytes")).toBe(4096);
   expect(values.get("user_api_wal_bytes")).toBe(12_345);
 });
 
 test("`render` has the current process metrics each time", async () => {
-  const metrics = createMetrics();
+  const metrics = createMetrics("1.2.3");
   for (let round = 0; round < 3; round += 1) {
     const used_s = () => Object.values(process.cpuUsage()).reduce((sum, each) => sum + each) / 1e6;
     const before = used_s();
@@ -91,7 +93,7 @@ test("`render` has the current process metrics each time", async () => {
 
 test("`render` has the number of dropped log lines", async () => {
   let dropped = 0;
-  const metrics = createMetrics(() => dropped);
+  const metrics = createMetrics("1.2.3", () => dropped);
   const name = "user_api_dropped_log_lines_total";
   expect((await read(metrics)).get(name)).toBe(0);
   dropped = 7;

@@ -58,7 +58,7 @@ async function findMiscounts(session: Session) {
 
 async function findWrongTotals(session: Session) {
   const rows = await session.all<{ id: string }>(miscounted_orders);
-  return rows.map(({ id }) => `the total of order ${id} is not that of its items`);
+  return rows.map(({ id }) => `the total of order ${id} does not match its items`);
 }
 
 async function findOrphans(session: Session) {
@@ -79,7 +79,7 @@ function findLateSequence(table: "users" | "orders"): Find {
 function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, find: Find])[] {
   return [
     ...(layout === "plain" ? [["the totals", findMiscounts] as const] : []),
-    ["the totals of the items of orders", findWrongTotals],
+    ["the totals of orders against their items", findWrongTotals],
     ["the references between rows", findOrphans],
     ["the sequence of users", findLateSequence("users")],
     ["the sequence of orders", findLateSequence("orders")],

@@ -70,12 +70,14 @@ function createImporter(now: () => Date): Importer<OrderImport> {
       if (existing === undefined) return null;
       return existing.full === digestOrder(order).full
         ? unchanged
-        : rejected(`order ${order.id} is there already, and not the same`);
+        : rejected(`order ${order.id} already exists with different values`);
     }
     const existing = accepted.keys.get(record.import_key) ?? stored.keys.get(record.import_key);
     if (existing === undefined) return null;
     if (existing.content === digestOrder(order).content) return unchanged;
-    return rejected(`the import took another record of this line before, as order ${existing.id}`);
+    return rejected(
+      `this line was imported before with different content, as order ${existing.id}`,
+    );
   }
 
   return {

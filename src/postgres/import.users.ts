@@ -94,7 +94,7 @@ function createImporter(now: () => Date): Importer<UserImport> {
       if (existing !== undefined) {
         return existing.full === digestUser(user).full
           ? unchanged
-          : rejected(`user ${id} is there already, and not the same`);
+          : rejected(`user ${id} already exists with different values`);
       }
       const email_owner = accepted.emails.get(email_key) ?? stored.emails.get(email_key);
       if (email_owner !== undefined) {

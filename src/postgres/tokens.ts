@@ -106,7 +106,7 @@ export function createTokenStore(db: Database, now: () => Date): TokenStore {
     find: cache.find,
     async create(fields) {
       const token = await db.write((session) => add(session, fields));
-      return token ?? fail("token_name_taken", `a token named ${fields.name} exists already`);
+      return token ?? fail("token_name_taken", `a token named ${fields.name} already exists`);
     },
     createFirst(fields) {
       return db.transact(async (session) => {

@@ -140,12 +140,12 @@ export function createOrderBulkStore(
       if (existing !== null && import_key === null) {
         return isIdentical(existing, row)
           ? unchanged
-          : rejected(`order ${id} is there already, and not the same`);
+          : rejected(`order ${id} already exists with different values`);
       }
       if (existing !== null) {
         if (hasSameContent(existing, row)) return unchanged;
         return rejected(
-          `the import took another record of this line before, as order ${existing.id}`,
+          `this line was imported before with different content, as order ${existing.id}`,
         );
       }
       if (user.get({ user_id }) === null) return rejected("user_id must be an existing user");

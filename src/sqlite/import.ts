@@ -50,7 +50,7 @@ export function createBulkStore<Row, Import>(
 
     async import(records, dry_run) {
       if (dry_run) {
-        const results = reader.readOnce(() => {
+        const results = reader.readWithoutRetry(() => {
           dry_run_state ??= {
             importOne: prepareDryRun(),
             ids: createDryRunIds(openIdTracker().last()),

@@ -96,7 +96,7 @@ export function createUserBulkStore(
       if (existing !== null) {
         return isIdentical(existing, row)
           ? unchanged
-          : rejected(`user ${id} is there already, and not the same`);
+          : rejected(`user ${id} already exists with different values`);
       }
       const email_owner = find(({ withEmail }) => withEmail.get({ email_key }));
       if (email_owner !== null) {

@@ -11,7 +11,7 @@ export interface TableReader {
    */
   read<Given extends unknown[], Result>(work: (...args: Given) => Result, ...args: Given): Result;
   /** Like `read`, but runs `work` only once. For work that writes temporary tables. */
-  readOnce<Result>(work: () => Result): Result;
+  readWithoutRetry<Result>(work: () => Result): Result;
   /**
    * Like `read`, but caches the result under the key until the database changes.
    * @param key must be unique across all callers, which share the cache
@@ -116,7 +116,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
           return retry(table, error, () => work(...args));
         }
       },
-      readOnce<Result>(work: () => Result): Result {
+      readWithoutRetry<Result>(work: () => Result): Result {
         try {
           ensureSnapshot();
           return work();

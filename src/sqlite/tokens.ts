@@ -57,7 +57,7 @@ export function createTokenStore(
     create(fields) {
       return writer.write(() => {
         const token = insert.get({ ...fields, now: clock() });
-        return token ?? fail("token_name_taken", `a token named ${fields.name} exists already`);
+        return token ?? fail("token_name_taken", `a token named ${fields.name} already exists`);
       });
     },
     createFirst(fields) {

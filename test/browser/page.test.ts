@@ -143,7 +143,7 @@ testPage(
     await giveToken(page, "uat_wrong", UNKNOWN);
     // Chromium itself tells of each answer of this kind.
     expect(faults.splice(0)).toEqual([expect.stringContaining("401 (Unauthorized)")]);
-    await giveToken(page, "uat_\u{1f600}", "it has characters that none has");
+    await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
     await giveToken(page, server.read_token, GOOD);
     const forget = page.getByRole("button", { name: "Forget" });
     await forget.click();

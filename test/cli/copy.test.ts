@@ -218,7 +218,7 @@ describe.if(cluster !== null)("`copy`", () => {
     const there = await world.run("copy", "--to", empty.url);
     expect([there.code, there.stderr]).toEqual([
       1,
-      expect.stringMatching(/: the total of order 3 is not that of its items\n$/),
+      expect.stringMatching(/: the total of order 3 does not match its items\n$/),
     ]);
     expect(await empty.run("select id from users")).toHaveLength(0);
 

@@ -142,7 +142,7 @@ test("`token create` rejects a name when a valid token has it", async () => {
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toBe(`Cannot use ${world.path}: a token named ci exists already\n`);
+  expect(stderr).toBe(`Cannot use ${world.path}: a token named ci already exists\n`);
   await world.run("token", "revoke", "ci");
   await create(world, "ci");
   expect(await stored(world)).toHaveLength(2);

@@ -143,14 +143,14 @@ export function importContract(open: Open): void {
     await store.bulk.users.import([user, oldUser(8)], false);
     await importOrder(store, oldOrder(7, 7));
     for (const change of user_changes) {
-      const reason = "user 7 is there already, and not the same";
+      const reason = "user 7 already exists with different values";
       expect([change, await importUser(store, { ...user, ...change })]).toEqual([
         change,
         rejected(reason),
       ]);
     }
     for (const change of order_changes) {
-      const reason = "order 7 is there already, and not the same";
+      const reason = "order 7 already exists with different values";
       expect([change, await importOrder(store, oldOrder(7, 7, change))]).toEqual([
         change,
         rejected(reason),
@@ -185,7 +185,7 @@ export function importContract(open: Open): void {
     expect(await importOrder(it.store, { ...keyed, user_id: id + 1 })).toEqual(nobody);
     expect(await importOrder(it.store, keyed)).toEqual(created);
     expect(await importOrder(it.store, { ...keyed, currency: "USD" })).toEqual(
-      rejected("the import took another record of this line before, as order 1"),
+      rejected("this line was imported before with different content, as order 1"),
     );
     expect(await idsOf(it.store, "orders")).toEqual([1]);
   });

@@ -23,7 +23,7 @@ const damages: [string, string, string[]][] = [
   [
     "a total is not that of the items",
     "update orders set total = total + 1 where id = 2",
-    ["the total of order 2 is not that of its items"],
+    ["the total of order 2 does not match its items"],
   ],
   [
     "an order is of nobody",
@@ -38,7 +38,7 @@ const damages: [string, string, string[]][] = [
       select setval('orders_id_seq', 1)
     `,
     [
-      "cannot check the totals of the items of orders: invalid input syntax for type json",
+      "cannot check the totals of orders against their items: invalid input syntax for type json",
       "the sequence of orders is behind the last id and would assign it again",
     ],
   ],

@@ -11,7 +11,7 @@ export type LogFormat = (typeof log_formats)[number];
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
 /** A request that has been handled. */
-export interface RequestFields {
+export type RequestFields = {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or one of {@link UNKNOWN_ROUTES}. */
   readonly route: string;
@@ -20,7 +20,7 @@ export interface RequestFields {
   readonly request_id: string;
   /** Name of the token; `undefined` without a valid one. */
   readonly token: string | undefined;
-}
+};
 
 export interface Log extends Readonly<Record<Severity, (event: string, fields?: Fields) => void>> {
   /** Whether lines of this level are written. Check it before computing expensive fields. */
@@ -63,7 +63,7 @@ const json_formatter: Formatter = {
   event: formatJson,
   request(time, fields, url) {
     const is_unknown = UNKNOWN_ROUTES.includes(fields.route);
-    const all = is_unknown ? { ...fields, path: pathOf(url) } : { ...fields };
+    const all = is_unknown ? { ...fields, path: pathOf(url) } : fields;
     return formatJson(time, "info", "request", all);
   },
 };

@@ -76,8 +76,10 @@ export function conditionalRecord<Row extends { readonly version: number }>(
   row: Row,
   preconditions: Preconditions | null,
 ): Envelope<Row> {
-  requireMatch(row, preconditions);
-  if (matchesIfNoneMatch(row, preconditions)) set.status = 304;
+  if (preconditions !== null) {
+    requireMatch(row, preconditions);
+    if (matchesIfNoneMatch(row, preconditions)) set.status = 304;
+  }
   return recordResponse(set, row);
 }
 

@@ -93,13 +93,22 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     endSnapshot();
   }
 
-  /** Tries again after a storage error. @throws the second error, translated; any other error, unchanged */
-  function retry<Result>(table: string, error: unknown, work: () => Result): Result {
+  /**
+   * Tries again after a storage error. It takes the arguments of `work` apart from it: a closure over them would
+   * cost an allocation for each read that succeeds.
+   * @throws the second error, translated; any other error, unchanged
+   */
+  function retry<Args extends unknown[], Result>(
+    table: string,
+    error: unknown,
+    work: (...args: Args) => Result,
+    args: Args,
+  ): Result {
     if (!isStorageError(error)) throw error;
     reset();
     try {
       ensureSnapshot();
-      return work();
+      return work(...args);
     } catch (second) {
       reset();
       throw storageError(second, { verb: "read", table, isReadable });
@@ -113,7 +122,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
           ensureSnapshot();
           return work(...args);
         } catch (error) {
-          return retry(table, error, () => work(...args));
+          return retry(table, error, work, args);
         }
       },
       readWithoutRetry<Result>(work: () => Result): Result {
@@ -136,7 +145,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
           cache.set(key, result);
           return result;
         } catch (error) {
-          return retry(table, error, () => work(key));
+          return retry(table, error, work, [key]);
         }
       },
     };

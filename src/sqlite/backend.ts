@@ -11,7 +11,7 @@ import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
 import { configure, connect } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
-import { describeSqliteError } from "./errors.ts";
+import { describeSqliteError, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
 import { createOrderBulkStore } from "./import.orders.ts";
@@ -89,7 +89,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     },
     async checkWritable() {
       files.check();
-      if (!files.isReadable()) fail("unavailable", "the database cannot be read at the moment");
+      if (!files.isReadable()) throw unreadableError();
       await probe();
     },
     async statistics() {

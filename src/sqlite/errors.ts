@@ -28,6 +28,11 @@ export function unavailableError(verb: "read" | "written", cause: unknown): AppE
   return error;
 }
 
+/** The operating system cannot read the file. */
+export function unreadableError(verb: "read" | "written" = "read", cause?: unknown): AppError {
+  return unavailableError(verb, new Error("I/O error while reading the file", { cause }));
+}
+
 export interface FailedWork {
   readonly verb: "read" | "written";
   /** The table that was read or written, for the log. */
@@ -44,9 +49,7 @@ export interface FailedWork {
 export function storageError(error: unknown, { verb, table, isReadable }: FailedWork): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
-  if (!isReadable()) {
-    return unavailableError(verb, new Error("I/O error while reading the file", { cause: error }));
-  }
+  if (!isReadable()) return unreadableError(verb, error);
   const damaged = new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,

@@ -1,13 +1,13 @@
-# The service alone: no shell, no package manager, nothing to log in to. `make image` builds it.
-# Without a `# syntax=` line, which would need one more image to be fetched.
+# The image has only the binary and the C library: no shell and no package manager. `make image` builds it.
+# There is no `# syntax=` line, because it would download one more image.
 
-# The Bun that package.json pins; scripts/bun.sh refuses another. Who mirrors images, or has a digest to
-# hold it to: --build-arg BUN_IMAGE=mirror.example.com/oven/bun:1.4.5@sha256:…
+# The version of Bun that package.json pins. scripts/bun.sh rejects any other. To use a mirror or to pin a digest:
+# --build-arg BUN_IMAGE=mirror.example.com/oven/bun:1.4.5@sha256:…
 ARG BUN_IMAGE=oven/bun:1.4.5
 
 FROM ${BUN_IMAGE} AS build
 WORKDIR /user-api
-# By itself, so that it is done again only when one of these changes.
+# A layer of its own, which is rebuilt only if one of these files changes.
 COPY package.json bun.lock bunfig.toml ./
 RUN bun install --frozen-lockfile --production --ignore-scripts
 COPY tsconfig.json ./
@@ -15,21 +15,21 @@ COPY scripts scripts
 COPY src src
 RUN scripts/build.sh && scripts/rootfs.sh /rootfs
 
-# `make image-test` builds this stage alone, with a folder in place of the one above.
+# `make image-test` builds only this stage. A directory replaces the stage above.
 FROM scratch
 COPY --from=build /rootfs/libc/ /
 COPY --from=build /rootfs/user-api /
-# Last, and by itself: a COPY that finds /data in place would leave its owner as it is. A volume that is
-# empty takes the owner from here.
+# The last COPY, and only for /data: COPY does not change the owner of a directory that exists already. An empty
+# volume gets its owner from this directory.
 COPY --from=build --chown=65532:65532 /rootfs/data/ /data/
 
-# SHUTDOWN_SECONDS: `docker stop` kills after 10.
+# `docker stop` sends SIGKILL after 10 seconds, so SHUTDOWN_SECONDS must be less.
 ENV DATABASE_URL=/data/user-api.db \
     HOST=0.0.0.0 \
     SHUTDOWN_SECONDS=8
 VOLUME /data
 EXPOSE 3000
-# By number: there is no /etc/passwd, and Kubernetes cannot see that a name is not root.
+# A number, because there is no /etc/passwd, and Kubernetes cannot verify that a name is not root.
 USER 65532:65532
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["/user-api", "health"]

@@ -18,13 +18,14 @@ RUN scripts/build.sh && scripts/rootfs.sh /rootfs
 # `make image-test` builds only this stage. A directory replaces the stage above.
 FROM scratch
 COPY --from=build /rootfs/libc/ /
-COPY --from=build /rootfs/user-api /
+COPY --from=build /rootfs/user-api /usr/local/bin/
 # The last COPY, and only for /data: COPY does not change the owner of a directory that exists already. An empty
 # volume gets its owner from this directory.
 COPY --from=build --chown=65532:65532 /rootfs/data/ /data/
 
 # `docker stop` sends SIGKILL after 10 seconds, so SHUTDOWN_SECONDS must be less.
-ENV DATABASE_URL=/data/user-api.db \
+ENV PATH=/usr/local/bin \
+    DATABASE_URL=/data/user-api.db \
     HOST=0.0.0.0 \
     SHUTDOWN_SECONDS=8
 VOLUME /data
@@ -32,8 +33,8 @@ EXPOSE 3000
 # A number, because there is no /etc/passwd, and Kubernetes cannot verify that a name is not root.
 USER 65532:65532
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["/user-api", "health"]
-ENTRYPOINT ["/user-api"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["user-api", "health"]
+ENTRYPOINT ["user-api"]
 CMD ["serve"]
 
 ARG VERSION=unknown

@@ -66,13 +66,13 @@ testImage("The image has labels, a user, a volume and a port", async () => {
   const { Config, Labels, Healthcheck } = await podman.inspectImage();
   expect(Config).toMatchObject({
     User: `${NOBODY}:${NOBODY}`,
-    Entrypoint: ["/user-api"],
+    Entrypoint: ["user-api"],
     Cmd: ["serve"],
     Volumes: { "/data": {} },
     ExposedPorts: { "3000/tcp": {} },
     StopSignal: "SIGTERM",
   });
-  expect(Healthcheck.Test).toEqual(["CMD", "/user-api", "health"]);
+  expect(Healthcheck.Test).toEqual(["CMD", "user-api", "health"]);
   expect(Labels["org.opencontainers.image.title"]).toBe("user-api");
   const { stdout } = await podman.run({ args: ["version"] });
   expect(`${Labels["org.opencontainers.image.version"]}\n`).toBe(stdout);

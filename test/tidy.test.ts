@@ -153,7 +153,7 @@ async function readDocuments(...patterns: string[]): Promise<Document[]> {
 }
 
 /** Every file of the repository. */
-const files = ["*", ".ci/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
+const files = ["*", ".ci/*", ".github/**/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
   .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync({ cwd: root, dot: true })])
   .filter((path) => !path.includes("node_modules/"));
 
@@ -161,7 +161,7 @@ const files = ["*", ".ci/*", "{bench,data,deploy,docs,scripts,src,test}/**/*"]
 const program = (
   await Promise.all(
     files
-      .filter((path) => /^(src|scripts|test|\.ci)\/|^(Makefile|Dockerfile)$/.test(path))
+      .filter((path) => /^(src|scripts|test|deploy|\.ci)\/|^(Makefile|Dockerfile)$/.test(path))
       .map((path) => Bun.file(`${root}/${path}`))
       .map(async (file) => ((await file.exists()) ? file.text() : "")),
   )

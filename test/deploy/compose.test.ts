@@ -1,48 +1,119 @@
-// The compose file: that what it promises is in it, and fits the program and the image.
-import { expect, test } from "bun:test";
+// deploy/compose.yaml and deploy/kubernetes.yaml: their privileges, settings and timeouts.
+import { describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
+import { readYaml, readYamlDocuments } from "./yaml.ts";
 
-const directory = `${import.meta.dir}/../../deploy`;
+const known_settings = new Set<string>([
+  "API_TOKEN",
+  ...Object.values(settings).map(({ variable }) => variable),
+]);
+/** How long closing the database may take after SHUTDOWN_SECONDS. */
+const CLOSE_SECONDS = 5;
 
-async function readYaml(file: string) {
-  return Bun.YAML.parse(await Bun.file(`${directory}/${file}`).text()) as any;
+describe("compose.yaml", async () => {
+  const { services, volumes, secrets } = await readYaml("compose.yaml");
+  const service = services["user-api"];
+
+  test("`user-api` has no privileges that it does not need", () => {
+    expect(service).toMatchObject({
+      read_only: true,
+      cap_drop: ["ALL"],
+      security_opt: ["no-new-privileges:true"],
+      ports: ["127.0.0.1:3000:3000"],
+      volumes: ["data:/data"],
+    });
+    // The image defines the health check.
+    expect(service).not.toHaveProperty("healthcheck");
+    for (const key of ["privileged", "user", "cap_add", "network_mode"]) {
+      expect(service).not.toHaveProperty(key);
+    }
+  });
+
+  test("`stop_grace_period` is longer than SHUTDOWN_SECONDS, to close the database", () => {
+    const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period) ?? [];
+    const shutdown_seconds = Number(settings.shutdown_seconds.default);
+    expect(Number(seconds)).toBeGreaterThanOrEqual(shutdown_seconds + CLOSE_SECONDS);
+  });
+
+  test("`environment` contains only known settings", () => {
+    const names: string[] = service.environment;
+    expect(names).toContain("API_TOKEN");
+    expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
+  });
+
+  test("every port is published on loopback only, and PostgreSQL has none", () => {
+    const ports = Object.values<any>(services).flatMap((any) => any.ports ?? []);
+    expect(ports.filter((port: string) => !port.startsWith("127.0.0.1:"))).toEqual([]);
+    expect(services.postgres).not.toHaveProperty("ports");
+  });
+
+  test("all volumes, secrets and mounted files exist", async () => {
+    const mounts: string[] = Object.values<any>(services).flatMap((any) => any.volumes ?? []);
+    for (const mount of mounts) {
+      const [source = ""] = mount.split(":");
+      if (source.startsWith("./")) expect(await pathExists(source)).toBe(true);
+      else expect(Object.keys(volumes)).toContain(source);
+    }
+    for (const secret of services.prometheus.secrets) expect(secrets).toHaveProperty(secret);
+    const { scrape_configs, rule_files } = await readYaml("prometheus/prometheus.yml");
+    const [{ authorization, static_configs }] = scrape_configs;
+    expect(authorization.credentials_file).toBe("/run/secrets/metrics_token");
+    expect(static_configs).toEqual([{ targets: ["user-api:3000"] }]);
+    expect(rule_files).toEqual(["alerts.yml"]);
+  });
+});
+
+async function pathExists(path: string): Promise<boolean> {
+  const { exitCode } = Bun.spawnSync(["test", "-e", `${import.meta.dir}/../../deploy/${path}`]);
+  return exitCode === 0;
 }
 
-test("`compose.yaml` drops all privileges that `user-api` does not need", async () => {
-  const { services, volumes } = await readYaml("compose.yaml");
-  const service = services["user-api"];
-  expect(service).toMatchObject({
-    read_only: true,
-    cap_drop: ["ALL"],
-    security_opt: ["no-new-privileges:true"],
-    ports: ["127.0.0.1:3000:3000"],
-    volumes: ["data:/data"],
+describe("kubernetes.yaml", async () => {
+  const [deployment, service, budget] = await readYamlDocuments("kubernetes.yaml");
+  const { spec: pod, metadata } = deployment.spec.template;
+  const [container] = pod.containers;
+
+  test("a replica has no privileges", () => {
+    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
+    expect(container.securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ["ALL"] },
+    });
+    expect(pod.automountServiceAccountToken).toBe(false);
   });
-  expect(Object.keys(volumes)).toEqual(["data"]);
-  // The image defines it.
-  expect(service).not.toHaveProperty("healthcheck");
-  for (const key of ["privileged", "user", "cap_add", "network_mode"]) {
-    expect(service).not.toHaveProperty(key);
-  }
-});
 
-test("`stop_grace_period` is longer than SHUTDOWN_SECONDS, to close the database", async () => {
-  const { services } = await readYaml("compose.yaml");
-  const [, seconds] = /^(\d+)s$/.exec(services["user-api"].stop_grace_period) ?? [];
-  expect(Number(seconds)).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
-});
+  test("the grace period is longer than the shutdown of a replica", () => {
+    const shutdown = container.env.find(({ name }: any) => name === "SHUTDOWN_SECONDS");
+    const { seconds } = container.lifecycle.preStop.sleep;
+    const stop_seconds = seconds + Number(shutdown.value) + CLOSE_SECONDS;
+    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(stop_seconds);
+  });
 
-test("`environment` contains only known settings", async () => {
-  const { services } = await readYaml("compose.yaml");
-  const known = new Set<string>(["API_TOKEN", ...Object.values(settings).map((s) => s.variable)]);
-  const names: string[] = services["user-api"].environment;
-  expect(names).toContain("API_TOKEN");
-  expect(names.filter((name) => !known.has(name))).toEqual([]);
+  test("probes call public paths, and liveness does not depend on the database", () => {
+    expect(container.readinessProbe.httpGet.path).toBe("/api/v1/health");
+    expect(container.startupProbe.httpGet.path).toBe("/api/v1/health");
+    expect(container.livenessProbe.httpGet.path).toBe("/api/v1/openapi.json");
+  });
+
+  test("`env` contains only known settings", () => {
+    const names: string[] = container.env.map(({ name }: any) => name);
+    expect(names).toContain("DATABASE_URL");
+    expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
+  });
+
+  test("all selectors match the labels of the replicas", () => {
+    const { labels } = metadata;
+    expect(deployment.spec.selector.matchLabels).toEqual(labels);
+    expect(service.spec.selector).toEqual(labels);
+    expect(budget.spec.selector.matchLabels).toEqual(labels);
+    expect(service.spec.ports[0].targetPort).toBe(container.ports[0].name);
+  });
 });
 
 test("`litestream.yml` replicates the database of the systemd unit", async () => {
   const { dbs } = await readYaml("litestream.yml");
-  const unit = await Bun.file(`${directory}/user-api.service`).text();
+  const unit = await Bun.file(`${import.meta.dir}/../../deploy/user-api.service`).text();
   expect(dbs).toHaveLength(1);
   expect(unit).toContain(`\nEnvironment=DATABASE_URL=${dbs[0].path}\n`);
 });

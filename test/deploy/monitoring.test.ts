@@ -1,0 +1,111 @@
+// The alerts and the dashboard use metrics, labels and routes that exist.
+import { describe, expect, test } from "bun:test";
+import { createMetrics } from "../../src/http/metrics.ts";
+import { makeDirectory } from "../directory.ts";
+import { readYaml } from "./yaml.ts";
+
+const directory = `${import.meta.dir}/../../deploy`;
+
+/** @returns the series of the server, by name, each with the names of its labels */
+async function exposedMetrics(): Promise<Map<string, Set<string>>> {
+  const metrics = createMetrics("0.1.0");
+  metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
+  metrics.observeCommit(1, 1);
+  const statistics = async () => ({
+    pending_writes: 0,
+    unsent_bytes: 0,
+    database_bytes: 0,
+    wal_bytes: 0,
+  });
+  const text = await metrics.render({ statistics } as any);
+  const series = new Map<string, Set<string>>();
+  for (const [, name = "", labels = ""] of text.matchAll(/^([a-z_]+)(?:\{(.*)\})? /gm)) {
+    series.set(name, new Set([...labels.matchAll(/([a-z_]+)="/g)].map(([, label]) => label ?? "")));
+  }
+  return series;
+}
+
+/** Labels that Prometheus adds to every series. */
+const target_labels = ["job", "instance"];
+/** Prometheus's own metric of a target. */
+const own_metrics = ["up"];
+
+const series = await exposedMetrics();
+
+/** Expects that each selector of a PromQL expression names an existing metric and existing labels. */
+function expectKnownMetrics(expression: string): void {
+  const selectors = [...expression.matchAll(/([a-z][a-z_]*)\{([^}]*)\}/g)];
+  expect(selectors).not.toBeEmpty();
+  for (const [, name = "", matchers = ""] of selectors) {
+    if (own_metrics.includes(name)) continue;
+    expect([...series.keys()]).toContain(name);
+    for (const [, label = ""] of matchers.matchAll(/([a-z_]+)(?:=~|!~|!=|=)"/g)) {
+      expect([...target_labels, ...(series.get(name) ?? [])]).toContain(label);
+    }
+  }
+}
+
+describe("alerts.yml", async () => {
+  const { groups } = await readYaml("prometheus/alerts.yml");
+  const rules: { alert: string; expr: string }[] = groups.flatMap(({ rules }: any) => rules);
+
+  test.each(rules.map(({ alert, expr }) => [alert, expr]))(
+    "%s uses metrics that exist",
+    (_, expression) => expectKnownMetrics(expression),
+  );
+
+  test("docs/operations.md lists all alerts", async () => {
+    const page = await Bun.file(`${import.meta.dir}/../../docs/operations.md`).text();
+    const documented = [...page.matchAll(/`(UserApi\w+)`/g)].map(([, name]) => name);
+    expect(documented.sort()).toEqual(rules.map(({ alert }) => alert).sort());
+  });
+});
+
+describe("dashboard.json", async () => {
+  const { panels, templating } = await Bun.file(`${directory}/grafana/dashboard.json`).json();
+
+  test.each(
+    panels.flatMap(({ title, targets }: any) => targets.map(({ expr }: any) => [title, expr])),
+  )("%s uses metrics that exist", (_, expression) => expectKnownMetrics(expression as string));
+
+  test("its variables use a metric that exists", () => {
+    for (const { type, query } of templating.list) {
+      if (type === "query") expect(query).toStartWith("label_values(user_api_build_info");
+    }
+  });
+});
+
+const promtool = Bun.which("promtool");
+
+describe.skipIf(promtool === null)(
+  `promtool${promtool === null ? " (skipped: not installed)" : ""}`,
+  () => {
+    function run(...args: string[]) {
+      const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args]);
+      return { code: exitCode, output: `${stdout}${stderr}` };
+    }
+
+    test("`check rules` accepts the alerts", () => {
+      expect(run("check", "rules", `${directory}/prometheus/alerts.yml`)).toMatchObject({
+        code: 0,
+      });
+    });
+
+    test("`check config` accepts the configuration", async () => {
+      // It fails if a file with credentials is missing.
+      using copy = makeDirectory();
+      const config = await Bun.file(`${directory}/prometheus/prometheus.yml`).text();
+      await Bun.write(copy.at("token"), "uat_");
+      await Bun.write(copy.at("alerts.yml"), Bun.file(`${directory}/prometheus/alerts.yml`));
+      await Bun.write(
+        copy.at("prometheus.yml"),
+        config.replace("/run/secrets/metrics_token", copy.at("token")),
+      );
+      expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
+    });
+
+    test("`test rules` raises each alert for its condition, and none for a healthy server", () => {
+      expect(run("test", "rules", `${import.meta.dir}/alerts.test.yml`)).toMatchObject({ code: 0 });
+    });
+  },
+);

@@ -13,6 +13,7 @@ import { bulk_tables, file_formats } from "./format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { printDocument } from "./openapi.ts";
+import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
@@ -180,6 +181,17 @@ function addImportAndExport(program: Command, io: Io): void {
   );
 }
 
+function addSeed(program: Command, io: Io): void {
+  const command = program
+    .command("seed")
+    .description("fill an empty database with demo users and orders")
+    .addOption(new Option("--users <number>", "number of users").default("100"))
+    .addOption(new Option("--orders <number>", "number of orders").default("500"));
+  addSettings(command, database_settings);
+  addExamples(command, "user-api seed", "user-api seed --users 1000 --orders 100000");
+  command.action(({ users, orders }) => seedStore({ users, orders }, flagsOf(command), io));
+}
+
 function addMaintenance(program: Command, io: Io): void {
   const check = program
     .command("check")
@@ -288,6 +300,7 @@ function createProgram(io: Io): Command {
   addServe(program, io);
   addToken(program, io);
   addImportAndExport(program, io);
+  addSeed(program, io);
   addMaintenance(program, io);
   addInformation(program, io);
   for (const command of [...program.commands, program]) {

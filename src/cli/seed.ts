@@ -1,0 +1,91 @@
+import { type Flags, invalidValue } from "../config.ts";
+import { redactPassword } from "../database-url.ts";
+import { fail } from "../error.ts";
+import type { ImportResult } from "../import.ts";
+import type { Store } from "../store.ts";
+import { type Io, withStore } from "./context.ts";
+import { type DemoCounts, demoOrders, demoUsers } from "./demo-data.ts";
+import { createProgress, type Progress } from "./progress.ts";
+import { formatCount, formatNumber } from "./text.ts";
+
+const MAX_RECORDS = 10_000_000;
+/** Records per transaction. */
+const BATCH_RECORDS = 5000;
+
+/** The values of the flags. */
+export interface SeedOptions {
+  readonly users: string;
+  readonly orders: string;
+}
+
+/** @throws {AppError} invalid */
+function readCount(flag: string, text: string, minimum: number): number {
+  const count = /^\d{1,8}$/.test(text) ? Number(text) : Number.NaN;
+  if (count >= minimum && count <= MAX_RECORDS) return count;
+  const range = `an integer from ${minimum} to ${formatNumber(MAX_RECORDS)}`;
+  return fail("invalid", invalidValue(flag, text, `must be ${range}`));
+}
+
+/** @throws {AppError} operator if the database has users or orders */
+async function requireEmpty({ users, orders }: Store, database: string): Promise<void> {
+  const one = { limit: 1, offset: 0 };
+  const pages = [await users.list(one), await orders.list(one)];
+  if (pages.some(({ total }) => total > 0)) {
+    fail("operator", `Cannot seed ${database}: it is not empty`);
+  }
+}
+
+/** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
+async function store<Record>(
+  records: Iterable<Record>,
+  importBatch: (batch: readonly Record[], dry_run: boolean) => Promise<readonly ImportResult[]>,
+  onBatch: (records: number) => void,
+): Promise<void> {
+  let batch: Record[] = [];
+  async function flush(): Promise<void> {
+    for (const result of await importBatch(batch, false)) {
+      if (result.outcome === "rejected") fail("operator", `Cannot seed: ${result.reason}`);
+    }
+    onBatch(batch.length);
+    batch = [];
+  }
+  for (const record of records) {
+    batch.push(record);
+    if (batch.length === BATCH_RECORDS) await flush();
+  }
+  await flush();
+}
+
+async function storeAll({ bulk }: Store, counts: DemoCounts, progress: Progress, io: Io) {
+  let is_stopped = false;
+  void io.untilStopped().then(() => {
+    is_stopped = true;
+  });
+  let done = 0;
+  const onBatch = (records: number) => {
+    done += records;
+    progress.update(done);
+    if (is_stopped) fail("operator", `Interrupted after ${formatCount(done, "record")}`);
+  };
+  await store(demoUsers(counts), bulk.users.import, onBatch);
+  await store(demoOrders(counts), bulk.orders.import, onBatch);
+}
+
+/**
+ * Fills an empty database with demo data.
+ * @throws {AppError} operator if the database is not empty or cannot be written
+ */
+export async function seedStore(options: SeedOptions, flags: Flags, io: Io): Promise<void> {
+  const counts = {
+    users: readCount("--users", options.users, 1),
+    orders: readCount("--orders", options.orders, 0),
+  };
+  await withStore(flags, io, { create: true }, async (opened, { database_url }) => {
+    const database = redactPassword(database_url);
+    await requireEmpty(opened, database);
+    using progress = createProgress(io, counts.users + counts.orders);
+    await storeAll(opened, counts, progress, io);
+  });
+  const [users, orders] = [formatCount(counts.users, "user"), formatCount(counts.orders, "order")];
+  io.stderr(`Created ${users} and ${orders}\n`);
+}

@@ -1,0 +1,98 @@
+import { describe, expect, test } from "bun:test";
+import { demoOrders, demoUsers } from "../../src/cli/demo-data.ts";
+import { createOrderParser, order_statuses } from "../../src/order.ts";
+import { createUserParser } from "../../src/user.ts";
+import { makeHarness } from "./harness.ts";
+
+const counts = { users: 1000, orders: 5000 };
+const users = [...demoUsers(counts)];
+const orders = [...demoOrders(counts)];
+
+describe("demo data", () => {
+  test("users and orders are valid", () => {
+    const parseUser = createUserParser();
+    const parseOrder = createOrderParser();
+    for (const user of users) expect(parseUser(user)).toEqual(user);
+    // This also checks the totals.
+    for (const order of orders) expect(parseOrder(order, null)).toEqual(order);
+  });
+
+  test("users and orders are the same when they are generated again", () => {
+    expect([...demoUsers(counts)]).toEqual(users);
+    expect([...demoOrders(counts)]).toEqual(orders);
+  });
+
+  test("orders have all statuses, and a version that fits the status", () => {
+    const versions = { pending: 1, paid: 2, shipped: 3, delivered: 4, canceled: 2 };
+    const found = new Map(orders.map(({ status, version }) => [status, version]));
+    expect(Object.fromEntries(found)).toEqual(versions);
+    for (const status of order_statuses) {
+      expect(orders.filter((order) => order.status === status).length).toBeGreaterThan(200);
+    }
+    for (const { status, version } of orders) expect(version).toBe(versions[status]);
+  });
+
+  test("every order belongs to a user who existed when it was placed", () => {
+    for (const { user_id, created_at, updated_at } of orders) {
+      expect(users[user_id - 1]!.created_at <= created_at).toBe(true);
+      expect(created_at <= updated_at).toBe(true);
+    }
+  });
+});
+
+describe("`seed`", () => {
+  test("fills a new database with consistent records", async () => {
+    using world = makeHarness();
+    expect(await world.run("seed")).toEqual({
+      code: 0,
+      stdout: "",
+      stderr: "Created 100 users and 500 orders\n",
+    });
+    expect((await world.run("check")).stdout).toBe("ok\n");
+    const exported = await world.run("export", "orders");
+    expect(
+      exported.stdout
+        .split("\n")
+        .filter(Boolean)
+        .map((line) => JSON.parse(line)),
+    ).toEqual([...demoOrders({ users: 100, orders: 500 })]);
+  });
+
+  test("stores as many records as the flags say, and can store users alone", async () => {
+    using world = makeHarness();
+    const { stderr } = await world.run("seed", "--users", "5001", "--orders", "0");
+    expect(stderr).toBe("Created 5,001 users and 0 orders\n");
+    expect((await world.run("export", "users")).stderr).toBe("Exported 5,001 users\n");
+  });
+
+  test("changes nothing and exits with 1 when the database is not empty", async () => {
+    using world = makeHarness();
+    await world.run("seed", "--users", "1", "--orders", "1");
+    expect(await world.run("seed")).toEqual({
+      code: 1,
+      stdout: "",
+      stderr: `Cannot seed ${world.path}: it is not empty\n`,
+    });
+    expect((await world.run("export", "users")).stderr).toBe("Exported 1 user\n");
+  });
+
+  test("stops after a batch when it is interrupted", async () => {
+    using world = makeHarness();
+    const args = ["seed", "--users", "20000", "--orders", "0"];
+    const { code, stderr } = await world.interrupt(Promise.resolve(), ...args);
+    expect([code, stderr]).toEqual([1, "Interrupted after 5,000 records\n"]);
+    expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
+  });
+
+  test.each([
+    ["--users", "0", "an integer from 1 to 10,000,000"],
+    ["--users", "1e3", "an integer from 1 to 10,000,000"],
+    ["--orders", "-1", "an integer from 0 to 10,000,000"],
+    ["--orders", "10000001", "an integer from 0 to 10,000,000"],
+  ])("exits with 2 when %s is %s", async (flag, value, expected) => {
+    using world = makeHarness();
+    const { code, stderr } = await world.run("seed", `${flag}=${value}`);
+    expect(code).toBe(2);
+    expect(stderr).toStartWith(`Invalid ${flag} "${value}": must be ${expected}\n`);
+  });
+});

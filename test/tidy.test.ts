@@ -192,10 +192,10 @@ const references: readonly {
   {
     what: "file",
     pattern:
-      /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b/g,
+      /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b(?!\()/g,
     exists: (name) =>
-      // The example of a client, which a reader creates.
-      ["client.ts", "client.js", "user-api.d.ts"].includes(name) ||
+      // Files that a reader creates with the examples of clients.
+      ["client.ts", "client.js", "user-api.d.ts", "user.json"].includes(name) ||
       files.some((path) => new Bun.Glob(`{,**/}${name}`).match(path)),
   },
   {

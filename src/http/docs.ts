@@ -13,7 +13,7 @@ interface Asset {
   /** The file: in the binary, or on disk when run from source. */
   readonly file: string;
   readonly type: string;
-  /** Whether `scripts/assets.ts` has compressed the file. It is decompressed for clients without Brotli. */
+  /** Whether `scripts/assets.ts` has compressed the file. For clients without Brotli it is converted once. */
   readonly brotli: boolean;
 }
 
@@ -51,11 +51,22 @@ async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(brotliDecompressSync(bytes));
 }
 
+/** Runs in a thread, because it takes 50 ms. Browsers accept Brotli only over HTTPS and on localhost. */
+async function compressGzip(bytes: Uint8Array): Promise<Uint8Array> {
+  const [{ gzip }, { promisify }] = await Promise.all([import("node:zlib"), import("node:util")]);
+  return new Uint8Array(await promisify(gzip)(bytes));
+}
+
 /** @see RFC 9110 §12.5.3 */
-function acceptsBrotli(accept_encoding: string | undefined): boolean {
-  return /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i.test(
-    accept_encoding ?? "",
-  );
+const accepted_codings = {
+  br: /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
+  gzip: /(?:^|,)[ \t]*(?:x-)?gzip[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
+};
+
+/** @returns the coding for the response; `null` for none */
+function negotiateCoding(accept_encoding = ""): "br" | "gzip" | null {
+  if (accepted_codings.br.test(accept_encoding)) return "br";
+  return accepted_codings.gzip.test(accept_encoding) ? "gzip" : null;
 }
 
 /** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
@@ -82,19 +93,20 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
 function createAssetReader({ file, brotli }: Asset) {
   const stored = lazy(async () => {
     const bytes = await Bun.file(file).bytes();
-    // Weak, because both encodings share it.
+    // Weak, because all encodings share it.
     return { bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
   });
   const plain = lazy(async () => {
     const { bytes } = await stored();
     return brotli ? decompress(bytes) : bytes;
   });
-  return { stored, plain };
+  const gzipped = lazy(async () => compressGzip(await plain()));
+  return { stored, plain, gzipped };
 }
 
 /** Creates a handler that returns the asset, or 304 if the client already has it. */
 function createAssetHandler(asset: Asset) {
-  const { stored, plain } = createAssetReader(asset);
+  const { stored, plain, gzipped } = createAssetReader(asset);
   return async (
     headers: Readonly<Record<string, string | undefined>>,
     set: ResponseHead,
@@ -114,9 +126,10 @@ function createAssetHandler(asset: Asset) {
       set.status = 304;
       return null;
     }
-    if (!asset.brotli || !acceptsBrotli(headers["accept-encoding"])) return plain();
-    set.headers["content-encoding"] = "br";
-    return bytes;
+    const coding = asset.brotli ? negotiateCoding(headers["accept-encoding"]) : null;
+    if (coding === null) return plain();
+    set.headers["content-encoding"] = coding;
+    return coding === "br" ? bytes : gzipped();
   };
 }
 

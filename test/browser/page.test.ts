@@ -149,11 +149,13 @@ testPage(
     await forget.click();
     await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
     expect(await forget.isVisible()).toBe(false);
-    const refused = operationOf(page, "users", "createUser");
-    await refused.locator(".opblock-summary-control").click();
-    await refused.getByRole("button", { name: "Execute" }).click();
-    await refused.locator(".live-responses-table").getByText("unauthorised").waitFor();
-    expect(faults).toEqual([expect.stringContaining("401 (Unauthorized)")]);
+    const operation = operationOf(page, "users", "createUser");
+    await operation.locator(".opblock-summary-control").click();
+    await operation.getByRole("button", { name: "Execute" }).click();
+    await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
+    expect(await page.locator(":focus").getAttribute("id")).toBe("token");
+    expect(await operation.locator(".live-responses-table").count()).toBe(0);
+    expect(faults).toEqual([]);
   },
 );
 
@@ -164,6 +166,56 @@ testPage("`page` uses no token when the service cannot look at it", async () => 
   await giveToken(page, server.write_token, "cannot check the token at the moment");
   expect(await page.getByLabel("Token").inputValue()).toBe(server.write_token);
   expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
+});
+
+testPage("public operations can be tried without a token", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  const operation = operationOf(page, "system", "getHealth");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.getByRole("button", { name: "Execute" }).click();
+  expect(await answerIn(operation)).toEqual({
+    status: "200",
+    json: { data: { status: "ok" }, error: null },
+  });
+  expect(faults).toEqual([]);
+});
+
+/** In pixels, at a width of 1280. */
+const MAX_OPERATION_HEIGHT = 2500;
+
+testPage("an operation opens compactly, with its error responses folded", async () => {
+  await using opened = await openReference(browser, server.url, {
+    viewport: { width: 1280, height: 900 },
+  });
+  const { page, faults } = opened;
+  const operation = operationOf(page, "orders", "createOrder");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.locator(".responses-table").waitFor();
+  expect((await operation.boundingBox())?.height).toBeLessThan(MAX_OPERATION_HEIGHT);
+  expect(await operation.getByRole("button", { name: "Cancel" }).count()).toBe(0);
+  const fold = operation.getByRole("button", { name: "Idempotency-Key belongs to a different" });
+  expect(await fold.getAttribute("aria-expanded")).toBe("false");
+  expect(await operation.getByText("idempotency_key_reused").count()).toBe(0);
+  await fold.click();
+  expect(await operation.getByText("idempotency_key_reused").count()).toBeGreaterThan(0);
+  await fold.click();
+  expect(await operation.getByText("idempotency_key_reused").count()).toBe(0);
+  expect(faults).toEqual([]);
+});
+
+testPage("the page has guides for authentication, pagination, retries and errors", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  const titles = page.locator(".guide-title");
+  expect(await titles.allTextContents()).toEqual([
+    "Authentication",
+    "Pagination",
+    "Retries",
+    "Errors",
+  ]);
+  await titles.nth(1).click();
+  expect(await page.getByText("follow the Link header").isVisible()).toBe(true);
 });
 
 /** Presses Tab until the focus is on `target`. */

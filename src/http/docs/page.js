@@ -26,15 +26,59 @@ function insertToken(request) {
   return request;
 }
 
-/** Removes the token dialog of Swagger UI, which does not check the token and shows it. */
-function withoutPadlocks() {
+/**
+ * Removes the token dialog of Swagger UI, which does not check the token and shows it, and the button that
+ * turns "Try it out" off.
+ */
+function withoutExtraButtons() {
   const nothing = () => () => null;
-  return { wrapComponents: { authorizeBtn: nothing, authorizeOperationBtn: nothing } };
+  const names = ["authorizeBtn", "authorizeOperationBtn", "TryItOutButton"];
+  return { wrapComponents: Object.fromEntries(names.map((name) => [name, nothing])) };
+}
+
+/** Shows error responses as one line each, which opens: there are up to ten of them. */
+function withFoldedErrors({ React: { createElement, Fragment, useState } }) {
+  const fold = (Response) => (props) => {
+    const [open, setOpen] = useState(false);
+    const { code, response } = props;
+    if (!/^[45]/.test(code)) return createElement(Response, props);
+    const button = createElement(
+      "button",
+      { className: "fold", "aria-expanded": open, onClick: () => setOpen(!open) },
+      // A button cannot contain Markdown.
+      response.get("description").replaceAll("`", ""),
+    );
+    const row = createElement(
+      "tr",
+      { className: "response folded" },
+      createElement("td", { className: "response-col_status" }, code),
+      createElement("td", { className: "response-col_description" }, button),
+    );
+    const details = open && createElement(Response, { ...props, className: "unfolded" });
+    return createElement(Fragment, null, row, details);
+  };
+  return { wrapComponents: { response: fold } };
+}
+
+/** Leads to the token field if an operation needs a token and there is none. */
+function withTokenCheck({ React: { createElement } }) {
+  const check = (Execute) => (props) => {
+    function onClickCapture(event) {
+      const is_public = props.operation.get("security")?.size === 0;
+      if (token !== "" || is_public) return;
+      event.stopPropagation();
+      say("Enter a token first: this operation needs one.", "bad");
+      field.focus();
+    }
+    const wrapper = { className: "execute-check", onClickCapture };
+    return createElement("div", wrapper, createElement(Execute, props));
+  };
+  return { wrapComponents: { execute: check } };
 }
 
 const ui = SwaggerUIBundle({
   url: new URL("openapi.json", document.baseURI).href,
-  dom_id: "#reference",
+  dom_id: "#operations",
   deepLinking: true,
   tryItOutEnabled: true,
   displayRequestDuration: true,
@@ -45,7 +89,7 @@ const ui = SwaggerUIBundle({
   persistAuthorization: false,
   requestInterceptor: insertToken,
   showMutatedRequest: false,
-  plugins: [withoutPadlocks],
+  plugins: [withoutExtraButtons, withFoldedErrors, withTokenCheck],
 });
 
 const form = document.getElementById("token-form");

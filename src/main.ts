@@ -130,12 +130,18 @@ export async function main(args: readonly string[], io: Io): Promise<number> {
   }
 }
 
+/** The command that a person types to start this program: the binary, or the source in a checkout. */
+function programName(): string {
+  return Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts";
+}
+
 if (import.meta.main) {
   const output = createOutput();
   let server: ReturnType<typeof createServerOutput> | null = null;
   const printError = output.to(STDERR);
   const stderr = (text: string) => (server === null ? printError(text) : server.stderr.write(text));
   const code = await main(Bun.argv.slice(2), {
+    program: programName(),
     environment: Bun.env,
     backendOf,
     stdout_is_terminal: isatty(STDOUT),

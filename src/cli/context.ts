@@ -34,6 +34,8 @@ export interface Terminal {
 
 /** Everything that a command uses from its environment. Tests provide their own. */
 export interface Io {
+  /** The command that started this program, e.g. `./user-api`. */
+  readonly program: string;
   readonly environment: Environment;
   readonly backendOf: (database_url: string) => Backend;
   readonly stdout_is_terminal: boolean;

@@ -41,10 +41,12 @@ function localUrl(url: string): string {
   return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
 }
 
-/** @param flags the flags that select the database of the server */
-function welcome(token: string, url: string, flags: string): string {
+/**
+ * @param url an address that works on this machine
+ * @param create_token the command that creates a token in the same database
+ */
+function welcome(token: string, url: string, create_token: string): string {
   const rule = "─".repeat(72);
-  const local = localUrl(url);
   return `
 ${rule}
 Created the first access token ("first"). It will not be shown again:
@@ -53,10 +55,10 @@ Created the first access token ("first"). It will not be shown again:
 
 Try it:
 
-  curl -H 'Authorization: Bearer ${token}' ${local}/api/v1/users
+  curl -H 'Authorization: Bearer ${token}' ${url}/api/v1/users
 
-API reference:         ${local}/api/v1/docs
-Create another token:  user-api token create NAME${flags}
+API reference:         ${url}/api/v1/docs
+Create another token:  ${create_token}
 ${rule}
 
 `;
@@ -102,7 +104,10 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
     listening.stop(Math.max(0, timeout_ms - drain_ms)),
   );
-  log.info("listening", { url: listener.url, database: redactPassword(config.database_url) });
+  // In a container, the host is 0.0.0.0, which is not an address to open.
+  const url = localUrl(listener.url);
+  const { host, database_url } = config;
+  log.info("listening", { url, host, database: redactPassword(database_url) });
 
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   const first_token =
@@ -113,7 +118,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
     // The URL of PostgreSQL can contain a password.
     const is_shown = path !== undefined && !isPostgres(path);
     const database_flag = is_shown ? ` --database-url ${path}` : "";
-    io.stderr(welcome(first_token, listener.url, database_flag));
+    io.stderr(welcome(first_token, url, `${io.program} token create NAME${database_flag}`));
   }
 
   const deleteExpiredKeys = () =>

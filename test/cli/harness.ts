@@ -72,6 +72,7 @@ export function makeHarness(options: Options = {}): Harness {
       wake();
     }
     const io: Io = {
+      program: "./user-api",
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       backendOf(url) {
         const backend = backendOf(url);

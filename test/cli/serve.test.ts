@@ -20,6 +20,14 @@ function get({ url }: Serving, path: string, token?: string): Promise<Response> 
 
 const secret = /uat_[0-9A-Za-z]{36}/g;
 
+test("`serve` logs a URL that can be opened when it listens on all addresses", async () => {
+  using world = makeHarness({ environment: { HOST: "0.0.0.0" } });
+  const server = await world.serve();
+  expect(server.url).toStartWith("http://127.0.0.1:");
+  expect((await fetch(`${server.url}/api/v1/health`)).status).toBe(200);
+  expect((await server.stop()).stdout).toContain('"host":"0.0.0.0"');
+});
+
 test("`serve` prints the first token to stderr, with a working curl line, on the first start", async () => {
   using world = makeHarness();
   const first = await world.serve();
@@ -38,7 +46,7 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
   const shown = stderr.match(secret) ?? [];
   expect([shown.length, new Set(shown).size]).toEqual([2, 1]);
   expect(stderr).toContain(`API reference:         ${first.url}/api/v1/docs\n`);
-  expect(stderr).toContain("user-api token create NAME\n");
+  expect(stderr).toContain("Create another token:  ./user-api token create NAME\n");
 
   const second = await world.serve();
   expect((await get(second, "/users", shown[0])).status).toBe(200);

@@ -66,6 +66,7 @@ function runHere(environment: Settings): Running {
   };
   const stopping = Promise.withResolvers<StopReason>();
   const ended = main(["serve"], {
+    program: "user-api",
     environment,
     backendOf,
     stdout_is_terminal: false,

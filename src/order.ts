@@ -22,7 +22,7 @@ const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
 };
 
 /** Money is an integer in the minor unit of the currency (ISO 4217 exponent). */
-export const OrderItem = Type.Object(
+const OrderItem = Type.Object(
   {
     sku: Text({ minLength: 1, maxLength: 64 }),
     name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),

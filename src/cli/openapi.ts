@@ -1,4 +1,4 @@
-import { openapiJson } from "../http/openapi.ts";
+import { openapiJson } from "../http/app.ts";
 import type { Io } from "./context.ts";
 
 /** Prints the document that a server returns at `/api/v1/openapi.json`. */

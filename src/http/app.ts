@@ -1,6 +1,6 @@
 /** Composes the app: public routes, routes that need a token, and the fallback for all other requests. */
 import { Elysia } from "elysia";
-import type { Config } from "../config.ts";
+import { type Config, readConfig } from "../config.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import { authenticate, authorize, createTokenVerifier, normalizeAuthorization } from "./auth.ts";
@@ -14,7 +14,7 @@ import { health } from "./health.ts";
 import { publicHost } from "./host.ts";
 import { createResponder, lifecycle } from "./lifecycle.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
-import { openapi } from "./openapi.ts";
+import { createDocument, openapi, type Route } from "./openapi.ts";
 import { orders } from "./orders.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { users } from "./users.ts";
@@ -47,13 +47,13 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const public_app = new Elysia()
     .use(publicHost())
     .use(health(store, drain))
-    .use(openapi(version))
+    .use(openapi(version, () => all_routes))
     .use(docs());
   const protected_app = new Elysia()
     .use(users(store, authorization, jsonBody))
     .use(orders(store, authorization, jsonBody))
     .use(metricsRoute(store, authorization, metrics));
-  const all_routes = [...public_app.routes, ...protected_app.routes];
+  const all_routes: readonly Route[] = [...public_app.routes, ...protected_app.routes];
 
   // With `standardHostname`, Elysia assumes that a host has at least three characters.
   return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
@@ -66,3 +66,16 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
 }
 
 export type App = ReturnType<typeof createApp>;
+
+/** The OpenAPI document, as JSON. It describes the routes and calls none, so they get no store. */
+export function openapiJson(version: string): string {
+  const unused = {} as Pick<AppOptions, "store" | "log" | "metrics" | "drain">;
+  const { routes } = createApp({
+    ...unused,
+    store: {} as Store,
+    config: readConfig({}),
+    now: () => new Date(),
+    version,
+  });
+  return JSON.stringify(createDocument(version, routes));
+}

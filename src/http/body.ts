@@ -96,6 +96,6 @@ export function createJsonBody(max_bytes: number): JsonBody {
       requireIdempotencyKey(request.headers.get("idempotency-key"));
       context.body = parseJson(decode(bytes));
     },
-    body: inputSchema(createValidator(schema, record)),
+    body: inputSchema(schema, createValidator(schema, record)),
   });
 }

@@ -6,6 +6,8 @@ import page_style from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import page_script from "./docs/page.js" with { type: "file" };
 import { docs_path, type ResponseHead } from "./envelope.ts";
+import { constantHeader, header, parameter } from "./openapi.components.ts";
+import { type Detail, documented } from "./openapi.detail.ts";
 import { no_query } from "./query.ts";
 
 interface Asset {
@@ -44,6 +46,33 @@ const POLICY = [
   "form-action 'none'",
   "frame-ancestors 'none'",
 ].join("; ");
+
+/** The headers of the page. */
+const headers = {
+  "Cache-Control": constantHeader("`no-cache`", "no-cache"),
+  ETag: header("The version of the page", { pattern: '^W/"' }, 'W/"7f3c"'),
+  "Content-Security-Policy": header("Allows content of this server only", {}, "default-src"),
+  "X-Content-Type-Options": constantHeader("`nosniff`", "nosniff"),
+  "Referrer-Policy": constantHeader("`no-referrer`", "no-referrer"),
+};
+
+/** Of the page. Its assets are not documented one by one. */
+const detail: Detail = {
+  operationId: "getDocs",
+  summary: "Interactive reference",
+  description:
+    "A page with this document, which can send requests. Its assets are below this path and public as well.",
+  security: [],
+  parameters: [
+    parameter("If-None-Match", "Returns 304 if the page still has this entity tag", {
+      examples: ['W/"7f3c"'],
+    }),
+  ],
+  responses: {
+    200: { description: "The page", headers, content: { [HTML]: { schema: { type: "string" } } } },
+    304: { description: "The page has not changed", headers },
+  },
+};
 
 /** Imports zlib when it is first needed, which is rare, to keep startup fast. */
 async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
@@ -135,10 +164,13 @@ function createAssetHandler(asset: Asset) {
 
 /** Public: the assets are the same for everyone and contain no data. */
 export function docs() {
-  const app = new Elysia();
+  const app = new Elysia({ tags: ["system"] });
   for (const asset of assets) {
     const handleAsset = createAssetHandler(asset);
-    app.get(asset.path, ({ headers, set }) => handleAsset(headers, set), { query: no_query });
+    app.get(asset.path, ({ headers, set }) => handleAsset(headers, set), {
+      query: no_query,
+      ...(asset.path === docs_path && documented({ detail })),
+    });
   }
   return app;
 }

@@ -1,4 +1,5 @@
 /** The envelopes of responses. */
+import type { ElysiaCustomStatusResponse } from "elysia";
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
@@ -13,12 +14,12 @@ export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
   readonly meta: { readonly total: number; readonly limit: number; readonly offset: number };
 }
 
-export interface ErrorEnvelope {
+export interface ErrorEnvelope<Code extends string = string> {
   readonly data: null;
   readonly error: string;
   readonly meta: {
     /** A stable identifier for programs, e.g. `email_taken`. */
-    readonly code: string;
+    readonly code: Code;
     /** Of a validation error. */
     readonly problems?: readonly FieldError[];
   };
@@ -84,18 +85,19 @@ export function conditionalRecord<Row extends { readonly version: number }>(
 }
 
 /**
- * Creates the response with a new record, or the replay of one, and sets its `Location`.
+ * Creates the response with a new record, or the replay of one, and sets its `Location`. The return type has the
+ * status, for typed clients.
  * @param path the path of the list
  */
 export function createdResponse<Row extends { readonly id: number; readonly version: number }>(
   set: ResponseHead,
   path: string,
   { record: row, replayed }: CreateResult<Row>,
-): Envelope<Row> {
+): ElysiaCustomStatusResponse<201, Envelope<Row>> {
   set.status = 201;
   set.headers["location"] = `${path}/${row.id}`;
   if (replayed) set.headers["idempotent-replayed"] = "true";
-  return recordResponse(set, row);
+  return recordResponse(set, row) as never;
 }
 
 /** Streams a large page at the speed of the client; discards the rest if the client disconnects. */

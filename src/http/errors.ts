@@ -21,10 +21,10 @@ interface TextTemplate extends ResponseTemplateBase {
 export type ResponseTemplate = JsonTemplate | TextTemplate;
 
 /** The response to any error that is not the client's. It gives no details: the log has them. */
-export const internal_error = { status: 500, text: "internal error" };
+export const internal_error = { status: 500, text: "internal error" } as const;
 
 /** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */
-const service_doc = { link: `<${docs_path}>; rel="service-doc"` };
+export const service_doc = { link: `<${docs_path}>; rel="service-doc"` };
 
 export const error_responses = {
   invalid: { status: 400, code: "validation_failed" },
@@ -65,7 +65,7 @@ export const error_responses = {
   token_name_taken: internal_error,
   damaged: internal_error,
   operator: internal_error,
-} satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
+} as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
 export interface ErrorResponse {
   readonly status: number;

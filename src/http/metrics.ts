@@ -10,6 +10,7 @@ import Histogram from "prom-client/lib/histogram.js";
 import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
 import type { Authorization } from "./auth.ts";
+import { documented } from "./openapi.detail.ts";
 import { no_query } from "./query.ts";
 import {
   createRequestMetrics,
@@ -131,12 +132,25 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
 }
 
 export function metricsRoute(store: Store, authorization: Authorization, metrics: Metrics) {
-  return new Elysia().use(authorization).get(
+  return new Elysia({ tags: ["system"] }).use(authorization).get(
     "/api/v1/metrics",
     ({ set }) => {
       set.headers["content-type"] = metrics.content_type;
       return metrics.render(store);
     },
-    { query: no_query },
+    documented({
+      query: no_query,
+      detail: {
+        operationId: "getMetrics",
+        summary: "Prometheus metrics",
+        description: "Requests by route and status, their durations, commits, sizes and memory.",
+        responses: {
+          200: {
+            description: "The metrics in the text format of Prometheus",
+            content: { [Registry.PROMETHEUS_CONTENT_TYPE]: { schema: { type: "string" } } },
+          },
+        },
+      },
+    }),
   );
 }

@@ -3,11 +3,28 @@
  * @see https://spec.openapis.org/oas/v3.1.0
  */
 import { Elysia } from "elysia";
-import { JSON_TYPE } from "./envelope.ts";
-import { headers, parameters } from "./openapi.headers.ts";
-import { paths } from "./openapi.paths.ts";
-import { responses } from "./openapi.responses.ts";
-import { type Json, schemas } from "./openapi.schemas.ts";
+import type { ErrorCode } from "../error.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
+import { error_responses } from "./errors.ts";
+import {
+  errorName,
+  errorResponseDoc,
+  errorSchemas,
+  headers,
+  type Json,
+  parameters,
+  ref,
+  withCommonHeaders,
+} from "./openapi.components.ts";
+import {
+  common_errors,
+  type Detail,
+  documented,
+  jsonResponse,
+  record_headers,
+  type SuccessResponse,
+} from "./openapi.detail.ts";
+import type { InputSchema } from "./params.ts";
 import { no_query } from "./query.ts";
 
 const description = `
@@ -26,8 +43,204 @@ Users and their orders, as JSON over HTTP.
 - **Within v1**, fields, operations and error codes are only added: ignore what you do not know.
 `.trim();
 
+/** A route of the app. One without an `operationId` is not documented. */
+export interface Route {
+  readonly method: string;
+  /** As in `/api/v1/users/:id`. */
+  readonly path: string;
+  readonly hooks: {
+    readonly detail?: Partial<Detail> & { readonly tags?: readonly string[] };
+    readonly params?: InputSchema<unknown>;
+    readonly query?: InputSchema<unknown>;
+    readonly body?: InputSchema<unknown>;
+  };
+}
+
+/**
+ * The pattern of `isEmail` in `schema.ts`, with negated character classes, because patterns of JSON Schema have
+ * no flags. Unlike `isEmail`, it allows format characters, such as a soft hyphen.
+ */
+const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
+const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;
+const LABEL = String.raw`${ALPHANUMERIC}(?:[^\x00-,./:-@\[-\x60{-\x9f\s]*${ALPHANUMERIC})?`;
+const EMAIL_PATTERN = String.raw`^${LOCAL}(?:\.${LOCAL})*@${LABEL}(?:\.${LABEL})+$`;
+
+function mapValues<Value>(values: Record<string, Value>, map: (value: Value) => Json): Json {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
+}
+
+/** Adds schemas with a title to the components. */
+function createSchemas(components: Record<string, Json>) {
+  /** @returns a reference to a schema with a title; any other schema inline */
+  function schemaOf(schema: Json): Json {
+    const { title } = schema as { readonly title?: string };
+    if (title === undefined) return inlineSchema(schema);
+    components[title] ??= inlineSchema(schema);
+    return ref("schemas", title);
+  }
+
+  /** @returns the schema in the form that most tools support */
+  function inlineSchema({ title, ...schema }: Json): Json {
+    const { anyOf, patternProperties, properties, items, ...rest } = schema;
+    if (Array.isArray(anyOf)) {
+      // The only unions are those of `Nullable`.
+      const inner = schemaOf(anyOf[0]);
+      return { ...inner, type: [inner["type"], "null"] };
+    }
+    if (patternProperties !== undefined) {
+      const [entry] = Object.entries(patternProperties as Record<string, Json>);
+      const [pattern, value] = entry ?? ["", {}];
+      return { ...rest, propertyNames: { pattern }, additionalProperties: schemaOf(value) };
+    }
+    if (properties !== undefined)
+      return { ...rest, properties: mapValues(properties as Record<string, Json>, schemaOf) };
+    if (items !== undefined) return { ...rest, items: schemaOf(items as Json) };
+    if (schema["format"] !== "email") return rest;
+    // `email` of JSON Schema is ASCII only (RFC 5321). Here, all letters are allowed (RFC 6531).
+    return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
+  }
+
+  return schemaOf;
+}
+
+/** Parameters of every list. */
+const page_parameters: Readonly<Record<string, string>> = {
+  limit: "The maximum number of records in the page",
+  offset: "The number of records to skip",
+  after:
+    "Only records with a larger id. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+};
+
+/** Describes the bounds of a number in words, because Swagger UI does not show them. */
+function describeBounds({ minimum, maximum, default: default_value }: Json): string {
+  if (default_value === undefined) return "";
+  const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
+  return `: from ${minimum}${upTo}, default ${default_value}`;
+}
+
+function properties(part: InputSchema<unknown> | undefined): [string, Json][] {
+  return Object.entries((part?.schema["properties"] ?? {}) as Record<string, Json>);
+}
+
+/** The error codes of a route by status. */
+function errorCodes(method: string, { security, errors = [] }: Partial<Detail>, has_body: boolean) {
+  const codes: ErrorCode[] = [...common_errors.all];
+  if (security === undefined) codes.push(...common_errors.token);
+  if (security === undefined && method !== "GET") codes.push(...common_errors.write);
+  if (has_body) codes.push(...common_errors.body);
+  return Map.groupBy([...codes, ...errors], (code) => error_responses[code].status);
+}
+
+/** The names of the header fields that a route reads, most of which follow from its errors. */
+function headerNames(method: string, errors: readonly ErrorCode[], has_body: boolean): string[] {
+  const names: string[] = [];
+  if (errors.includes("version_mismatch")) {
+    names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
+  }
+  if (errors.includes("key_reused")) names.push("IdempotencyKey");
+  else if (has_body) names.push("UnusedIdempotencyKey");
+  return [...names, "RequestId"];
+}
+
+const not_modified: SuccessResponse = {
+  description: "The record still has one of the versions in `If-None-Match`",
+  headers: record_headers,
+};
+
+type Components = Record<"schemas" | "parameters" | "responses", Record<string, Json>>;
+
+/** @returns a function that describes a route, and adds the components that it refers to */
+function createOperation(components: Components): (route: Route) => Json {
+  const schemaOf = createSchemas(components.schemas);
+
+  function pathParameter([name, { title, description, ...schema }]: [string, Json]): Json {
+    const id = String(title);
+    const more = { required: true, example: 1 };
+    components.parameters[id] = { name, in: "path", description, schema, ...more };
+    return ref("parameters", id);
+  }
+
+  function errorResponses(method: string, codes_by_status: Map<number, ErrorCode[]>): Json {
+    const entries = [...codes_by_status].map(([status, codes]) => {
+      const name = errorName(codes, method);
+      components.responses[name] ??= errorResponseDoc(codes, name);
+      return [status, ref("responses", name)];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  function successResponse({ headers, content, ...response }: SuccessResponse): Json {
+    const contentOf = ({ schema, ...media }: Json) => ({
+      schema: schemaOf(schema as Json),
+      ...media,
+    });
+    return {
+      ...response,
+      headers: withCommonHeaders(headers),
+      content: content && mapValues(content, contentOf),
+    };
+  }
+
+  return ({ method, hooks: { detail = {}, params, query, body } }) => {
+    const { responses = {}, errors = [], filters, example, security, ...texts } = detail;
+    const descriptions = { ...page_parameters, ...filters };
+    const has_body = body !== undefined;
+    const names = headerNames(method, errors, has_body);
+    const media = has_body && { schema: schemaOf(body.schema), example };
+    const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
+    return {
+      ...texts,
+      security: security ?? [{ token: [] }],
+      parameters: [
+        ...properties(params).map(pathParameter),
+        ...properties(query).map(([name, schema]) => ({
+          name,
+          in: "query",
+          description: `${descriptions[name] ?? ""}${describeBounds(schema)}`,
+          schema: schemaOf(schema),
+        })),
+        ...(detail.parameters ?? []),
+        ...names.map((name) => ref("parameters", name)),
+      ],
+      ...(media && {
+        requestBody: {
+          required: true,
+          content: Object.fromEntries(types.map((type) => [type, media])),
+        },
+      }),
+      responses: {
+        ...mapValues(responses, successResponse),
+        ...(names.includes("IfNoneMatch") && { 304: successResponse(not_modified) }),
+        ...errorResponses(method, errorCodes(method, detail, has_body)),
+      },
+    };
+  };
+}
+
 /** @param version the version of the program */
-function createDocument(version: string): Json {
+export function createDocument(version: string, routes: readonly Route[]): Json {
+  const components = {
+    schemas: errorSchemas(),
+    headers: headers(),
+    parameters: parameters(),
+    responses: {},
+    securitySchemes: {
+      token: {
+        type: "http",
+        scheme: "bearer",
+        bearerFormat: "uat_ followed by 36 letters and digits",
+        description:
+          "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
+      },
+    },
+  };
+  const operationOf = createOperation(components);
+  const paths: Record<string, Record<string, Json>> = {};
+  for (const route of routes) {
+    if (route.hooks.detail?.operationId === undefined) continue;
+    const path = route.path.replace(/:(\w+)/g, "{$1}");
+    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operationOf(route) };
+  }
   return {
     openapi: "3.1.0",
     info: {
@@ -44,39 +257,36 @@ function createDocument(version: string): Json {
       { name: "orders", description: "Orders and their status" },
       { name: "system", description: "Health, metrics and documentation" },
     ],
-    paths: paths(),
-    components: {
-      securitySchemes: {
-        token: {
-          type: "http",
-          scheme: "bearer",
-          bearerFormat: "uat_ followed by 36 letters and digits",
-          description:
-            "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
-        },
-      },
-      schemas: schemas(),
-      headers: headers(),
-      parameters: parameters(),
-      responses: responses(),
-    },
+    paths,
+    components,
   };
 }
 
-/** The document as JSON text, for the server and for `user-api openapi`. */
-export function openapiJson(version: string): string {
-  return JSON.stringify(createDocument(version));
-}
-
-export function openapi(version: string) {
+/** @param routes returns all routes of the app, this one included */
+export function openapi(version: string, routes: () => readonly Route[]) {
   let text: string | null = null;
-  return new Elysia().get(
+  return new Elysia({ tags: ["system"] }).get(
     "/api/v1/openapi.json",
     ({ set }) => {
       set.headers["content-type"] = JSON_TYPE;
-      text ??= openapiJson(version);
-      return text;
+      text ??= JSON.stringify(createDocument(version, routes()));
+      return text as unknown as Json;
     },
-    { query: no_query },
+    documented({
+      query: no_query,
+      detail: {
+        operationId: "getOpenapi",
+        summary: "Get this document",
+        description: "`user-api openapi` prints the same document.",
+        security: [],
+        responses: {
+          200: jsonResponse(
+            "This document",
+            { type: "object", properties: { openapi: { type: "string" } }, required: ["openapi"] },
+            { openapi: "3.1.0" },
+          ),
+        },
+      },
+    }),
   );
 }

@@ -14,13 +14,26 @@ export interface InputSchema<Value> {
     readonly validate: (value: unknown) => { readonly value: Value };
     readonly types?: { readonly input: Value; readonly output: Value };
   };
+  /** The JSON Schema of the value, for the OpenAPI document. */
+  readonly schema: JsonSchema;
 }
 
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
 /** @param parse returns the typed value, or throws an `AppError` */
-export function inputSchema<Value>(parse: (value: unknown) => Value): InputSchema<Value> {
+export function inputSchema<Value>(
+  schema: JsonSchema,
+  parse: (value: unknown) => Value,
+): InputSchema<Value> {
   return {
     "~standard": { version: 1, vendor: "user-api", validate: (value) => ({ value: parse(value) }) },
+    schema,
   };
+}
+
+/** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
+function idSchema<Value>(id: JsonSchema, parse: (value: unknown) => Value): InputSchema<Value> {
+  return inputSchema({ properties: { id: { type: "integer", ...id } } }, parse);
 }
 
 /**
@@ -46,20 +59,30 @@ export function pathOf(url: string): string {
 const UNUSED_ID = 0;
 
 /** `/users/:id`: a positive integer in canonical base 10, of any length. */
-export const user_params = inputSchema((params): { id: number } => {
-  const id = parseUnsigned((params as { id: string }).id);
-  if (!(id > 0)) failField("id", "must be a positive integer");
-  return { id: id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : id };
-});
+export const user_params = idSchema(
+  { title: "UserId", description: "The id of the user, in canonical base 10", minimum: 1 },
+  (params): { id: number } => {
+    const id = parseUnsigned((params as { id: string }).id);
+    if (!(id > 0)) failField("id", "must be a positive integer");
+    return { id: id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : id };
+  },
+);
 
 const MIN_INT64 = -(2n ** 63n);
 const MAX_INT64 = 2n ** 63n - 1n;
 
 /** `/orders/:id`: a 64-bit integer in base 10. A sign and leading zeros are allowed, as in Go's `ParseInt`. */
-export const order_params = inputSchema((params): { id: number } => {
-  const { id: text } = params as { id: string };
-  if (!/^[+-]?\d+$/.test(text)) fail("invalid_order_id", "invalid order id");
-  const id = BigInt(text.replace("+", ""));
-  if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
-  return { id: id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id) };
-});
+export const order_params = idSchema(
+  {
+    title: "OrderId",
+    description: "The id of the order, in base 10. A sign and leading zeros are allowed",
+    format: "int64",
+  },
+  (params): { id: number } => {
+    const { id: text } = params as { id: string };
+    if (!/^[+-]?\d+$/.test(text)) fail("invalid_order_id", "invalid order id");
+    const id = BigInt(text.replace("+", ""));
+    if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
+    return { id: id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id) };
+  },
+);

@@ -54,7 +54,7 @@ export function querySchema<Of extends Schema>(schema: Of) {
   // Most requests have no query: compute its value once.
   const default_query = coerceQuery(schema, {}) as ValueOf<Of>;
   // The value is the URL of the request: see `lifecycle`.
-  return inputSchema((value) => {
+  return inputSchema(schema, (value) => {
     const url = String(value);
     if (!url.includes("?")) return default_query;
     const given = readQuery(url);

@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
-import { openapiJson } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/app.ts";
 import { makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {

@@ -2,7 +2,7 @@
 import Ajv2020 from "ajv/dist/2020";
 import addFormats from "ajv-formats";
 import addMoreFormats from "ajv-formats-draft2019";
-import { openapiJson } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/app.ts";
 import type { TestResponse } from "./server.ts";
 
 interface Media {

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { openapiJson } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/app.ts";
 import { enabled, made, run } from "./made.ts";
 
 const linters: [string, (file: string) => string[]][] = [

@@ -1,6 +1,6 @@
 // The document by a validator that no one here wrote: every operation, refusals included.
 import { beforeAll, expect, test } from "bun:test";
-import { openapiJson } from "../../src/http/openapi.ts";
+import { openapiJson } from "../../src/http/app.ts";
 import { exercise, type RecordedCall } from "../http/exercise.ts";
 import { enabled } from "./made.ts";
 

@@ -1,0 +1,275 @@
+/** The parts of the OpenAPI document that routes share: headers, parameters and errors. */
+import type { ErrorCode, FieldError } from "../error.ts";
+import { KEY_LIFETIME_MS } from "../idempotency.ts";
+import { MAX_PROBLEMS } from "../schema.ts";
+import { errorEnvelope, JSON_TYPE, PATCH_TYPES, REVALIDATE, TEXT_TYPE } from "./envelope.ts";
+import { error_responses, type ResponseTemplate, service_doc } from "./errors.ts";
+import { REQUEST_ID } from "./lifecycle.ts";
+import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./preconditions.ts";
+
+export type Json = Readonly<Record<string, unknown>>;
+
+type Section = "schemas" | "headers" | "parameters" | "responses";
+
+export function ref(section: Section, name: string): Json {
+  return { $ref: `#/components/${section}/${name}` };
+}
+
+const text = { type: "string" };
+
+export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
+  type: "integer",
+  minimum,
+  maximum,
+});
+
+export function object(properties: Json, optional: readonly string[] = []): Json {
+  const required = Object.keys(properties).filter((name) => !optional.includes(name));
+  return { type: "object", properties, required, additionalProperties: false };
+}
+
+export function header(description: string, schema: Json, example: unknown): Json {
+  return { description, required: true, schema: { ...text, ...schema }, example };
+}
+
+/** A header that always has the same value. */
+export function constantHeader(description: string, value: string): Json {
+  return header(description, { const: value }, value);
+}
+
+export function headers(): Record<string, Json> {
+  const pages = '</api/v1/users?limit=50&offset=50>; rel="next"';
+  return {
+    RequestId: header(
+      "The id of the request, which is also in the log of the server. It is the client's `X-Request-Id`, if that is valid",
+      { pattern: REQUEST_ID.source },
+      "7f3c2b1a",
+    ),
+    NoStore: constantHeader("The response must not be stored", "no-store"),
+    Revalidate: constantHeader("Private. Must be revalidated before reuse", REVALIDATE),
+    ETag: header(
+      "The `version` of the record, for `If-Match` and `If-None-Match`",
+      { pattern: '^"[1-9]\\d*"$' },
+      '"1"',
+    ),
+    Location: header("The path of the new record", { format: "uri-reference" }, "/api/v1/users/1"),
+    Link: header(
+      "The URLs of the `first`, `prev`, `next` and `last` page, if they exist (RFC 8288)",
+      {},
+      pages,
+    ),
+    ServiceDoc: constantHeader("The interactive reference (RFC 8631)", service_doc.link),
+    IdempotentReplayed: {
+      ...constantHeader("Present if this is the stored response to an earlier request", "true"),
+      required: false,
+    },
+    RetryAfter: header("The time to wait before a retry, in seconds", integer(0), 1),
+    Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
+    AcceptPatch: constantHeader("Media types that PATCH accepts (RFC 5789)", PATCH_TYPES),
+  };
+}
+
+/** @returns the headers of a response: its own, and those of every response */
+export function withCommonHeaders(own: Json = {}): Json {
+  return {
+    "X-Request-Id": ref("headers", "RequestId"),
+    "Cache-Control": ref("headers", "NoStore"),
+    ...own,
+  };
+}
+
+export function parameter(name: string, description: string, schema: Json): Json {
+  return { name, in: "header", description, schema: { ...text, ...schema } };
+}
+
+export function parameters(): Record<string, Json> {
+  const hours = KEY_LIFETIME_MS / 3_600_000;
+  const key = { pattern: IDEMPOTENCY_KEY.source };
+  const list = "entity tags, separated by commas, or `*`";
+  const tags = { pattern: ENTITY_TAGS.source, examples: ['"1"'] };
+  return {
+    RequestId: parameter(
+      "X-Request-Id",
+      "Id of the request, 1 to 128 visible ASCII characters. If it is missing or anything else, the server generates one.",
+      { examples: ["7f3c2b1a"] },
+    ),
+    IdempotencyKey: parameter(
+      "Idempotency-Key",
+      `Makes a retry safe: for ${hours} hours, the same request with the same key returns the first response`,
+      key,
+    ),
+    UnusedIdempotencyKey: parameter(
+      "Idempotency-Key",
+      "Validated, but without effect on this method. Use `If-Match` to make a retry safe",
+      key,
+    ),
+    IfMatch: parameter(
+      "If-Match",
+      `Returns 412 unless the record has one of these versions: ${list}. Weak tags never match.`,
+      tags,
+    ),
+    IfNoneMatch: parameter(
+      "If-None-Match",
+      `Returns 304 if the record has one of these versions: ${list}`,
+      tags,
+    ),
+    ChangeIfNoneMatch: parameter(
+      "If-None-Match",
+      `Returns 412, and changes nothing, if the record has one of these versions: ${list}`,
+      tags,
+    ),
+  };
+}
+
+/**
+ * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
+ * codes with one status, they share a response, which has the name of the last one.
+ */
+const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...string[]]> = {
+  invalid: [
+    "Invalid",
+    "The request is not valid: `meta.problems` lists the reasons",
+    "email is required",
+  ],
+  invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
+  unauthorised: ["Unauthorised", "The request has no token"],
+  invalid_token: ["Unauthorised", "The token is unknown, expired or revoked"],
+  read_only_token: ["InsufficientScope", "The token may only read", "this token may only read"],
+  not_found: ["UserNotFound", "The user does not exist", "user not found"],
+  order_not_found: ["OrderNotFound", "The order does not exist"],
+  method_not_allowed: [
+    "MethodNotAllowed",
+    "The path does not have this method: see `Allow`",
+    "method DELETE is not allowed here, use GET, HEAD, POST",
+  ],
+  email_taken: ["EmailTaken", "Another user has the email, in any case", "email is already taken"],
+  user_has_orders: ["UserHasOrders", "The user has orders", "user has orders"],
+  invalid_status_change: [
+    "InvalidStatusChange",
+    "The status cannot change to this one",
+    "cannot change status from shipped to paid; allowed: delivered",
+  ],
+  version_mismatch: [
+    "VersionMismatch",
+    "`If-Match` does not match the record, or `If-None-Match` does",
+    "the record has changed: it is at version 2",
+    "If-Match never matches a weak entity tag: send the tag without W/",
+    "If-None-Match matches the record: it is at version 2",
+  ],
+  payload_too_large: [
+    "TooLarge",
+    "The request body is larger than the limit of this server (default: 65,536 bytes)",
+    "the request body must be at most 65536 bytes",
+  ],
+  unsupported_media_type: [
+    "UnsupportedType",
+    "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
+    "the request body must be application/json: set the Content-Type header",
+    "the request body must be UTF-8",
+  ],
+  key_reused: [
+    "KeyReused",
+    "The `Idempotency-Key` belongs to a different request",
+    "the idempotency key was used for another request",
+  ],
+  too_many_requests: [
+    "TooManyRequests",
+    "The token exceeds the rate limit",
+    "too many requests with this token",
+  ],
+  unavailable: [
+    "Unavailable",
+    "The database cannot be used at the moment, or the server is shutting down",
+    "the database cannot be written at the moment",
+  ],
+  token_name_taken: ["Internal", "An error of the command line"],
+  damaged: ["Internal", "The request needs a damaged part of the database file"],
+  operator: [
+    "Internal",
+    "An error of the server. Its log has the details, with the id of the request",
+  ],
+};
+
+/** @param codes all with the same status; at least one */
+export function errorName(codes: readonly ErrorCode[], method: string): string {
+  const [name] = error_docs[codes.at(-1) ?? "operator"];
+  // Only that of PATCH has `Accept-Patch`.
+  return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
+}
+
+/** Every `meta.code` that a response can have. */
+function metaCodes(): string[] {
+  const templates: readonly ResponseTemplate[] = Object.values(error_responses);
+  return [...new Set(templates.flatMap((template) => ("code" in template ? template.code : [])))];
+}
+
+export function errorSchemas(): Record<string, Json> {
+  const problems = { type: "array", items: ref("schemas", "FieldError"), maxItems: MAX_PROBLEMS };
+  return {
+    FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
+    Error: object({
+      data: { type: "null" },
+      error: { ...text, description: "A message for people. It may change" },
+      meta: object(
+        {
+          code: { ...text, enum: metaCodes(), description: "A stable identifier for programs" },
+          problems: {
+            ...problems,
+            description: "The problems, if the code is `validation_failed`",
+          },
+        },
+        ["problems"],
+      ),
+    }),
+  };
+}
+
+/** @returns the name and the value of an example */
+function errorExample(code: string, message: string, problems: readonly FieldError[]) {
+  const error = problems.length === 0 ? message : `Validation failed: ${message}`;
+  return [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, error, problems) }];
+}
+
+/** @returns the media type and its content */
+function errorContent(error_code: ErrorCode): [string, Json] {
+  const template: ResponseTemplate = error_responses[error_code];
+  if ("text" in template) {
+    return [TEXT_TYPE, { schema: { ...text, const: template.text }, example: template.text }];
+  }
+  const { code } = template;
+  const [, , ...messages] = error_docs[error_code];
+  const invalid = error_code === "invalid";
+  const problems = invalid ? [{ field: "email", problem: "is required" }] : [];
+  const examples = messages.map((message) => errorExample(code, message, problems));
+  const properties = {
+    code: { ...text, enum: [code] },
+    // Tools reject examples with members that only one part of an `allOf` has.
+    ...(invalid && { problems: { type: "array", items: ref("schemas", "FieldError") } }),
+  };
+  const meta = { type: "object", properties };
+  const schema = {
+    allOf: [ref("schemas", "Error"), { type: "object", properties: { meta } }],
+  };
+  return [JSON_TYPE, { schema, examples: Object.fromEntries(examples) }];
+}
+
+/** @param codes all with the same status */
+export function errorResponseDoc(codes: readonly ErrorCode[], name: string): Json {
+  const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
+  const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
+  const scheme = "The authentication scheme (RFC 6750)";
+  const has = (field_name: string) => fields.some((field) => field[field_name] !== undefined);
+  return {
+    description: codes.map((code) => error_docs[code][1]).join("; or: "),
+    headers: withCommonHeaders({
+      ...(challenges.length > 0 && {
+        "WWW-Authenticate": header(scheme, { enum: challenges }, challenges[0]),
+      }),
+      ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
+      ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
+      ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
+      ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
+    }),
+    content: Object.fromEntries(codes.map(errorContent)),
+  };
+}

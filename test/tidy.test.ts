@@ -196,7 +196,8 @@ const references: readonly {
     exists: (name) =>
       // Files that a reader creates with the examples of clients.
       ["client.ts", "client.js", "user-api.d.ts", "user.json"].includes(name) ||
-      files.some((path) => new Bun.Glob(`{,**/}${name}`).match(path)),
+      // A client may refer to a checkout beside it.
+      files.some((path) => new Bun.Glob(`{,**/}${name.replace("../user-api/", "")}`).match(path)),
   },
   {
     what: "directory",

@@ -17,6 +17,7 @@ import { type Metrics, metricsRoute } from "./metrics.ts";
 import { createDocument, openapi, type Route } from "./openapi.ts";
 import { orders } from "./orders.ts";
 import { createRateLimiter } from "./rate-limit.ts";
+import type { ClientApp } from "./typed-client.ts";
 import { users } from "./users.ts";
 
 export interface AppOptions {
@@ -65,7 +66,8 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     .use(fallback(authentication, cors, public_app.routes, all_routes));
 }
 
-export type App = ReturnType<typeof createApp>;
+/** For typed clients: `treaty<App>` of Eden. */
+export type App = ClientApp<ReturnType<typeof createApp>>;
 
 /** The OpenAPI document, as JSON. It describes the routes and calls none, so they get no store. */
 export function openapiJson(version: string): string {

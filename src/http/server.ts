@@ -1,7 +1,7 @@
 import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import type { Log } from "../log.ts";
-import type { App } from "./app.ts";
+import type { createApp } from "./app.ts";
 import { TEXT_TYPE } from "./envelope.ts";
 import { internal_error, logServerError } from "./errors.ts";
 
@@ -106,7 +106,11 @@ async function untilIdle(
 }
 
 /** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
-export async function listen(app: App, config: Config, log: Log): Promise<Listener> {
+export async function listen(
+  app: ReturnType<typeof createApp>,
+  config: Config,
+  log: Log,
+): Promise<Listener> {
   const tls = await readTls(config);
   try {
     app.listen({

@@ -1,0 +1,165 @@
+// `treaty<App>` of Eden. `make openapi-test` compiles this file: where a line is no error, `@ts-expect-error` is one.
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import type { App } from "../../src/http/app.ts";
+import { startServer, type TestServer } from "../http/server.ts";
+import { enabled, made, run } from "./made.ts";
+
+let server: TestServer;
+if (enabled) {
+  beforeAll(async () => {
+    server = await startServer();
+  });
+  afterAll(() => server.stop());
+}
+
+async function createApi(token: string) {
+  // Only `make openapi-test` installs it.
+  const { treaty } = await import("@elysiajs/eden");
+  const headers = { authorization: `Bearer ${token}` };
+  // The root, because `await` would take any other part for a promise.
+  return treaty<App>(server.url, { headers, parseDate: false });
+}
+
+type Api = Awaited<ReturnType<typeof createApi>>["api"]["v1"];
+type Calls = App["~Routes"]["api"]["v1"];
+type Statuses<Call extends { response: unknown }> = keyof Call["response"];
+
+/** Fails to compile if a type is not exactly the expected one. */
+function same<Expected>() {
+  return <Actual>(
+    ..._: [Actual] extends [Expected] ? ([Expected] extends [Actual] ? [] : [never]) : [never]
+  ) => undefined;
+}
+
+test("`App` has exactly the statuses that each route can return", () => {
+  type Get = 200 | 304 | 400 | 401 | 404 | 405 | 412 | 429 | 500 | 503;
+  type List = 200 | 400 | 401 | 405 | 429 | 500 | 503;
+  type Create = 201 | 400 | 401 | 403 | 405 | 413 | 415 | 422 | 429 | 500 | 503;
+  type Remove = 200 | 400 | 401 | 403 | 404 | 405 | 409 | 412 | 429 | 500 | 503;
+  same<List>()<Statuses<Calls["users"]["get"]>>();
+  same<Create | 409>()<Statuses<Calls["users"]["post"]>>();
+  same<Get>()<Statuses<Calls["users"][":id"]["get"]>>();
+  same<Remove | 413 | 415>()<Statuses<Calls["users"][":id"]["patch"]>>();
+  same<Remove | 413 | 415>()<Statuses<Calls["users"][":id"]["put"]>>();
+  same<Remove>()<Statuses<Calls["users"][":id"]["delete"]>>();
+  same<List>()<Statuses<Calls["orders"]["get"]>>();
+  same<Create>()<Statuses<Calls["orders"]["post"]>>();
+  same<Get>()<Statuses<Calls["orders"][":id"]["get"]>>();
+  same<Remove | 413 | 415>()<Statuses<Calls["orders"][":id"]["patch"]>>();
+  same<List>()<Statuses<Calls["metrics"]["get"]>>();
+  same<200 | 400 | 405 | 500 | 503>()<Statuses<Calls["health"]["get"]>>();
+  same<200 | 400 | 405 | 500>()<Statuses<Calls["openapi.json"]["get"]>>();
+  // @ts-expect-error: it is 201
+  same<200 | 400>()<Statuses<Calls["users"]["post"]>>();
+});
+
+test("`App` rejects requests and responses that do not exist", () => {
+  const compiled = async (api: Api) => {
+    // @ts-expect-error: the email is required
+    await api.users.post({ name: "Ann" });
+    // @ts-expect-error: a name is text
+    await api.users.post({ email: "a@example.com", name: 1 });
+    // @ts-expect-error: there is no such status
+    await api.orders({ id: 1 }).patch({ status: "lost" });
+    // @ts-expect-error: a quantity is a number
+    await api.orders.post({ user_id: 1, currency: "EUR", items: [{ sku: "a", quantity: "1" }] });
+    // @ts-expect-error: there is no such method
+    await api.orders({ id: 1 }).delete();
+    // @ts-expect-error: there is no such path
+    await api.customers.get();
+    // @ts-expect-error: there is no such parameter
+    await api.users.get({ query: { page: 2 } });
+    // @ts-expect-error: there is no such status
+    await api.orders.get({ query: { status: "lost" } });
+    // @ts-expect-error: it has no parameters
+    await api.health.get({ query: { limit: 1 } });
+    const { data, error } = await api.users({ id: 1 }).get();
+    // @ts-expect-error: it may have failed
+    data.data.email;
+    // @ts-expect-error: there is no such field
+    data?.data.phone;
+    // @ts-expect-error: GET of a user never conflicts
+    error?.status === 409;
+    if (error?.status !== 404) return;
+    const code: "not_found" = error.value.meta.code;
+    // @ts-expect-error: it has another code
+    const taken: "email_taken" = error.value.meta.code;
+    await Promise.all([code, taken]);
+  };
+  expect(compiled).toBeFunction();
+});
+
+test.skipIf(!enabled)("`treaty` returns what the types say when it calls a server", async () => {
+  const api = (await createApi(server.write_token)).api.v1;
+  const email = "ann@example.com";
+  const created = await api.users.post({ email, metadata: { team: "blue" } });
+  expect([created.status, created.data?.data.email]).toEqual([201, email]);
+  const user_id = created.data?.data.id ?? 0;
+  expect(created.data?.data.created_at).toEndWith("Z");
+
+  const taken = await api.users.post({ email });
+  expect(taken.error?.status === 409 && taken.error.value.meta.code).toBe("email_taken");
+
+  const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
+  const headers = { "idempotency-key": "a" };
+  const order = await api.orders.post({ user_id, currency: "EUR", items }, { headers });
+  expect([order.status, order.data?.data.total]).toEqual([201, 3998]);
+  const reused = await api.orders.post({ user_id, currency: "CHF", items }, { headers });
+  expect(reused.error?.status === 422 && reused.error.value.error).toContain("idempotency key");
+
+  const page = await api.users.get();
+  expect(page.data?.meta).toEqual({ total: 1, limit: 50, offset: 0 });
+  expect(page.data?.data.map((user) => user.email)).toEqual([email]);
+  const query = { user_id, limit: 1, status: "paid" } as const;
+  expect((await api.orders.get({ query })).data?.meta.total).toBe(0);
+
+  const absent = await api.orders({ id: 999 }).get();
+  expect(absent.error?.status === 404 && absent.error.value).toBe("order not found");
+  const invalid = await api.users({ id: "a" }).get();
+  const problems = invalid.error?.status === 400 ? invalid.error.value.meta.problems : [];
+  expect(problems).toEqual([{ field: "id", problem: "must be a positive integer" }]);
+  const known = await api.users({ id: user_id }).get({ headers: { "if-none-match": '"1"' } });
+  expect(known.error?.status === 304 && known.error.value).toBe("");
+
+  const stranger = await (await createApi("uat_nobody")).api.v1.users.get();
+  expect(stranger.error?.status === 401 && stranger.error.value).toBe("unauthorised");
+  expect((await api.health.get()).data?.data.status).toBe("ok");
+  expect((await api["openapi.json"].get()).data?.["openapi"]).toBe("3.1.0");
+  expect((await api.metrics.get()).data).toContain("user_api_build_info");
+});
+
+const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
+const [, section = ""] = page.split("### Eden Treaty\n");
+const blockOf = (language: string) =>
+  new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "ms").exec(section)?.[1] ?? "";
+const TIMEOUT_MS = 60_000;
+
+test.skipIf(!enabled)(
+  "the example of `docs/api.md` with Eden Treaty compiles and works",
+  async () => {
+    const checkout = "../../../..";
+    const here = (text: string) => text.replaceAll("../user-api", checkout);
+    const lines = here(blockOf("ts")).replaceAll("http://127.0.0.1:3000", server.url);
+    await Bun.write(made("treaty/client.ts"), lines);
+    const config = JSON.parse(here(blockOf("json")));
+    await Bun.write(
+      made("treaty/tsconfig.json"),
+      // The tsconfig.json of a checkout excludes this directory.
+      JSON.stringify({ ...config, exclude: [] }),
+    );
+    const compiler = ["../../node_modules/.bin/tsc", "--project", made("treaty/tsconfig.json")];
+    expect(await run(compiler)).toEqual({ code: 0, text: "" });
+    const ran = await run([process.execPath, made("treaty/client.ts")], {
+      TOKEN: server.write_token,
+    });
+    expect(ran).toEqual({
+      code: 0,
+      text: expect.stringMatching(/^kim@example\.com\n\d+ orders\n$/),
+    });
+    const again = await run([process.execPath, made("treaty/client.ts")], {
+      TOKEN: server.write_token,
+    });
+    expect(again).toEqual({ code: 0, text: expect.stringMatching(/^email_taken\n\d+ orders\n$/) });
+  },
+  TIMEOUT_MS,
+);

@@ -69,7 +69,7 @@ const detail: Detail = {
     }),
   ],
   responses: {
-    200: { description: "The page", headers, content: { [HTML]: { schema: { type: "string" } } } },
+    200: { description: "The page", headers, type: HTML, schema: { type: "string" } },
     304: { description: "The page has not changed", headers },
   },
 };

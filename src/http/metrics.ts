@@ -147,7 +147,8 @@ export function metricsRoute(store: Store, authorization: Authorization, metrics
         responses: {
           200: {
             description: "The metrics in the text format of Prometheus",
-            content: { [Registry.PROMETHEUS_CONTENT_TYPE]: { schema: { type: "string" } } },
+            type: Registry.PROMETHEUS_CONTENT_TYPE,
+            schema: { type: "string" },
           },
         },
       },

@@ -197,29 +197,22 @@ export function errorName(codes: readonly ErrorCode[], method: string): string {
   return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
 }
 
-/** Every `meta.code` that a response can have. */
-function metaCodes(): string[] {
-  const templates: readonly ResponseTemplate[] = Object.values(error_responses);
-  return [...new Set(templates.flatMap((template) => ("code" in template ? template.code : [])))];
-}
-
 export function errorSchemas(): Record<string, Json> {
-  const problems = { type: "array", items: ref("schemas", "FieldError"), maxItems: MAX_PROBLEMS };
+  const templates: readonly ResponseTemplate[] = Object.values(error_responses);
+  const codes = new Set(templates.flatMap((template) => ("code" in template ? template.code : [])));
+  const code = { ...text, enum: [...codes], description: "A stable identifier for programs" };
+  const problems = {
+    type: "array",
+    items: ref("schemas", "FieldError"),
+    maxItems: MAX_PROBLEMS,
+    description: "The problems, if the code is `validation_failed`",
+  };
   return {
     FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
     Error: object({
       data: { type: "null" },
       error: { ...text, description: "A message for people. It may change" },
-      meta: object(
-        {
-          code: { ...text, enum: metaCodes(), description: "A stable identifier for programs" },
-          problems: {
-            ...problems,
-            description: "The problems, if the code is `validation_failed`",
-          },
-        },
-        ["problems"],
-      ),
+      meta: object({ code, problems }, ["problems"]),
     }),
   };
 }
@@ -246,10 +239,8 @@ function errorContent(error_code: ErrorCode): [string, Json] {
     // Tools reject examples with members that only one part of an `allOf` has.
     ...(invalid && { problems: { type: "array", items: ref("schemas", "FieldError") } }),
   };
-  const meta = { type: "object", properties };
-  const schema = {
-    allOf: [ref("schemas", "Error"), { type: "object", properties: { meta } }],
-  };
+  const with_code = { type: "object", properties: { meta: { type: "object", properties } } };
+  const schema = { allOf: [ref("schemas", "Error"), with_code] };
   return [JSON_TYPE, { schema, examples: Object.fromEntries(examples) }];
 }
 

@@ -1,20 +1,20 @@
 /** Describes routes: for the OpenAPI document, and for the types of clients. */
 import type { ErrorCode } from "../error.ts";
 import { page_query } from "../page.ts";
-import { type ErrorEnvelope, JSON_TYPE } from "./envelope.ts";
+import type { ErrorEnvelope } from "./envelope.ts";
 import type { error_responses } from "./errors.ts";
 import { integer, type Json, object, ref } from "./openapi.components.ts";
 import type { InputSchema } from "./params.ts";
 
-/** A successful response in the form of OpenAPI. A schema with a `title` becomes a component. */
 export interface SuccessResponse {
   readonly description: string;
   /** In addition to `X-Request-Id` and `Cache-Control: no-store`, or instead of them. */
   readonly headers?: Json;
-  /** By media type. */
-  readonly content?: Readonly<
-    Record<string, { readonly schema: Json; readonly example?: unknown }>
-  >;
+  /** The media type. By default, that of JSON. */
+  readonly type?: string;
+  /** The schema of the body. Those with a `title` become components. None if there is no body. */
+  readonly schema?: Json;
+  readonly example?: unknown;
 }
 
 /** What the code of a route does not say by itself. */
@@ -87,19 +87,10 @@ export function documented<const Hook extends DocumentedHook>(hook: Hook) {
   };
 }
 
-export function jsonResponse(
-  description: string,
-  schema: Json,
-  example: unknown,
-  headers: Json = {},
-): SuccessResponse {
-  return { description, headers, content: { [JSON_TYPE]: { schema, example } } };
-}
-
 /** Describes an `Envelope`. */
 export function enveloped(description: string, data: Json, example: unknown, headers: Json = {}) {
   const schema = object({ data, error: { type: "null" } });
-  return jsonResponse(description, schema, { data: example, error: null }, headers);
+  return { description, headers, schema, example: { data: example, error: null } };
 }
 
 export const record_headers = {
@@ -132,10 +123,10 @@ export function pageOf(record: Json, example: unknown) {
   };
   const meta = object({ total, limit: integer(minimum, maximum), offset: integer(0) });
   const data = { type: "array", items: record };
-  return jsonResponse(
-    "One page. Past the end, `data` is empty and `total` is still correct",
-    object({ data, error: { type: "null" }, meta: { title: "PageMeta", ...meta } }),
-    { data: [example], error: null, meta: { total: 1, limit: 50, offset: 0 } },
-    { Link: ref("headers", "Link") },
-  );
+  return {
+    description: "One page. Past the end, `data` is empty and `total` is still correct",
+    headers: { Link: ref("headers", "Link") },
+    schema: object({ data, error: { type: "null" }, meta: { title: "PageMeta", ...meta } }),
+    example: { data: [example], error: null, meta: { total: 1, limit: 50, offset: 0 } },
+  };
 }

@@ -20,7 +20,6 @@ import {
   common_errors,
   type Detail,
   documented,
-  jsonResponse,
   record_headers,
   type SuccessResponse,
 } from "./openapi.detail.ts";
@@ -169,16 +168,10 @@ function createOperation(components: Components): (route: Route) => Json {
     return Object.fromEntries(entries);
   }
 
-  function successResponse({ headers, content, ...response }: SuccessResponse): Json {
-    const contentOf = ({ schema, ...media }: Json) => ({
-      schema: schemaOf(schema as Json),
-      ...media,
-    });
-    return {
-      ...response,
-      headers: withCommonHeaders(headers),
-      content: content && mapValues(content, contentOf),
-    };
+  function successResponse(response: SuccessResponse): Json {
+    const { description, headers, type = JSON_TYPE, schema, example } = response;
+    const content = schema && { [type]: { schema: schemaOf(schema), example } };
+    return { description, headers: withCommonHeaders(headers), content };
   }
 
   return ({ method, hooks: { detail = {}, params, query, body } }) => {
@@ -280,11 +273,15 @@ export function openapi(version: string, routes: () => readonly Route[]) {
         description: "`user-api openapi` prints the same document.",
         security: [],
         responses: {
-          200: jsonResponse(
-            "This document",
-            { type: "object", properties: { openapi: { type: "string" } }, required: ["openapi"] },
-            { openapi: "3.1.0" },
-          ),
+          200: {
+            description: "This document",
+            schema: {
+              type: "object",
+              properties: { openapi: { type: "string" } },
+              required: ["openapi"],
+            },
+            example: { openapi: "3.1.0" },
+          },
         },
       },
     }),

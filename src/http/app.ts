@@ -56,9 +56,13 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     .use(metricsRoute(store, authorization, metrics));
   const all_routes: readonly Route[] = [...public_app.routes, ...protected_app.routes];
 
-  // With `standardHostname`, Elysia assumes that a host has at least three characters.
-  return new Elysia({ strictPath: true, normalize: false, handler: { standardHostname: false } })
-    .wrap(fastPath({ store, verifyTokenSync, rateLimiter, respond, log }))
+  return new Elysia({
+    strictPath: true,
+    normalize: false,
+    // With `standardHostname`, Elysia assumes that a host has at least three characters.
+    handler: { standardHostname: false },
+    serve: { routes: fastPath({ store, verifyTokenSync, rateLimiter, respond, log }) },
+  })
     .use(lifecycle(log, respond))
     .use(normalizeAuthorization())
     .use(public_app)

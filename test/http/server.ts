@@ -184,7 +184,11 @@ export async function sendCall(
   return answer;
 }
 
-function sendBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
+export function sendBytes(
+  url: string,
+  bytes: string | Uint8Array,
+  idle_ms: number,
+): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";

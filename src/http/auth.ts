@@ -13,7 +13,7 @@ import {
   truncateToMinute,
 } from "../token.ts";
 import type { Cors } from "./cors.ts";
-import { requireHost } from "./host.ts";
+import { createHostCheck } from "./host.ts";
 import type { RateLimiter } from "./rate-limit.ts";
 
 export interface TokenVerifierOptions {
@@ -154,6 +154,7 @@ export function normalizeAuthorization() {
  * @throws {AppError} invalid if `Host` is not valid
  */
 export function authenticate(verifyToken: VerifyToken, cors: Cors | null) {
+  const requireHost = createHostCheck();
   return new Elysia({ name: "authenticate" })
     .use(bearer())
     .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {

@@ -11,7 +11,7 @@ import type { User } from "../user.ts";
 import { credentialsOf, enforceRateLimit, type TokenVerifier } from "./auth.ts";
 import { conditionalRecord, type ResponseHead } from "./envelope.ts";
 import { handleError } from "./errors.ts";
-import { requireHost } from "./host.ts";
+import { createHostCheck } from "./host.ts";
 import { type Respond, startRequest } from "./lifecycle.ts";
 import { foundOrder, orders_path } from "./orders.ts";
 import { type InputSchema, order_params, user_params } from "./params.ts";
@@ -37,6 +37,7 @@ export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: 
   const reads = store.sync_reads;
   if (reads === null) return {};
   const verifyToken = verifyTokenSync(reads);
+  const requireHost = createHostCheck();
 
   /** @param read throws an `AppError` if there is no such record */
   function recordRoute(

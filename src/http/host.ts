@@ -5,11 +5,8 @@ import { failField } from "../error.ts";
 /** A DNS name or an IPv4 address, or an IPv6 address in brackets, each with an optional port. */
 const HOST = /^(?:[\w-]+(?:\.[\w-]+)*\.?|\[([\da-f:.]+)\])(?::(\d*))?$/i;
 const MAX_PORT = 65_535;
-/** Most hosts. Without groups the check takes a third of the time. */
-const COMMON_HOST = /^[a-z\d-]+(?:\.[a-z\d-]+)*(?::\d{1,4})?$/i;
 
 function isHost(value: string): boolean {
-  if (COMMON_HOST.test(value)) return true;
   const [match, address, port = ""] = HOST.exec(value) ?? [];
   if (match === undefined || Number(port) > MAX_PORT) return false;
   return address === undefined || URL.canParse(`http://[${address}]`);
@@ -20,13 +17,21 @@ function isHost(value: string): boolean {
  * without the field, where it is optional: Bun itself returns 400 for HTTP/1.1 without it.
  * @throws {AppError} invalid
  */
-export function requireHost(value: string | null | undefined): void {
-  if (value === null || value === undefined || isHost(value)) return;
-  failField("Host", "must be one valid host name");
+export type RequireHost = (value: string | null | undefined) => void;
+
+export function createHostCheck(): RequireHost {
+  /** Most requests have the host of the previous one. To compare is ten times as fast as to match the pattern. */
+  let valid_host: string | null = null;
+  return (value) => {
+    if (value === valid_host || value === null || value === undefined) return;
+    if (!isHost(value)) failField("Host", "must be one valid host name");
+    valid_host = value;
+  };
 }
 
 /** Checks `Host` on public routes. All others check it after the token, in `authenticate`. */
 export function publicHost() {
+  const requireHost = createHostCheck();
   return new Elysia({ name: "public host" }).onTransform({ as: "scoped" }, ({ request }) => {
     requireHost(request.headers.get("host"));
   });

@@ -34,13 +34,10 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const { api_token, rate_limit, max_body_bytes } = config;
-  const { verifyToken, verifyTokenSync } = createTokenVerifier({
-    tokens: store.tokens,
-    api_token,
-    now,
-  });
+  const { tokens, sync_reads } = store;
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now });
   const rateLimiter = createRateLimiter(rate_limit);
-  const authentication = authenticate(verifyToken, cors);
+  const authentication = authenticate(verifier, cors);
   const authorization = authorize(authentication, rateLimiter);
   const jsonBody = createJsonBody(max_body_bytes);
   const respond = createResponder({ log, cors, metrics, drain });
@@ -61,7 +58,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     normalize: false,
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
     handler: { standardHostname: false },
-    serve: { routes: fastPath({ store, verifyTokenSync, rateLimiter, respond, log }) },
+    serve: { routes: fastPath({ store, ...verifier, rateLimiter, respond, log }) },
   })
     .use(lifecycle(log, respond))
     .use(normalizeAuthorization())

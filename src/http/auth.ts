@@ -18,6 +18,8 @@ import type { RateLimiter } from "./rate-limit.ts";
 
 export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
+  /** `null` if tokens cannot be read synchronously. */
+  readonly sync_reads: Pick<SyncReads, "token"> | null;
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
   readonly now: () => Date;
@@ -59,11 +61,13 @@ export type VerifyTokenSync = (credentials: string | undefined) => Token;
 
 export interface TokenVerifier {
   readonly verifyToken: VerifyToken;
-  readonly verifyTokenSync: (reads: Pick<SyncReads, "token">) => VerifyTokenSync;
+  /** `null` if tokens cannot be read synchronously. */
+  readonly verifyTokenSync: VerifyTokenSync | null;
 }
 
 export function createTokenVerifier({
   tokens,
+  sync_reads,
   api_token,
   now,
 }: TokenVerifierOptions): TokenVerifier {
@@ -112,17 +116,21 @@ export function createTokenVerifier({
     return token;
   }
 
+  const verifyTokenSync =
+    (reads: Pick<SyncReads, "token">): VerifyTokenSync =>
+    (credentials) => {
+      if (credentials === undefined) fail("unauthorised", "unauthorised");
+      const hash = hashOf(credentials);
+      return requireActive(credentials, environmentTokenOf(hash) ?? reads.token(hash));
+    };
+
   return {
     async verifyToken(credentials) {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
       const hash = hashOf(credentials);
       return requireActive(credentials, environmentTokenOf(hash) ?? (await tokens.find(hash)));
     },
-    verifyTokenSync: (reads) => (credentials) => {
-      if (credentials === undefined) fail("unauthorised", "unauthorised");
-      const hash = hashOf(credentials);
-      return requireActive(credentials, environmentTokenOf(hash) ?? reads.token(hash));
-    },
+    verifyTokenSync: sync_reads && verifyTokenSync(sync_reads),
   };
 }
 
@@ -147,22 +155,46 @@ export function normalizeAuthorization() {
   );
 }
 
+/** What a hook reads of a request after the bearer plugin. */
+interface BearerContext {
+  readonly bearer: string | undefined;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly request: Request;
+}
+
 /**
  * Requires a valid token, and adds `token` to the context. Needs `normalizeAuthorization`. The bearer plugin also
  * reads a query parameter, so its result is ignored unless the header is present.
  * @throws {AppError} unauthorised, invalid_token
  * @throws {AppError} invalid if `Host` is not valid
  */
-export function authenticate(verifyToken: VerifyToken, cors: Cors | null) {
+export function authenticate({ verifyToken, verifyTokenSync }: TokenVerifier, cors: Cors | null) {
   const requireHost = createHostCheck();
+
+  /** @returns `null` for a preflight, which a browser sends without a token. The response has CORS headers only */
+  function verifyWith<Result>(
+    verify: (credentials: string | undefined) => Result,
+    { bearer: credentials, headers, request }: BearerContext,
+  ): Result | null {
+    if (cors?.preflight(request)) return null;
+    return verify(headers["authorization"] === undefined ? undefined : credentials);
+  }
+
+  // Without a promise if possible, which saves 5 % of the CPU time of the HTTP layer.
+  const findToken =
+    verifyTokenSync === null
+      ? async ({ bearer: credentials, headers, request }: BearerContext) => {
+          const token = await verifyWith(verifyToken, { bearer: credentials, headers, request });
+          return { token };
+        }
+      : ({ bearer: credentials, headers, request }: BearerContext) => {
+          const token = verifyWith(verifyTokenSync, { bearer: credentials, headers, request });
+          return { token };
+        };
+
   return new Elysia({ name: "authenticate" })
     .use(bearer())
-    .derive({ as: "scoped" }, async ({ bearer: credentials, headers, request }) => {
-      // A browser sends a preflight without a token. The response has CORS headers only.
-      if (cors?.preflight(request)) return { token: null as Token | null };
-      const presented = headers["authorization"] === undefined ? undefined : credentials;
-      return { token: (await verifyToken(presented)) as Token | null };
-    })
+    .derive({ as: "scoped" }, findToken)
     .onTransform({ as: "scoped" }, ({ headers }) => {
       // A separate hook, so that the token is logged even if `Host` is invalid.
       requireHost(headers["host"]);

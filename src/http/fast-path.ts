@@ -35,24 +35,23 @@ export interface NativeRoute {
 /** @returns the native routes by path; none if the store cannot be read synchronously */
 export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: FastPathOptions) {
   const reads = store.sync_reads;
-  if (reads === null) return {};
-  const verifyToken = verifyTokenSync(reads);
+  if (reads === null || verifyTokenSync === null) return {};
   const requireHost = createHostCheck();
 
   /** @param read throws an `AppError` if there is no such record */
-  function recordRoute(
+  const recordRoute = (
     route: string,
     params: InputSchema<{ id: number }>,
     read: (id: number) => User | Order,
-  ): NativeRoute {
-    const GET: NativeRoute["GET"] = (request) => {
+  ): NativeRoute => ({
+    GET(request) {
       const { headers } = request;
       const start = startRequest(headers.get("x-request-id"));
       const set: ResponseHead = { headers: {} };
       let token: Token | null = null;
       let body: unknown;
       try {
-        token = verifyToken(credentialsOf(headers.get("authorization")));
+        token = verifyTokenSync(credentialsOf(headers.get("authorization")));
         requireHost(headers.get("host"));
         enforceRateLimit(rateLimiter, token);
         const { id } = params["~standard"].validate(request.params).value;
@@ -64,9 +63,8 @@ export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: 
         body = handleError(set, error, log, start.request_id);
       }
       return respond({ start, request, route, token, set, body });
-    };
-    return { GET };
-  }
+    },
+  });
 
   const user_route = `${users_path}/:id`;
   const order_route = `${orders_path}/:id`;

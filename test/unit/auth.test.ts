@@ -37,11 +37,12 @@ function makeWorld(api_token: string | null = null) {
     },
   } as unknown as TokenStore;
   const now = () => new Date(it.time_ms);
-  const { verifyToken, verifyTokenSync } = createTokenVerifier({ tokens, api_token, now });
-  const atOnce = verifyTokenSync({ token: find });
+  const sync_reads = { token: find };
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now });
+  const atOnce = verifier.verifyTokenSync!;
   return Object.assign(it, {
     ways: {
-      identify: verifyToken,
+      identify: verifier.verifyToken,
       identifyAtOnce: async (given: string | undefined) => atOnce(given),
     },
     atOnce,

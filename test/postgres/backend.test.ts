@@ -102,14 +102,16 @@ describe.if(cluster !== null)("`open`", () => {
   test("refuses an encoding when it is not UTF-8", async () => {
     await using world = await makeHarness(true);
     const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
-    await world.run(`create database ${name} encoding latin1 template template0 locale 'C'`);
+    await world.run(
+      `create database ${name} encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'`,
+    );
     const database_url = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
     await expectRejection(
       world.open({ database_url }),
       "operator",
       /the encoding of the database is LATIN1/,
     );
-    await world.run(`drop database ${name} with (force)`);
+    await cluster?.dropDatabase(database_url);
   });
 
   test("takes the database of the URL when the environment names another", async () => {

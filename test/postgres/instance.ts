@@ -31,6 +31,9 @@ export interface Instance extends AsyncDisposable {
 
 /** @returns the folder of `initdb` and `postgres`, the newest one; `null` when there is none */
 export function findPrograms(): string | null {
+  // Of another version: see scripts/postgres-versions.ts.
+  const given = Bun.env["TEST_POSTGRES_PROGRAMS"];
+  if (given !== undefined && given !== "") return given;
   const found = Bun.which("initdb");
   // A link in PATH may have no link to the server beside it.
   if (found !== null) return dirname(realpathSync(found));

@@ -2,8 +2,9 @@
  * Clients that read from and write to two replicas all the time. They retry a request while it returns 503, so
  * that at the end they know exactly what must be stored.
  */
+import { expect } from "bun:test";
 import type { TestResponse } from "../http/server.ts";
-import type { Pair } from "./pair.ts";
+import { type Pair, walk } from "./pair.ts";
 
 const WRITERS = 12;
 const READERS = 4;
@@ -160,4 +161,30 @@ export function startLoad(pair: Pair): Load {
       await Promise.all(clients);
     },
   };
+}
+
+/**
+ * Waits until each replica has acknowledged a write.
+ * @returns how long it took, in ms
+ * @throws {Error} if it takes longer than `timeout_ms`
+ */
+export async function untilWritten(load: Load, timeout_ms: number): Promise<number> {
+  const before = [...load.written];
+  const started_ms = performance.now();
+  while (load.written.some((count, place) => count === before[place])) {
+    if (performance.now() - started_ms > timeout_ms)
+      throw new Error(`no write for ${timeout_ms} ms`);
+    await Bun.sleep(1);
+  }
+  return performance.now() - started_ms;
+}
+
+/** Expects every acknowledged record and no other: each write was retried until it had a response. */
+export async function requireExact(pair: Pair, load: Load): Promise<void> {
+  const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
+  for (const kind of ["users", "orders"] as const) {
+    const known = [...load[kind]].sort(byId).map(([, row]) => row);
+    expect(known).not.toBeEmpty();
+    expect(await walk(pair, `/${kind}`)).toEqual(known);
+  }
 }

@@ -4,8 +4,8 @@ import { expect, test } from "bun:test";
 import { SQL } from "bun";
 import type { TestServer } from "../http/server.ts";
 import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
-import { type Load, startLoad } from "./load.ts";
-import { type Pair, possible, runCommand, startPair, walk } from "./pair.ts";
+import { requireExact, startLoad, untilWritten } from "./load.ts";
+import { type Pair, possible, runCommand, startPair } from "./pair.ts";
 
 /** Timeouts of a request: for a connection, and then for the response. */
 const MAX_WAIT_MS = 5_000 + 10_000;
@@ -37,16 +37,6 @@ async function startOutage(): Promise<Outage> {
   return { instance, database, pair, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
-async function untilWritten(load: Load, most_ms: number): Promise<number> {
-  const before = [...load.written];
-  const started_ms = performance.now();
-  while (load.written.some((count, place) => count === before[place])) {
-    if (performance.now() - started_ms > most_ms) throw new Error(`no write for ${most_ms} ms`);
-    await Bun.sleep(1);
-  }
-  return performance.now() - started_ms;
-}
-
 async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
   const deadline_ms = performance.now() + MAX_WAIT_MS;
   const asked = replicas.map(async (replica) => {
@@ -56,16 +46,6 @@ async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
     }
   });
   await Promise.all(asked);
-}
-
-/** Every acknowledged write and no other, since each write is retried until it has a response. */
-async function requireExact(pair: Pair, load: Load): Promise<void> {
-  const byId = ([one]: [number, unknown], [other]: [number, unknown]) => one - other;
-  for (const kind of ["users", "orders"] as const) {
-    const known = [...load[kind]].sort(byId).map(([, row]) => row);
-    expect(known).not.toBeEmpty();
-    expect(await walk(pair, `/${kind}`)).toEqual(known);
-  }
 }
 
 const outages: readonly [string, (instance: Instance) => void][] = [

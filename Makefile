@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test build browser-test image image-test openapi-test postgres-versions release reproduce \
-  bench bench-quick format clean
+.PHONY: help run test build browser-test image image-test openapi-test postgres-versions failover-test release \
+  reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -68,6 +68,10 @@ VERSIONS :=
 
 postgres-versions: build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, whose programs npm has for Linux on x64 (twenty minutes)
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres-versions.ts $(VERSIONS)
+
+failover-test: build ## kill a PostgreSQL server under load and promote its standby
+	@mkdir -p dist/test && : >dist/test/failover.xml
+	TEST_FAILOVER=true TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/failover --reporter=junit --reporter-outfile=dist/test/failover.xml
 
 release: node_modules/.installed ## build dist/release: binaries, licences, SBOMs, checksums
 	$(bun) scripts/release.ts

@@ -8,6 +8,7 @@ const runs = [
   { report: "dist/test/image.xml", tests: "test/image/**" },
   { report: "dist/test/browser.xml", tests: "test/browser/**" },
   { report: "dist/test/openapi.xml", tests: "test/openapi" },
+  { report: "dist/test/failover.xml", tests: "test/failover" },
 ];
 
 let passed = 0;

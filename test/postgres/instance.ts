@@ -101,6 +101,26 @@ function processesOf(pid: number): number[] {
   return [pid, ...children.map(Number)];
 }
 
+/** @param primary a running server to copy, so that the data are those of a standby; `null` for new data */
+function createData(programs: string, data: string, primary: Instance | null): void {
+  const of_primary = ["--checkpoint", "fast", "--write-recovery-conf"];
+  const of_new = [
+    "--username",
+    "postgres",
+    "--auth",
+    "trust",
+    "--encoding",
+    "UTF8",
+    "--locale",
+    "C",
+  ];
+  const [program, args] =
+    primary === null
+      ? ["initdb", of_new]
+      : ["pg_basebackup", ["--dbname", primary.url, ...of_primary]];
+  runProgram(join(programs, program), "--pgdata", data, "--no-sync", ...args);
+}
+
 export async function answers(url: string): Promise<boolean> {
   const sql = new SQL(url, { max: 1 });
   try {
@@ -117,15 +137,12 @@ export async function answers(url: string): Promise<boolean> {
 export async function makeInstance(
   programs: string,
   settings: Readonly<Record<string, string>>,
+  primary: Instance | null = null,
 ): Promise<Instance> {
   const directory = makeFolderOfNobody();
   const data = join(directory, "data");
   const port = await freePort();
-  runProgram(
-    join(programs, "initdb"),
-    ...["--pgdata", data, "--username", "postgres", "--auth", "trust"],
-    ...["--encoding", "UTF8", "--locale", "C", "--no-sync"],
-  );
+  createData(programs, data, primary);
   const all = {
     listen_addresses: "127.0.0.1",
     port,

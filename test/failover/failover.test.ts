@@ -1,0 +1,94 @@
+// A PostgreSQL server is killed under load, its synchronous standby is promoted, and a proxy sends the service to it.
+// `make failover-test` runs it.
+import { expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { SQL } from "bun";
+import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
+import { requireExact, startLoad, untilWritten } from "../replicas/load.ts";
+import { runCommand, startPair } from "../replicas/pair.ts";
+import { startSwitch } from "./switch.ts";
+
+const required = Bun.env["TEST_FAILOVER"] === "true";
+
+/** Load before and after the failover. */
+const LOAD_MS = 2_000;
+/** A bound for busy machines. TEST_TIMES=true prints the actual time. */
+const RECOVERED_MS = 10_000;
+/** Failovers of one run. The promoted server gets a new standby, and is killed in turn. */
+const FAILOVERS = 3;
+
+/** @throws {Error} if a program is missing */
+function requirePrograms(): string {
+  const programs = findPrograms();
+  const needed = ["initdb", "postgres", "pg_basebackup"];
+  if (programs !== null && needed.every((name) => existsSync(join(programs, name)))) {
+    return programs;
+  }
+  throw new Error(
+    `Cannot test a failover: ${needed.join(", ")} are not installed. Debian's package is postgresql`,
+  );
+}
+
+async function run<Row>({ url }: Instance, statement: string): Promise<Row[]> {
+  await using sql = new SQL(url, { max: 1 });
+  return await sql.unsafe(statement);
+}
+
+/** Starts a standby. From then on, a commit on the primary waits until it is on the disks of both. */
+async function addStandby(programs: string, primary: Instance): Promise<Instance> {
+  const { hostname, port, username } = new URL(primary.url);
+  const primary_conninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
+  const standby = await makeInstance(programs, { primary_conninfo }, primary);
+  await standby.start();
+  await run(primary, "alter system set synchronous_standby_names = 'standby'");
+  await run(primary, "select pg_reload_conf()");
+  const state = "select sync_state from pg_stat_replication where application_name = 'standby'";
+  while (!Bun.deepEquals(await run(primary, state), [{ sync_state: "sync" }])) await Bun.sleep(10);
+  return standby;
+}
+
+/** The new primary has no standby yet: its commits must not wait for one. */
+async function promote(standby: Instance): Promise<void> {
+  await run(standby, "alter system reset synchronous_standby_names");
+  await run(standby, "select pg_promote()");
+}
+
+test.if(required)(
+  "acknowledged writes are stored exactly once when the primary is killed and its standby promoted",
+  async () => {
+    const programs = requirePrograms();
+    await using resources = new AsyncDisposableStack();
+    let primary = resources.use(await makeInstance(programs, {}));
+    await primary.start();
+    await run(primary, "create database user_api");
+    const endpoint = resources.use(await startSwitch(primary.url));
+    const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
+    const pair = resources.use(await startPair(database));
+    const pids = pair.both.map(({ pid }) => pid);
+    const load = startLoad(pair);
+    for (let at = 0; at < FAILOVERS; at += 1) {
+      const standby = resources.use(await addStandby(programs, primary));
+      await untilWritten(load, RECOVERED_MS);
+      await Bun.sleep(LOAD_MS);
+      const unavailable = load.statuses[503] ?? 0;
+      primary.signal("SIGKILL");
+      await promote(standby);
+      endpoint.pointAt(standby.url);
+      const recovered_ms = await untilWritten(load, RECOVERED_MS);
+      if (Bun.env["TEST_TIMES"] === "true") {
+        process.stderr.write(`Writes succeed ${recovered_ms} ms after the switch\n`);
+      }
+      expect(load.statuses[503]).toBeGreaterThan(unavailable);
+      expect(load.wrong).toEqual([]);
+      primary = standby;
+    }
+    await Bun.sleep(LOAD_MS);
+    await load.stop();
+    expect(load.wrong).toEqual([]);
+    expect(pair.both.map(({ pid }) => pid)).toEqual(pids);
+    await requireExact(pair, load);
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+  },
+  120_000,
+);

@@ -1,0 +1,44 @@
+// A page of a list or of an export begins at an entry of an index, so that it costs the same at any depth.
+import { Database } from "bun:sqlite";
+import { expect, spyOn, test } from "bun:test";
+import { openSqlite } from "../../src/sqlite/backend.ts";
+import { makeDirectory } from "../directory.ts";
+
+/** @returns the statements that a store prepares */
+async function collectStatements(database_url: string): Promise<string[]> {
+  const prepare = spyOn(Database.prototype, "prepare");
+  try {
+    const store = await openSqlite({
+      database_url,
+      max_pending_writes: 1,
+      max_unsent_bytes: 1,
+      exclusive: false,
+      create: true,
+      now: () => new Date(),
+    });
+    await store.close();
+    return prepare.mock.calls.map(([sql]) => sql);
+  } finally {
+    prepare.mockRestore();
+  }
+}
+
+test("pages are read from an index without a sort when they begin after an id or a position", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const pages = (await collectStatements(path)).filter((sql) => sql.includes("limit $limit"));
+  using db = new Database(path, { strict: true });
+  const plans = new Set<string>();
+  for (const sql of pages) {
+    const steps = db.query<{ detail: string }, []>(`explain query plan ${sql}`).all();
+    const [, conditions = ""] = /\bwhere ([^\n]*)/.exec(sql) ?? [];
+    plans.add(`${conditions.trim()}: ${steps.map(({ detail }) => detail).join("; ")}`);
+  }
+  expect([...plans].sort()).toEqual([
+    "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",
+    "id > $after: SEARCH users USING INTEGER PRIMARY KEY (rowid>?)",
+    "status = $status and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
+    "user_id = $user_id and user_position > $offset: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
+    "user_id = $user_id and user_position > $position and status = $status: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
+  ]);
+});

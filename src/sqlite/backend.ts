@@ -63,14 +63,14 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const writer = createWriter(db, reader, checkpointer, files, options);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
-  // Writes the first page without changing it.
-  const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const large_pages = createLargePages(options.max_unsent_bytes);
   const lists = createListReader(db, reader, files, large_pages);
-  const tableAccess = (table: string) => [reader.forTable(table), writer.forTable(table)] as const;
-  const users = createUserStore(db, lists, ...tableAccess("users"), idempotency, clock);
-  const orders = createOrderStore(db, lists, ...tableAccess("orders"), idempotency, clock);
-  const tokens = createTokenStore(db, ...tableAccess("tokens"), clock);
+  const connection = { db, reader, writer, lists, idempotency, clock };
+  const users = createUserStore(connection);
+  const orders = createOrderStore(connection);
+  const tokens = createTokenStore(connection);
+  // Writes the first page without changing it.
+  const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const probe = createWriteProbe({
     write: () => writer.forTable("user_version").write(() => rewriteFirstPage.run()),
     isFull: writer.isFull,
@@ -83,10 +83,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     orders,
     tokens,
     sync_reads: { user: users.getSync, order: orders.getSync, token: tokens.findSync },
-    bulk: {
-      users: createUserBulkStore(db, ...tableAccess("users"), clock),
-      orders: createOrderBulkStore(db, ...tableAccess("orders"), clock),
-    },
+    bulk: { users: createUserBulkStore(connection), orders: createOrderBulkStore(connection) },
     async checkWritable() {
       files.check();
       if (!files.isReadable()) throw unreadableError();

@@ -1,4 +1,19 @@
 import { Database } from "bun:sqlite";
+import type { Clock } from "../clock.ts";
+import type { IdempotencyStore } from "./idempotency.ts";
+import type { ListReader } from "./lists.ts";
+import type { Reader } from "./reader.ts";
+import type { Writer } from "./writer.ts";
+
+/** An open database, as the stores of its tables use it. */
+export interface Connection {
+  readonly db: Database;
+  readonly reader: Reader;
+  readonly writer: Writer;
+  readonly lists: ListReader;
+  readonly idempotency: IdempotencyStore;
+  readonly clock: Clock;
+}
 
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;

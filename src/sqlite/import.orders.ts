@@ -1,13 +1,11 @@
 import type { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
 import { type BulkStore, checkIdGap, created, rejected, unchanged } from "../import.ts";
 import { newOrder, type Order, type OrderImport, type StoredOrder } from "../order.ts";
+import type { Connection } from "./connection.ts";
 import type { IdTracker } from "./count-index.import.ts";
 import { createBulkStore, type ImportOne, isSameJson } from "./import.ts";
 import { columns, fromRow } from "./orders.ts";
-import type { TableReader } from "./reader.ts";
 import { prepareUserPositions, type UserPositions } from "./user-positions.ts";
-import type { TableWriter } from "./writer.ts";
 
 type NewRow = StoredOrder & { readonly import_key: string | null };
 
@@ -85,12 +83,8 @@ function isIdentical(row: StoredOrder, given: StoredOrder): boolean {
   );
 }
 
-export function createOrderBulkStore(
-  db: Database,
-  reader: TableReader,
-  writer: TableWriter,
-  clock: Clock,
-): BulkStore<Order, OrderImport> {
+export function createOrderBulkStore(connection: Connection): BulkStore<Order, OrderImport> {
+  const { db, clock } = connection;
   const orders = prepareOrders(db, "orders", "imported_orders");
   const openUserPositions = prepareUserPositions(db);
   const user = db.prepare<{ id: number }, { user_id: number }>(`
@@ -158,7 +152,7 @@ export function createOrderBulkStore(
     };
   }
 
-  return createBulkStore(db, reader, writer, {
+  return createBulkStore(connection, {
     table: "orders",
     readPage: (after, limit) => page.all({ after, limit }).map(fromRow),
     openBatch() {

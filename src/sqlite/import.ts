@@ -1,11 +1,9 @@
 /** Common part of the imports of users and orders: one transaction per batch, and the dry run. */
-import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore, ImportResult } from "../import.ts";
+import type { Connection } from "./connection.ts";
 import { createDryRunIds, type IdTracker, prepareIdTracker } from "./count-index.import.ts";
 import type { CountedTable } from "./count-index.ts";
-import type { TableReader } from "./reader.ts";
-import type { TableWriter } from "./writer.ts";
 
 /** Imports one record. It throws only if the database fails. */
 export type ImportOne<Import> = (record: Import, ids: IdTracker) => ImportResult;
@@ -32,11 +30,12 @@ interface BulkStoreParts<Row, Import> {
 }
 
 export function createBulkStore<Row, Import>(
-  db: Database,
-  reader: TableReader,
-  writer: TableWriter,
+  connection: Connection,
   { table, readPage, openBatch, prepareDryRun }: BulkStoreParts<Row, Import>,
 ): BulkStore<Row, Import> {
+  const { db } = connection;
+  const reader = connection.reader.forTable(table);
+  const writer = connection.writer.forTable(table);
   const openIdTracker = prepareIdTracker(db, table);
   let dry_run_state: { readonly importOne: ImportOne<Import>; readonly ids: IdTracker } | null =
     null;

@@ -1,12 +1,10 @@
 import type { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
 import { type BulkStore, checkIdGap, created, rejected, unchanged } from "../import.ts";
 import { newUser, type StoredUser, type User, type UserImport } from "../user.ts";
+import type { Connection } from "./connection.ts";
 import type { IdTracker } from "./count-index.import.ts";
 import { createBulkStore, type ImportOne, isSameJson } from "./import.ts";
-import type { TableReader } from "./reader.ts";
 import { columns, fromRow, toRow } from "./users.ts";
-import type { TableWriter } from "./writer.ts";
 
 type NewRow = StoredUser & { readonly email_key: string };
 
@@ -56,12 +54,8 @@ function isIdentical(row: StoredUser, given: NewRow): boolean {
   );
 }
 
-export function createUserBulkStore(
-  db: Database,
-  reader: TableReader,
-  writer: TableWriter,
-  clock: Clock,
-): BulkStore<User, UserImport> {
+export function createUserBulkStore(connection: Connection): BulkStore<User, UserImport> {
+  const { db, clock } = connection;
   const users = prepareUsers(db, "users");
   const page = db.prepare<StoredUser, { after: number; limit: number }>(`
     select ${columns}
@@ -111,7 +105,7 @@ export function createUserBulkStore(
     };
   }
 
-  return createBulkStore(db, reader, writer, {
+  return createBulkStore(connection, {
     table: "users",
     readPage: (after, limit) => page.all({ after, limit }).map(fromRow),
     openBatch: () => ({ importOne: importInto(users), finish() {} }),

@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
 import { failField, systemCode } from "../error.ts";
 import {
   newOrder,
@@ -13,11 +12,9 @@ import {
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import type { SyncReads } from "../store.ts";
+import type { Connection } from "./connection.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
-import type { IdempotencyStore } from "./idempotency.ts";
-import type { ListReader, ReadList } from "./lists.ts";
-import type { TableReader } from "./reader.ts";
-import type { TableWriter } from "./writer.ts";
+import type { ReadList } from "./lists.ts";
 
 export function fromRow(row: StoredOrder): Order {
   return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
@@ -140,14 +137,15 @@ function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
   };
 }
 
-export function createOrderStore(
-  db: Database,
-  lists: ListReader,
-  reader: TableReader,
-  writer: TableWriter,
-  idempotency: IdempotencyStore,
-  clock: Clock,
-): OrderStore & { readonly getSync: SyncReads["order"] } {
+export function createOrderStore({
+  db,
+  lists,
+  idempotency,
+  clock,
+  ...connection
+}: Connection): OrderStore & { readonly getSync: SyncReads["order"] } {
+  const reader = connection.reader.forTable("orders");
+  const writer = connection.writer.forTable("orders");
   const countOfUser = prepareCountOfUser(db);
   const list = lists.prepare("orders", preparePageReader, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`

@@ -1,19 +1,17 @@
-import type { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import type { SyncReads } from "../store.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
-import type { TableReader } from "./reader.ts";
-import type { TableWriter } from "./writer.ts";
+import type { Connection } from "./connection.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-export function createTokenStore(
-  db: Database,
-  reader: TableReader,
-  writer: TableWriter,
-  clock: Clock,
-): TokenStore & { readonly findSync: SyncReads["token"] } {
+export function createTokenStore({
+  db,
+  clock,
+  ...connection
+}: Connection): TokenStore & { readonly findSync: SyncReads["token"] } {
+  const reader = connection.reader.forTable("tokens");
+  const writer = connection.writer.forTable("tokens");
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens

@@ -1,5 +1,4 @@
 import type { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
@@ -14,11 +13,9 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
+import type { Connection } from "./connection.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
-import type { IdempotencyStore } from "./idempotency.ts";
-import type { ListReader, ReadList } from "./lists.ts";
-import type { TableReader } from "./reader.ts";
-import type { TableWriter } from "./writer.ts";
+import type { ReadList } from "./lists.ts";
 
 export function fromRow(row: StoredUser): User {
   return { ...row, metadata: JSON.parse(row.metadata) };
@@ -60,14 +57,15 @@ function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
   };
 }
 
-export function createUserStore(
-  db: Database,
-  lists: ListReader,
-  reader: TableReader,
-  writer: TableWriter,
-  idempotency: IdempotencyStore,
-  clock: Clock,
-): UserStore & { readonly getSync: SyncReads["user"] } {
+export function createUserStore({
+  db,
+  lists,
+  idempotency,
+  clock,
+  ...connection
+}: Connection): UserStore & { readonly getSync: SyncReads["user"] } {
+  const reader = connection.reader.forTable("users");
+  const writer = connection.writer.forTable("users");
   const list = lists.prepare("users", prepareList, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}

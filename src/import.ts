@@ -1,4 +1,7 @@
-/** Export and import of a whole table. */
+/** Export and import of whole tables: the port of a database, and the rules of an import. */
+import type { Clock } from "./clock.ts";
+import type { CopiedTable, CopyRow } from "./copy.ts";
+import { sortMembers } from "./idempotency.ts";
 
 /** The result of importing one record. */
 export type ImportResult =
@@ -8,28 +11,11 @@ export type ImportResult =
   /** `reason` is worded like a validation error of the API. */
   | { readonly outcome: "rejected"; readonly reason: string };
 
-export const created: ImportResult = { outcome: "created" };
-export const unchanged: ImportResult = { outcome: "unchanged" };
+const created: ImportResult = { outcome: "created" };
+const unchanged: ImportResult = { outcome: "unchanged" };
 
-export function rejected(reason: string): ImportResult {
+function rejected(reason: string): ImportResult {
   return { outcome: "rejected", reason };
-}
-
-/**
- * Largest gap between the last id and an imported one. SQLite counts every skipped id inside the write
- * transaction, which takes 0.2 s for this many.
- */
-const MAX_ID_GAP = 2 ** 24;
-
-/** @returns the rejection if the gap is too large, otherwise `null` */
-export function checkIdGap(id: number, last: number): ImportResult | null {
-  if (id <= last + MAX_ID_GAP) return null;
-  return rejected(`id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`);
-}
-
-/** Whether a record has an id. Then it must have all fields, as in an export. */
-export function hasId(value: unknown): boolean {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, "id");
 }
 
 /** Export and import of one table. Every method is one transaction. */
@@ -47,4 +33,164 @@ export interface BulkStore<Row, Import> {
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */
   import(records: readonly Import[], dry_run: boolean): Promise<readonly ImportResult[]>;
+}
+
+/**
+ * Largest gap between the last id and an imported one. SQLite counts every skipped id inside the write
+ * transaction, which takes 0.2 s for this many.
+ */
+const MAX_ID_GAP = 2 ** 24;
+
+/** @returns the reason for rejecting the id if the gap is too large, otherwise `null` */
+export function checkIdGap(id: number, last: number): string | null {
+  if (id <= last + MAX_ID_GAP) return null;
+  return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
+}
+
+/** Whether a record has an id. Then it must have all fields, as in an export. */
+export function hasId(value: unknown): boolean {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, "id");
+}
+
+/** A record that an import creates. */
+export interface NewRecord<Row> {
+  readonly row: Row;
+  /** @see ImportRules.keyOf */
+  readonly key: string | null;
+}
+
+/** Rows to insert into one table. */
+interface Insert<Row> {
+  readonly table: CopiedTable;
+  /** @returns `null` if the record has no row in this table */
+  toRow(record: NewRecord<Row>): CopyRow | null;
+}
+
+/** How the import of one table differs from that of the other. */
+export interface ImportRules<Row, Import> {
+  /** A record in messages, e.g. `user`. */
+  readonly noun: string;
+  /** @returns the whole record. The id and the time are for a record without an id */
+  complete(record: Import, id: number, clock: Clock): Row;
+  /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
+  keyOf(record: Import): string | null;
+  /** @returns the reason for rejecting a record whose key belongs to the record with this id */
+  describeKeyConflict(id: number): string;
+  /** @returns the fields by which a record without an id is recognized as the one that has its key */
+  contentOf(row: Row): object;
+  /** @returns the user that must exist; `null` for none */
+  userOf(record: Import): number | null;
+  /** In the order in which the tables must be written. */
+  readonly inserts: readonly Insert<Row>[];
+}
+
+/** The stored records, as the transaction of the import sees them. */
+export interface StoredRecords<Row> {
+  /** The last assigned id; 0 if there is none. */
+  readonly last_id: number;
+  /** @returns the record with this id; `null` if there is none */
+  get(id: number): Row | null;
+  /** @returns the id of the record with this key; `null` if there is none */
+  idOf(key: string): number | null;
+  hasUser(id: number): boolean;
+}
+
+interface ImportPlan<Row> {
+  /** The result of each record, in the same order. */
+  readonly results: readonly ImportResult[];
+  readonly new_records: readonly NewRecord<Row>[];
+  /** The last assigned id after the inserts. */
+  readonly last_id: number;
+}
+
+/** Decides on the records of a batch. @param stored is called synchronously */
+export type PlanImport<Row, Import> = (
+  records: readonly Import[],
+  stored: StoredRecords<Row>,
+) => ImportPlan<Row>;
+
+/** Hashes of a record. Only records with the same id or key are compared, for which 32 bits are enough. */
+export interface Digest {
+  readonly record: number;
+  readonly content: number;
+}
+
+/** Hashes a value for comparison, independent of the order of members. */
+function hash(value: object): number {
+  return Bun.hash.xxHash32(JSON.stringify(sortMembers(value)));
+}
+
+/** What a dry run remembers of the records that it would have created. It has to remember every record. */
+export interface DryRunMemory {
+  get(id: number): Digest | null;
+  /** @returns the id of the record with this key; `null` if there is none */
+  idOf(key: string): number | null;
+  add(id: number, key: string | null, digest: Digest): void;
+}
+
+/**
+ * Creates a planner for one batch, or for all batches of a dry run.
+ * @param memory for a dry run: each batch is planned as if the earlier ones had been stored
+ */
+export function createImportPlanner<Row extends { readonly id: number }, Import>(
+  rules: ImportRules<Row, Import>,
+  clock: Clock,
+  memory: DryRunMemory | null,
+): PlanImport<Row, Import> {
+  /** The last id of the earlier batches. */
+  let earlier_last_id = 0;
+
+  return (records, stored) => {
+    const new_records = new Map<number, NewRecord<Row>>();
+    const keys = new Map<string, number>();
+    let last_id = Math.max(stored.last_id, earlier_last_id);
+
+    /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
+    function compare(id: number, row: Row, part: keyof Digest): boolean | null {
+      const partOf = part === "record" ? (whole: Row) => whole : rules.contentOf;
+      const other = new_records.get(id)?.row ?? stored.get(id);
+      if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
+      const digest = memory?.get(id) ?? null;
+      return digest === null ? null : digest[part] === hash(partOf(row));
+    }
+
+    /** @returns the id of the record with this key; `null` if there is none */
+    function ownerOf(key: string): number | null {
+      return keys.get(key) ?? memory?.idOf(key) ?? stored.idOf(key);
+    }
+
+    function importOne(record: Import): ImportResult {
+      const row = rules.complete(record, last_id + 1, clock);
+      const { id } = row;
+      const is_same = compare(id, row, "record");
+      if (is_same === true) return unchanged;
+      if (is_same === false)
+        return rejected(`${rules.noun} ${id} already exists with different values`);
+      const key = rules.keyOf(record);
+      const owner_id = key === null ? null : ownerOf(key);
+      if (owner_id !== null) {
+        if (!hasId(record) && compare(owner_id, row, "content") === true) return unchanged;
+        return rejected(rules.describeKeyConflict(owner_id));
+      }
+      const user_id = rules.userOf(record);
+      if (user_id !== null && !stored.hasUser(user_id)) {
+        return rejected("user_id must be an existing user");
+      }
+      const gap = checkIdGap(id, last_id);
+      if (gap !== null) return rejected(gap);
+      new_records.set(id, { row, key });
+      if (key !== null) keys.set(key, id);
+      last_id = Math.max(last_id, id);
+      return created;
+    }
+
+    const results = records.map(importOne);
+    const plan = { results, new_records: [...new_records.values()], last_id };
+    if (memory === null) return plan;
+    for (const { row, key } of plan.new_records) {
+      memory.add(row.id, key, { record: hash(row), content: hash(rules.contentOf(row)) });
+    }
+    earlier_last_id = last_id;
+    return plan;
+  };
 }

@@ -2,7 +2,7 @@ import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId } from "./import.ts";
+import { hasId, type ImportRules } from "./import.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
@@ -165,6 +165,32 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
     return order;
   };
 }
+
+/** Orders without ids are recognized by their import key. */
+export const order_import: ImportRules<Order, OrderImport> = {
+  noun: "order",
+  complete: (record, id, clock) => ("id" in record ? record : newOrder(id, record, clock())),
+  keyOf: (record) => ("id" in record ? null : record.import_key),
+  describeKeyConflict: (id) =>
+    `this line was imported before with different content, as order ${id}`,
+  // The fields that never change: status and metadata may have changed since the import.
+  contentOf: ({ user_id, currency, items }) => ({ user_id, currency, items }),
+  userOf: ({ user_id }) => user_id,
+  inserts: [
+    {
+      table: "orders",
+      toRow: ({ row }) => ({
+        ...row,
+        items: JSON.stringify(row.items),
+        metadata: JSON.stringify(row.metadata),
+      }),
+    },
+    {
+      table: "imported_orders",
+      toRow: ({ row, key }) => (key === null ? null : { import_key: key, order_id: row.id }),
+    },
+  ],
+};
 
 /**
  * @returns the changed fields; `null` if the patch is empty

@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId } from "./import.ts";
+import { hasId, type ImportRules } from "./import.ts";
 import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
@@ -100,6 +100,22 @@ export function createUserParser(): (value: unknown) => UserImport {
   const parseInput = createValidator(UserInput, User);
   return (value) => (hasId(value) ? parseUser(value) : userFields(parseInput(value)));
 }
+
+/** Users are recognized by their email. */
+export const user_import: ImportRules<User, UserImport> = {
+  noun: "user",
+  complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
+  keyOf: ({ email }) => emailKey(email),
+  describeKeyConflict: (id) => `email is already taken by user ${id}`,
+  contentOf: ({ email, name, metadata }): UserFields => ({ email, name, metadata }),
+  userOf: () => null,
+  inserts: [
+    {
+      table: "users",
+      toRow: ({ row, key }) => ({ ...row, email_key: key, metadata: JSON.stringify(row.metadata) }),
+    },
+  ],
+};
 
 /**
  * @returns the patched fields; `null` if the patch is empty

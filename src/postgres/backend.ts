@@ -8,8 +8,7 @@ import { connect, type Database } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
-import { createOrderBulkStore } from "./import.orders.ts";
-import { createUserBulkStore } from "./import.users.ts";
+import { createBulkStores } from "./import.ts";
 import { migrate } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
@@ -43,10 +42,7 @@ function createStore(
     orders: createOrderStore(db, idempotency, postgres_layout, large_pages, now),
     tokens: createTokenStore(db, now),
     sync_reads: null,
-    bulk: {
-      users: createUserBulkStore(db, now),
-      orders: createOrderBulkStore(db, now),
-    },
+    bulk: createBulkStores(db, now),
     checkWritable: createWriteProbe({
       write: () => db.write((session) => session.all(probe_write, now().toISOString())),
       isFull: db.limiter.isFull,

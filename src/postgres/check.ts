@@ -2,8 +2,8 @@
 import type { PostgresLayout } from "../database-url.ts";
 import { messageOf } from "../error.ts";
 import type { Database, Session } from "./connection.ts";
+import { lastIdQuery } from "./copy-source.ts";
 import { sqlState } from "./errors.ts";
-import { lastIdQuery } from "./import.ts";
 
 /** Maximum number of orders that one section reports. */
 const MAX_FINDINGS = 10;

@@ -5,10 +5,10 @@ import {
   type CopySource,
   copied_tables,
   mapErrors,
+  type SequenceTable,
 } from "../copy.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
-import { lastIdQuery } from "./import.ts";
 
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
@@ -24,6 +24,14 @@ function selectFrom(table: CopiedTable): string {
   // Qualified, because the name alone means the column alias, which is a double.
   const order = copied.sort_key.map((name) => `${table}.${name}`).join(", ");
   return `select ${columns} from ${table} order by ${order}`;
+}
+
+/** Query for the last assigned id; 0 if there is none. */
+export function lastIdQuery(table: SequenceTable): string {
+  return `
+    select (case when is_called then last_value else last_value - 1 end)::float8 as last
+    from ${table}_id_seq
+  `;
 }
 
 /** @param session in a transaction, whose snapshot determines the rows */

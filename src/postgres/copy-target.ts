@@ -35,7 +35,7 @@ async function prepareTarget(session: Session, layout: PostgresLayout): Promise<
   }
 }
 
-function copyTargetOf(session: Session): CopyTarget {
+export function copyTargetOf(session: Session): CopyTarget {
   const source = copySourceOf(session);
   return {
     ...source,

@@ -1,114 +1,111 @@
-/** Bulk export and import, shared by users and orders. Each batch of an import is one transaction. */
-import type { SequenceTable } from "../copy.ts";
-import { sortMembers } from "../idempotency.ts";
-import type { BulkStore, ImportResult } from "../import.ts";
+/** Export and import of users and orders. `src/import.ts` has the rules of an import. */
+import { createClock } from "../clock.ts";
+import {
+  type BulkStore,
+  createImportPlanner,
+  type Digest,
+  type DryRunMemory,
+  type ImportRules,
+  type StoredRecords,
+} from "../import.ts";
+import { order_import } from "../order.ts";
+import type { Store } from "../store.ts";
+import { user_import } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
-import type { Cell } from "./copy-format.ts";
+import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation } from "./errors.ts";
+import { columns as order_columns, fromRow as toOrder } from "./orders.ts";
+import { fromRow as toUser, columns as user_columns } from "./users.ts";
 
 /** Maximum number of attempts of a batch if the user of an order is deleted during the import. */
 const MAX_ATTEMPTS = 3;
 
-export type BulkTable = "users" | "orders";
+const users_with_keys = `
+  select email_key as key, id::float8 as id
+  from users
+  where email_key = any($1::text[])
+`;
+const orders_with_keys = `
+  select import_key as key, order_id::float8 as id
+  from imported_orders
+  where import_key = any($1::text[])
+`;
+const existing_users = `
+  select id::float8 as id
+  from users
+  where id = any($1::bigint[])
+`;
 
-/** The last assigned id of one table. */
-export interface IdTracker {
-  /** @returns the last assigned id; 0 if there is none */
-  last(): number;
-  add(id: number): void;
+interface BulkTable<Row, Import> {
+  readonly table: "users" | "orders";
+  readonly columns: string;
+  readonly fromRow: (row: never) => Row;
+  readonly rules: ImportRules<Row, Import>;
+  /** Query for the records that have one of the keys. */
+  readonly with_keys: string;
 }
 
-function createIdTracker(last: number): IdTracker {
-  let last_id = last;
+/** Takes about 400 bytes per record. A temporary table would need a session of its own. */
+function createDryRunMemory(): DryRunMemory {
+  const digests = new Map<number, Digest>();
+  const ids = new Map<string, number>();
   return {
-    last: () => last_id,
-    add(id) {
-      last_id = Math.max(last_id, id);
+    get: (id) => digests.get(id) ?? null,
+    idOf: (key) => ids.get(key) ?? null,
+    add(id, key, digest) {
+      digests.set(id, digest);
+      if (key !== null) ids.set(key, id);
     },
   };
 }
 
-/** Rows to write with COPY. */
-export interface CopyBuffer {
-  /** The table and its columns. */
-  readonly into: string;
-  readonly rows: Cell[][];
-}
-
-/** Decides on records one by one, and remembers those it accepted. */
-export interface Importer<Import> {
-  /** Loads the rows that these records can conflict with. Call before `importOne`. */
-  prepare(session: Session, records: readonly Import[]): Promise<void>;
-  importOne(record: Import, ids: IdTracker): ImportResult;
-  /** The accepted rows, in the order in which the tables must be written. */
-  readonly buffers: readonly CopyBuffer[];
-}
-
-/**
- * Hashes a record for comparison, independent of the order of members. A dry run has to remember every record, so
- * it keeps only hashes. 64 bits are enough against accidental collisions.
- */
-export function digest(record: unknown): bigint {
-  return BigInt(Bun.hash(JSON.stringify(sortMembers(record))));
-}
-
-interface BulkStoreParts<Row, Import> {
-  readonly table: BulkTable;
-  /** Query for the rows with an id above `$1`, at most `$2` of them. */
-  readonly page: string;
-  readonly fromRow: (row: never) => Row;
-  readonly createImporter: () => Importer<Import>;
-}
-
-/** The lock excludes inserts, so no other transaction assigns an id during the import. */
-function lockStatement(table: BulkTable): string {
-  return `
+function createBulkStore<Row extends { readonly id: number }, Import extends object>(
+  db: Database,
+  now: () => Date,
+  { table, columns, fromRow, rules, with_keys }: BulkTable<Row, Import>,
+): BulkStore<Row, Import> {
+  // Qualified, because the name alone means the column alias, which is a double.
+  const page = `
+    select ${columns}
+    from ${table}
+    where id > $1
+    order by ${table}.id
+    limit $2
+  `;
+  const with_ids = `
+    select ${columns}
+    from ${table}
+    where id = any($1::bigint[])
+  `;
+  // No other transaction can assign an id during the import, because the lock excludes inserts.
+  const lock_table = `
     set local statement_timeout = '60s';
     lock table ${table} in share row exclusive mode
   `;
-}
+  const clock = createClock(now);
+  const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
 
-/** Query for the last assigned id; 0 if there is none. */
-export function lastIdQuery(table: SequenceTable): string {
-  return `
-    select (case when is_called then last_value else last_value - 1 end)::float8 as last
-    from ${table}_id_seq
-  `;
-}
-
-async function loadIdTracker(session: Session, table: BulkTable): Promise<IdTracker> {
-  return createIdTracker((await session.first<{ last: number }>(lastIdQuery(table)))?.last ?? 0);
-}
-
-export function createBulkStore<Row, Import>(
-  db: Database,
-  { table, page, fromRow, createImporter }: BulkStoreParts<Row, Import>,
-): BulkStore<Row, Import> {
-  let dry_run_state: { readonly importer: Importer<Import>; readonly ids: IdTracker } | null = null;
-
-  async function dryRunIn(session: Session, records: readonly Import[]) {
-    dry_run_state ??= { importer: createImporter(), ids: await loadIdTracker(session, table) };
-    const { importer, ids } = dry_run_state;
-    await importer.prepare(session, records);
-    const results = records.map((record) => importer.importOne(record, ids));
-    for (const { rows } of importer.buffers) rows.length = 0;
-    return results;
-  }
-
-  async function importIn(session: Session, records: readonly Import[]) {
-    await session.script(lockStatement(table));
-    const ids = await loadIdTracker(session, table);
-    const last = ids.last();
-    const importer = createImporter();
-    await importer.prepare(session, records);
-    const results = records.map((record) => importer.importOne(record, ids));
-    for (const { into, rows } of importer.buffers) {
-      if (rows.length > 0) await session.copy(into, rows);
-    }
-    if (ids.last() > last) {
-      await session.all(`select setval('${table}_id_seq', $1::bigint)`, ids.last());
-    }
-    return results;
+  /** Loads the records that the given ones can conflict with. */
+  async function loadStored(
+    session: Session,
+    records: readonly Import[],
+  ): Promise<StoredRecords<Row>> {
+    const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
+    const keys = records.map(rules.keyOf).filter((key) => key !== null);
+    const user_ids = new Set(records.map(rules.userOf).filter((id) => id !== null));
+    const last_id = await copyTargetOf(session).lastId(table);
+    const found_keys = await session.all<{ key: string; id: number }>(with_keys, keys);
+    const ids_by_key = new Map(found_keys.map(({ key, id }) => [key, id]));
+    const found_rows = await session.all<never>(with_ids, [...ids, ...ids_by_key.values()]);
+    const rows = new Map(found_rows.map(fromRow).map((row) => [row.id, row]));
+    const found_users = await session.all<{ id: number }>(existing_users, [...user_ids]);
+    const users = new Set(found_users.map(({ id }) => id));
+    return {
+      last_id,
+      get: (id) => rows.get(id) ?? null,
+      idOf: (key) => ids_by_key.get(key) ?? null,
+      hasUser: (id) => users.has(id),
+    };
   }
 
   return {
@@ -119,15 +116,50 @@ export function createBulkStore<Row, Import>(
 
     async import(records, dry_run) {
       if (records.length === 0) return [];
-      if (dry_run) return db.read((session) => dryRunIn(session, records));
+      if (dry_run) {
+        const stored = await db.read((session) => loadStored(session, records));
+        return planDryRun(records, stored).results;
+      }
+      const work = async (session: Session) => {
+        await session.script(lock_table);
+        const plan = createImportPlanner(rules, clock, null);
+        const { results, new_records, last_id } = plan(records, await loadStored(session, records));
+        const { write, advanceIds } = copyTargetOf(session);
+        for (const { table: into, toRow } of rules.inserts) {
+          await write(
+            into,
+            new_records.map(toRow).filter((row) => row !== null),
+          );
+        }
+        await advanceIds(table, last_id);
+        return results;
+      };
       for (let attempts = 1; ; attempts += 1) {
         try {
-          const work = (session: Session) => importIn(session, records);
           return await db.transact(work, { timeout_ms: Number.POSITIVE_INFINITY });
         } catch (error) {
           if (!isForeignKeyViolation(error) || attempts === MAX_ATTEMPTS) throw error;
         }
       }
     },
+  };
+}
+
+export function createBulkStores(db: Database, now: () => Date): Store["bulk"] {
+  return {
+    users: createBulkStore(db, now, {
+      table: "users",
+      columns: user_columns,
+      fromRow: toUser,
+      rules: user_import,
+      with_keys: users_with_keys,
+    }),
+    orders: createBulkStore(db, now, {
+      table: "orders",
+      columns: order_columns,
+      fromRow: toOrder,
+      rules: order_import,
+      with_keys: orders_with_keys,
+    }),
   };
 }

@@ -14,8 +14,7 @@ import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
-import { createOrderBulkStore } from "./import.orders.ts";
-import { createUserBulkStore } from "./import.users.ts";
+import { createBulkStores } from "./import.ts";
 import { createListReader } from "./lists.ts";
 import { backUpBeforeMigration, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
@@ -83,7 +82,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     orders,
     tokens,
     sync_reads: { user: users.getSync, order: orders.getSync, token: tokens.findSync },
-    bulk: { users: createUserBulkStore(connection), orders: createOrderBulkStore(connection) },
+    bulk: createBulkStores(connection),
     async checkWritable() {
       files.check();
       if (!files.isReadable()) throw unreadableError();

@@ -9,6 +9,7 @@ import {
   mapErrors,
 } from "../copy.ts";
 import { connect } from "./connection.ts";
+import { prepareLastId } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 
 /** Maximum number of rows in a batch. */
@@ -45,11 +46,7 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
 
 /** @returns the rows as this connection sees them */
 export function copySourceOf(db: Database): CopySource {
-  const lastOf = db.prepare<{ seq: number }, { table: string }>(`
-    select seq
-    from sqlite_sequence
-    where name = $table
-  `);
+  const lastId = prepareLastId(db);
   return {
     async count(table) {
       return (
@@ -58,7 +55,7 @@ export function copySourceOf(db: Database): CopySource {
     },
     read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
     async lastId(table) {
-      return lastOf.get({ table })?.seq ?? 0;
+      return lastId(table);
     },
   };
 }

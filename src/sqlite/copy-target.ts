@@ -1,55 +1,21 @@
 /** Creates a database from all rows of another. The file gets its name only after it has been verified. */
 import type { Database } from "bun:sqlite";
-import type { CopiedTable, CopyRow, CopyTarget } from "../copy.ts";
+import type { CopyTarget } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
 import { checkIdGap } from "../import.ts";
-import type { OrderStatus } from "../order.ts";
 import { claimPartial } from "../partial-file.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { verifyDatabase } from "./backup.ts";
+import { prepareBulkInsert } from "./bulk-insert.ts";
 import { connect } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
-import { prepareIdTracker } from "./count-index.import.ts";
 import type { CountedTable } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 import { createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
 import { migrate } from "./migrate.ts";
-import { prepareUserPositions } from "./user-positions.ts";
-
-const inserts: Readonly<Record<CopiedTable, string>> = {
-  users: `
-    insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
-    values ($id, $email, $email_key, $name, $metadata, $version, $created_at, $updated_at)
-  `,
-  orders: `
-    insert into orders (
-      id, user_id, user_position, currency, items, total, status, metadata, version, created_at,
-      updated_at
-    )
-    values (
-      $id, $user_id, $user_position, $currency, $items, $total, $status, $metadata, $version,
-      $created_at, $updated_at
-    )
-  `,
-  imported_orders: `
-    insert into imported_orders (import_key, order_id)
-    values ($import_key, $order_id)
-  `,
-  tokens: `
-    insert into tokens (
-      id, hash, name, scope, created_at, expires_at, last_used_at, revoked_at
-    )
-    values ($id, $hash, $name, $scope, $created_at, $expires_at, $last_used_at, $revoked_at)
-  `,
-  idempotency_keys: `
-    insert into idempotency_keys (owner, key, fingerprint, record, created_at)
-    values ($owner, $key, $fingerprint, $record, $created_at)
-  `,
-};
 
 function copyTargetOf(db: Database): CopyTarget {
-  const user_positions = prepareUserPositions(db)();
-  const ids = { users: prepareIdTracker(db, "users")(), orders: prepareIdTracker(db, "orders")() };
+  const { ids, insert, finish } = prepareBulkInsert(db)();
   const clearLastId = db.prepare<null, { table: string }>(`
     delete from sqlite_sequence
     where name = $table
@@ -59,41 +25,31 @@ function copyTargetOf(db: Database): CopyTarget {
     values ($table, $id)
   `);
 
-  /** @returns the ids of the table @throws {AppError} operator if the gap before `id` is too large */
-  function idsFor(table: CountedTable, id: number) {
+  /** @throws {AppError} operator if the gap before `id` is too large */
+  function requireSmallGap(table: CountedTable, id: number): void {
     const gap = checkIdGap(id, ids[table].last());
-    if (gap?.outcome === "rejected") fail("operator", `${table}: ${gap.reason}`);
-    return ids[table];
-  }
-
-  function toInsertedRow(table: CopiedTable, row: CopyRow): CopyRow {
-    if (table !== "users" && table !== "orders") return row;
-    const id = Number(row["id"]);
-    // A CHECK of the table rejects an unknown status.
-    idsFor(table, id).add(id, table === "orders" ? (row["status"] as OrderStatus) : null);
-    if (table === "users") return row;
-    return { ...row, user_position: user_positions.add(Number(row["user_id"]), id) };
+    if (gap !== null) fail("operator", `${table}: ${gap}`);
   }
 
   return {
     ...copySourceOf(db),
     async write(table, rows) {
-      const insert = db.prepare<null, CopyRow>(inserts[table]);
       try {
-        for (const row of rows) insert.run(toInsertedRow(table, row));
+        for (const row of rows) {
+          if (table === "users" || table === "orders") requireSmallGap(table, Number(row["id"]));
+          insert(table, row);
+        }
       } catch (error) {
         // A CHECK that cannot be evaluated, e.g. on malformed JSON, fails with SQLITE_ERROR.
         if (!/^SQLITE_(CONSTRAINT|ERROR)/.test(systemCode(error))) throw error;
         fail("operator", `a row of ${table} is invalid`);
-      } finally {
-        insert.finalize();
       }
     },
     async advanceIds(table, id) {
       if (table !== "tokens") {
-        idsFor(table, id).skipTo(id);
-        ids[table].flush();
-        user_positions.renumber();
+        requireSmallGap(table, id);
+        ids[table].skipTo(id);
+        finish();
       }
       clearLastId.run({ table });
       setLastId.run({ table, id });

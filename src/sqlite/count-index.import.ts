@@ -5,7 +5,14 @@
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
-import { type CountedTable, dense_lists, TOP_LEVEL, TOTAL_LEVEL, widthOf } from "./count-index.ts";
+import {
+  type CountedTable,
+  dense_lists,
+  prepareLastId,
+  TOP_LEVEL,
+  TOTAL_LEVEL,
+  widthOf,
+} from "./count-index.ts";
 
 /** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
@@ -21,21 +28,13 @@ export interface IdTracker {
   add(id: number, status: OrderStatus | null): void;
   /** Writes the counts. Call it after the last row. */
   flush(): void;
-}
-
-/** Tracks ids that are stored, not those of a dry run. */
-interface StoredIdTracker extends IdTracker {
   /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
   skipTo(id: number): void;
 }
 
 /** @returns a function that starts tracking from the current last id */
-export function prepareIdTracker(db: Database, table: CountedTable): () => StoredIdTracker {
-  const lastId = db.prepare<{ seq: number }, { table: string }>(`
-    select seq
-    from sqlite_sequence
-    where name = $table
-  `);
+export function prepareIdTracker(db: Database, table: CountedTable): () => IdTracker {
+  const lastId = prepareLastId(db);
   const change = { list: "", level: 0, bucket: 0, ids: 0 };
   const increment = db.prepare<null, typeof change>(`
     insert into buckets (list, level, bucket, ids)
@@ -52,7 +51,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
   const lists = Object.entries(dense_lists).flatMap(([list, of]) => (of === table ? [list] : []));
 
   return () => {
-    let last = lastId.get({ table })?.seq ?? 0;
+    let last = lastId(table);
     /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, Map<number, number>[]>();
     let pending_counts = 0;
@@ -128,17 +127,5 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => Store
       skipTo,
       flush,
     };
-  };
-}
-
-/** The ids of a dry run, which stores none. @param last the last id that is stored */
-export function createDryRunIds(last: number): IdTracker {
-  let last_id = last;
-  return {
-    last: () => last_id,
-    add(id) {
-      last_id = Math.max(last_id, id);
-    },
-    flush() {},
   };
 }

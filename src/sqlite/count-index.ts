@@ -44,6 +44,16 @@ export function widthOf(level: number): number {
   return FANOUT ** (level + 1);
 }
 
+/** @returns a function that reads the last assigned id of a table; 0 if there is none */
+export function prepareLastId(db: Database): (table: string) => number {
+  const sequence = db.prepare<{ seq: number }, { table: string }>(`
+    select seq
+    from sqlite_sequence
+    where name = $table
+  `);
+  return (table) => sequence.get({ table })?.seq ?? 0;
+}
+
 export function createCountIndex(db: Database): CountIndex {
   const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
     select bucket, ids
@@ -56,11 +66,7 @@ export function createCountIndex(db: Database): CountIndex {
     from buckets
     where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
   `);
-  const lastId = db.prepare<{ seq: number }, { table: string }>(`
-    select seq
-    from sqlite_sequence
-    where name = $table
-  `);
+  const lastId = prepareLastId(db);
 
   const totalOf = (list: string) => inAll.get({ list })?.ids ?? 0;
 
@@ -105,7 +111,7 @@ export function createCountIndex(db: Database): CountIndex {
     }),
 
     dense: (list) => ({
-      total: () => (lastId.get({ table: dense_lists[list] })?.seq ?? 0) - totalOf(list),
+      total: () => lastId(dense_lists[list]) - totalOf(list),
       pageStart(offset) {
         if (totalOf(list) === 0) return { after: offset, skip: 0 };
         let parent = 0;

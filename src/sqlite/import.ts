@@ -1,73 +1,170 @@
-/** Common part of the imports of users and orders: one transaction per batch, and the dry run. */
+/** Export and import of users and orders. `src/import.ts` has the rules of an import. */
+import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
-import type { BulkStore, ImportResult } from "../import.ts";
+import {
+  type BulkStore,
+  createImportPlanner,
+  type Digest,
+  type DryRunMemory,
+  type ImportRules,
+  type PlanImport,
+  type StoredRecords,
+} from "../import.ts";
+import { order_import } from "../order.ts";
+import type { Store } from "../store.ts";
+import { user_import } from "../user.ts";
+import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
 import type { Connection } from "./connection.ts";
-import { createDryRunIds, type IdTracker, prepareIdTracker } from "./count-index.import.ts";
-import type { CountedTable } from "./count-index.ts";
+import { type CountedTable, prepareLastId } from "./count-index.ts";
+import { columns as order_columns, fromRow as toOrder } from "./orders.ts";
+import { fromRow as toUser, columns as user_columns } from "./users.ts";
 
-/** Imports one record. It throws only if the database fails. */
-export type ImportOne<Import> = (record: Import, ids: IdTracker) => ImportResult;
+const user_with_key = `
+  select id
+  from users
+  where email_key = $key
+`;
+const order_with_key = `
+  select order_id as id
+  from imported_orders
+  where import_key = $key
+`;
 
-/** @returns whether two JSON texts have equal values; the order of object members does not matter */
-export function isSameJson(stored: string, given: string): boolean {
-  return stored === given || Bun.deepEquals(JSON.parse(stored), JSON.parse(given), true);
-}
-
-/** Imports the records of one transaction. */
-interface ImportBatch<Import> {
-  readonly importOne: ImportOne<Import>;
-  /** Call it after the last record. */
-  finish(): void;
-}
-
-interface BulkStoreParts<Row, Import> {
+interface BulkTable<Row, Import> {
   readonly table: CountedTable;
-  readPage(after: number, limit: number): readonly Row[];
-  /** Imports into the table itself. */
-  openBatch(): ImportBatch<Import>;
-  /** Creates a temporary table, which only this connection sees, and imports into it. */
-  prepareDryRun(): ImportOne<Import>;
+  readonly columns: string;
+  readonly fromRow: (row: never) => Row;
+  readonly rules: ImportRules<Row, Import>;
+  /** Query for the id of the record with a key. */
+  readonly with_key: string;
 }
 
-export function createBulkStore<Row, Import>(
-  connection: Connection,
-  { table, readPage, openBatch, prepareDryRun }: BulkStoreParts<Row, Import>,
+/**
+ * Remembers records in a temporary table, which only this connection sees: a file can have more records than fit into
+ * memory.
+ */
+function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
+  db.run(`
+    create temp table tried_${table} (
+      id integer primary key,
+      key text unique,
+      record integer not null,
+      content integer not null
+    ) strict
+  `);
+  const withId = db.prepare<Digest, { id: number }>(`
+    select record, content
+    from tried_${table}
+    where id = $id
+  `);
+  const withKey = db.prepare<{ id: number }, { key: string }>(`
+    select id
+    from tried_${table}
+    where key = $key
+  `);
+  const insert = db.prepare<null, Record<string, string | number | null>>(`
+    insert or replace into tried_${table} (id, key, record, content)
+    values ($id, $key, $record, $content)
+  `);
+  return {
+    get: (id) => withId.get({ id }),
+    idOf: (key) => withKey.get({ key })?.id ?? null,
+    add: (id, key, digest) => insert.run({ ...digest, id, key }),
+  };
+}
+
+function createBulkStore<Row extends { readonly id: number }, Import extends object>(
+  { db, clock, reader, writer }: Connection,
+  openBulkInsert: () => BulkInsert,
+  { table, columns, fromRow, rules, with_key }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
-  const { db } = connection;
-  const reader = connection.reader.forTable(table);
-  const writer = connection.writer.forTable(table);
-  const openIdTracker = prepareIdTracker(db, table);
-  let dry_run_state: { readonly importOne: ImportOne<Import>; readonly ids: IdTracker } | null =
-    null;
+  const { read } = reader.forTable(table);
+  const { write } = writer.forTable(table);
+  const page = db.prepare<never, { after: number; limit: number }>(`
+    select ${columns}
+    from ${table}
+    where id > $after
+    order by id
+    limit $limit
+  `);
+  const withId = db.prepare<never, { id: number }>(`
+    select ${columns}
+    from ${table}
+    where id = $id
+  `);
+  const withKey = db.prepare<{ id: number }, { key: string }>(with_key);
+  const userWithId = db.prepare<{ id: number }, { id: number }>(`
+    select id
+    from users
+    where id = $id
+  `);
+  const lastId = prepareLastId(db);
+  let planDryRun: PlanImport<Row, Import> | null = null;
+
+  const readPage = (after: number, limit: number) => page.all({ after, limit }).map(fromRow);
+
+  function readStored(): StoredRecords<Row> {
+    const last_id = lastId(table);
+    return {
+      last_id,
+      get(id) {
+        // No record has an id beyond the last one.
+        const row = id > last_id ? null : withId.get({ id });
+        return row === null ? null : fromRow(row);
+      },
+      idOf: (key) => withKey.get({ key })?.id ?? null,
+      hasUser: (id) => userWithId.get({ id }) !== null,
+    };
+  }
 
   return {
     async exportPage(after, limit) {
-      const rows = reader.read(() => readPage(after, limit));
+      const rows = read(readPage, after, limit);
       await endTurn();
       return rows;
     },
 
     async import(records, dry_run) {
       if (dry_run) {
-        const results = reader.readWithoutRetry(() => {
-          dry_run_state ??= {
-            importOne: prepareDryRun(),
-            ids: createDryRunIds(openIdTracker().last()),
-          };
-          const { importOne, ids } = dry_run_state;
-          return records.map((record) => importOne(record, ids));
-        });
+        planDryRun ??= createImportPlanner(rules, clock, createDryRunMemory(db, table));
+        const plan = planDryRun;
+        const { results } = read(() => plan(records, readStored()));
         await endTurn();
         return results;
       }
-      return writer.write(() => {
-        const ids = openIdTracker();
-        const { importOne, finish } = openBatch();
-        const results = records.map((record) => importOne(record, ids));
-        ids.flush();
+      return write(() => {
+        const plan = createImportPlanner(rules, clock, null);
+        const { results, new_records } = plan(records, readStored());
+        const { insert, finish } = openBulkInsert();
+        for (const { table: into, toRow } of rules.inserts) {
+          for (const record of new_records) {
+            const row = toRow(record);
+            if (row !== null) insert(into, row);
+          }
+        }
         finish();
         return results;
       });
     },
+  };
+}
+
+export function createBulkStores(connection: Connection): Store["bulk"] {
+  const openBulkInsert = prepareBulkInsert(connection.db);
+  return {
+    users: createBulkStore(connection, openBulkInsert, {
+      table: "users",
+      columns: user_columns,
+      fromRow: toUser,
+      rules: user_import,
+      with_key: user_with_key,
+    }),
+    orders: createBulkStore(connection, openBulkInsert, {
+      table: "orders",
+      columns: order_columns,
+      fromRow: toOrder,
+      rules: order_import,
+      with_key: order_with_key,
+    }),
   };
 }

@@ -10,8 +10,6 @@ export interface TableReader {
    * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */
   read<Given extends unknown[], Result>(work: (...args: Given) => Result, ...args: Given): Result;
-  /** Like `read`, but runs `work` only once. For work that writes temporary tables. */
-  readWithoutRetry<Result>(work: () => Result): Result;
   /**
    * Like `read`, but caches the result under the key until the database changes.
    * @param key must be unique across all callers, which share the cache
@@ -39,7 +37,7 @@ const MAX_CACHED = 1000;
 /** @param isReadable whether the operating system can still read the database file */
 export function createReader(db: Database, isReadable: () => boolean): Reader {
   const begin = db.prepare("begin");
-  // A dry run of an import writes temporary tables in this transaction.
+  // Not a rollback: a dry run of an import writes a temporary table in this transaction.
   const commit = db.prepare("commit");
   const rollback = db.prepare("rollback");
   // Changes when another connection commits, in this process or in another one.
@@ -123,14 +121,6 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
           return work(...args);
         } catch (error) {
           return retry(table, error, work, args);
-        }
-      },
-      readWithoutRetry<Result>(work: () => Result): Result {
-        try {
-          ensureSnapshot();
-          return work();
-        } catch (error) {
-          throw storageError(error, { verb: "read", table, isReadable });
         }
       },
       cached<Result>(key: string, work: (key: string) => Result): Result {

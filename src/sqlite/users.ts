@@ -21,7 +21,7 @@ export function fromRow(row: StoredUser): User {
   return { ...row, metadata: JSON.parse(row.metadata) };
 }
 
-export function toRow({ email, name, metadata }: UserFields) {
+function toRow({ email, name, metadata }: UserFields) {
   return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
 }
 

@@ -267,6 +267,41 @@ export function importContract(open: Open): void {
     expect(await store.check()).toEqual([]);
   });
 
+  test("`import` recognizes a record of an earlier batch when it is dry", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders } = it.store.bulk;
+    const { id } = await newUser(it.store);
+    const user = oldUser(5, { metadata: { a: "1", b: "2" } });
+    const fields = userFields({ metadata: { a: "1", b: "2" } });
+    const metadata = { b: "2", a: "1" };
+    await users.import([user, fields], true);
+    expect(
+      await users.import(
+        [{ ...user, metadata }, { ...user, version: 7 }, { ...fields, metadata }, oldUser(6)],
+        true,
+      ),
+    ).toEqual([
+      unchanged,
+      rejected("user 5 already exists with different values"),
+      unchanged,
+      rejected("user 6 already exists with different values"),
+    ]);
+    const order = oldOrder(5, id);
+    const keyed = { ...orderFields(id), import_key: "a:1" };
+    await orders.import([order, keyed], true);
+    expect(
+      await orders.import(
+        [order, { ...order, version: 7 }, keyed, { ...keyed, currency: "USD" }],
+        true,
+      ),
+    ).toEqual([
+      unchanged,
+      rejected("order 5 already exists with different values"),
+      unchanged,
+      rejected("this line was imported before with different content, as order 6"),
+    ]);
+  });
+
   test("`import` takes nothing when nothing is given", async () => {
     await using it = await openWithClock(open);
     expect(await it.store.bulk.users.import([], false)).toEqual([]);

@@ -1,0 +1,69 @@
+/** Inserts the rows of an import or a copy, which bring their own ids, and keeps counts and positions. */
+import type { Database } from "bun:sqlite";
+import { type CopiedTable, type CopyRow, copied_tables } from "../copy.ts";
+import type { OrderStatus } from "../order.ts";
+import { type IdTracker, prepareIdTracker } from "./count-index.import.ts";
+import type { CountedTable } from "./count-index.ts";
+import { prepareUserPositions } from "./user-positions.ts";
+
+function insertInto(table: CopiedTable): string {
+  const columns: readonly string[] = copied_tables[table].columns;
+  const inserted = table === "orders" ? [...columns, "user_position"] : columns;
+  return `
+    insert into ${table} (${inserted.join(", ")})
+    values (${inserted.map((name) => `$${name}`).join(", ")})
+  `;
+}
+
+/** Inserts rows within one transaction. */
+export interface BulkInsert {
+  readonly ids: Readonly<Record<CountedTable, IdTracker>>;
+  /** Call it for the rows that this one refers to first. */
+  insert(table: CopiedTable, row: CopyRow): void;
+  /** Writes the counts and positions. Call it after the last row. */
+  finish(): void;
+}
+
+/** @returns a function that starts inserting within a transaction */
+export function prepareBulkInsert(db: Database): () => BulkInsert {
+  const insert_statements = {
+    users: db.prepare<null, CopyRow>(insertInto("users")),
+    orders: db.prepare<null, CopyRow>(insertInto("orders")),
+    imported_orders: db.prepare<null, CopyRow>(insertInto("imported_orders")),
+    tokens: db.prepare<null, CopyRow>(insertInto("tokens")),
+    idempotency_keys: db.prepare<null, CopyRow>(insertInto("idempotency_keys")),
+  };
+  const openUserIds = prepareIdTracker(db, "users");
+  const openOrderIds = prepareIdTracker(db, "orders");
+  const openUserPositions = prepareUserPositions(db);
+
+  return () => {
+    const ids = { users: openUserIds(), orders: openOrderIds() };
+    const user_positions = openUserPositions();
+
+    function insertOrder(row: CopyRow): void {
+      const id = Number(row["id"]);
+      // A CHECK of the table rejects an unknown status.
+      ids.orders.add(id, row["status"] as OrderStatus);
+      const user_position = user_positions.add(Number(row["user_id"]), id);
+      insert_statements.orders.run({ ...row, user_position });
+    }
+
+    return {
+      ids,
+      insert(table, row) {
+        if (table === "orders") {
+          insertOrder(row);
+        } else {
+          if (table === "users") ids.users.add(Number(row["id"]), null);
+          insert_statements[table].run(row);
+        }
+      },
+      finish() {
+        ids.users.flush();
+        ids.orders.flush();
+        user_positions.renumber();
+      },
+    };
+  };
+}

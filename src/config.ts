@@ -1,5 +1,5 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
-import { isPostgres, type PostgresLayout, postgres_layouts } from "./database-url.ts";
+import { isPostgres } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
 import { hasTokenFormat } from "./token.ts";
@@ -90,13 +90,6 @@ export const settings = {
     placeholder: "database",
     is_secret: true,
     parse: parseDatabaseUrl,
-  },
-  postgres_layout: {
-    variable: "POSTGRES_LAYOUT",
-    default: "plain",
-    description: "table layout on PostgreSQL: plain, or citus to distribute the orders",
-    placeholder: "layout",
-    parse: oneOf(postgres_layouts) satisfies (text: string) => PostgresLayout,
   },
   host: {
     variable: "HOST",
@@ -242,11 +235,21 @@ export function readDatabaseUrl(flag: string, text: string): string {
   return parseValue({ name: flag, is_flag: true, is_secret: true }, text, parseDatabaseUrl);
 }
 
+/** @throws {AppError} operator if a variable is set that was a setting once */
+function checkFormerSettings(environment: Environment): void {
+  if (!environment["POSTGRES_LAYOUT"]) return;
+  fail(
+    "operator",
+    "POSTGRES_LAYOUT is no longer a setting: unset it, and for Citus add ?layout=citus to DATABASE_URL",
+  );
+}
+
 /**
  * A flag takes precedence over the environment. An empty variable counts as not set.
  * @throws {AppError} invalid if a flag is wrong, operator if a variable is
  */
 export function readConfig(environment: Environment, flags: Flags = {}): Config {
+  checkFormerSettings(environment);
   const config: Record<string, unknown> = {};
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
     const { variable, parse, is_secret = false } = setting;

@@ -1,4 +1,5 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
+import { fail } from "./error.ts";
 
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
 export const postgres_layouts = ["plain", "citus"] as const;
@@ -14,4 +15,36 @@ export function redactPassword(database_url: string): string {
   if (!isPostgres(database_url)) return database_url;
   const { protocol, username, host, pathname } = new URL(database_url);
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
+}
+
+/** @returns the parameters except the layout. `URLSearchParams` would encode them in another way. */
+function otherParameters({ search }: URL): readonly string[] {
+  const parameters = search === "" ? [] : search.slice(1).split("&");
+  return parameters.filter((parameter) => !/^layout(=|$)/.test(parameter));
+}
+
+/**
+ * Separates the parameter `layout` of a PostgreSQL URL from those of the driver, which would send it to the server.
+ * @returns the layout, `plain` by default, and the URL without it
+ * @throws {AppError} operator if there is no such layout
+ */
+export function splitLayout(database_url: string): { layout: PostgresLayout; driver_url: string } {
+  const url = new URL(database_url);
+  const value = url.searchParams.get("layout") ?? "plain";
+  const layout = postgres_layouts.find((known) => known === value);
+  if (layout === undefined) {
+    fail(
+      "operator",
+      `the parameter layout of the URL must be one of ${postgres_layouts.join(", ")}`,
+    );
+  }
+  url.search = otherParameters(url).join("&");
+  return { layout, driver_url: url.href };
+}
+
+/** @returns the PostgreSQL URL with this layout instead of its own */
+export function withLayout(database_url: string, layout: PostgresLayout): string {
+  const url = new URL(database_url);
+  url.search = [...otherParameters(url), `layout=${layout}`].join("&");
+  return url.href;
 }

@@ -1,5 +1,4 @@
 import type { CopySource, CopyTarget } from "./copy.ts";
-import type { PostgresLayout } from "./database-url.ts";
 import type { BulkStore } from "./import.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { Token, TokenStore } from "./token.ts";
@@ -84,8 +83,6 @@ export interface Store {
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly database_url: string;
-  /** Table layout on PostgreSQL; `plain` by default. */
-  readonly postgres_layout?: PostgresLayout;
   /** Maximum number of queued writes; further ones are rejected as unavailable. */
   readonly max_pending_writes: number;
   /** Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. */
@@ -130,7 +127,7 @@ export type RestoreStore = (options: RestoreOptions) => Promise<RestoreResult>;
  * @throws {AppError} operator if the database is not empty or cannot be filled
  */
 export type WithCopyTarget = <Result>(
-  options: Pick<StoreOptions, "database_url" | "postgres_layout">,
+  options: Pick<StoreOptions, "database_url">,
   work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;
 

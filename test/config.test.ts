@@ -1,12 +1,11 @@
 import { expect, test } from "bun:test";
 import { type Environment, type Flags, flagOf, readConfig, settings } from "../src/config.ts";
-import { redactPassword } from "../src/database-url.ts";
+import { redactPassword, splitLayout, withLayout } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const defaults = {
   database_url: "data/user-api.db",
-  postgres_layout: "plain",
   host: "127.0.0.1",
   port: 3000,
   max_body_bytes: 65_536,
@@ -25,7 +24,6 @@ const defaults = {
 /** Every variable with a value other than its default, and the result. */
 const environment = {
   DATABASE_URL: "/tmp/other.db",
-  POSTGRES_LAYOUT: "citus",
   HOST: "::1",
   PORT: "65535",
   MAX_BODY_BYTES: "1",
@@ -42,7 +40,6 @@ const environment = {
 };
 const read = {
   database_url: "/tmp/other.db",
-  postgres_layout: "citus",
   host: "::1",
   port: 65_535,
   max_body_bytes: 1,
@@ -119,7 +116,6 @@ const rejected: [keyof typeof environment, string[], string][] = [
     "must be a URL such as postgres://user@localhost/user_api; " +
       "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
   ],
-  ["POSTGRES_LAYOUT", ["PLAIN", "sharded", "plain "], "must be one of plain, citus"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
   ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], path_rule],
   [
@@ -236,4 +232,45 @@ test("`readConfig` rejects one of TLS_CERT and TLS_KEY when the other is missing
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
   expectThrown(() => readConfig({}, { tls_key: "a" }), "invalid", message);
   expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
+});
+
+test("`readConfig` says what replaces POSTGRES_LAYOUT when it is set", () => {
+  for (const layout of ["citus", "plain"]) {
+    expectThrown(
+      () => readConfig({ POSTGRES_LAYOUT: layout, DATABASE_URL: "postgres://a/b" }),
+      "operator",
+      "POSTGRES_LAYOUT is no longer a setting: unset it, and for Citus add ?layout=citus to DATABASE_URL",
+    );
+  }
+});
+
+/** A URL, its layout, and the URL for the driver. */
+const layouts: [string, string, string][] = [
+  ["postgres://a/b", "plain", "postgres://a/b"],
+  ["postgres://a/b?layout=plain", "plain", "postgres://a/b"],
+  ["postgres://a:c%40d@e:5433/b?layout=citus", "citus", "postgres://a:c%40d@e:5433/b"],
+  [
+    "postgresql://a/b?max=2&layout=citus&options=-c%20a=1&x=?&layouts=1",
+    "citus",
+    "postgresql://a/b?max=2&options=-c%20a=1&x=?&layouts=1",
+  ],
+];
+
+test.each(layouts)("`splitLayout` removes only the layout when the URL is %s", (...row) => {
+  const [database_url, layout, driver_url] = row;
+  expect<unknown>(splitLayout(database_url)).toEqual({ layout, driver_url });
+});
+
+test("`splitLayout` rejects the URL when there is no such layout", () => {
+  const message = "the parameter layout of the URL must be one of plain, citus";
+  for (const text of ["", "=", "=Citus", "=round"]) {
+    expectThrown(() => splitLayout(`postgres://a/b?layout${text}`), "operator", message);
+  }
+});
+
+test("`withLayout` replaces the layout when the URL has one", () => {
+  expect(withLayout("postgres://a/b", "citus")).toBe("postgres://a/b?layout=citus");
+  expect(withLayout("postgres://a/b?layout=plain&max=2", "citus")).toBe(
+    "postgres://a/b?max=2&layout=citus",
+  );
 });

@@ -1,7 +1,8 @@
 import { type Flags, readDatabaseUrl } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
-import { type PostgresLayout, redactPassword } from "../database-url.ts";
-import type { Backend, Store } from "../store.ts";
+import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
+import { fail } from "../error.ts";
+import type { Store } from "../store.ts";
 import { type Io, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
 import { formatCount, joinWords } from "./text.ts";
@@ -12,7 +13,7 @@ const PROGRESS_STEPS = 1000;
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly to: string;
-  /** Of the target; `null` for the value of POSTGRES_LAYOUT. */
+  /** Of the target; `null` for the one in its URL. */
   readonly layout: PostgresLayout | null;
 }
 
@@ -27,20 +28,26 @@ function describeCounts(counts: RowCounts): string {
 }
 
 /** Shows a progress bar; a signal cancels the copy. */
-async function copyWithProgress(
-  store: Store,
-  target_options: Parameters<Backend["copyTarget"]>[0],
-  io: Io,
-): Promise<RowCounts> {
+async function copyWithProgress(store: Store, target_url: string, io: Io): Promise<RowCounts> {
   using progress = createProgress(io, PROGRESS_STEPS);
   const abort = new AbortController();
   void io.untilStopped().then(() => abort.abort());
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? PROGRESS_STEPS : Math.floor((PROGRESS_STEPS * rows) / total));
-  const { copyTarget } = io.backendOf(target_options.database_url);
+  const { copyTarget } = io.backendOf(target_url);
   return await store.withCopySource((source) =>
-    copyTarget(target_options, (target) => copyRows(source, target, onProgress, abort.signal)),
+    copyTarget({ database_url: target_url }, (target) =>
+      copyRows(source, target, onProgress, abort.signal),
+    ),
   );
+}
+
+/** @throws {AppError} invalid */
+function readTargetUrl(to: string, layout: PostgresLayout | null): string {
+  const target_url = readDatabaseUrl("--to", to);
+  if (layout === null) return target_url;
+  if (!isPostgres(target_url)) fail("invalid", "--to-layout is for PostgreSQL only");
+  return withLayout(target_url, layout);
 }
 
 /**
@@ -48,11 +55,10 @@ async function copyWithProgress(
  * @throws {AppError} operator
  */
 export async function copyStore({ to, layout }: CopyOptions, flags: Flags, io: Io): Promise<void> {
-  const target_url = readDatabaseUrl("--to", to);
+  const target_url = readTargetUrl(to, layout);
   await withStore(flags, io, { create: false }, async (store, config) => {
-    const postgres_layout = layout ?? config.postgres_layout;
     const started_ms = performance.now();
-    const counts = await copyWithProgress(store, { database_url: target_url, postgres_layout }, io);
+    const counts = await copyWithProgress(store, target_url, io);
     const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
     const [source, target] = [config.database_url, target_url].map(redactPassword);
     io.stdout(

@@ -30,7 +30,7 @@ const health_settings = {
 } as const satisfies Descriptions;
 
 /** Needed by every command that opens the database. */
-const database_settings = ["database_url", "postgres_layout"] as const satisfies SettingName[];
+const database_settings = ["database_url"] as const satisfies SettingName[];
 
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
@@ -223,7 +223,7 @@ function addMaintenance(program: Command, io: Io): void {
     .addOption(
       new Option(
         "--to-layout <layout>",
-        "table layout in the target (default: value of --postgres-layout)",
+        "table layout in a PostgreSQL target, as ?layout= in its URL",
       ).choices(postgres_layouts),
     );
   addSettings(copy, database_settings);

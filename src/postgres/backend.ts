@@ -1,4 +1,4 @@
-import { redactPassword } from "../database-url.ts";
+import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
@@ -26,7 +26,8 @@ const database_size = "select pg_database_size(current_database())::float8 as by
 /** Creates the store of a connected, migrated database. */
 function createStore(
   db: Database,
-  { database_url, now, postgres_layout = "plain", max_unsent_bytes }: StoreOptions,
+  layout: PostgresLayout,
+  { database_url, now, max_unsent_bytes }: StoreOptions,
 ): Store {
   const idempotency = createIdempotencyStore(db, now);
   const large_pages = createLargePages(max_unsent_bytes);
@@ -38,8 +39,8 @@ function createStore(
   }
 
   return {
-    users: createUserStore(db, idempotency, postgres_layout, large_pages, now),
-    orders: createOrderStore(db, idempotency, postgres_layout, large_pages, now),
+    users: createUserStore(db, idempotency, layout, large_pages, now),
+    orders: createOrderStore(db, idempotency, layout, large_pages, now),
     tokens: createTokenStore(db, now),
     sync_reads: null,
     bulk: createBulkStores(db, now),
@@ -59,7 +60,7 @@ function createStore(
     },
     backUp,
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
-    check: () => checkDatabase(db, postgres_layout),
+    check: () => checkDatabase(db, layout),
     deleteExpiredKeys: idempotency.deleteExpired,
     close: db.close,
   };
@@ -68,10 +69,11 @@ function createStore(
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const db = connect(options);
+    const { layout, driver_url } = splitLayout(options.database_url);
+    const db = connect({ ...options, database_url: driver_url });
     try {
-      await migrate(db, options.postgres_layout ?? "plain", options.create);
-      return createStore(db, options);
+      await migrate(db, layout, options.create);
+      return createStore(db, layout, options);
     } catch (error) {
       await db.close();
       throw error;

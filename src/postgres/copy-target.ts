@@ -1,6 +1,6 @@
 /** Copies all rows of another database into an empty one, in one transaction. */
 import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
-import { type PostgresLayout, redactPassword } from "../database-url.ts";
+import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { findProblems } from "./check.ts";
@@ -53,18 +53,16 @@ export function copyTargetOf(session: Session): CopyTarget {
 }
 
 /** @see WithCopyTarget */
-export const withPostgresCopyTarget: WithCopyTarget = async (
-  { database_url, postgres_layout = "plain" },
-  work,
-) => {
+export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, work) => {
   try {
-    const db = connect({ database_url, max_pending_writes: 1 });
+    const { layout, driver_url } = splitLayout(database_url);
+    const db = connect({ database_url: driver_url, max_pending_writes: 1 });
     try {
-      await migrate(db, postgres_layout, true);
+      await migrate(db, layout, true);
       const fillTarget = async (session: Session) => {
-        await prepareTarget(session, postgres_layout);
+        await prepareTarget(session, layout);
         const result = await work(copyTargetOf(session));
-        const [finding] = await findProblems(session, postgres_layout);
+        const [finding] = await findProblems(session, layout);
         if (finding !== undefined) fail("operator", finding);
         return result;
       };

@@ -88,7 +88,7 @@ async function findVersion(
     if (layout === "plain" || found.has_citus) return 0;
     fail(
       "operator",
-      "POSTGRES_LAYOUT=citus needs the extension: run `create extension citus` in the database",
+      "the layout citus needs the extension: run `create extension citus` in the database",
     );
   }
   if (current.schema_version > available) {
@@ -101,7 +101,7 @@ async function findVersion(
   if (current.layout !== layout) {
     fail(
       "operator",
-      `the database was created with POSTGRES_LAYOUT=${current.layout}, which cannot be changed`,
+      `the database was created with the layout ${current.layout}: use ?layout=${current.layout} in its URL`,
     );
   }
   return current.schema_version;

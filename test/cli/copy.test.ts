@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { withLayout } from "../../src/database-url.ts";
 import { backendOf } from "../../src/main.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
@@ -315,8 +316,11 @@ describe.if(cluster !== null)("`copy`", () => {
       1,
       "Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host\n",
     ]);
-    const citus = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
-    expect(citus.stderr).toContain(": POSTGRES_LAYOUT=citus needs the extension");
+    const line = ": the layout citus needs the extension: run `create extension citus` in";
+    const by_flag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
+    expect(by_flag.stderr).toContain(line);
+    const by_url = await world.run("copy", "--to", withLayout(postgres.url, "citus"));
+    expect(by_url.stderr).toBe(by_flag.stderr);
   });
 
   test("waits for nobody who holds the database to be filled", async () => {
@@ -355,6 +359,9 @@ test("`copy` ends with a line when there is something in its way", async () => {
   }
   expect((await world.run("copy")).code).toBe(2);
   expect((await world.run("copy", "--to", to, "--to-layout", "round")).code).toBe(2);
+  const layout_of_sqlite = await world.run("copy", "--to", to, "--to-layout", "citus");
+  expect(layout_of_sqlite.code).toBe(2);
+  expect(layout_of_sqlite.stderr).toStartWith("--to-layout is for PostgreSQL only\n");
 
   await fill(world);
   writeFileSync(`${to}-wal`, "");

@@ -1,5 +1,6 @@
 // What an operator is told, in one line and without the password.
 import { describe, expect, test } from "bun:test";
+import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { newUser } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -76,10 +77,19 @@ describe.if(cluster !== null)("`open`", () => {
 
   test("refuses a schema when it is newer, or of the other layout", async () => {
     await using world = await makeHarness();
-    const other = world.open({ postgres_layout: "citus" });
-    await expectRejection(other, "operator", /was created with POSTGRES_LAYOUT=plain/);
+    const { url } = world;
+    const other = world.open({ database_url: withLayout(url, "citus") });
+    await expectRejection(
+      other,
+      "operator",
+      /created with the layout plain: use \?layout=plain in its URL$/,
+    );
     await world.run("update user_api set layout = 'citus'");
-    await expectRejection(world.open(), "operator", /was created with POSTGRES_LAYOUT=citus/);
+    await expectRejection(
+      world.open(),
+      "operator",
+      /created with the layout citus: use \?layout=citus in its URL$/,
+    );
     await world.run("update user_api set layout = 'plain', schema_version = 2");
     await expectRejection(
       world.open(),
@@ -88,9 +98,20 @@ describe.if(cluster !== null)("`open`", () => {
     );
   });
 
+  test("uses the layout, and does not send it to the server, when the URL names one", async () => {
+    await using world = await makeHarness(true);
+    const store = await world.open({ database_url: withLayout(world.url, "plain") });
+    expect((await newUser(store)).id).toBe(1);
+    expect(await world.run("select layout from user_api")).toEqual([{ layout: "plain" }]);
+    const database_url = world.url.replace(/\?|$/, "?layout=round&");
+    const message =
+      /^Cannot open \S+: the parameter layout of the URL must be one of plain, citus$/;
+    await expectRejection(world.open({ database_url }), "operator", message);
+  });
+
   test("refuses the layout of Citus when there is no Citus", async () => {
     await using world = await makeHarness(true);
-    const opening = world.open({ postgres_layout: "citus" });
+    const opening = world.open({ database_url: withLayout(world.url, "citus") });
     await expectRejection(
       opening,
       "operator",

@@ -1,4 +1,4 @@
-// What an operator is told, in one line and without the password.
+// Error messages for the operator are one line without the password.
 import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
@@ -7,7 +7,7 @@ import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness } from "./harness.ts";
 
-/** The URL with other parts. */
+/** @returns the URL with some parts replaced */
 function change(
   url: string,
   parts: Partial<Record<"port" | "pathname" | "search" | "username" | "password", string>>,
@@ -16,7 +16,7 @@ function change(
 }
 
 describe.if(cluster !== null)("`open`", () => {
-  test("tells in one line what is wrong when it cannot connect", async () => {
+  test("rejects with a one-line message when it cannot connect", async () => {
     await using world = await makeHarness();
     const wrong: [Parameters<typeof change>[1], RegExp][] = [
       [{ port: "1" }, /: connection refused, or unknown host$/],
@@ -43,7 +43,7 @@ describe.if(cluster !== null)("`open`", () => {
     }
   });
 
-  test("asks for answers that are on disk when the database is set to less", async () => {
+  test("sets `synchronous_commit` to on when the database has it off and the URL does not set it", async () => {
     await using world = await makeHarness();
     const name = new URL(world.url).pathname.slice(1);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
@@ -59,13 +59,13 @@ describe.if(cluster !== null)("`open`", () => {
     expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
   });
 
-  test("refuses a database when it is not to be made", async () => {
+  test("rejects an empty database, and leaves it empty, when `create` is false", async () => {
     await using world = await makeHarness(true);
     await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 
-  test("refuses a database when it is another program's", async () => {
+  test("rejects a database when it contains another application's tables", async () => {
     await using world = await makeHarness(true);
     await world.run("create table users (id integer)");
     await expectRejection(
@@ -75,7 +75,7 @@ describe.if(cluster !== null)("`open`", () => {
     );
   });
 
-  test("refuses a schema when it is newer, or of the other layout", async () => {
+  test("rejects a schema when it is newer or has the other layout", async () => {
     await using world = await makeHarness();
     const { url } = world;
     const other = world.open({ database_url: withLayout(url, "citus") });
@@ -109,7 +109,7 @@ describe.if(cluster !== null)("`open`", () => {
     await expectRejection(world.open({ database_url }), "operator", message);
   });
 
-  test("refuses the layout of Citus when there is no Citus", async () => {
+  test("rejects the Citus layout when the extension is missing", async () => {
     await using world = await makeHarness(true);
     const opening = world.open({ database_url: withLayout(world.url, "citus") });
     await expectRejection(
@@ -120,7 +120,7 @@ describe.if(cluster !== null)("`open`", () => {
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);
   });
 
-  test("refuses an encoding when it is not UTF-8", async () => {
+  test("rejects a database when its encoding is not UTF-8", async () => {
     await using world = await makeHarness(true);
     const name = `latin_${crypto.randomUUID().replaceAll("-", "")}`;
     await world.run(
@@ -135,7 +135,7 @@ describe.if(cluster !== null)("`open`", () => {
     await cluster?.dropDatabase(database_url);
   });
 
-  test("takes the database of the URL when the environment names another", async () => {
+  test("uses the database in the URL when PGDATABASE names another", async () => {
     await using world = await makeHarness();
     const before = Bun.env["PGDATABASE"];
     Bun.env["PGDATABASE"] = "elsewhere";
@@ -148,7 +148,7 @@ describe.if(cluster !== null)("`open`", () => {
     expect(await world.run("select from users")).toHaveLength(1);
   });
 
-  test("does without prepared statements and settings when the URL says prepare=false", async () => {
+  test("works without prepared statements and settings when the URL has prepare=false", async () => {
     await using world = await makeHarness();
     const store = await world.open({ database_url: `${world.url}&prepare=false` });
     const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });

@@ -2,9 +2,9 @@ import { describe, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
 import { cluster, makeHarness } from "./harness.ts";
 
-/** What is done to the database, and what is found. */
+/** Damage, the statement that causes it, and the problems that `check` must report. */
 const damages: [string, string, string[]][] = [
-  ["nothing", "select 1", []],
+  ["nothing is damaged", "select 1", []],
   [
     "a count is too high",
     "update counts set records = records + 1 where list = 'users' and slot = 3",
@@ -16,22 +16,22 @@ const damages: [string, string, string[]][] = [
     ["the total of paid is wrong", "the total of pending is wrong"],
   ],
   [
-    "counts only lie in other slots",
+    "counts have only moved between slots",
     "update counts set records = records + 5 where list = 'paid' and slot = 1; update counts set records = records - 5 where list = 'paid' and slot = 2",
     [],
   ],
   [
-    "a total is not that of the items",
+    "an order's total differs from the sum of its items",
     "update orders set total = total + 1 where id = 2",
     ["the total of order 2 does not match its items"],
   ],
   [
-    "an order is of nobody",
+    "an order refers to a missing user",
     "set session_replication_role = replica; update orders set user_id = 9 where id = 1",
     ["order 1 refers to a missing user"],
   ],
   [
-    "items are malformed, and all else is checked",
+    "items are malformed, and another problem exists",
     `
       alter table orders drop constraint orders_items_check;
       update orders set items = '[{' where id = 1;
@@ -43,7 +43,7 @@ const damages: [string, string, string[]][] = [
     ],
   ],
   [
-    "a table is missing, and all else is checked",
+    "a table is missing, and another problem exists",
     "drop table counts cascade; select setval('orders_id_seq', 1)",
     [
       'cannot check the totals: relation "counts" does not exist',
@@ -51,14 +51,14 @@ const damages: [string, string, string[]][] = [
     ],
   ],
   [
-    "a sequence would give ids again",
+    "a sequence would assign an id again",
     "select setval('orders_id_seq', 1)",
     ["the sequence of orders is behind the last id and would assign it again"],
   ],
 ];
 
 describe.if(cluster !== null)("`check`", () => {
-  test.each(damages)("finds it when %s", async (_what, damage, findings) => {
+  test.each(damages)("reports the problems when %s", async (_what, damage, findings) => {
     await using world = await makeHarness();
     const store = await world.open();
     const { id } = await newUser(store);
@@ -76,7 +76,7 @@ describe.if(cluster !== null)("`check`", () => {
     expect(await store.check()).toEqual(findings);
   });
 
-  test("counts exactly when many writers come at once, in whatever slots", async () => {
+  test("finds exact totals when many concurrent writers have used any slots", async () => {
     await using world = await makeHarness();
     const stores = await Promise.all([world.open(), world.open(), world.open()]);
     const writes = stores.flatMap((store) =>
@@ -96,7 +96,7 @@ describe.if(cluster !== null)("`check`", () => {
     expect(await stores[2]?.check()).toEqual([]);
   }, 15_000);
 
-  test("finds nothing to delete of orders: the database refuses it", async () => {
+  test("need not look for deleted orders: the database rejects deleting them", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     await store.orders.place(orderFields((await newUser(store)).id), null);

@@ -1,33 +1,34 @@
-/** A PostgreSQL server for the tests: that of TEST_POSTGRES_URL, none if it is `none`, or one made for them. */
+/** The tests' PostgreSQL server: at TEST_POSTGRES_URL, none if that is `none`, otherwise a new local one. */
 import { SQL } from "bun";
 import { findPrograms, makeInstance } from "./instance.ts";
 
 export interface Cluster {
-  /** @returns the URL of a new database, a copy of `template` if given, which nobody may have open */
+  /** @param template URL of a database to copy, which must have no connections
+   * @returns the URL of the new database */
   createDatabase(template?: string): Promise<string>;
-  /** Whoever has it open or not. */
+  /** Drops the database, and closes any connections to it. */
   dropDatabase(url: string): Promise<void>;
-  /** Runs statements in the database of the URL. */
+  /** Runs statements in the database at this URL. */
   run<Row>(url: string, statement: string): Promise<Row[]>;
   /** URL of its first database. */
   readonly url: string;
-  /** Folder of its programs and of its data; `null` for a server that was started elsewhere. */
+  /** Directories of its programs and its data; `null` if the server is at TEST_POSTGRES_URL. */
   readonly own: { readonly programs: string; readonly data: string } | null;
 }
 
 function withDatabase(url: string, name: string): string {
   const changed = new URL(url);
   changed.pathname = `/${name}`;
-  // A test has its database to itself, and most ask one thing after the other.
+  // Each test has its own database, and most run one query after another.
   if (!changed.searchParams.has("max")) changed.searchParams.set("max", "5");
   return changed.href;
 }
 
-/** @param kept whether all goes with the server, and nothing needs to be waited for */
-function clusterAt(url: string, own: Cluster["own"], kept: boolean): Cluster {
+/** @param temporary whether the whole server is removed later, so that dropping a database need not be awaited */
+function clusterAt(url: string, own: Cluster["own"], temporary: boolean): Cluster {
   const sql = new SQL(url, { max: 2 });
 
-  /** As `with (force)` does, which PostgreSQL 12 does not have. */
+  /** Like `drop database … with (force)`, which PostgreSQL 12 does not have. */
   async function drop(name: string): Promise<void> {
     await sql.unsafe(`alter database ${name} with allow_connections false`);
     await sql.unsafe(
@@ -47,8 +48,8 @@ function clusterAt(url: string, own: Cluster["own"], kept: boolean): Cluster {
     },
     async dropDatabase(database) {
       const dropping = drop(new URL(database).pathname.slice(1));
-      // The server waits 0.1 s for connections that are just being closed.
-      if (kept) dropping.catch(() => {});
+      // The server waits 0.1 s for connections that are closing.
+      if (temporary) dropping.catch(() => {});
       else await dropping;
     },
     async run(database, statement) {
@@ -69,7 +70,7 @@ async function openCluster(): Promise<Cluster | null> {
     return clusterAt(given, null, Bun.env["TEST_POSTGRES_KEEP"] === "true");
   const programs = findPrograms();
   if (programs === null) return null;
-  // Nothing here has to outlive the machine.
+  // The data need not survive a crash of the machine.
   const instance = await makeInstance(programs, { fsync: "off", autovacuum: "off" });
   await instance.start();
   return clusterAt(instance.url, instance, true);
@@ -80,16 +81,16 @@ const missing = "PostgreSQL is not tested: there is no initdb here, nor TEST_POS
 const shared: { cluster?: Promise<Cluster | null> } = {};
 
 /**
- * The one server of all test files. `null` where there is none, which is a failure on CI and where it is
- * required.
- * @param tell whether it is told in a line that there is none
+ * Shared by all test files. `null` if there is no server.
+ * @param warn whether to print a line if there is none
+ * @throws {Error} if there is none, on CI or with TEST_POSTGRES_REQUIRED=true
  */
-export function findCluster(tell = true): Promise<Cluster | null> {
+export function findCluster(warn = true): Promise<Cluster | null> {
   shared.cluster ??= openCluster().then((cluster) => {
     if (cluster !== null) return cluster;
     const required = Bun.env["CI"] === "true" || Bun.env["TEST_POSTGRES_REQUIRED"] === "true";
     if (required) throw new Error(missing);
-    if (tell) process.stderr.write(`${missing}\n`);
+    if (warn) process.stderr.write(`${missing}\n`);
     return null;
   });
   return shared.cluster;

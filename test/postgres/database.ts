@@ -1,4 +1,4 @@
-/** Databases for a test, each with the schema, as copies of one that is made once. */
+/** Databases with the schema, copied from a template that is created once. */
 import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Cluster } from "./cluster.ts";
 
@@ -17,7 +17,7 @@ async function makeTemplate(cluster: Cluster): Promise<string> {
   return database_url;
 }
 
-/** @returns the URL of a new database with the schema and nothing in it */
+/** @returns the URL of a new database with the schema and no rows */
 export async function makeDatabase(cluster: Cluster): Promise<string> {
   const making = templates.get(cluster) ?? makeTemplate(cluster);
   templates.set(cluster, making);

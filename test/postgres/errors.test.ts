@@ -1,4 +1,4 @@
-// The response of the store if the server is slow, unreachable, locked, read-only, or not trusted.
+// The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { describe, expect, test } from "bun:test";
 import { type AddressInfo, createConnection, createServer } from "node:net";
 import { AppError } from "../../src/error.ts";
@@ -11,14 +11,14 @@ import { cluster, type Harness, makeHarness } from "./harness.ts";
 
 const page = { limit: 10, offset: 0 };
 
-/** Ends every connection of the service. */
+/** Terminates every connection of the service. */
 const cut = `
   select pg_terminate_backend(pid)
   from pg_stat_activity
   where datname = current_database() and application_name = 'user-api'
 `;
 
-/** Lets the first inserts of users fail with this SQLSTATE. @returns how many were tried */
+/** Makes the first inserts of users fail with this SQLSTATE. @returns a function that counts the attempts */
 async function failInserts(world: Harness, times: number, state: string) {
   await world.run(`
     create sequence tries;
@@ -40,7 +40,7 @@ async function failInserts(world: Harness, times: number, state: string) {
   };
 }
 
-/** A way to the server that can fail once a commit has gone along it, and before its answer. */
+/** A TCP proxy that can drop the connection after it has forwarded a commit, before the response. */
 async function makeLine(server_url: string) {
   const url = new URL(server_url);
   const server_port = Number(url.port);
@@ -53,7 +53,7 @@ async function makeLine(server_url: string) {
       if (losing && /commit/i.test(sent.toString("latin1"))) {
         losing = false;
         lost = true;
-        // The first that comes back is the answer, and so the commit is done.
+        // The first data to come back is the response, so the commit is done.
         upstream.once("data", () => client.destroy());
       }
       upstream.write(sent);
@@ -81,7 +81,7 @@ async function makeLine(server_url: string) {
 
 const fixtures = `${import.meta.dir}/../fixtures`;
 
-/** A server that accepts TLS as PostgreSQL does, with a self-signed certificate, and never responds after it. */
+/** A server that accepts TLS as PostgreSQL does, with a self-signed certificate, and then never responds. */
 async function makeTlsServer() {
   const [cert, key] = [
     Bun.file(`${fixtures}/localhost.crt`),
@@ -129,26 +129,23 @@ describe("a certificate that cannot be verified", () => {
     "SELF_SIGNED_CERT_IN_CHAIN",
     "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
     "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-  ])(
-    "`%s` becomes `unavailable`, and one line for the operator when the program starts",
-    (code) => {
-      const error = Object.assign(new Error("rejected"), { code });
-      const unavailable = toUnavailable(error);
-      expect(unavailable).toMatchObject({
-        code: "unavailable",
-        message: "the database is currently unreachable",
+  ])("`%s` becomes `unavailable`, and a one-line message at startup", (code) => {
+    const error = Object.assign(new Error("rejected"), { code });
+    const unavailable = toUnavailable(error);
+    expect(unavailable).toMatchObject({
+      code: "unavailable",
+      message: "the database is currently unreachable",
+    });
+    for (const thrown of [error, unavailable]) {
+      expect(describePostgresError("Cannot open postgres://a/b", thrown)).toMatchObject({
+        code: "operator",
+        message: `Cannot open postgres://a/b: the certificate of the server cannot be verified: rejected (${code})`,
       });
-      for (const thrown of [error, unavailable]) {
-        expect(describePostgresError("Cannot open postgres://a/b", thrown)).toMatchObject({
-          code: "operator",
-          message: `Cannot open postgres://a/b: the certificate of the server cannot be verified: rejected (${code})`,
-        });
-      }
-    },
-  );
+    }
+  });
 
   test.each(["SQLITE_MISMATCH", "ERR_INVALID_ARG_TYPE", "INVALID_ARGUMENT"])(
-    "`%s` remains unchanged when it is not about a certificate",
+    "`%s` is not translated when it is not about a certificate",
     (code) => {
       const error = Object.assign(new Error("a bug"), { code });
       expect(toUnavailable(error)).toBe(error);
@@ -179,7 +176,7 @@ describe("a certificate that cannot be verified", () => {
 });
 
 describe.if(cluster !== null)("the store", () => {
-  test("answers reads at once when others wait for a lock", async () => {
+  test("returns reads without delay while writes wait for a lock", async () => {
     await using world = await makeHarness();
     const store = await world.open({ database_url: world.url.replace("max=5", "max=3") });
     const { id } = await newUser(store);
@@ -193,7 +190,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await waiting).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
   });
 
-  test("is unavailable when a lock or a statement takes longer than it may", async () => {
+  test("rejects with `unavailable` when a lock or a statement times out", async () => {
     await using world = await makeHarness();
     for (const bound of ["lock_timeout=50", "statement_timeout=50"]) {
       const store = await world.open({ database_url: `${world.url}&${bound}` });
@@ -205,7 +202,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await store.users.list(page)).total).toBe(0);
   });
 
-  test("is unavailable, and then well again, when its connections are cut", async () => {
+  test("rejects with `unavailable` when its connections are terminated, and then recovers", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const codes = new Set<string>();
@@ -230,13 +227,13 @@ describe.if(cluster !== null)("the store", () => {
     await Promise.all(writers);
     expect([...codes]).toEqual(["unavailable"]);
     expect(made.length).toBeGreaterThan(before);
-    // Whatever was answered is there. More may be: nobody knows of a write whose answer was lost.
+    // Every acknowledged write is stored. There may be more: the response to a write may have been lost.
     const kept = await world.run<{ id: number }>("select id::integer as id from users");
     expect(new Set(kept.map(({ id }) => id)).isSupersetOf(new Set(made))).toBe(true);
     expect(await store.check()).toEqual([]);
   }, 15_000);
 
-  test("is unavailable when the answer to a commit is lost, and a retry with the key is safe", async () => {
+  test("rejects with `unavailable` when the response to a commit is lost, and a retry with the key is safe", async () => {
     await using world = await makeHarness();
     await using line = await makeLine(world.url);
     const store = await world.open({ database_url: line.url });
@@ -251,7 +248,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await store.users.list(page)).total).toBe(1);
   });
 
-  test("is well again, and ends, when its connections are silent", async () => {
+  test("recovers, and closes, when its connections stop responding", async () => {
     await using world = await makeHarness();
     const search = "?max=2&statement_timeout=0";
     const database_url = Object.assign(new URL(world.url), { search }).href;
@@ -269,19 +266,16 @@ describe.if(cluster !== null)("the store", () => {
     expect(performance.now() - started_ms).toBeLessThan(2_000);
   });
 
-  test.each(["40001", "40P01"])(
-    "runs a write again when it was given up with %s",
-    async (state) => {
-      await using world = await makeHarness();
-      const store = await world.open();
-      const tries = await failInserts(world, 3, state);
-      const key = { owner: "a", key: "b", fingerprint: "c" };
-      expect((await store.users.create(userFields(), key)).replayed).toBe(false);
-      expect(await tries()).toBe(4);
-    },
-  );
+  test.each(["40001", "40P01"])("retries a write when it fails with %s", async (state) => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const tries = await failInserts(world, 3, state);
+    const key = { owner: "a", key: "b", fingerprint: "c" };
+    expect((await store.users.create(userFields(), key)).replayed).toBe(false);
+    expect(await tries()).toBe(4);
+  });
 
-  test("is unavailable when a write is given up each time", async () => {
+  test("rejects with `unavailable` when every retry of a write fails", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const tries = await failInserts(world, 99, "40001");
@@ -289,7 +283,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(5);
   });
 
-  test("fails once when the error is any other", async () => {
+  test("does not retry a write when it fails with any other error", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const tries = await failInserts(world, 99, "22000");
@@ -299,7 +293,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(1);
   });
 
-  test("reads, and refuses writes and `checkWritable`, when the database is read-only", async () => {
+  test("reads, but rejects writes and `checkWritable`, when the database is read-only", async () => {
     await using world = await makeHarness();
     const store = await world.open({
       database_url: `${world.url}&default_transaction_read_only=on`,
@@ -309,7 +303,7 @@ describe.if(cluster !== null)("the store", () => {
     await expectRejection(store.checkWritable(), "unavailable");
   });
 
-  test("counts commits, and tells its size also when the server is away", async () => {
+  test("counts commits, and returns the last known size when the server is unreachable", async () => {
     await using world = await makeHarness();
     const commits: number[] = [];
     const store = await world.open({ onCommit: (writes) => commits.push(writes) });
@@ -324,7 +318,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await store.statistics()).database_bytes).toBe(database_bytes);
   });
 
-  test("tells its figures soon when every connection is taken", async () => {
+  test("returns its statistics without delay when every connection is in use", async () => {
     await using world = await makeHarness();
     const search = "?max=1&lock_timeout=1500";
     const database_url = Object.assign(new URL(world.url), { search }).href;
@@ -339,7 +333,7 @@ describe.if(cluster !== null)("the store", () => {
     await waiting;
   });
 
-  test("names the tools of PostgreSQL when it is to be backed up", async () => {
+  test("names PostgreSQL's own tools when asked for a backup", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const backing = store.backUp("a.dump", () => {}, new AbortController().signal);

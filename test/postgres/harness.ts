@@ -1,4 +1,4 @@
-/** What the tests of PostgreSQL share: a store on a database of its own, and the database beside it. */
+/** For tests with PostgreSQL: stores on a database of their own, and direct access to that database. */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
@@ -13,15 +13,15 @@ interface Held extends AsyncDisposable {
 
 export interface Harness extends AsyncDisposable {
   readonly url: string;
-  /** Opens a store on it, as one more replica; closed at the end. */
+  /** Opens another store on the database, as another replica would. It is closed at the end of the test. */
   open(options?: Partial<StoreOptions>): Promise<Store>;
-  /** Runs statements beside it. */
+  /** Runs statements on a connection of its own. */
   run<Row>(statement: string): Promise<Row[]>;
-  /** Runs a statement in a transaction that lasts until it is committed, or disposed of. */
+  /** Runs a statement in a transaction that stays open until it is committed or disposed of. */
   hold(statement: string): Promise<Held>;
 }
 
-/** @param empty whether the schema is missing as well */
+/** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");
   const url = empty ? await cluster.createDatabase() : await makeDatabase(cluster);

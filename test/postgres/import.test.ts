@@ -11,7 +11,7 @@ function oldOrder(id: number, user_id: number): Order {
   return { id, ...orderFields(user_id), ...rest };
 }
 
-test("`formatCopyRows` writes what the server reads as it was, in pieces of some size", () => {
+test("`formatCopyRows` escapes text and limits the size of its chunks", () => {
   const rows = [
     [1, "a\tb\nc\rd\\e", null],
     [2 ** 53 - 1, "\\N", ""],
@@ -28,7 +28,7 @@ test("`formatCopyRows` writes what the server reads as it was, in pieces of some
 });
 
 describe.if(cluster !== null)("`import`", () => {
-  test("takes what it is given when it is larger than a message", async () => {
+  test("stores a record when it is larger than one protocol message", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const metadata = Object.fromEntries(
@@ -42,11 +42,11 @@ describe.if(cluster !== null)("`import`", () => {
     expect(again.every(({ outcome }) => outcome === "unchanged")).toBe(true);
   });
 
-  test("refuses an order when its user goes while it is taken", async () => {
+  test("rejects an order when its user is deleted during the import", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const [stays, goes] = [await newUser(store), await newUser(store)];
-    // The user is gone for the import only when it is committed: it waits for that at the foreign key.
+    // The import sees the deletion only after its commit: the foreign key check waits for it.
     const removing = await world.hold(`delete from users where id = ${goes.id}`);
     const importing = store.bulk.orders.import(
       [oldOrder(1, stays.id), oldOrder(2, goes.id)],
@@ -61,7 +61,7 @@ describe.if(cluster !== null)("`import`", () => {
     expect(await store.check()).toEqual([]);
   });
 
-  test("leaves nothing behind when a batch fails", async () => {
+  test("stores nothing of a batch when it fails", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     await world.run("alter table users add check (name <> 'no')");

@@ -1,6 +1,6 @@
 /**
- * A PostgreSQL server made of what is installed: on a free port of the loopback, in a temporary folder, as
- * somebody who is not root. It ends with this process, however that ends.
+ * A temporary PostgreSQL server, from the installed programs: on a free loopback port, in a temporary directory,
+ * not as root. It stops when this process ends, however it ends.
  */
 import { chownSync, mkdtempSync, readdirSync, readFileSync, realpathSync } from "node:fs";
 import { createServer } from "node:net";
@@ -8,34 +8,34 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { SQL } from "bun";
 
-/** The server refuses to run as root; nobody is everywhere. */
+/** PostgreSQL does not run as root. Every system has this user. */
 const NOBODY = "nobody";
 const TIMEOUT_MS = 20_000;
 
-/** It is gone, with its data, when it is disposed of. */
+/** Disposing of it stops the server and deletes its data. */
 export interface Instance extends AsyncDisposable {
   /** URL of its first database. */
   readonly url: string;
-  /** Folder of its programs. */
+  /** Directory of its programs. */
   readonly programs: string;
   readonly data: string;
-  /** Resolves when it answers. */
+  /** Resolves when the server accepts queries. */
   start(): Promise<void>;
-  /** `fast` cuts connections and ends in order, `immediate` leaves all to be recovered. */
+  /** `fast` closes connections and shuts down cleanly; `immediate` needs crash recovery at the next start. */
   stop(mode: "fast" | "immediate"): void;
-  /** Of the server and of those that it has started. */
+  /** Process ids of the server and its children. */
   processes(): number[];
-  /** The signal reaches all of its processes at once. */
+  /** Sends the signal to all of its processes. */
   signal(name: "SIGKILL" | "SIGSTOP" | "SIGCONT"): void;
 }
 
-/** @returns the folder of `initdb` and `postgres`, the newest one; `null` when there is none */
+/** @returns the directory of the newest `initdb` and `postgres`; `null` if they are not installed */
 export function findPrograms(): string | null {
   // Of another version: see scripts/postgres-versions.ts.
   const given = Bun.env["TEST_POSTGRES_PROGRAMS"];
   if (given !== undefined && given !== "") return given;
   const found = Bun.which("initdb");
-  // A link in PATH may have no link to the server beside it.
+  // The directory in PATH may have a link to `initdb` but none to `postgres`.
   if (found !== null) return dirname(realpathSync(found));
   const folders = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
   const version = (path: string) => Number(path.split("/")[4]);
@@ -55,18 +55,18 @@ export function freePort(): Promise<number> {
   return promise;
 }
 
-/** Of nobody, by `id`. */
+/** User or group id of `nobody`. */
 function idOf(option: "-u" | "-g"): number {
   return Number(Bun.spawnSync(["id", option, NOBODY]).stdout.toString());
 }
 
-/** Words of a command that runs as somebody who is not root. Not by runuser, which stops with its child. */
+/** Command line that runs `args` as a user other than root. Not runuser: a SIGSTOP of its child stops it too. */
 export function asNobody(args: readonly string[]): string[] {
   if (process.getuid?.() !== 0) return [...args];
   return ["setpriv", `--reuid=${NOBODY}`, `--regid=${idOf("-g")}`, "--clear-groups", ...args];
 }
 
-/** A temporary folder for whoever `asNobody` is. */
+/** A temporary directory owned by the user of `asNobody`. */
 export function makeFolderOfNobody(): string {
   const directory = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
   if (process.getuid?.() === 0) chownSync(directory, idOf("-u"), idOf("-g"));
@@ -78,7 +78,7 @@ function runProgram(...args: string[]): void {
   if (exitCode !== 0) throw new Error(`Cannot run ${args[0]}: ${stdout}${stderr}`);
 }
 
-/** Ends the server when its input is closed, as it is with this process, however that ends. */
+/** Stops the server when stdin is closed, which happens when this process ends, however it ends. */
 const watch = `
   read -r line
   pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT $pid && kill -CONT $pid
@@ -86,7 +86,7 @@ const watch = `
   rm -rf "$1"
 `;
 
-/** The process and its children. */
+/** Process ids of a process and its children. */
 function processesOf(pid: number): number[] {
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
@@ -94,7 +94,7 @@ function processesOf(pid: number): number[] {
       const stat = readFileSync(`/proc/${name}/stat`, "utf8");
       return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]) === pid;
     } catch {
-      // It has ended since.
+      // The process has ended.
       return false;
     }
   });
@@ -133,7 +133,7 @@ export async function answers(url: string): Promise<boolean> {
   }
 }
 
-/** @param settings beside those that any test needs */
+/** @param settings additional server settings */
 export async function makeInstance(
   programs: string,
   settings: Readonly<Record<string, string>>,
@@ -175,7 +175,7 @@ export async function makeInstance(
       while (!(await answers(url))) {
         if (performance.now() > deadline_ms)
           throw new Error(`PostgreSQL does not start in ${data}`);
-        // One that was killed may have left processes that are still ending.
+        // A killed server may have left child processes that are still exiting.
         if (server.exitCode !== null) {
           server = run();
           server.unref();
@@ -190,7 +190,7 @@ export async function makeInstance(
         try {
           process.kill(each, name);
         } catch {
-          // A child ends with its parent, too.
+          // The process has ended: children exit with their parent.
         }
       }
     },

@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { createLimiter } from "../../src/postgres/limiter.ts";
 import { expectRejection } from "../expect-error.ts";
 
-/** Work that ends when it is told to. */
+/** Work that resolves when the test says so. */
 function makeWork() {
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   const work = { begun: false, resolve, reject, run: () => promise };
@@ -15,7 +15,7 @@ function makeWork() {
 
 const turn = () => Bun.sleep(0);
 
-test("`run` lets as many run as there are places, and the next when one ends", async () => {
+test("`run` starts as many tasks as there are connections, and the next when one ends", async () => {
   const gate = createLimiter({ connections: 2, max_pending_writes: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
   const results = works.map(({ run }, at) => gate.run(at % 2 === 0 ? "read" : "write", run));
@@ -38,7 +38,7 @@ test("`run` lets as many run as there are places, and the next when one ends", a
   expect(gate.pendingWrites()).toBe(0);
 });
 
-test("`run` refuses a write when as many have begun or wait, and reads go on", async () => {
+test("`run` rejects a write when `max_pending_writes` are running or waiting, and still runs reads", async () => {
   const gate = createLimiter({ connections: 4, max_pending_writes: 2 });
   const works = [makeWork(), makeWork()];
   const results = works.map(({ run }) => gate.run("write", run));
@@ -55,7 +55,7 @@ test("`run` refuses a write when as many have begun or wait, and reads go on", a
   expect(await gate.run("write", async () => "written")).toBe("written");
 });
 
-test("`run` leaves a place to reads when more writes wait, and lets writes go on when one ends", async () => {
+test("`run` reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
   const gate = createLimiter({ connections: 3, max_pending_writes: 10 });
   const writes = [makeWork(), makeWork(), makeWork()];
   const results = writes.map(({ run }) => gate.run("write", run));
@@ -63,7 +63,7 @@ test("`run` leaves a place to reads when more writes wait, and lets writes go on
   await turn();
   expect(begun()).toEqual([true, true, false]);
   expect(await gate.run("read", async () => "read")).toBe("read");
-  // What the read leaves is not for a write.
+  // The read's connection is not given to a write.
   await turn();
   expect(begun()).toEqual([true, true, false]);
   writes[0]?.resolve("a");
@@ -75,7 +75,7 @@ test("`run` leaves a place to reads when more writes wait, and lets writes go on
   await gate.idle();
 });
 
-test("`run` refuses work when it waits too long for a place, and never begins it", async () => {
+test("`run` rejects a task when it waits too long for a connection, and never starts it", async () => {
   const gate = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
   const slow = makeWork();
   const late = makeWork();
@@ -89,7 +89,7 @@ test("`run` refuses work when it waits too long for a place, and never begins it
   expect(await gate.run("read", async () => "next")).toBe("next");
 });
 
-test("`run` gives up work when there is no answer, and its place when it ends", async () => {
+test("`run` rejects a task when there is no response, and frees its connection when it ends", async () => {
   const silences: number[] = [];
   const gate = createLimiter({
     connections: 1,
@@ -112,7 +112,7 @@ test("`run` gives up work when there is no answer, and its place when it ends", 
     idle = true;
   });
   await turn();
-  // On the same connection it would come behind what is lost.
+  // On the same connection it would be queued behind the query without a response.
   expect([next.begun, idle]).toEqual([false, false]);
   lost.reject(new Error("the connection has ended"));
   await turn();

@@ -1,4 +1,4 @@
-// What holds between replicas: two stores on one database.
+// Guarantees between replicas: two stores on one database.
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import type { Store } from "../../src/store.ts";
@@ -18,7 +18,7 @@ function codeOf(result: PromiseSettledResult<unknown>): string {
 }
 
 describe.if(cluster !== null)("two replicas", () => {
-  test("`place` makes one order a key when each is posted many times at once", async () => {
+  test("`place` creates one order per key when each key is used by many concurrent calls", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const { id } = await newUser(replicas[0]);
@@ -38,7 +38,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect(await replicas[1].check()).toEqual([]);
   }, 30_000);
 
-  test("`create` makes one user a key when each is posted many times at once", async () => {
+  test("`create` creates one user per key when each key is used by many concurrent calls", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const owner = "a".repeat(64);
@@ -46,7 +46,7 @@ describe.if(cluster !== null)("two replicas", () => {
       Array.from({ length: 20 * POSTS }, (_, at) => {
         const n = Math.floor(at / POSTS);
         const key = { owner, key: `key-${n}`, fingerprint: `${n}` };
-        // The email is taken as well: a replay must not become a conflict.
+        // The email is taken too: a replay must not become a conflict.
         const fields = userFields({ email: `${n}@example.com` });
         return (replicas[at % 2] ?? replicas[0]).users.create(fields, key);
       }),
@@ -56,7 +56,7 @@ describe.if(cluster !== null)("two replicas", () => {
   });
 
   test.each(["users", "orders"] as const)(
-    "`%s.update` takes one edit of a version when several come at once",
+    "`%s.update` applies one edit per version when several are concurrent",
     async (table) => {
       await using world = await makeHarness();
       const replicas = [await world.open(), await world.open()] as const;
@@ -70,7 +70,7 @@ describe.if(cluster !== null)("two replicas", () => {
         const edits = Array.from({ length: EDITS }, (_, at) =>
           update(replicas[at % 2] ?? replicas[0], version),
         );
-        // In each round: over all of them two that were done make up for one in which none was.
+        // Checked in each round: in a sum, a round with two successes would hide one with none.
         const codes = (await Promise.allSettled(edits)).map(codeOf).sort();
         expect([version, ...codes]).toEqual([
           version,
@@ -85,7 +85,7 @@ describe.if(cluster !== null)("two replicas", () => {
     30_000,
   );
 
-  test("`revoke` holds on the other replica within 5 s, and at once on its own", async () => {
+  test("`revoke` takes effect at once on its own replica, and within 5 s on the other", async () => {
     await using world = await makeHarness();
     const [one, other] = [await world.open(), await world.open()];
     const fields = {
@@ -104,11 +104,11 @@ describe.if(cluster !== null)("two replicas", () => {
     const started_ms = performance.now();
     while ((await other.tokens.find(fields.hash))?.revoked_at === null) await Bun.sleep(50);
     expect(performance.now() - started_ms).toBeLessThan(5_000);
-    // It is not asked for each request.
+    // The token is cached.
     expect(performance.now() - started_ms).toBeGreaterThan(1_000);
   }, 10_000);
 
-  test("`import` gives no id twice when a replica creates all the while", async () => {
+  test("`import` assigns no id twice while another replica creates users", async () => {
     await using world = await makeHarness();
     const [one, other] = [await world.open(), await world.open()];
     let stop = false;
@@ -128,13 +128,13 @@ describe.if(cluster !== null)("two replicas", () => {
     const { total } = await one.users.list({ limit: 1, offset: 0 });
     expect(total).toBe(fresh.length + made.length);
     expect(new Set(made).size).toBe(made.length);
-    // Nothing was left out either.
+    // No id was skipped either.
     const [last] = await world.run<{ last: string }>("select max(id) as last from users");
     expect(Number(last?.last)).toBe(total);
     expect(await one.check()).toEqual([]);
   }, 30_000);
 
-  test("`open` makes the schema once when many open an empty database at once", async () => {
+  test("`open` creates the schema once when many replicas open an empty database concurrently", async () => {
     await using world = await makeHarness(true);
     await Promise.all(Array.from({ length: 6 }, () => world.open()));
     expect(await world.run("select schema_version, layout from user_api")).toEqual([

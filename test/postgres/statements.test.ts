@@ -1,12 +1,12 @@
 /**
- * What Citus refuses, looked for in every statement there is, since the same ones serve both layouts.
+ * SQL that Citus rejects, searched for in every statement, since both layouts use the same statements.
  * @see https://docs.citusdata.com/en/stable/develop/reference_workarounds.html
  */
 import { expect, test } from "bun:test";
 
 const directory = `${import.meta.dir}/../../src/postgres`;
 
-/** Statements as they stand in the source, in lower case as all are. */
+/** @returns the SQL statements in the source; all are in lower case */
 async function readStatements(): Promise<{ file: string; sql: string }[]> {
   const statements: { file: string; sql: string }[] = [];
   for (const file of [...new Bun.Glob("*.ts").scanSync(directory)].sort()) {
@@ -33,22 +33,22 @@ function tableOf(sql: string): string {
 
 const refused: [string, RegExp][] = [
   ["a lock on rows", /\bfor (no key )?(update|share|key share)\b/],
-  ["a change within a subquery", /\b(as|,)\s*(not )?(materialized )?\(\s*(insert|update|delete)\b/],
+  ["a data-modifying subquery", /\b(as|,)\s*(not )?(materialized )?\(\s*(insert|update|delete)\b/],
   ["a recursive subquery", /\bwith recursive\b/],
 ];
 
 const refused_in_changes: [string, RegExp][] = [
   ["a subquery", /\(\s*(select|with)\b/],
-  ["rows that are selected", /^insert[^;]*\bselect\b/],
+  ["`insert … select`", /^insert[^;]*\bselect\b/],
   ["another table", /^(update[^;]*\bfrom\b|delete[^;]*\busing\b)/],
   [
-    "a function whose value changes",
+    "a function that is not immutable",
     /\b(now|random|nextval|clock_timestamp|current_\w+|gen_random_uuid)\b/,
   ],
-  ["a choice with functions", /\b(case|coalesce)\b/],
+  ["`case` or `coalesce`", /\b(case|coalesce)\b/],
 ];
 
-test("statements are found when the source is read", () => {
+test("`readStatements` finds changes of every table", () => {
   expect(statements.length).toBeGreaterThan(40);
   const tables = new Set(changes.map(({ sql }) => tableOf(sql)));
   for (const table of ["users", "orders", "tokens", "idempotency_keys"]) {
@@ -56,21 +56,24 @@ test("statements are found when the source is read", () => {
   }
 });
 
-test("no statement is made of values when it is made of parts", () => {
+test("no statement interpolates values", () => {
   const parts = /\$\{(?!(?:columns|table|order|filter|total|into|text_bytes\[table\]|[A-Z_]+)\})/;
   expect(statements.filter(({ sql }) => parts.test(sql))).toEqual([]);
 });
 
-test.each(refused)("no statement has %s when it is to run on Citus", (_what, pattern) => {
+test.each(refused)("no statement has %s, which Citus rejects", (_what, pattern) => {
   expect(statements.filter(({ sql }) => pattern.test(sql))).toEqual([]);
 });
 
-test.each(refused_in_changes)("no change has %s when it is to run on Citus", (_what, pattern) => {
-  expect(changes.filter(({ sql }) => pattern.test(sql))).toEqual([]);
-});
+test.each(refused_in_changes)(
+  "no insert, update or delete has %s, which Citus rejects",
+  (_what, pattern) => {
+    expect(changes.filter(({ sql }) => pattern.test(sql))).toEqual([]);
+  },
+);
 
 test.each(Object.entries(shard_keys))(
-  "changes of `%s` name `%s`, and never change it",
+  "every insert, update and delete of `%s` names `%s`, and none changes it",
   (table, key) => {
     const found = changes.filter(({ sql }) => tableOf(sql) === table);
     for (const { file, sql } of found) {
@@ -85,7 +88,7 @@ test.each(Object.entries(shard_keys))(
   },
 );
 
-test("the layout of Citus has no triggers, and nothing unique without what distributes", async () => {
+test("the Citus layout has no triggers, and each unique constraint includes the distribution column", async () => {
   const read = (name: string) => Bun.file(`${directory}/migrations/${name}`).text();
   const text = `${await read("0001_tables.sql")}${await read("0001_citus.sql")}`;
   const sql = text.replace(/--.*$/gm, "");
@@ -105,6 +108,6 @@ test("the layout of Citus has no triggers, and nothing unique without what distr
       expect(columns.split(/, */)).toContain(key);
     }
   }
-  // What others refer to is on every server.
+  // Foreign keys can only refer to a table that every node has.
   expect(sql).toContain("create_reference_table('users')");
 });

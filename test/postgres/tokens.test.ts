@@ -7,7 +7,7 @@ function tokenOf(hash: string): Token {
   return { hash, name: hash, scope: "read", ...times };
 }
 
-/** Reads that are answered by hand. */
+/** A cache whose reads the test resolves or rejects. */
 function makeReads() {
   const asked: { hash: string; answer: (token: Token | null) => void; fail: () => void }[] = [];
   const memory = createTokenCache((hash) => {
@@ -18,7 +18,7 @@ function makeReads() {
   return { asked, memory };
 }
 
-test("`find` asks once when many ask at once, and not again for a while", async () => {
+test("`find` reads once when called concurrently, and then uses the cache", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("a"), memory.find("b")];
   expect(asked.map(({ hash }) => hash)).toEqual(["a", "b"]);
@@ -28,7 +28,7 @@ test("`find` asks once when many ask at once, and not again for a while", async 
   expect(asked).toHaveLength(2);
 });
 
-test("`find` asks again when there was no such token, or no answer", async () => {
+test("`find` reads again when there was no such token, or the read failed", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("b")];
   asked[0]?.answer(null);
@@ -41,7 +41,7 @@ test("`find` asks again when there was no such token, or no answer", async () =>
   expect(asked).toHaveLength(4);
 });
 
-test("`find` keeps no answer when it was asked for before the tokens changed", async () => {
+test("`find` does not cache a token when it was read before the tokens changed", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
   memory.clear();
@@ -56,7 +56,7 @@ test("`find` keeps no answer when it was asked for before the tokens changed", a
   expect(await Promise.all([after, shared, memory.find("a")])).toEqual([revoked, revoked, revoked]);
 });
 
-test("`find` keeps no answer when a later one has come before it", async () => {
+test("`find` does not cache a token when a later read has returned before it", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
   memory.clear();

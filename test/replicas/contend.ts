@@ -1,4 +1,4 @@
-/** Many clients of two replicas who want the same at once, and what they must be told. */
+/** Concurrent clients of two replicas that compete for the same keys or versions, and the required responses. */
 import { expect } from "bun:test";
 import type { TestResponse } from "../http/server.ts";
 import { type Pair, walk } from "./pair.ts";
@@ -21,7 +21,7 @@ export async function createUser(pair: Pair, email: string): Promise<Row> {
   return json.data;
 }
 
-/** Each key is sent `posts` times at once, and all keys are: on a database without orders. */
+/** Sends each key in `posts` concurrent requests, all keys together. The database must have no orders. */
 export async function contendForKeys(pair: Pair, user_id: number, keys: number, posts: number) {
   const items = [{ sku: "A-1", quantity: 2, unit_price: 150 }];
   const body = { user_id, currency: "EUR", items };
@@ -46,7 +46,7 @@ export async function contendForKeys(pair: Pair, user_id: number, keys: number, 
   expect(await walk(pair, `/orders?user_id=${user_id}&status=pending`)).toEqual(orders);
 }
 
-/** Each version of a new user is edited `edits` times at once, under the condition that it is this one. */
+/** Sends, for each version of a new user, `edits` concurrent edits with `If-Match`. */
 export async function contendForVersions(pair: Pair, { id }: Row, rounds: number, edits: number) {
   for (let version = 1; version <= rounds; version += 1) {
     const answers = await times(edits, (at) =>
@@ -55,10 +55,10 @@ export async function contendForVersions(pair: Pair, { id }: Row, rounds: number
         headers: { "if-match": `"${version}"` },
       }),
     );
-    // In each round: over all of them one with two winners makes up for one without.
+    // Checked in each round: in a sum, a round with two winners would hide one with none.
     expect(countOf(answers)).toEqual({ 200: 1, 412: edits - 1 });
     const winner = answers.find(({ status }) => status === 200);
-    // From whichever replica comes next.
+    // Read from the other replica.
     const { json } = await pair.call("GET", `/users/${id}`);
     expect(json.data).toEqual(winner?.json.data);
     expect(json.data.version).toBe(version + 1);

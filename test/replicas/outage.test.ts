@@ -9,10 +9,10 @@ import { type Pair, possible, runCommand, startPair } from "./pair.ts";
 
 /** Timeouts of a request: for a connection, and then for the response. */
 const MAX_WAIT_MS = 5_000 + 10_000;
-/** Measured: 0.1 s (TEST_TIMES=true prints it). The bound is for machines that do much else. */
+/** Measured: 0.1 s (TEST_TIMES=true prints it). The bound is for busy machines. */
 const RECOVERED_MS = 5_000;
 
-// The signals find its processes in /proc. Where TEST_POSTGRES_URL is a server elsewhere there may be none.
+// Signals need /proc to find the processes. If TEST_POSTGRES_URL is a remote server, none may be installed here.
 const programs = possible && process.platform === "linux" ? findPrograms() : null;
 
 const database_name = "user_api";
@@ -56,7 +56,7 @@ const outages: readonly [string, (instance: Instance) => void][] = [
 ];
 
 test.concurrent.if(programs !== null)(
-  "Acknowledged writes are stored exactly once when PostgreSQL is restarted and killed under load",
+  "acknowledged writes are stored exactly once when PostgreSQL is restarted and killed under load",
   async () => {
     await using outage = await startOutage();
     const { instance, pair, database } = outage;
@@ -88,7 +88,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "Requests return 503 within the timeouts while PostgreSQL is frozen, and succeed afterwards",
+  "requests return 503 within the timeouts while PostgreSQL is frozen, and succeed afterwards",
   async () => {
     await using outage = await startOutage();
     const { instance, pair } = outage;
@@ -125,7 +125,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "Reads succeed when more writes wait for a lock than there are connections",
+  "reads succeed when more writes wait for a lock than there are connections",
   async () => {
     await using outage = await startOutage();
     const { pair, database } = outage;

@@ -10,7 +10,7 @@ import { hasPooler, startPooler } from "./pooler.ts";
 const IMPORTED = 2_000;
 
 test.if(possible && hasPooler())(
-  "`replicas` keep their promises when PgBouncer is between them and PostgreSQL",
+  "replicas keep their guarantees when they connect through PgBouncer",
   async () => {
     const cluster = await requireCluster();
     const direct = await cluster.createDatabase();
@@ -24,7 +24,7 @@ test.if(possible && hasPooler())(
       await contendForKeys(pair, user["id"], 40, 8);
       await contendForVersions(pair, user, 20, 4);
 
-      // COPY, in a transaction with a lock, beside them.
+      // COPY in a transaction with a lock, at the same time.
       using directory = makeDirectory();
       const lines = Array.from({ length: IMPORTED }, (_, at) => `{"email":"${at}@example.com"}\n`);
       writeFileSync(directory.at("users.ndjson"), lines.join(""));
@@ -34,7 +34,7 @@ test.if(possible && hasPooler())(
       expect(json.meta.total).toBe(IMPORTED + 1);
       expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
 
-      // What a connection cannot be told, the database tells it.
+      // Settings that PgBouncer does not pass on are set on the database.
       await using _ = await holdWrites(direct);
       const started_ms = performance.now();
       const refused = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
@@ -47,7 +47,7 @@ test.if(possible && hasPooler())(
 );
 
 test.if(possible && hasPooler())(
-  "`serve` says what to configure when PgBouncer rejects its settings",
+  "`serve` suggests `prepare=false` when PgBouncer rejects its settings",
   async () => {
     const cluster = await requireCluster();
     const direct = await cluster.createDatabase();

@@ -1,13 +1,13 @@
-/** PgBouncer in front of a server, as it is mostly run: a connection is a client's for one transaction. */
+/** PgBouncer in transaction mode, the most common setup: a client has a connection for one transaction. */
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { answers, asNobody, freePort, makeFolderOfNobody } from "../postgres/instance.ts";
 
-/** Debian keeps it where only root looks. */
+/** Debian installs it in a directory that is only in root's PATH. */
 const program = Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
 
-/** @throws {Error} when there is none, and it is required */
+/** @throws {Error} if it is not installed but required */
 export function hasPooler(): boolean {
   if (program === null && Bun.env["TEST_POSTGRES_REQUIRED"] === "true") {
     throw new Error("there is no PgBouncer: install pgbouncer");
@@ -15,10 +15,10 @@ export function hasPooler(): boolean {
   return program !== null;
 }
 
-/** Fewer connections than clients: that is what it is for. */
+/** Fewer server connections than clients. */
 const POOL_SIZE = 6;
 
-/** Ends it when its input is closed, as it is with this process, however that ends. */
+/** Stops it when stdin is closed, which happens when this process ends, however it ends. */
 const watch = `
   folder=$1
   shift
@@ -30,7 +30,7 @@ const watch = `
 `;
 
 interface Pooler extends AsyncDisposable {
-  /** @returns the URL by which the program reaches the database of this URL */
+  /** @returns the URL of the same database through PgBouncer */
   through(database: string): string;
 }
 

@@ -1,4 +1,4 @@
-// What two replicas do to one record, key or token at once, as their clients see it.
+// Concurrent use of one record, key or token on two replicas, as their clients see it.
 import { expect, test } from "bun:test";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
@@ -7,11 +7,11 @@ const KEYS = 200;
 const POSTS = 8;
 const ROUNDS = 100;
 const EDITS = 4;
-/** A revocation holds on every replica after this. */
+/** A revocation has taken effect on every replica after this. */
 const REVOKED_MS = 5_000;
 
 test.if(possible)(
-  "Replicas agree on idempotency keys, edits and totals when clients use both concurrently",
+  "replicas agree on idempotency keys, edits and totals when clients use both concurrently",
   async () => {
     const cluster = await requireCluster();
     const database = await cluster.createDatabase();
@@ -19,7 +19,7 @@ test.if(possible)(
       await using pair = await startPair(database);
       const schema = "select schema_version, layout from user_api";
       expect(await cluster.run(database, schema)).toEqual([{ schema_version: 1, layout: "plain" }]);
-      // Both began on an empty database: the token is printed by the one that made it, once.
+      // Both started on an empty database: the replica that created the token printed it, once.
       const printed = pair.both.flatMap(({ output }) => output.match(/^ {2}uat_\w+$/gm) ?? []);
       expect(printed).toEqual([`  ${pair.token}`]);
 
@@ -50,7 +50,7 @@ test.if(possible)(
         return answers.map(({ status }) => status);
       };
       expect(await ask()).toEqual([200, 200]);
-      // Known for as long as possible.
+      // Cached as late as possible.
       await Bun.sleep(50);
       expect((await runCommand(database, "token", "revoke", "laptop")).code).toBe(0);
       const revoked_ms = performance.now();
@@ -59,7 +59,7 @@ test.if(possible)(
         const statuses = await ask();
         const since_ms = performance.now() - revoked_ms;
         for (const [replica, status] of statuses.entries()) {
-          // Once refused it stays refused.
+          // Once rejected, it stays rejected.
           if (!Number.isNaN(until[replica])) expect([replica, status]).toEqual([replica, 401]);
           else if (status === 401) until[replica] = since_ms;
         }

@@ -1,5 +1,5 @@
-// The promises of the ports in src, which any database must keep. Each file of test/contract has
-// those of one port; a database's own test calls `storeContract` with a way to open it.
+// Tests of the ports in src, for every database. Each file of test/contract tests one port; the test of a
+// database calls `storeContract` with a function that opens it.
 import { describe } from "bun:test";
 import { copySourceContract } from "./contract/copy-source.ts";
 import { idempotencyContract } from "./contract/idempotency.ts";
@@ -11,7 +11,7 @@ import { syncReadsContract } from "./contract/sync-reads.ts";
 import { tokensContract } from "./contract/tokens.ts";
 import { usersContract } from "./contract/users.ts";
 
-/** @param open opens a new, empty database with every call */
+/** @param open opens a new, empty database on each call */
 export function storeContract(name: string, open: Open): void {
   describe(name, () => {
     usersContract(open);

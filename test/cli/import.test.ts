@@ -11,7 +11,7 @@ const lines = (...records: unknown[]): string =>
 const emails = (count: number): string =>
   lines(...Array.from({ length: count }, (_, at) => ({ email: `${at}@b.cd` })));
 
-/** Runs a command with this on its stdin. */
+/** Runs a command with this input on stdin. */
 function feed(world: Harness, text: string | Uint8Array, ...args: string[]) {
   world.stdin.chunks = [typeof text === "string" ? bytes(text) : text];
   return world.run(...args);
@@ -70,7 +70,7 @@ for (const what of ["users", "orders"]) {
 
 test("`import` continues where it stopped when its input was incomplete", async () => {
   using world = makeHarness();
-  // More than a batch, and cut in mid-record.
+  // More than a batch, cut in the middle of a record.
   const text = emails(12_000);
   const cut = text.slice(0, 150_000);
   const broken = await feed(world, cut, "import", "users");
@@ -171,7 +171,7 @@ test("`import` stores a rejected record when it is repeated with the line correc
   const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...args);
   expect(first.stderr).toEndWith("Imported 2 orders (0 unchanged, 1 rejected)\n");
   expect(await feed(world, lines(plain, plain, plain), ...args)).toEqual(done("orders", 1, 2));
-  // Another import is another, though its lines are the same.
+  // The same lines are new orders in an import with another key.
   const other = ["import", "orders", "--key", "shop-2"];
   expect(await feed(world, lines(plain), ...other)).toEqual(done("orders", 1));
 });
@@ -182,7 +182,7 @@ const two = {
 };
 
 for (const [format, both] of Object.entries(two)) {
-  test(`\`import\` of ${format} reads the same when the input comes in pieces of any size`, async () => {
+  test(`\`import\` of ${format} reads the same records when the input arrives in chunks of any size`, async () => {
     const text = bytes(both);
     for (const size of [1, 2, 7, 1000]) {
       using world = makeHarness();
@@ -196,7 +196,7 @@ for (const [format, both] of Object.entries(two)) {
   });
 }
 
-/** How many records each transaction of an import took. */
+/** @returns the number of records in each transaction of an import */
 async function batchesOf(text: string, format: string): Promise<number[]> {
   const batches: number[] = [];
   using world = makeHarness({
@@ -218,7 +218,7 @@ async function batchesOf(text: string, format: string): Promise<number[]> {
 test("`import` limits a transaction to 5000 records and about 4 MB", async () => {
   expect(await batchesOf(emails(10_001), "ndjson")).toEqual([5000, 5000, 1]);
   expect(await batchesOf("{}\n".repeat(10_001), "ndjson")).toEqual([0, 0, 0]);
-  // Of 21 kB each.
+  // 21 kB each.
   const notes = Array.from({ length: 50 }, (_, at) => [`key ${at}`, "x".repeat(400)]);
   const metadata = Object.fromEntries(notes);
   const wide = Array.from({ length: 600 }, (_, at) => ({ email: `${at}@b.cd`, metadata }));
@@ -254,7 +254,7 @@ test("`import` accepts a line of 1 MiB and rejects longer ones when the last lin
       .trim()
       .padEnd(size);
   const text = [2 ** 20, 2 ** 20 + 1, 2 ** 20 + 1].map((size, at) => padded(at, size)).join("\n");
-  // The last line comes alone.
+  // The last line arrives in its own chunk.
   const cut = 2 ** 21 + 3;
   world.stdin.chunks = [bytes(text.slice(0, cut)), bytes(text.slice(cut)), bytes("")];
   const { stderr } = await world.run("import", "users");
@@ -283,7 +283,7 @@ test("`import` rejects only the line when it is too long or not UTF-8", async ()
   ]);
 });
 
-test("`import --dry-run` reports the result and writes nothing when called", async () => {
+test("`import --dry-run` reports the result and writes nothing", async () => {
   using world = makeHarness();
   const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
@@ -298,7 +298,7 @@ test("`import --dry-run` reports the result and writes nothing when called", asy
   expect(real).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Imported") });
 });
 
-test("`import` reads a file, and CSV by its name, when given one", async () => {
+test("`import` reads a file, in CSV if its name says so", async () => {
   using world = makeHarness();
   using directory = makeDirectory();
   await Bun.write(directory.at("a.ndjson"), lines({ email: "a@b.cd" }));
@@ -312,7 +312,7 @@ test("`import` reads a file, and CSV by its name, when given one", async () => {
   }
 });
 
-test("`import` reads CSV when cells have quotes, commas and line breaks, and columns any order", async () => {
+test("`import` reads CSV with quotes, commas and line breaks in cells, and columns in any order", async () => {
   using world = makeHarness();
   const csv = [
     "\ufeffmetadata,name,email",
@@ -372,7 +372,7 @@ test("`import` of CSV accepts only digits when the column is an integer", async 
   ]);
 });
 
-/** Inputs that cannot be read at all, and the line on stderr. */
+/** Unreadable inputs, and the line on stderr. */
 const unreadable: [string, string | Uint8Array, RegExp][] = [
   ["a column is unknown", "email,nmae\na@b.cd,A\n", /column "nmae" is not one of id, email, /],
   ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
@@ -384,7 +384,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 ];
 
 for (const [when, text, message] of unreadable) {
-  test(`\`import\` of CSV ends with 1 and one line when ${when}`, async () => {
+  test(`\`import\` of CSV exits with 1 and prints one line when ${when}`, async () => {
     using world = makeHarness();
     const { code, stderr } = await feed(world, text, "import", "users", "--format", "csv");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
@@ -411,7 +411,7 @@ test("`import` waits when another process is writing, even if the server is runn
       if (options.exclusive) return store;
       const db = other.use(new Database(options.database_url));
       db.run("begin immediate");
-      // Its attempts come every few milliseconds.
+      // It retries every few milliseconds.
       setTimeout(() => db.run("rollback"), 100);
       return store;
     },
@@ -444,7 +444,7 @@ test("`import` draws a bar on a terminal, and lists rejected records above it, w
   expect([code, stderr]).toEqual([1, "Imported 20 users (0 unchanged, 1 rejected)\n"]);
   expect(drawn).toContain("line 1: email is required\n");
   expect(drawn).toMatch(/100%/);
-  // Neither the cursor nor the line breaks are switched off.
+  // The bar neither hides the cursor nor disables line wrapping.
   for (const off of ["[?25l", "[?7l"]) expect(drawn).not.toContain(off);
 });
 

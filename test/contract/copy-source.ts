@@ -9,7 +9,7 @@ async function rowsOf(snapshot: CopySource, table: Table): Promise<CopyRow[]> {
 }
 
 export function copySourceContract(open: Open): void {
-  test("`withCopySource` shows what was there when it began when others write meanwhile", async () => {
+  test("`withCopySource` reads a snapshot while others write", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: "Ann", metadata: { b: "1", a: "2" } });
     const gone = await newUser(it.store);
@@ -31,7 +31,7 @@ export function copySourceContract(open: Open): void {
     expect((await it.store.users.get(1))?.name).toBe("Eve");
   });
 
-  test("`withCopySource` tells the last ids that were given, also of rows that are gone", async () => {
+  test("`withCopySource` returns the last assigned ids, including those of deleted rows", async () => {
     await using it = await openWithClock(open);
     const idsOf = (snapshot: CopySource) =>
       Promise.all((["users", "orders", "tokens"] as const).map(snapshot.lastId));
@@ -42,7 +42,7 @@ export function copySourceContract(open: Open): void {
     expect(await it.store.withCopySource(idsOf)).toEqual([2, 0, 0]);
   });
 
-  test("`withCopySource` reads every table in its order when there are more rows than a batch", async () => {
+  test("`withCopySource` reads every table by its sort key when it has more rows than a batch", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const times = ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:03.121Z"];

@@ -8,7 +8,7 @@ import { newUser, type Open, openWithClock, orderFields, userFields } from "./op
 const all = { limit: 1000, offset: 0 };
 const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
 
-/** An order for each key: many at once, but fewer than may wait. */
+/** Places an order for each key, concurrently, in groups smaller than the limit of waiting writes. */
 async function placeWith(store: Store, user_id: number, names: readonly string[]) {
   const placed: CreateResult<Order>[] = [];
   for (let at = 0; at < names.length; at += 100) {
@@ -22,7 +22,7 @@ async function placeWith(store: Store, user_id: number, names: readonly string[]
 }
 
 export function idempotencyContract(open: Open): void {
-  test("`create` and `place` replay the first record when a key is used again", async () => {
+  test("`create` and `place` return the first record when a key is used again", async () => {
     await using it = await openWithClock(open);
     const fields = userFields({ name: "😀", metadata: JSON.parse('{"__proto__": "x"}') });
     const user = await it.store.users.create(fields, key);
@@ -43,7 +43,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(1);
   });
 
-  test("`create` replays the record as it was when it has changed or gone since", async () => {
+  test("`create` replays the record as created when it has been changed or deleted since", async () => {
     await using it = await openWithClock(open);
     const fields = userFields();
     const { record } = await it.store.users.create(fields, key);
@@ -54,7 +54,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(0);
   });
 
-  test("`create` and `place` refuse a key when it stands for another request", async () => {
+  test("`create` and `place` reject a key when it belongs to another request", async () => {
     await using it = await openWithClock(open);
     const { record } = await it.store.users.create(userFields(), key);
     const other = { ...key, fingerprint: "e".repeat(64) };
@@ -64,7 +64,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(0);
   });
 
-  test("`create` makes a record each when the key's owner, case or text differ", async () => {
+  test("`create` creates one record each when the owner, case or text of the key differs", async () => {
     await using it = await openWithClock(open);
     const keys = [
       key,
@@ -79,19 +79,19 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(keys.length);
   });
 
-  test("`create` and `place` keep no key when the request was refused", async () => {
+  test("`create` and `place` store no key when the request fails", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const fields = userFields({ email: user.email });
     await expectRejection(it.store.users.create(fields, key), "email_taken");
     await expectRejection(it.store.orders.place(orderFields(user.id + 1), key), "invalid");
     await it.store.users.remove(user.id, null);
-    // The same key now stands for whatever succeeds first.
+    // The key now belongs to the first request that succeeds.
     const other = { ...key, fingerprint: "e".repeat(64) };
     expect((await it.store.users.create(fields, other)).replayed).toBe(false);
   });
 
-  test("`place` makes one order when a key is used many times at once", async () => {
+  test("`place` creates one order when a key is used by concurrent calls", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const tries = Array.from({ length: 20 }, () => it.store.orders.place(orderFields(id), key));
@@ -101,7 +101,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(1);
   });
 
-  test("`place` replays for 24 hours and no longer when time passes", async () => {
+  test("`place` replays a key for 24 hours, and then creates again", async () => {
     await using it = await openWithClock(open);
     expect(KEY_LIFETIME_MS).toBe(86_400_000);
     const { id } = await newUser(it.store);
@@ -113,12 +113,12 @@ export function idempotencyContract(open: Open): void {
     const second = await place();
     expect(second.replayed).toBe(false);
     expect(second.record.id).not.toBe(first.record.id);
-    // A replay lengthens nothing; a new record has its own 24 hours.
+    // A replay does not extend the lifetime; a new record has its own 24 hours.
     it.pass(KEY_LIFETIME_MS - 1);
     expect(await place()).toEqual({ record: second.record, replayed: true });
   });
 
-  test("`place` takes a key for another request when its 24 hours are over", async () => {
+  test("`place` accepts a key for another request after 24 hours", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await it.store.orders.place(orderFields(id), key);
@@ -130,7 +130,7 @@ export function idempotencyContract(open: Open): void {
     await expectRejection(it.store.orders.place(orderFields(id), key), "key_reused");
   });
 
-  test("`deleteExpiredKeys` forgets keys when they are past their lifetime, and no others", async () => {
+  test("`deleteExpiredKeys` deletes only keys that are past their lifetime", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const old = { ...key, key: "old" };
@@ -140,7 +140,7 @@ export function idempotencyContract(open: Open): void {
     it.pass(1);
     await place(young);
     it.pass(KEY_LIFETIME_MS - 1);
-    // Back within the lifetime of both, what is still there shows.
+    // With the clock back within the lifetime of both, the remaining keys are visible.
     const { time } = it.clock;
     const begin = new Date(time.getTime() - KEY_LIFETIME_MS + 1);
     it.clock.time = begin;
@@ -153,11 +153,11 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(3);
   });
 
-  test("`deleteExpiredKeys` forgets all keys when they are more than one transaction takes", async () => {
+  test("`deleteExpiredKeys` deletes all expired keys when they need more than one transaction", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const names = Array.from({ length: 1001 }, (_, n) => `key-${n}`);
-    /** @returns how many were known before */
+    /** @returns the number of replays */
     async function placeAll(): Promise<number> {
       const placed = await placeWith(it.store, id, names);
       return placed.filter(({ replayed }) => replayed).length;
@@ -170,7 +170,7 @@ export function idempotencyContract(open: Open): void {
     expect(await placeAll()).toBe(0);
   });
 
-  test("`deleteExpiredKeys` forgets a key past its lifetime when many before it were used anew", async () => {
+  test("`deleteExpiredKeys` deletes an expired key when many older ones have been reused", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const names = Array.from({ length: 500 }, (_, n) => `key-${n}`);

@@ -14,7 +14,7 @@ const all = { limit: 1000, offset: 0 };
 const created_at = "2020-01-02T03:04:05.678Z";
 const updated_at = "2021-01-02T03:04:05.678Z";
 
-/** A user as an export has it. */
+/** A complete user, as exported. */
 function oldUser(id: number, fields: Partial<User> = {}): User {
   const times = { version: 3, created_at, updated_at };
   return { id, ...userFields({ email: `${id}@example.com` }), ...times, ...fields };
@@ -38,7 +38,7 @@ async function idsOf(store: Store, list: "users" | "orders", user_id?: number): 
 }
 
 export function importContract(open: Open): void {
-  test("`import` keeps ids, versions and times when records bring them", async () => {
+  test("`import` keeps ids, versions and times when records have them", async () => {
     await using it = await openWithClock(open);
     const users = odd_texts.map((name, at) =>
       oldUser(at + 1, { name, metadata: { [name]: name } }),
@@ -53,7 +53,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` gives the next ids, version 1 and the time when records bring none", async () => {
+  test("`import` assigns the next ids, version 1 and the current time when records have none", async () => {
     await using it = await openWithClock(open);
     await importUser(it.store, oldUser(10));
     const fields = userFields({ name: "New", metadata: { a: "b" } });
@@ -68,7 +68,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` and `create` go on behind the last id when an import has leapt", async () => {
+  test("`import` and `create` continue after the highest id when an import has skipped ids", async () => {
     await using it = await openWithClock(open);
     expect(await importUser(it.store, oldUser(300_000))).toEqual(created);
     expect((await newUser(it.store)).id).toBe(300_001);
@@ -78,7 +78,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` fills the place when a user of that id was removed", async () => {
+  test("`import` creates a user with the id of a deleted one", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await newUser(it.store);
@@ -88,7 +88,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` knows a record when it is there already, the same", async () => {
+  test("`import` returns `unchanged` when an equal record exists", async () => {
     await using it = await openWithClock(open);
     const user = oldUser(7, { name: "A", metadata: { a: "1", b: "2" } });
     const fields = userFields({ metadata: { a: "1", b: "2" } });
@@ -107,7 +107,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "orders")).toEqual([7, 8]);
   });
 
-  test("`import` knows an order by its key when the order has changed since", async () => {
+  test("`import` returns `unchanged` for an import key when its order has changed since", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const keyed = { ...orderFields(id), import_key: "a:1" };
@@ -136,7 +136,7 @@ export function importContract(open: Open): void {
     { updated_at: created_at },
   ];
 
-  test("`import` refuses a record when another has its id", async () => {
+  test("`import` rejects a record when a different one has its id", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     const user = oldUser(7, { email: "seven@example.com", metadata: { a: "1" } });
@@ -160,7 +160,7 @@ export function importContract(open: Open): void {
     expect((await listed(store.orders.list(all))).rows).toEqual([oldOrder(7, 7)]);
   });
 
-  test("`import` refuses a user when another has the email, in whatever case", async () => {
+  test("`import` rejects a user when another has the email in any case", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     await importUser(store, oldUser(7, { email: "Ann@example.com" }));
@@ -176,7 +176,7 @@ export function importContract(open: Open): void {
     expect(await store.check()).toEqual([]);
   });
 
-  test("`import` refuses an order when it is of nobody, or its key stands for another", async () => {
+  test("`import` rejects an order when its user does not exist or its key belongs to a different order", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const nobody = rejected("user_id must be an existing user");
@@ -190,7 +190,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "orders")).toEqual([1]);
   });
 
-  test("`import` takes the others when it refuses one", async () => {
+  test("`import` stores the other records when it rejects one", async () => {
     await using it = await openWithClock(open);
     const users = [oldUser(1), oldUser(1, { name: "Other" }), oldUser(2)];
     const results = await it.store.bulk.users.import(users, false);
@@ -198,7 +198,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "users")).toEqual([1, 2]);
   });
 
-  test("`import` refuses an id when it leaps too far", async () => {
+  test("`import` rejects an id when the gap to the last one is too large", async () => {
     await using it = await openWithClock(open);
     await newUser(it.store);
     const leap = 2 ** 24;
@@ -209,7 +209,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` puts a user's orders in the order of their ids when they come in another", async () => {
+  test("`import` lists a user's orders by id when they arrive in another order", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const other = await newUser(it.store);
@@ -224,14 +224,14 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` tells what it would do and changes nothing when it is dry", async () => {
+  test("`import` returns the same results and stores nothing in a dry run", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     const user = await newUser(store);
     const batches = [
       [oldUser(5), oldUser(5), oldUser(5, { name: "Other" }), user],
       [oldUser(6, { email: oldUser(5).email }), userFields({ email: "new@example.com" })],
-      // The one before would have got this id.
+      // The previous record would have been assigned this id.
       [oldUser(6), userFields({ email: "new@example.com" }), oldUser(2 ** 25)],
     ];
     async function importAll(dry: boolean): Promise<ImportResult[]> {
@@ -302,13 +302,13 @@ export function importContract(open: Open): void {
     ]);
   });
 
-  test("`import` takes nothing when nothing is given", async () => {
+  test("`import` returns no results when there are no records", async () => {
     await using it = await openWithClock(open);
     expect(await it.store.bulk.users.import([], false)).toEqual([]);
     expect(await it.store.bulk.orders.import([], true)).toEqual([]);
   });
 
-  test("`import` refuses as unavailable when too many writes wait", async () => {
+  test("`import` rejects with `unavailable` when too many writes are waiting", async () => {
     await using store = Object.assign(await open({ max_pending_writes: 1 }), {
       [Symbol.asyncDispose]: () => store.close(),
     });
@@ -317,7 +317,7 @@ export function importContract(open: Open): void {
     expect(await first).toEqual([created]);
   });
 
-  test("`exportPage` goes through all records by id when called from the last one on", async () => {
+  test("`exportPage` returns the records after an id, in ascending order", async () => {
     await using it = await openWithClock(open);
     const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
     await it.store.bulk.users.import(users, false);

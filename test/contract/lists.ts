@@ -1,4 +1,4 @@
-// Lists against a model of them: an array that is filtered and sliced, while rows come and go.
+// Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
 import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
@@ -16,10 +16,10 @@ interface Row {
   readonly status: OrderStatus;
 }
 
-/** Writes of one turn may be done in any order. */
+/** Concurrent writes may run in any order, so the model sorts its rows. */
 const byId = (left: number, right: number) => left - right;
 
-/** Every page behind an id, one after the other. */
+/** Follows `next_after` from the first page to the last. */
 async function expectUsersAfter(store: Store, ids: readonly number[], limit: number) {
   const found: number[] = [];
   for (let after: number | null = 0; after !== null; ) {
@@ -45,7 +45,7 @@ async function expectUsers(store: Store, ids: readonly number[], limit: number, 
 }
 
 export function listsContract(open: Open): void {
-  test("`users.list` agrees with a model when users come and go", async () => {
+  test("`users.list` agrees with a model while users are created and deleted", async () => {
     await using it = await openWithClock(open);
     const random = makeRandom(1);
     const { users } = it.store;
@@ -72,7 +72,7 @@ export function listsContract(open: Open): void {
     }
   });
 
-  test("`users.list` counts no user who was refused or undone", async () => {
+  test("`users.list` counts no user whose creation failed", async () => {
     await using it = await openWithClock(open);
     const { users } = it.store;
     const { record } = await users.create(userFields(), null);
@@ -97,7 +97,7 @@ export function listsContract(open: Open): void {
     expect(ids).toHaveLength(6);
   });
 
-  test("`users.list` is empty, with a total of 0, when all are gone", async () => {
+  test("`users.list` returns an empty page and a total of 0 when all users are deleted", async () => {
     await using it = await openWithClock(open);
     for (let id = 1; id <= 70; id += 1) await it.store.users.create(userFields(), null);
     const removed = Array.from({ length: 70 }, (_, at) => it.store.users.remove(at + 1, null));
@@ -107,7 +107,7 @@ export function listsContract(open: Open): void {
     await expectUsers(it.store, [71], 50, 0);
   });
 
-  test("`orders.list` agrees with a model when orders come and change", async () => {
+  test("`orders.list` agrees with a model while orders are created and changed", async () => {
     await using it = await openWithClock(open);
     const random = makeRandom(2);
     const { users, orders } = it.store;
@@ -115,7 +115,7 @@ export function listsContract(open: Open): void {
     for (const _ of owners) await users.create(userFields(), null);
     const rows: Row[] = [];
 
-    /** The page behind an id, which may be of another list or of no order. */
+    /** Expects the page after an id, which need not be in this list, or exist. */
     async function expectCursor(matching: Row[], limit: number, filters: object) {
       const after = random((rows.at(-1)?.id ?? 0) + 2);
       const behind = matching.filter(({ id }) => id > after).map(({ id }) => id);
@@ -180,7 +180,7 @@ export function listsContract(open: Open): void {
   });
 
   for (const first of ["read", "write"]) {
-    test(`\`list\` and a write in one turn do not meet when the ${first} comes first`, async () => {
+    test(`\`list\` returns a page and a total from one snapshot when the ${first} of a concurrent pair comes first`, async () => {
       await using it = await openWithClock(open);
       const list = () => it.store.users.list(all);
       for (let total = 1; total <= 20; total += 1) {
@@ -190,7 +190,7 @@ export function listsContract(open: Open): void {
         const { record } = await write;
         const after = await list();
         expect(after.total).toBe(total);
-        // Begun first is not done first, where reads and writes go to a server.
+        // On a database server the call that starts first need not finish first.
         expect([total - 1, total]).toContain((await before)?.total ?? total);
         expect([total - 1, total]).toContain((await meanwhile).total);
         expect(await it.store.users.get(record.id)).toEqual(record);

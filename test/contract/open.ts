@@ -11,7 +11,7 @@ export interface OpenOptions {
 /** Opens a new, empty database. */
 export type Open = (options?: OpenOptions) => Promise<Store>;
 
-/** A store that is closed when the test ends, and its clock, which stands until it is moved. */
+/** A store that is closed when the test ends, and its clock, which moves only when told to. */
 export async function openWithClock(open: Open) {
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
   const store = await open({ now: () => clock.time });
@@ -26,7 +26,7 @@ export async function openWithClock(open: Open) {
   };
 }
 
-/** A user with an email of their own. */
+/** Fields of a user with a unique email. */
 export function userFields(fields: Partial<UserFields> = {}): UserFields {
   return { email: `${crypto.randomUUID()}@example.com`, name: null, metadata: {}, ...fields };
 }
@@ -35,13 +35,13 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
   return (await store.users.create(userFields(fields), null)).record;
 }
 
-/** An order of one item. */
+/** Fields of an order with one item. */
 export function orderFields(user_id: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   return { user_id, currency: "EUR", items, total: 100, metadata: {}, ...fields };
 }
 
-/** Text that careless code changes: quotes, SQL, JSON, combining and astral characters. */
+/** Text that is easily corrupted: quotes, SQL, JSON, combining and astral characters. */
 export const odd_texts = [
   "'; drop table users; --",
   '"\\"\\u0000{}[]',

@@ -12,7 +12,7 @@ const MAX = Number.MAX_SAFE_INTEGER;
 const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
 
 export function ordersContract(open: Open): void {
-  test("`orders.place` returns the whole record when it is new", async () => {
+  test("`orders.place` returns the complete record", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const fields = orderFields(user.id, {
@@ -49,7 +49,7 @@ export function ordersContract(open: Open): void {
     });
   }
 
-  test("`orders.place` stores text as it is when it is odd", async () => {
+  test("`orders.place` stores text unchanged when it has special characters", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     for (const text of odd_texts) {
@@ -60,7 +60,7 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.place` refuses the order when there is no such user", async () => {
+  test("`orders.place` rejects the order when there is no such user", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await it.store.users.remove(id, null);
@@ -75,7 +75,7 @@ export function ordersContract(open: Open): void {
     expect(await listed(it.store.orders.list(all))).toEqual({ rows: [], total: 0 });
   });
 
-  test("`orders.place` leaves no order without a user when one is removed at once", async () => {
+  test("`orders.place` and a concurrent `users.remove` leave no order without a user", async () => {
     await using it = await openWithClock(open);
     for (const order_first of [true, false]) {
       const { id } = await newUser(it.store);
@@ -89,12 +89,12 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.get` is null when there is no such order", async () => {
+  test("`orders.get` returns `null` when there is no such order", async () => {
     await using it = await openWithClock(open);
     for (const id of [0, 1, MAX]) expect(await it.store.orders.get(id)).toBeNull();
   });
 
-  test("`orders.list` has the page and the exact total when filtered", async () => {
+  test("`orders.list` returns the page and the exact total when filtered", async () => {
     await using it = await openWithClock(open);
     const users = [await newUser(it.store), await newUser(it.store)];
     for (let count = 0; count < 6; count += 1) {
@@ -126,7 +126,7 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.update` stores the change and a new version when edited", async () => {
+  test("`orders.update` stores the edited fields and the next version", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -148,7 +148,7 @@ export function ordersContract(open: Open): void {
     expect((await listed(it.store.orders.list(all))).rows).toEqual([changed as Order, other]);
   });
 
-  test("`orders.update` keeps `updated_at` when the clock has gone back", async () => {
+  test("`orders.update` does not move `updated_at` back when the clock goes back", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -166,7 +166,7 @@ export function ordersContract(open: Open): void {
     expect(await it.store.orders.get(id)).toMatchObject({ created_at: time, updated_at });
   });
 
-  test("`orders.update` changes nothing when the edit is null, refuses or has no order", async () => {
+  test("`orders.update` changes nothing when the edit is null, throws or has no order", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -190,7 +190,7 @@ export function ordersContract(open: Open): void {
     });
   });
 
-  test("`orders.update` takes a step once when two take it at once", async () => {
+  test("`orders.update` applies a status change once when two calls make it concurrently", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -201,17 +201,17 @@ export function ordersContract(open: Open): void {
     const [paid, again, canceled, pending] = results.map(({ status }) => status === "fulfilled");
     expect([paid && again, canceled, pending]).toEqual([false, true, false]);
     const order = await it.store.orders.get(record.id);
-    // Whichever came first, it was canceled last, and each step was one version.
+    // In any order it is canceled last, and each change is one version.
     expect(order).toMatchObject({ status: "canceled", version: paid || again ? 3 : 2 });
   });
 
-  test("`close` waits when writes are under way", async () => {
+  test("`close` waits for writes in progress", async () => {
     const { store } = await openWithClock(open);
     const { id } = await newUser(store);
     const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));
     await store.checkWritable();
     await store.close();
-    // Which of them was first is nobody's promise.
+    // The order of concurrent writes is not defined.
     const ids = (await Promise.all(writes)).map(({ record }) => record.id);
     expect(ids.sort()).toEqual([1, 2, 3]);
   });

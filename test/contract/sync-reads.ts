@@ -3,7 +3,7 @@ import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, type Open, openWithClock, orderFields } from "./open.ts";
 
 export function syncReadsContract(open: Open): void {
-  test("`sync_reads` has what the stores have, as soon as a write has resolved", async () => {
+  test("`sync_reads` returns the same as the stores once a write has resolved", async () => {
     await using it = await openWithClock(open);
     const { users, orders, tokens, sync_reads } = it.store;
     if (sync_reads === null) return;

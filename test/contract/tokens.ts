@@ -15,7 +15,7 @@ function tokenOf(fields: TokenFields): Token {
 }
 
 export function tokensContract(open: Open): void {
-  test("`tokens.create` keeps the token when its name is new", async () => {
+  test("`tokens.create` stores the token when its name is new", async () => {
     await using it = await openWithClock(open);
     const forever = tokenFields("forever");
     const expiring = tokenFields("expiring 😀", { scope: "read", expires_at: later });
@@ -25,7 +25,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toEqual([tokenOf(forever), tokenOf(expiring)]);
   });
 
-  test("`tokens.find` is null when no token has this hash", async () => {
+  test("`tokens.find` returns `null` when no token has this hash", async () => {
     await using it = await openWithClock(open);
     const fields = tokenFields("a");
     await it.store.tokens.create(fields);
@@ -34,19 +34,19 @@ export function tokensContract(open: Open): void {
     }
   });
 
-  test("`tokens.create` refuses a name when a token that is not revoked has it", async () => {
+  test("`tokens.create` rejects a name when a token that is not revoked has it", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("a", { expires_at: time });
     await it.store.tokens.create(first);
     await expectRejection(it.store.tokens.create(tokenFields("a")), "token_name_taken", /\ba\b/);
-    // Expired is not revoked: its name would be ambiguous in the list.
+    // An expired token keeps its name until it is revoked, so that names in the list are unambiguous.
     it.pass(1000);
     await expectRejection(it.store.tokens.create(tokenFields("a")), "token_name_taken");
     await it.store.tokens.create(tokenFields("A"));
     expect((await it.store.tokens.list()).map(({ name }) => name)).toEqual(["a", "A"]);
   });
 
-  test("`tokens.create` makes one token when a name is asked for twice at once", async () => {
+  test("`tokens.create` creates one token when concurrent calls have the same name", async () => {
     await using it = await openWithClock(open);
     const tries = [1, 2, 3].map(() => it.store.tokens.create(tokenFields("a")));
     const results = await Promise.allSettled(tries);
@@ -54,7 +54,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toHaveLength(1);
   });
 
-  test("`tokens.revoke` marks the token and frees its name when it is valid", async () => {
+  test("`tokens.revoke` marks the token as revoked and frees its name", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("a");
     const other = tokenFields("b");
@@ -69,7 +69,7 @@ export function tokensContract(open: Open): void {
     const second = tokenFields("a");
     const created = await it.store.tokens.create(second);
     expect(created).toEqual({ ...tokenOf(second), created_at: later });
-    // Each name is revoked once; the token that was revoked before stays as it is.
+    // Only the valid token of this name is revoked; the one revoked before stays as it is.
     it.pass(1000);
     expect(await it.store.tokens.revoke("a")).toMatchObject({ hash: second.hash });
     expect(await it.store.tokens.find(first.hash)).toEqual(revoked);
@@ -77,7 +77,7 @@ export function tokensContract(open: Open): void {
     expect(hashes).toEqual([first.hash, other.hash, second.hash]);
   });
 
-  test("`tokens.revoke` is null when no valid token has this name", async () => {
+  test("`tokens.revoke` returns `null` when no valid token has this name", async () => {
     await using it = await openWithClock(open);
     await it.store.tokens.create(tokenFields("a"));
     await it.store.tokens.revoke("a");
@@ -89,18 +89,18 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toEqual(before);
   });
 
-  test("`tokens.createFirst` makes a token when there has never been one", async () => {
+  test("`tokens.createFirst` creates a token only when there has never been one", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("first");
     expect(await it.store.tokens.createFirst(first)).toEqual(tokenOf(first));
     expect(await it.store.tokens.createFirst(tokenFields("second"))).toBeNull();
-    // Revoked tokens count: who has revoked all wants no new one.
+    // Revoked tokens count: an operator who has revoked all of them does not want a new one.
     await it.store.tokens.revoke("first");
     expect(await it.store.tokens.createFirst(tokenFields("first"))).toBeNull();
     expect(await it.store.tokens.list()).toHaveLength(1);
   });
 
-  test("`tokens.createFirst` makes one token when asked many times at once", async () => {
+  test("`tokens.createFirst` creates one token when calls are concurrent", async () => {
     await using it = await openWithClock(open);
     const tries = ["a", "b", "c"].map((name) => it.store.tokens.createFirst(tokenFields(name)));
     const made = (await Promise.all(tries)).filter((token) => token !== null);
@@ -108,7 +108,7 @@ export function tokensContract(open: Open): void {
     expect(made).toHaveLength(1);
   });
 
-  test("`tokens.touch` notes the time of use when the token is known", async () => {
+  test("`tokens.touch` stores the time of use, and ignores an unknown token", async () => {
     await using it = await openWithClock(open);
     const fields = tokenFields("a");
     const other = tokenFields("b");

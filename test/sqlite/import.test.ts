@@ -1,4 +1,4 @@
-// Imports of any ids in any order, against a model: what is counted beside the rows must stay true.
+// Imports of any ids in any order, compared with a model: pages and totals must stay exact.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -36,7 +36,7 @@ async function openStore() {
   };
 }
 
-/** Ids near the last one, before it, and buckets of every size beyond. */
+/** Random ids: below the last one, next to it, or beyond it by gaps as large as each level of buckets. */
 function someIds(last: number, random: Random): number[] {
   const leaps = [1, 2, 70, 5000, 300_000];
   let id = random(2) === 0 ? last : random(last + 1);
@@ -47,7 +47,7 @@ function someIds(last: number, random: Random): number[] {
   });
 }
 
-/** The pages around every edge where one can go wrong, and the total. */
+/** Expects the exact total, and the right pages at the offsets where a count index could be off by one. */
 async function expectPages(
   store: Store,
   table: "users" | "orders",
@@ -67,7 +67,7 @@ async function expectPages(
 }
 
 for (const seed of [3, 11, 42]) {
-  test(`\`import\` leaves a sound database when ids come as they will (seed ${seed})`, async () => {
+  test(`\`import\` leaves a consistent database when ids are random (seed ${seed})`, async () => {
     const random = makeRandom(seed);
     await using it = await openStore();
     const { store } = it;
@@ -147,12 +147,12 @@ for (const seed of [3, 11, 42]) {
         expect([total, rows.map(({ id }) => id)]).toEqual([ids.length, ids.slice(0, 1000)]);
       }
     }
-    // The steps came to something.
+    // The random steps have created enough rows.
     expect(Math.min(users.size, orders.size)).toBeGreaterThan(50);
   });
 }
 
-test("`import` counts what it leaves out when it leaps as far as it may", async () => {
+test("`import` counts the skipped ids when the gap is as large as allowed", async () => {
   await using it = await openStore();
   const id = 2 ** 24;
   const user = { id, ...userFields(), ...given };
@@ -166,10 +166,10 @@ test("`import` counts what it leaves out when it leaps as far as it may", async 
   expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
 });
 
-test("`import` counts what it brings when that is more than it notes at once", async () => {
+test("`import` keeps totals exact when it touches more buckets than it collects in memory", async () => {
   await using it = await openStore();
   const { id: user_id } = (await it.store.users.create(userFields(), null)).record;
-  // A leap over 6,250 buckets of the smallest kind, and then back.
+  // A gap of 6,250 buckets of the lowest level, and then lower ids.
   const ids = [400_000, 399_999, 64, 65, 1, 270_000, 4096, 4097, 400_001];
   const records = ids.map((id, at) => ({
     ...orderFields(user_id),
@@ -191,7 +191,7 @@ test("`import` counts what it brings when that is more than it notes at once", a
   }
 });
 
-test("`import` walks one user's orders and not the table when an order comes late", async () => {
+test("`import` searches one user's orders, not the table, when an order is out of sequence", async () => {
   await using it = await openStore();
   using db = new Database(it.path);
   const plan = db
@@ -209,7 +209,7 @@ test("`import` walks one user's orders and not the table when an order comes lat
   ]);
 });
 
-test("`exportPage` and a dry `import` hold up no checkpoint when they are called again and again", async () => {
+test("`exportPage` and a dry `import` do not block checkpoints when called repeatedly", async () => {
   await using it = await openStore();
   const { users } = it.store.bulk;
   using db = new Database(it.path);
@@ -226,7 +226,7 @@ test("`exportPage` and a dry `import` hold up no checkpoint when they are called
   }
 });
 
-test("`exportPage` goes on when the last record it gave is removed meanwhile", async () => {
+test("`exportPage` continues when the last record of the previous page has been deleted", async () => {
   await using it = await openStore();
   const { store } = it;
   for (let at = 0; at < 5; at += 1) await store.users.create(userFields(), null);

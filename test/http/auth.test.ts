@@ -123,10 +123,10 @@ const bearer = (value: string, challenges = PRESENTED): Variant => ({
 const VARIANTS: Record<string, Variant> = {
   "nothing is sent": {},
   "the header is empty": { headers: { authorization: "" } },
-  "the token stands without a scheme": { headers: { authorization: valid }, challenges: EITHER },
-  "Basic carries the token as password": { headers: { authorization: basic(`x:${valid}`) } },
-  "Basic carries the token bare": { headers: { authorization: `Basic ${valid}` } },
-  "Basic is joined by ?access_token=": {
+  "the token has no scheme": { headers: { authorization: valid }, challenges: EITHER },
+  "the password of Basic is the token": { headers: { authorization: basic(`x:${valid}`) } },
+  "the scheme is Basic and the value the token": { headers: { authorization: `Basic ${valid}` } },
+  "the header is Basic and the query has access_token": {
     headers: { authorization: basic("a:b") },
     query: `access_token=${valid}`,
   },
@@ -137,17 +137,23 @@ const VARIANTS: Record<string, Variant> = {
     headers: { cookie: `access_token=${valid}; authorization=Bearer ${valid}` },
   },
   "the body has access_token": { member: valid },
-  "a header of another name has it": {
+  "another header has the token": {
     headers: { "proxy-authorization": `Bearer ${valid}`, "x-access-token": valid },
   },
-  "the scheme is glued on": { headers: { authorization: `Bearerx${valid}` }, challenges: EITHER },
-  "the scheme is glued without a space": {
+  "an x replaces the space after the scheme": {
+    headers: { authorization: `Bearerx${valid}` },
+    challenges: EITHER,
+  },
+  "the space after the scheme is missing": {
     headers: { authorization: `Bearer${valid}` },
     challenges: EITHER,
   },
   "the scheme is Token": { headers: { authorization: `Token ${valid}` } },
-  "the scheme stands alone": { headers: { authorization: "Bearer" }, challenges: EITHER },
-  "a tab separates them": {
+  "the token is missing after the scheme": {
+    headers: { authorization: "Bearer" },
+    challenges: EITHER,
+  },
+  "a tab follows the scheme": {
     headers: { authorization: `Bearer\t${valid}` },
     challenges: EITHER,
   },
@@ -159,13 +165,13 @@ const VARIANTS: Record<string, Variant> = {
   "a random character is altered": bearer(altered),
   "the case is changed": bearer(valid.toUpperCase()),
   "the last character is missing": bearer(valid.slice(0, -1)),
-  "a character trails": bearer(`${valid}x`),
-  "a NUL-like escape trails": bearer(`${valid}%00`),
+  "a character is appended": bearer(`${valid}x`),
+  "an escaped NUL is appended": bearer(`${valid}%00`),
   "a quote surrounds it": bearer(`"${valid}"`),
-  "two tokens stand by a space": bearer(`${valid} ${valid}`, EITHER),
-  "two tokens stand by a comma": bearer(`${valid},${valid}`, EITHER),
+  "two tokens are separated by a space": bearer(`${valid} ${valid}`, EITHER),
+  "two tokens are separated by a comma": bearer(`${valid},${valid}`, EITHER),
   "two headers were joined": bearer(`${valid}, Bearer ${valid}`, EITHER),
-  "a parameter trails": bearer(`${valid} realm="x"`, EITHER),
+  "a parameter follows the token": bearer(`${valid} realm="x"`, EITHER),
   "the token was revoked": bearer(revoked),
   "the token has expired": bearer(expired),
 };

@@ -75,7 +75,7 @@ test.each(Object.keys(error_responses) as ErrorCode[])(
   },
 );
 
-/** By status. Clients depend on them: within v1, codes may be added, but not changed or removed. */
+/** Error codes by status. Clients depend on them: within v1, codes may be added, but not changed or removed. */
 const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   400: ["validation_failed"],
   403: ["read_only_token"],
@@ -244,12 +244,12 @@ const invalid_changes: [string, RegExp, (answer: TestResponse) => Partial<TestRe
   ],
   ["an email is none", /email must match format/, ({ json }) => body(json, { email: "nobody" })],
   [
-    "the type is another",
+    "a value has another type",
     /content type text\/html is not/,
     (answer) => header(answer, "content-type", "text/html"),
   ],
   [
-    "a header is more",
+    "a header is not documented",
     /header x-more is not documented/,
     (answer) => header(answer, "x-more", "1"),
   ],

@@ -37,7 +37,7 @@ test.skipIf(!enabled)(
       made("user-api.d.ts"),
     ]);
     expect(generated).toEqual({ code: 0, text: expect.any(String) });
-    // Where a line below is no error, `@ts-expect-error` is one.
+    // `@ts-expect-error` is itself an error if the line below compiles.
     await Bun.write(
       made("misuse.ts"),
       `import createClient from "openapi-fetch";
@@ -47,16 +47,16 @@ const api = createClient<paths>({ baseUrl: "/" });
 void api.POST("/api/v1/users", { body: { name: "Ann" } });
 // @ts-expect-error: a name is text
 void api.POST("/api/v1/users", { body: { email: "a@example.com", name: 1 } });
-// @ts-expect-error: there is no such status
+// @ts-expect-error: unknown status
 void api.PATCH("/api/v1/orders/{id}", { params: { path: { id: 1 } }, body: { status: "lost" } });
-// @ts-expect-error: there is no such currency
+// @ts-expect-error: unknown currency
 void api.POST("/api/v1/orders", { body: { user_id: 1, currency: "EURO", items: [] } });
-// @ts-expect-error: there is no such method
+// @ts-expect-error: unknown method
 void api.DELETE("/api/v1/orders/{id}", { params: { path: { id: 1 } } });
-// @ts-expect-error: there is no such parameter
+// @ts-expect-error: unknown parameter
 void api.GET("/api/v1/users", { params: { query: { page: 2 } } });
 const user = await api.GET("/api/v1/users/{id}", { params: { path: { id: 1 } } });
-// @ts-expect-error: it may have been refused
+// @ts-expect-error: the request may have failed
 user.data.data.email;
 `,
     );

@@ -22,7 +22,7 @@ const linters: [string, (file: string) => string[]][] = [
 const document = JSON.parse(openapiJson("1.2.3"));
 const health = document.paths["/api/v1/health"];
 
-/** A fault that each of them must see, else it has not looked. */
+/** A document with an error that every linter must report. */
 const faulty = {
   ...document,
   paths: {
@@ -36,7 +36,7 @@ const TIMEOUT_MS = 60_000;
 
 for (const [name, wordsFor] of linters) {
   test.skipIf(!enabled)(
-    `\`${name}\` finds nothing to say, not even a hint, when it reads the document`,
+    `\`${name}\` reports nothing, not even a hint, about the document`,
     async () => {
       const file = made(`openapi-${name}.json`);
       await Bun.write(file, openapiJson("1.2.3"));
@@ -50,7 +50,7 @@ for (const [name, wordsFor] of linters) {
   );
 
   test.skipIf(!enabled)(
-    `\`${name}\` finds the fault when the document has one`,
+    `\`${name}\` reports the error in a faulty document`,
     async () => {
       const file = made(`faulty-${name}.json`);
       await Bun.write(file, JSON.stringify(faulty));

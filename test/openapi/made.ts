@@ -1,18 +1,18 @@
-/** What the tests here make and run: in a folder of this one, so that its packages are found. */
+/** Files and commands of these tests, in a subdirectory, so that they find the packages of this directory. */
 import { mkdirSync } from "node:fs";
 
-/** Set by `make openapi-test`: only then are the packages of this folder there. */
+/** Set by `make openapi-test`, which installs the packages of this directory. */
 export const enabled: boolean = Bun.env["TEST_OPENAPI"] === "true";
 
 const directory = `${import.meta.dir}/made`;
 if (enabled) mkdirSync(directory, { recursive: true });
 
-/** @returns the path of a file of this name */
+/** @returns the path of a generated file */
 export function made(name: string): string {
   return `${directory}/${name}`;
 }
 
-/** Nothing that is run here may call home. */
+/** Disables telemetry and update checks. */
 const QUIET = { REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true", NO_COLOR: "1" };
 
 export interface Outcome {
@@ -21,7 +21,7 @@ export interface Outcome {
   readonly text: string;
 }
 
-/** Runs a command in this folder. */
+/** Runs a command in this directory. */
 export async function run(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},

@@ -14,7 +14,7 @@ type Rows = Record<Table, CopyRow[]>;
 const tables = Object.keys(copied_tables) as Table[];
 const never = new AbortController().signal;
 
-/** Three rows in every table: a number, text and null in each column by turns. */
+/** Three rows for every table, so that each column has a number, text and null. */
 function makeRows(): Rows {
   const cells = [1, "a", null] as const;
   const rowsOf = ({ columns }: (typeof copied_tables)[Table]): CopyRow[] =>
@@ -24,7 +24,7 @@ function makeRows(): Rows {
   return Object.fromEntries(tables.map((table) => [table, rowsOf(copied_tables[table])])) as Rows;
 }
 
-/** @param last the last ids that were given */
+/** @param last the last assigned ids */
 function inMemory(rows: Rows, last = { users: 9, orders: 3, tokens: 3 }): CopySource & CopyTarget {
   return {
     count: async (table) => rows[table].length,
@@ -46,51 +46,54 @@ function makeEmpty(): Rows {
   return Object.fromEntries(tables.map((table) => [table, []])) as unknown as Rows;
 }
 
-test("`copyRows` brings all rows and ids when nothing is in its way", async () => {
+test("`copyRows` copies all rows and last ids, and reports progress", async () => {
   const rows = makeEmpty();
   const last = { users: 0, orders: 0, tokens: 0 };
-  const told: [number, number][] = [];
-  const onRows = (done: number, total: number) => told.push([done, total]);
+  const progress: [number, number][] = [];
+  const onRows = (done: number, total: number) => progress.push([done, total]);
   const copied = await copyRows(inMemory(makeRows()), inMemory(rows, last), onRows, never);
   expect(copied).toEqual({
     ...{ users: 3, orders: 3, imported_orders: 3, tokens: 3, idempotency_keys: 3 },
   });
   expect(rows).toEqual(makeRows());
   expect(last).toEqual({ users: 9, orders: 3, tokens: 3 });
-  expect(told[0]).toEqual([0, 30]);
-  expect(told.at(-1)).toEqual([30, 30]);
+  expect(progress[0]).toEqual([0, 30]);
+  expect(progress.at(-1)).toEqual([30, 30]);
 });
 
 const cells = tables.flatMap((table) =>
   copied_tables[table].columns.map((column) => [table, column] as const),
 );
 
-test.each(cells)("`copyRows` finds it when a row of %s has another %s", async (table, column) => {
-  for (const [row, other] of [
-    [0, "a "],
-    [1, 2],
-    [2, ""],
-  ] as const) {
-    const rows = makeEmpty();
-    const into = inMemory(rows);
-    const spoiling: CopyTarget = {
-      ...into,
-      async write(written, batch) {
-        await into.write(written, batch);
-        const last = rows[table].length - 1;
-        if (written === table && last >= row)
-          rows[table][row] = { ...rows[table][row], [column]: other };
-      },
-    };
-    await expectRejection(
-      copyRows(inMemory(makeRows()), spoiling, () => {}, never),
-      "operator",
-      `the copied rows of ${table} differ from the source`,
-    );
-  }
-});
+test.each(cells)(
+  "`copyRows` rejects when a copied row of %s has a different %s",
+  async (table, column) => {
+    for (const [row, other] of [
+      [0, "a "],
+      [1, 2],
+      [2, ""],
+    ] as const) {
+      const rows = makeEmpty();
+      const into = inMemory(rows);
+      const corrupting: CopyTarget = {
+        ...into,
+        async write(written, batch) {
+          await into.write(written, batch);
+          const last = rows[table].length - 1;
+          if (written === table && last >= row)
+            rows[table][row] = { ...rows[table][row], [column]: other };
+        },
+      };
+      await expectRejection(
+        copyRows(inMemory(makeRows()), corrupting, () => {}, never),
+        "operator",
+        `the copied rows of ${table} differ from the source`,
+      );
+    }
+  },
+);
 
-test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", async (table) => {
+test.each(tables)("`copyRows` rejects when %s has a row too few or too many", async (table) => {
   const changes: [number, (rows: CopyRow[]) => void][] = [
     [2, (rows) => rows.pop()],
     [4, (rows) => rows.push(rows[0] ?? {})],
@@ -98,7 +101,7 @@ test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", as
   for (const [count, change] of changes) {
     const rows = makeEmpty();
     const into = inMemory(rows);
-    const spoiling: CopyTarget = {
+    const corrupting: CopyTarget = {
       ...into,
       async advanceIds(numbered, id) {
         await into.advanceIds(numbered, id);
@@ -106,14 +109,14 @@ test.each(tables)("`copyRows` finds it when %s lacks a row, or has one more", as
       },
     };
     await expectRejection(
-      copyRows(inMemory(makeRows()), spoiling, () => {}, never),
+      copyRows(inMemory(makeRows()), corrupting, () => {}, never),
       "operator",
       `${count} instead of 3 rows of ${table} were copied`,
     );
   }
 });
 
-test("`copyRows` finds it when the order of the rows is another", async () => {
+test("`copyRows` rejects when the copied rows are in a different order", async () => {
   const rows = makeEmpty();
   const into = inMemory(rows);
   const advanceIds: CopyTarget["advanceIds"] = async () => void rows.orders.reverse();
@@ -124,7 +127,7 @@ test("`copyRows` finds it when the order of the rows is another", async () => {
   );
 });
 
-test("`copyRows` finds it when ids could be given again", async () => {
+test("`copyRows` rejects when ids could be assigned again", async () => {
   const last = { users: 0, orders: 0, tokens: 0 };
   const into = { ...inMemory(makeEmpty(), last), advanceIds: async () => {} };
   await expectRejection(
@@ -134,7 +137,7 @@ test("`copyRows` finds it when ids could be given again", async () => {
   );
 });
 
-test("`copyRows` ends with the next batch when it is told to", async () => {
+test("`copyRows` stops after the current batch when aborted", async () => {
   const stop = new AbortController();
   const rows = makeEmpty();
   const onRows = (done: number) => done === 5 && stop.abort();

@@ -4,11 +4,11 @@ import { join } from "node:path";
 
 export interface TemporaryDirectory extends Disposable {
   readonly path: string;
-  /** The path of a file of this name in the folder. */
+  /** @returns the path of a file in the directory */
   at(name: string): string;
 }
 
-/** A temporary folder of its own, gone when it is disposed of. */
+/** Creates a temporary directory, deleted when it is disposed of. */
 export function makeDirectory(): TemporaryDirectory {
   const path = mkdtempSync(join(tmpdir(), "user-api-"));
   return {

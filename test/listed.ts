@@ -10,7 +10,7 @@ function textOf(records: Page["records"]): string {
   return text;
 }
 
-/** A page with its records parsed: a store returns them as JSON. `next_after` is left out if it is `null`. */
+/** Parses the records of a page, which a store returns as JSON. Omits `next_after` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
   page: Promise<Page>,
 ): Promise<{ rows: Row[]; total: number; next_after?: number }> {

@@ -1,5 +1,5 @@
 /**
- * Numbers that look random and are the same in every run.
+ * Pseudo-random numbers, the same in every run.
  * @param seed not 0
  * @returns an integer from 0 to `below` - 1
  * @see https://en.wikipedia.org/wiki/Xorshift

@@ -130,11 +130,12 @@ function openRaw(server: TestServer): Promise<Socket> {
   return promise;
 }
 
+// Concurrent, because these tests mostly wait.
 for (const [name, settings] of [
   ["plain TCP", {}],
   ["TLS", tls],
 ] as const) {
-  test.if(against_binary)(
+  test.concurrent.if(against_binary)(
     `\`SIGTERM\` is not delayed by idle connections over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
@@ -160,7 +161,7 @@ for (const [name, settings] of [
     30_000,
   );
 
-  test.if(against_binary)(
+  test.concurrent.if(against_binary)(
     `\`SIGTERM\` waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });

@@ -1,7 +1,8 @@
 // Takes the disk away under the running program and gives it back: no write may be acknowledged
 // meanwhile, none that was may be lost, and all must go on afterwards without a restart.
 import { expect, test } from "bun:test";
-import { rmSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, rmSync, statSync, writeFileSync, writeSync } from "node:fs";
+import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
@@ -28,6 +29,11 @@ function mountSmallDisk(size: string): TemporaryDirectory | null {
   };
 }
 
+/** 25 KB. */
+const large = Object.fromEntries(
+  Array.from({ length: 50 }, (_, at) => [`note ${at}`, "n".repeat(500)]),
+);
+
 interface Outcome {
   readonly emails: Set<string>;
   readonly statuses: Set<number>;
@@ -40,7 +46,10 @@ interface Outcome {
 async function createUntilRefused(server: TestServer, refusals: number): Promise<Outcome> {
   const outcome: Outcome = { emails: new Set(), statuses: new Set() };
   for (let refused = 0; refused < refusals; ) {
-    const body = { email: newEmail(), metadata: { note: "n".repeat(500) } };
+    // Few large users fill the disk. The first is small, for `untilNoPageFits`, and so are the last ones.
+    const is_small = outcome.emails.size === 0 || outcome.statuses.has(503);
+    const metadata = is_small ? { note: "n".repeat(500) } : large;
+    const body = { email: newEmail(), metadata };
     const { status, headers, text } = await server.call("POST", "/users", { body });
     outcome.statuses.add(status);
     if (status === 201) {
@@ -66,10 +75,36 @@ async function expectStored(server: TestServer, emails: ReadonlySet<string>): Pr
   }
 }
 
-/** The disk is bad: nothing gets through. Then it is good again. */
-async function expectRecovery(server: TestServer, repair: () => void | Promise<void>) {
+/** Writes a file until there is no space left, not even for the one page that the health check writes. */
+function fillDisk(path: string): void {
+  const file = openSync(path, "w");
+  try {
+    for (;;) writeSync(file, "x".repeat(4096));
+  } catch (error) {
+    expect(error).toMatchObject({ code: "ENOSPC" });
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** A failed write leaves pages that the next one can use. An edit, like the health check, needs one page. */
+async function untilNoPageFits(server: TestServer): Promise<void> {
+  const edit = () => server.call("PATCH", "/users/1", { body: { name: crypto.randomUUID() } });
+  while ((await edit()).status === 200);
+}
+
+interface Fault {
+  /** Called once writes fail, so that smaller writes fail as well. */
+  readonly worsen?: () => void;
+  readonly repair: () => unknown;
+}
+
+/** Expects writes to fail until the disk is repaired, and to succeed afterwards. */
+async function expectRecovery(server: TestServer, { worsen, repair }: Fault): Promise<void> {
   const { emails, statuses } = await createUntilRefused(server, 20);
   expect([...statuses].filter((status) => status !== 201)).toEqual([503]);
+  worsen?.();
+  await untilNoPageFits(server);
   await untilHealth(server, 503);
   // What is there can still be read.
   expect((await server.call("GET", "/users?limit=1")).status).toBe(200);
@@ -87,8 +122,9 @@ async function expectRecovery(server: TestServer, repair: () => void | Promise<v
   await expectStored(server, emails);
 }
 
-// Larger than the log may become before it is brought into the database, so that this meets the full disk, too.
-const small = against_binary ? mountSmallDisk("12m") : null;
+// A checkpoint is due when the log has this many pages. It fills the disk, since it copies them to the database.
+const log_bytes = CHECKPOINT_PAGES * 4096;
+const small = against_binary ? mountSmallDisk(`${Math.round(1.5 * log_bytes)}`) : null;
 if (against_binary && small === null) {
   console.warn("A full disk is not tested: nothing can be mounted here");
 }
@@ -97,9 +133,18 @@ test.if(small !== null)(
   "Writes return 503 while the disk is full, and succeed afterwards",
   async () => {
     const directory = small ?? makeDirectory();
-    writeFileSync(directory.at("filler"), "x".repeat(1_000_000));
+    const fillers = [directory.at("filler-1"), directory.at("filler-2")] as const;
+    writeFileSync(fillers[0], "x".repeat(100_000));
     await using server = await startServer({}, directory);
-    await expectRecovery(server, () => rmSync(directory.at("filler")));
+    await expectRecovery(server, {
+      worsen() {
+        expect(statSync(server.database).size).toBeGreaterThan(log_bytes / 4);
+        fillDisk(fillers[1]);
+      },
+      repair: () => {
+        for (const path of fillers) rmSync(path);
+      },
+    });
   },
   120_000,
 );
@@ -115,9 +160,7 @@ test.skipIf(skip_traced).each([
   async (_what, calls, error) => {
     await using server = await startServer();
     const release = await inject(server.pid ?? 0, { calls, error });
-    await expectRecovery(server, async () => {
-      await release();
-    });
+    await expectRecovery(server, { repair: release });
   },
   120_000,
 );

@@ -265,5 +265,5 @@ test("`serve` drains its connections and stops in time when a signal arrives", a
   }
   expect((await ended).code).toBe(0);
   expect(performance.now() - started_ms).toBeWithin(900, 1_600);
-  expect(await unfinished.answer).toBe("");
+  expect(await unfinished.response).toBe("");
 });

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { against_binary, startServer, type TestResponse, type TestServer } from "./server.ts";
-import { startRequest, untilRefusing } from "./stopping.ts";
+import { startRequest, untilPortClosed } from "./stopping.ts";
 
 /** Ends the server the hard way where that is possible: in process there is only one process. */
 function kill(server: TestServer): Promise<number> {
@@ -94,9 +94,9 @@ test.if(against_binary)("`SIGTERM` lets a request in flight finish", async () =>
   const request = startRequest(server, email);
   for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
   const stopped = server.stop("SIGTERM");
-  await untilRefusing(server);
+  await untilPortClosed(server);
   request.finish();
-  expect(await request.answer).toStartWith("HTTP/1.1 201");
+  expect(await request.response).toStartWith("HTTP/1.1 201");
   await stopped;
   await server.restart();
   const found = await server.call("GET", `/users?email=${encodeURIComponent(email)}`);

@@ -1,8 +1,8 @@
-/** What a test of a clean stop needs: a request in flight, and the moment the stop has begun. */
+/** For tests of a clean shutdown: a request in flight, and the moment when the port is closed. */
 import net from "node:net";
 import type { TestServer } from "./server.ts";
 
-/** A request of which the last byte is still to be sent. */
+/** Sends a request except for its last byte. */
 export function startRequest(server: Pick<TestServer, "url" | "write_token">, email: string) {
   const body = JSON.stringify({ email });
   const head = [
@@ -19,16 +19,20 @@ export function startRequest(server: Pick<TestServer, "url" | "write_token">, em
     bytes += data.toString();
   });
   socket.write(`${head.join("\r\n")}\r\n\r\n${body.slice(0, -1)}`);
-  const answer = new Promise<string>((resolve, reject) => {
+  const response = new Promise<string>((resolve, reject) => {
     socket.on("close", () => resolve(bytes)).on("error", reject);
   });
-  return { answer, finish: () => socket.write(body.slice(-1)) };
+  return { response, finish: () => socket.write(body.slice(-1)) };
 }
 
-/** Resolves when the server takes no new connections: it has understood the signal. */
-export async function untilRefusing(server: Pick<TestServer, "call">): Promise<void> {
-  while (true) {
-    const options = { token: null, headers: { connection: "close" } };
-    if ((await server.call("GET", "/health", options).catch(() => null)) === null) return;
-  }
+function connects(url: string): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const socket = net.connect(Number(new URL(url).port), "127.0.0.1", () => resolve(true));
+  socket.on("error", () => resolve(false));
+  return promise.finally(() => socket.destroy());
+}
+
+/** Resolves when the port is closed. Sends no requests: the server waits for a pause between them. */
+export async function untilPortClosed({ url }: Pick<TestServer, "url">): Promise<void> {
+  while (await connects(url)) await Bun.sleep(2);
 }

@@ -8,7 +8,7 @@ import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import type { TestResponse } from "../http/server.ts";
-import { startRequest, untilRefusing } from "../http/stopping.ts";
+import { startRequest, untilPortClosed } from "../http/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 
@@ -137,9 +137,9 @@ testImage("`SIGTERM` lets requests in flight finish, and exits with 0", async ()
   const request = startRequest(server, email);
   for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
   const stopped = server.stop(DOCKER_GRACE_S);
-  await untilRefusing(server);
+  await untilPortClosed(server);
   request.finish();
-  expect(await request.answer).toStartWith("HTTP/1.1 201");
+  expect(await request.response).toStartWith("HTTP/1.1 201");
   expect(await stopped).toBe(0);
   await using next = await serve("stopped");
   const found = await next.call("GET", `/users?email=${encodeURIComponent(email)}`);
@@ -154,7 +154,7 @@ testImage(
     for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
     // Docker kills then, which would be 137.
     expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
-    expect(await request.answer).toBe("");
+    expect(await request.response).toBe("");
   },
 );
 

@@ -95,7 +95,7 @@ test("`createLogBuffer` reports each gap by itself when the reader stalls twice"
   expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
 });
 
-test("`finish` gives up and returns true when the reader is stalled", async () => {
+test.concurrent("`finish` gives up and returns true when the reader is stalled", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -104,7 +104,7 @@ test("`finish` gives up and returns true when the reader is stalled", async () =
   expect(descriptor.text()).toBe("");
 });
 
-test("`finish` waits for the reader when it is slow", async () => {
+test.concurrent("`finish` waits for the reader when it is slow", async () => {
   let text = "";
   // Takes longer than a second in all.
   const buffer = createLogBuffer(async (bytes) => {

@@ -81,7 +81,7 @@ async function fillLog(server: Server): Promise<void> {
   } while (!((await droppedBy(server)) > 0));
 }
 
-test.if(against_binary)(
+test.concurrent.if(against_binary)(
   "`serve` responds, and reports the lines it dropped, when its log is not read for a while",
   async () => {
     using directory = makeDirectory();
@@ -111,7 +111,7 @@ test.if(against_binary)(
   60_000,
 );
 
-test.if(against_binary)(
+test.concurrent.if(against_binary)(
   "`serve` exits with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
     using directory = makeDirectory();
@@ -127,7 +127,7 @@ test.if(against_binary)(
   60_000,
 );
 
-test.if(against_binary)(
+test.concurrent.if(against_binary)(
   "`serve` exits with 0 on SIGTERM when the reader of its log has closed the pipe",
   async () => {
     using directory = makeDirectory();
@@ -141,7 +141,7 @@ test.if(against_binary)(
   },
 );
 
-test.if(against_binary)(
+test.concurrent.if(against_binary)(
   "`serve` exits with 1 on SIGTERM when its log could not be written",
   async () => {
     using directory = makeDirectory();
@@ -157,22 +157,25 @@ test.if(against_binary)(
   },
 );
 
-test.if(against_binary)("`openapi` prints the whole document when its reader is slow", async () => {
-  using directory = makeDirectory();
-  const pipe = makePipe(directory, "document");
-  // Nearly as much as a pipe holds.
-  const before = " ".repeat(60_000);
-  writeSync(pipe.writer, before);
-  const child = Bun.spawn([binary, "openapi"], { env: {}, stdout: pipe.writer });
-  // Longer than `serve` would wait.
-  await Bun.sleep(1_500);
-  expect(child.exitCode).toBeNull();
-  while (child.exitCode === null) {
-    pipe.read();
-    await Bun.sleep(5);
-  }
-  expect(child.exitCode).toBe(0);
-  expect(JSON.parse(pipe.read()).openapi).toStartWith("3.1");
-  closeSync(pipe.writer);
-  pipe.closeReader();
-});
+test.concurrent.if(against_binary)(
+  "`openapi` prints the whole document when its reader is slow",
+  async () => {
+    using directory = makeDirectory();
+    const pipe = makePipe(directory, "document");
+    // Nearly as much as a pipe holds.
+    const before = " ".repeat(60_000);
+    writeSync(pipe.writer, before);
+    const child = Bun.spawn([binary, "openapi"], { env: {}, stdout: pipe.writer });
+    // Longer than `serve` would wait.
+    await Bun.sleep(1_500);
+    expect(child.exitCode).toBeNull();
+    while (child.exitCode === null) {
+      pipe.read();
+      await Bun.sleep(5);
+    }
+    expect(child.exitCode).toBe(0);
+    expect(JSON.parse(pipe.read()).openapi).toStartWith("3.1");
+    closeSync(pipe.writer);
+    pipe.closeReader();
+  },
+);

@@ -240,7 +240,7 @@ test("a key returns 422 when it was used on another path, and has no effect on o
 });
 
 /** Neither `*` nor a list of entity tags; `"2"` in some is the version that is stored. */
-const MALFORMED = `2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/2|**|*, "2"|"2", *`.split("|");
+const MALFORMED = `2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|");
 const problem = "must be * or a list of entity tags";
 
 describe("If-Match", () => {
@@ -265,7 +265,15 @@ describe("If-Match", () => {
   const names = Object.keys(edits) as (keyof typeof edits)[];
 
   test.each(names)("`%s` succeeds when `If-Match` has the current version", async (edit) => {
-    for (const etags of ['"2"', "*", '"1", "2"', '"2","7"', '"x",W/"2" , "2"']) {
+    for (const etags of [
+      '"2"',
+      "*",
+      '"1", "2"',
+      '"2","7"',
+      '"x",W/"2" , "2"',
+      ', "2",,"4" ,',
+      '"a,b", "2"',
+    ]) {
       const { send, read } = await make(edit);
       const answer = await send(etags);
       expect([etags, answer.status]).toEqual([etags, 200]);
@@ -280,7 +288,19 @@ describe("If-Match", () => {
     async (edit) => {
       const { send, read } = await make(edit);
       const before = await read();
-      for (const etags of ['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"abc"', '"*"']) {
+      for (const etags of [
+        '"1"',
+        '"3"',
+        '"1", "3"',
+        'W/"2"',
+        '""',
+        '"02"',
+        '"+2"',
+        '"2.0"',
+        '"abc"',
+        '"*"',
+        '"\xe9"',
+      ]) {
         const answer = await send(etags);
         expect([etags, answer.status]).toEqual([etags, 412]);
         expect(answer.json).toEqual({

@@ -39,6 +39,8 @@ test("`GET /metrics` counts requests by route and status, and commits", async ()
   expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!against_postgres);
   expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
   expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
+  expect(sample(text, "process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
+  expect(text).toMatch(/^user_api_build_info\{version="[^"]+"\} 1$/m);
   expect(text).not.toContain("secret");
 });
 

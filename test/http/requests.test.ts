@@ -122,9 +122,11 @@ describe("X-Request-Id", () => {
   );
 
   test("`X-Request-Id` is unique when the client sends none", async () => {
-    const asked = Array.from({ length: 20 }, () => server.call("GET", "/health"));
-    const ids = (await Promise.all(asked)).map((answer) => answer.headers.get("x-request-id"));
-    expect(new Set(ids).size).toBe(20);
+    for (const path of ["/health", `/users/${user.id}`]) {
+      const asked = Array.from({ length: 20 }, () => server.call("GET", path));
+      const ids = (await Promise.all(asked)).map((answer) => answer.headers.get("x-request-id"));
+      expect(new Set(ids).size).toBe(20);
+    }
   });
 });
 
@@ -465,6 +467,8 @@ describe("MAX_BODY_BYTES", () => {
 
 describe("CORS_ORIGIN", () => {
   const preflight = { "access-control-request-method": "PATCH" };
+  const exposed =
+    "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
   const ask = (
     at: TestServer,
     origin: string,
@@ -491,12 +495,16 @@ describe("CORS_ORIGIN", () => {
       for (const origin of ["https://a.example", "http://b.example:8080"]) {
         const answer = await ask(open, origin, ...call);
         expect(answer.headers.get("access-control-allow-origin")).toBe(origin);
-        expect(answer.headers.get("vary")?.toLowerCase()).toContain("origin");
+        expect(answer.headers.get("access-control-expose-headers")).toBe(exposed);
+        expect(answer.headers.get("vary")).toBe("Origin");
       }
       for (const origin of [
         "https://a.example.evil",
         "http://a.example",
         "https://a.example:1",
+        "https://a.example/",
+        "https://A.example",
+        "https://a.example, http://b.example:8080",
         "null",
         "*",
       ]) {
@@ -513,16 +521,32 @@ describe("CORS_ORIGIN", () => {
       const answer = await ask(open, "https://a.example", "OPTIONS", path, options);
       expect([answer.status, answer.text]).toEqual([204, ""]);
       expect(answer.headers.get("access-control-allow-origin")).toBe("https://a.example");
-      expect(answer.headers.get("access-control-allow-methods")).toContain("PATCH");
-      const allowed = answer.headers.get("access-control-allow-headers")?.toLowerCase();
-      for (const name of ["authorization", "content-type", "if-match", "idempotency-key"])
-        expect(allowed).toContain(name);
+      const allowed = (name: string) =>
+        answer.headers.get(`access-control-allow-${name}`)?.split(", ").sort();
+      expect(allowed("methods")).toEqual(["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]);
+      expect(allowed("headers")).toEqual([
+        ...["Authorization", "Content-Type", "Idempotency-Key"],
+        ...["If-Match", "If-None-Match", "X-Request-Id"],
+      ]);
+      expect(Number(answer.headers.get("access-control-max-age"))).toBeGreaterThan(0);
       const refused = await ask(open, "https://evil.example", "OPTIONS", path, options);
       expect(refused.status).toBe(401);
       expect(refused.headers.has("access-control-allow-origin")).toBe(false);
     }
     const plain = await ask(open, "https://a.example", "OPTIONS", "/users", stranger);
     expect(plain.status).toBe(401);
+  });
+
+  test("`CORS_ORIGIN=*` allows every origin, but no credentials", async () => {
+    await using open = await startServer({ CORS_ORIGIN: "*" });
+    for (const origin of ["https://a.example", "null"]) {
+      const { headers } = await ask(open, origin, "GET", "/health", {});
+      expect(headers.get("access-control-allow-origin")).toBe(origin);
+      expect(headers.has("access-control-allow-credentials")).toBe(false);
+    }
+    const { headers } = await open.call("GET", "/health");
+    expect(headers.get("vary")).toBe("Origin");
+    expect(headers.has("access-control-allow-origin")).toBe(false);
   });
 
   test("`Origin` has no effect when `CORS_ORIGIN` is not set", async () => {

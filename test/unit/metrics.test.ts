@@ -1,17 +1,12 @@
 import { expect, test } from "bun:test";
-import { createMetrics } from "../../src/http/metrics.ts";
+import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
-const statistics = {
-  pending_writes: 3,
-  unsent_bytes: 262_144,
-  database_bytes: 4096,
-  wal_bytes: 12_345,
-};
+const statistics = { pending_writes: 0, unsent_bytes: 0, database_bytes: 0, wal_bytes: 0 };
 const store = { statistics: async () => statistics } as Store;
 
 /** The values by series, as in `up{a="b"}`. */
-async function read(metrics = createMetrics("1.2.3")): Promise<Map<string, number>> {
+async function read(metrics: Metrics): Promise<Map<string, number>> {
   const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
   return new Map(
     lines.map((line) => [
@@ -66,38 +61,4 @@ test("`observeCommit` records the writes per commit and its duration in seconds"
   expect(values.get(`${duration}_sum`)).toBeCloseTo(0.42, 9);
   expect(values.get(`${duration}_bucket{le="0.025"}`)).toBe(1);
   expect(values.get(`${duration}_bucket{le="0.5"}`)).toBe(2);
-});
-
-test("`render` has the current statistics of the store", async () => {
-  const values = await read();
-  expect(values.get('user_api_build_info{version="1.2.3"}')).toBe(1);
-  expect(values.get("user_api_unsent_bytes")).toBe(262_144);
-  expect(values.get("user_api_pending_writes")).toBe(3);
-  expect(values.get("user_api_database_bytes")).toBe(4096);
-  expect(values.get("user_api_wal_bytes")).toBe(12_345);
-});
-
-test("`render` has the current process metrics each time", async () => {
-  const metrics = createMetrics("1.2.3");
-  for (let round = 0; round < 3; round += 1) {
-    const used_s = () => Object.values(process.cpuUsage()).reduce((sum, each) => sum + each) / 1e6;
-    const before = used_s();
-    const values = await read(metrics);
-    expect(values.get("process_cpu_seconds_total")).toBeWithin(before, used_s() + 0.001);
-    const rss = process.memoryUsage.rss();
-    expect(values.get("process_resident_memory_bytes")).toBeWithin(rss * 0.9, rss * 1.1);
-    const began_s = Date.now() / 1000 - process.uptime();
-    expect(values.get("process_start_time_seconds")).toBeWithin(began_s - 2, began_s + 2);
-  }
-});
-
-test("`render` has the number of dropped log lines", async () => {
-  let dropped = 0;
-  const metrics = createMetrics("1.2.3", () => dropped);
-  const name = "user_api_dropped_log_lines_total";
-  expect((await read(metrics)).get(name)).toBe(0);
-  dropped = 7;
-  await read(metrics);
-  // Not added again.
-  expect((await read(metrics)).get(name)).toBe(7);
 });

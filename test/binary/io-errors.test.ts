@@ -5,7 +5,6 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
@@ -18,6 +17,7 @@ import {
   type TestServer,
   type TestTokens,
 } from "../http/server.ts";
+import { openDatabase } from "../sqlite/open.ts";
 import { untilHealth } from "./health.ts";
 import { binary, type Fault, inject, optionsOf, readInjected, skip_traced } from "./strace.ts";
 
@@ -205,14 +205,7 @@ async function findLost(
 ): Promise<string[]> {
   const problems: string[] = [];
   try {
-    const store = await openSqlite({
-      database_url: database,
-      max_pending_writes: 10,
-      max_unsent_bytes: 0,
-      exclusive: true,
-      create: true,
-      now: () => new Date(),
-    });
+    const store = await openDatabase(database);
     try {
       const { total } = await store.users.list({ limit: 1, offset: 0 });
       if (total < users || total > users + in_doubt) {

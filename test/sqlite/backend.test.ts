@@ -11,35 +11,28 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
+import { openDatabase } from "./open.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };
 
 function open(database_url: string, exclusive = true, create = true): Promise<Store> {
-  return openSqlite({
-    database_url,
-    max_pending_writes: 100,
-    max_unsent_bytes: 0,
-    exclusive,
-    create,
-    now,
-  });
+  return openDatabase(database_url, { exclusive, create, now });
 }
 
-/** Looks into a database from outside. */
-function ask(path: string, sql: string): unknown[] {
+/** Runs a statement on a connection of its own. */
+function query(path: string, sql: string): unknown[] {
   using db = new Database(path, { readwrite: true, create: false });
   return db.prepare(sql).values().flat();
 }
 
-test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
+test("`openSqlite` sets the pragmas that SQLite leaves off", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const run = Database.prototype.run;
@@ -77,12 +70,12 @@ test("`openSqlite` sets what SQLite leaves off when it opens", async () => {
   expect(pragma("fullfsync")).toBe(1);
   expect(pragma("foreign_keys")).toBe(1);
   expect(pragma("trusted_schema")).toBe(0);
-  // The writer waits, not SQLite: that would hold up the event loop.
+  // The writer waits, not SQLite, which would block the event loop.
   expect(pragma("busy_timeout")).toBe(0);
   await store.close();
 });
 
-test("`openSqlite` makes the folders and the file when they are missing", async () => {
+test("`openSqlite` creates the directories and the file when they are missing", async () => {
   using directory = makeDirectory();
   const path = directory.at("x/y/z/a.db");
   const store = await open(path);
@@ -93,7 +86,7 @@ test("`openSqlite` makes the folders and the file when they are missing", async 
   await (await open(directory.at("empty.db"))).close();
 });
 
-test("`openSqlite` makes nothing when it is not to create", async () => {
+test("`openSqlite` creates nothing when `create` is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
     const message = `Cannot open ${path}: no such file`;
@@ -106,7 +99,7 @@ test("`openSqlite` makes nothing when it is not to create", async () => {
   await (await open(directory.at("a.db"), false, false)).close();
 });
 
-test("`openSqlite` finds everything as it was when it opens again", async () => {
+test("`openSqlite` finds all data and used ids when it opens the database again", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const key = { owner: "a".repeat(64), key: "key", fingerprint: "f".repeat(64) };
@@ -126,18 +119,18 @@ test("`openSqlite` finds everything as it was when it opens again", async () => 
   await after.close();
 });
 
-test("`close` leaves everything in the one file when it is done", async () => {
+test("`close` moves all data into the one file", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
   await newUser(store);
   await store.close();
   copyFileSync(path, directory.at("copy.db"));
-  expect(ask(directory.at("copy.db"), "select count(*) from users")).toEqual([1]);
+  expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([1]);
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
 });
 
-test("`close` ends the store when called: nothing is written afterwards", async () => {
+test("`close` makes later writes fail", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -146,26 +139,26 @@ test("`close` ends the store when called: nothing is written afterwards", async 
   await expectRejection(newUser(store), "unavailable");
   await expectRejection(store.checkWritable(), "unavailable");
   await store.close();
-  expect(ask(path, "select count(*) from users")).toEqual([1]);
+  expect(query(path, "select count(*) from users")).toEqual([1]);
 });
 
-test("`checkWritable` writes for real, and changes nothing, when asked", async () => {
+test("`checkWritable` writes to the file and changes no data", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
   await newUser(store);
-  using beside = new Database(path, { readonly: true });
-  const version = beside.prepare("pragma data_version");
-  const [before, schema] = [version.get(), ask(path, "pragma user_version")];
+  using other = new Database(path, { readonly: true });
+  const version = other.prepare("pragma data_version");
+  const [before, schema] = [version.get(), query(path, "pragma user_version")];
   expect(version.get()).toEqual(before);
   await store.checkWritable();
   expect(version.get()).not.toEqual(before);
-  expect(ask(path, "pragma user_version")).toEqual(schema);
-  expect(ask(path, "select count(*) from users")).toEqual([1]);
+  expect(query(path, "pragma user_version")).toEqual(schema);
+  expect(query(path, "select count(*) from users")).toEqual([1]);
   await store.close();
 });
 
-test("`openSqlite` refuses a second server when one is serving, also through a link", async () => {
+test("`openSqlite` rejects a second server, also through a link", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const link = directory.at("link.db");
@@ -175,7 +168,7 @@ test("`openSqlite` refuses a second server when one is serving, also through a l
     const message = `Cannot open ${other}: the database is in use by another server`;
     await expectRejection(open(other), "operator", message);
   }
-  // It has taken nothing from the first, and frees the file when it is closed.
+  // The first server still works, and frees the file when it is closed.
   await newUser(store);
   await store.close();
   const next = await open(link);
@@ -184,7 +177,7 @@ test("`openSqlite` refuses a second server when one is serving, also through a l
   await next.close();
 });
 
-test("`openSqlite` opens beside a server when it is not to serve", async () => {
+test("`openSqlite` opens the database of a running server when `exclusive` is false", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const server = await open(path);
@@ -196,25 +189,25 @@ test("`openSqlite` opens beside a server when it is not to serve", async () => {
   expect(await right.users.get(other.id)).toEqual(other);
   await server.close();
   await newUser(right);
-  // Only a server keeps a server out.
+  // Only another server prevents a server from starting.
   const next = await open(path);
   expect((await right.users.list(all)).total).toBe(3);
   await next.close();
   await right.close();
 });
 
-test("`openSqlite` frees the lock when it fails", async () => {
+test("`openSqlite` releases the lock when it fails", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   await (await open(path)).close();
-  const version = ask(path, "pragma user_version")[0];
-  ask(path, "pragma user_version = 99");
+  const version = query(path, "pragma user_version")[0];
+  query(path, "pragma user_version = 99");
   await expectRejection(open(path), "operator");
-  ask(path, `pragma user_version = ${version}`);
+  query(path, `pragma user_version = ${version}`);
   await (await open(path)).close();
 });
 
-test("`openSqlite` leaves the schema alone when it is older and a server is using it", async () => {
+test("`openSqlite` does not migrate an older schema while a server is using it", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   {
@@ -222,12 +215,12 @@ test("`openSqlite` leaves the schema alone when it is older and a server is usin
     expect(lock).not.toBeNull();
     const why = "the schema is older than this program, and a server is using the database";
     await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
-    expect(ask(path, "pragma user_version")).toEqual([0]);
+    expect(query(path, "pragma user_version")).toEqual([0]);
   }
   await (await open(path, false)).close();
 });
 
-test("`statistics` are the sizes of the files and the writes that wait when asked", async () => {
+test("`statistics` returns the sizes of the files and the number of waiting writes", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -246,7 +239,7 @@ test("`statistics` are the sizes of the files and the writes that wait when aske
   await store.close();
 });
 
-/** The locks that processes hold on a file, by the operating system. */
+/** @returns the locks on a file, as the operating system lists them */
 async function locksOn(path: string): Promise<string[]> {
   const { ino } = statSync(path);
   const lines = (await Bun.file("/proc/locks").text()).split("\n");
@@ -256,7 +249,7 @@ async function locksOn(path: string): Promise<string[]> {
 }
 
 test.if(process.platform === "linux")(
-  "`openSqlite` keeps the locks of SQLite when it finds out whether the file is damaged",
+  "`openSqlite` keeps SQLite's locks when it checks whether the file is damaged",
   async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
@@ -264,7 +257,7 @@ test.if(process.platform === "linux")(
       [Symbol.asyncDispose]: () => store.close(),
     });
     for (let count = 0; count < 200; count += 1) await newUser(store, { name: "n".repeat(200) });
-    // The log comes first: in the file itself the damage would be hidden.
+    // Otherwise SQLite would read the page from the log, and not the damaged one in the file.
     {
       using other = new Database(path);
       other.run("pragma wal_checkpoint(truncate)");

@@ -13,29 +13,22 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate, migrations } from "../../src/sqlite/migrate.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
+import { openDatabase } from "./open.ts";
 
 const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
 function open(database_url: string, exclusive = false): Promise<Store> {
-  return openSqlite({
-    database_url,
-    max_pending_writes: 1000,
-    max_unsent_bytes: 0,
-    exclusive,
-    create: true,
-    now,
-  });
+  return openDatabase(database_url, { exclusive, now });
 }
 
-/** A database of two users and an order. @returns its path */
+/** Creates a database with two users and an order. @returns its path */
 async function makeDatabase(directory: TemporaryDirectory, name = "a.db"): Promise<string> {
   const path = directory.at(name);
   const store = await open(path);
@@ -55,7 +48,7 @@ async function backUp(path: string, to: string) {
   }
 }
 
-/** Such a database, and a backup of it. */
+/** Creates such a database, and a backup of it. */
 async function makeBackup(directory: TemporaryDirectory): Promise<{ path: string; copy: string }> {
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
@@ -63,13 +56,13 @@ async function makeBackup(directory: TemporaryDirectory): Promise<{ path: string
   return { path, copy };
 }
 
-/** Spoils a page of a database. @param sql asks which, from 1 */
+/** Overwrites a page of a database. @param sql selects its number, from 1 */
 function damage(path: string, sql: string): void {
   const db = new Database(path);
   const [page] = db.prepare(sql).values()[0] as [number];
   db.close();
   const bytes = readFileSync(path);
-  // Behind the header of the file, by which it is still known for a database.
+  // Not the file header, which identifies a SQLite database.
   bytes.fill(0xff, page === 1 ? 100 : (page - 1) * 4096, page * 4096);
   writeFileSync(path, bytes);
 }
@@ -85,7 +78,7 @@ function restore(from: string, database_url: string) {
   return restoreSqlite({ from, database_url, now });
 }
 
-test("`backUp` writes a whole copy when the database is in use", async () => {
+test("`backUp` writes a complete copy while the database is in use", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   chmodSync(path, 0o640);
@@ -101,7 +94,7 @@ test("`backUp` writes a whole copy when the database is in use", async () => {
   const contents = await server.backUp(copy, onProgress, never);
   expect(contents).toEqual({ users: 2, orders: 1, tokens: 0, bytes: statSync(copy).size });
   expect(parts.at(-1)).toBe(1);
-  // Until it is whole it is nobody else's.
+  // An incomplete copy is readable only by its owner.
   expect(new Set(modes)).toEqual(new Set([0o600]));
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   await server.close();
@@ -109,7 +102,7 @@ test("`backUp` writes a whole copy when the database is in use", async () => {
   expect(await totalOf(copy)).toBe(2);
 });
 
-test("`backUp` has all that was acknowledged before it began when others write meanwhile", async () => {
+test("`backUp` contains every write that was acknowledged before it started, while others write", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const server = await open(path, true);
@@ -132,7 +125,7 @@ test("`backUp` has all that was acknowledged before it began when others write m
   await server.close();
 });
 
-test("`backUp` refuses, and leaves nothing, when the file is there or its folder is not", async () => {
+test("`backUp` fails and leaves no file when the target exists or its directory does not", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const taken = directory.at("taken");
@@ -148,7 +141,7 @@ test("`backUp` refuses, and leaves nothing, when the file is there or its folder
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
-test("`backUp` leaves alone what another has put there meanwhile", async () => {
+test("`backUp` does not overwrite a file that appears during the backup", async () => {
   using directory = makeDirectory();
   const store = await open(await makeDatabase(directory));
   const copy = directory.at("copy.db");
@@ -161,7 +154,7 @@ test("`backUp` leaves alone what another has put there meanwhile", async () => {
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
-test("`backUp` says why when the database cannot be read to its end", async () => {
+test("`backUp` fails with the reason when a page cannot be read", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   damage(path, "select rootpage from sqlite_schema where tbl_name = 'users' and type = 'index'");
@@ -185,7 +178,7 @@ test.if(is_root)("`backUp` and `restore` keep the owner when root calls them", a
   expect(ownerOf(path)).toEqual([4321, 1234]);
 });
 
-test("`backUp` refuses, and leaves nothing, when the copy is not sound", async () => {
+test("`backUp` fails and leaves no file when the copy is inconsistent", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   {
@@ -199,7 +192,7 @@ test("`backUp` refuses, and leaves nothing, when the copy is not sound", async (
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-test("`restore` puts a backup in the place of a database, and keeps that", async () => {
+test("`restore` replaces the database with the backup, and keeps the previous one", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -213,7 +206,7 @@ test("`restore` puts a backup in the place of a database, and keeps that", async
   expect(await totalOf(copy)).toBe(2);
 });
 
-test("`restore` makes a database when there is none", async () => {
+test("`restore` creates the database when there is none", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   await backUp(await makeDatabase(directory), copy);
@@ -222,7 +215,7 @@ test("`restore` makes a database when there is none", async () => {
   expect(await totalOf(path)).toBe(2);
 });
 
-test("`restore` sets a log aside when that is all that is left of a database", async () => {
+test("`restore` keeps the log of a database whose file is missing or empty", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   for (const left of [null, ""]) {
@@ -240,7 +233,7 @@ test("`restore` sets a log aside when that is all that is left of a database", a
   }
 });
 
-test("`backUp` leaves nothing when it is interrupted", async () => {
+test("`backUp` leaves no file when it is interrupted", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   {
@@ -259,7 +252,7 @@ test("`backUp` leaves nothing when it is interrupted", async () => {
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-test("`backUp` refuses when the log of another database is beside", async () => {
+test("`backUp` fails when the log of another database is next to the target", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
@@ -269,7 +262,7 @@ test("`backUp` refuses when the log of another database is beside", async () => 
   );
 });
 
-test("`restore` makes a database that can be written when the backup cannot", async () => {
+test("`restore` creates a writable database when the backup is read-only", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   await backUp(await makeDatabase(directory), copy);
@@ -278,7 +271,7 @@ test("`restore` makes a database that can be written when the backup cannot", as
   expect(statSync(directory.at("new.db")).mode & 0o777).toBe(0o600);
 });
 
-test("`restore` keeps the log of a database that is broken away from the new one", async () => {
+test("`restore` moves the log of a damaged database away from the new one", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   writeFileSync(path, "not a database at all");
@@ -314,7 +307,7 @@ test("`backUp` and `restore` reject a database when a row breaks a constraint", 
   expect(existsSync(directory.at("c.db"))).toBe(false);
 });
 
-test("`restore` replaces a database when that is damaged", async () => {
+test("`restore` replaces a damaged database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   damage(path, "select 1");
@@ -324,7 +317,7 @@ test("`restore` replaces a database when that is damaged", async () => {
   expect(await totalOf(path)).toBe(2);
 });
 
-test("`restore` brings the schema up to date when the backup is older", async () => {
+test("`restore` migrates the schema when the backup is older", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   {
@@ -335,18 +328,18 @@ test("`restore` brings the schema up to date when the backup is older", async ()
   expect(await totalOf(directory.at("a.db"))).toBe(0);
 });
 
-test("`restore` takes a backup when somebody has looked into it", async () => {
+test("`restore` accepts a backup that has been opened for reading", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
-  // What a reader who was killed leaves beside it has no content.
+  // A killed reader leaves an empty log.
   writeFileSync(`${copy}-shm`, "");
   expect(await restore(copy, path)).toMatchObject({ users: 2, orders: 1 });
 });
 
-test("`restore` leaves one file when the backup was opened since", async () => {
+test("`restore` leaves one file when the backup has been opened since", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
-  // From now on it is in the mode of a database in use.
+  // This sets WAL mode.
   expect(await totalOf(copy)).toBe(2);
   chmodSync(path, 0o640);
   await restore(copy, path);
@@ -355,7 +348,7 @@ test("`restore` leaves one file when the backup was opened since", async () => {
   expect(statSync(path).mode & 0o777).toBe(0o640);
 });
 
-test("`restore` works through links when backup and database are some", async () => {
+test("`restore` follows links to the backup and to the database", async () => {
   using directory = makeDirectory();
   using elsewhere = makeDirectory();
   const { path, copy } = await makeBackup(directory);
@@ -373,7 +366,7 @@ test("`restore` works through links when backup and database are some", async ()
   await live.close();
 });
 
-test("`restore` refuses, and changes nothing, when a command uses the database", async () => {
+test("`restore` fails and changes nothing when a command uses the database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -385,7 +378,7 @@ test("`restore` refuses, and changes nothing, when a command uses the database",
   expect(await totalOf(path)).toBe(3);
 });
 
-test("`restore` changes nothing when the name for the old database is taken", async () => {
+test("`restore` fails and changes nothing when the name for the previous database is taken", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -398,7 +391,7 @@ test("`restore` changes nothing when the name for the old database is taken", as
   expect(await totalOf(path)).toBe(3);
 });
 
-test("`restore` refuses, and changes nothing, when a server uses the database", async () => {
+test("`restore` fails and changes nothing when a server uses the database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const server = await open(path, true);
@@ -413,7 +406,7 @@ test("`restore` refuses, and changes nothing, when a server uses the database", 
 const unfit: readonly [string, (copy: string) => void, string][] = [
   ["is missing", (copy) => Bun.spawnSync(["rm", copy]), "no such file"],
   [
-    "is of another program",
+    "belongs to another program",
     (copy) => spoil(copy, "pragma application_id = 1"),
     "another application",
   ],
@@ -441,7 +434,7 @@ function spoil(path: string, sql: string): void {
   db.run(sql);
 }
 
-test.each(unfit)("`restore` refuses, and changes nothing, when the backup %s", async (...row) => {
+test.each(unfit)("`restore` fails and changes nothing when the backup %s", async (...row) => {
   const [, change, reason] = row;
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);

@@ -1,22 +1,10 @@
-// Files that are none of ours, or no longer: each is refused in one line, and left as it is.
+// Files that are not a valid user-api database: `openSqlite` rejects each with one line and changes nothing.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
-
-function open(database_url: string, exclusive: boolean) {
-  const now = () => new Date(0);
-  return openSqlite({
-    database_url,
-    max_pending_writes: 1,
-    max_unsent_bytes: 0,
-    exclusive,
-    create: true,
-    now,
-  });
-}
+import { openDatabase } from "./open.ts";
 
 const broken: [string, (path: string) => void, string][] = [
   [
@@ -43,7 +31,7 @@ const broken: [string, (path: string) => void, string][] = [
     "the file is not a SQLite database",
   ],
   [
-    "is of another program",
+    "belongs to another program",
     (path) => {
       using db = new Database(path, { create: true });
       db.run("create table users (id integer primary key, email text)");
@@ -51,7 +39,7 @@ const broken: [string, (path: string) => void, string][] = [
     "the database belongs to another application",
   ],
   [
-    "is marked by another program",
+    "has another program's schema version",
     (path) => {
       using db = new Database(path, { create: true });
       db.run("pragma user_version = 1");
@@ -59,7 +47,7 @@ const broken: [string, (path: string) => void, string][] = [
     "the database belongs to another application",
   ],
   [
-    "has our mark and no tables",
+    "has our application id but no tables",
     (path) => {
       using db = new Database(path, { create: true });
       db.run(`pragma application_id = ${0x75617069}`);
@@ -80,34 +68,38 @@ const broken: [string, (path: string) => void, string][] = [
 ];
 
 for (const [what, make, why] of broken) {
-  test(`\`openSqlite\` says why, and changes nothing, when the file ${what}`, async () => {
+  test(`\`openSqlite\` fails with the reason and changes nothing when the file ${what}`, async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     make(path);
     const before =
       existsSync(path) && what !== "is a directory" ? await Bun.file(path).bytes() : null;
     for (const exclusive of [true, false]) {
-      await expectRejection(open(path, exclusive), "operator", `Cannot open ${path}: ${why}`);
+      await expectRejection(
+        openDatabase(path, { exclusive }),
+        "operator",
+        `Cannot open ${path}: ${why}`,
+      );
     }
     if (before !== null) expect(await Bun.file(path).bytes()).toEqual(before);
     if (before !== null) expect(readdirSync(directory.path)).toEqual(["a.db"]);
   });
 }
 
-test("`openSqlite` says so when a part of the path is a file", async () => {
+test("`openSqlite` fails when a part of the path is a file", async () => {
   using directory = makeDirectory();
   writeFileSync(directory.at("a"), "");
   for (const path of [directory.at("a/b.db"), directory.at("a/b/c.db")]) {
     const message = `Cannot open ${path}: a part of the path is not a directory`;
-    await expectRejection(open(path, true), "operator", message);
+    await expectRejection(openDatabase(path), "operator", message);
   }
 });
 
 for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
-  test(`\`openSqlite\` says so when the page of ${table} is damaged`, async () => {
+  test(`\`openSqlite\` fails when the page of ${table} is damaged`, async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
-    await (await open(path, true)).close();
+    await (await openDatabase(path)).close();
     const db = new Database(path);
     const sql = `
       select rootpage, page_size
@@ -121,7 +113,7 @@ for (const table of ["users", "orders", "imported_orders", "tokens", "idempotenc
     writeFileSync(path, bytes);
     for (const exclusive of [true, false]) {
       const message = `Cannot open ${path}: the file is damaged`;
-      await expectRejection(open(path, exclusive), "operator", message);
+      await expectRejection(openDatabase(path, { exclusive }), "operator", message);
     }
   });
 }

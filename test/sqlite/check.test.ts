@@ -1,19 +1,12 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
+import { openDatabase } from "./open.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
-const options = {
-  database_url: path,
-  max_pending_writes: 10,
-  max_unsent_bytes: 0,
-  create: true,
-  now: () => new Date(),
-};
-const store = await openSqlite({ ...options, exclusive: true });
+const store = await openDatabase(path);
 const db = new Database(path, { strict: true });
 afterAll(async () => {
   await store.close();
@@ -21,7 +14,7 @@ afterAll(async () => {
   directory[Symbol.dispose]();
 });
 
-/** More than a bucket of the middle level, and some of them gone. */
+/** More rows than a bucket of the middle level holds, with some deleted. */
 db.run(`
   insert into users (email, email_key, metadata, version, created_at, updated_at)
   with recursive n (id) as (select 1 union all select id + 1 from n where id < 9000)
@@ -36,7 +29,7 @@ db.run(`
 db.run("delete from users where id between 100 and 300 or id > 8990");
 db.run("update orders set status = 'paid' where id between 50 and 5000 or id = 6450");
 
-/** What `check` finds after this change, which is taken back. */
+/** @returns the problems that `check` reports after this change to a copy */
 async function findingsAfter(sql: string): Promise<readonly string[]> {
   const copy = directory.at(`${crypto.randomUUID()}.db`);
   db.run("vacuum into $copy", [copy]);
@@ -44,23 +37,19 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
     using other = new Database(copy);
     other.run(sql);
   }
-  const opened = await openSqlite({ ...options, database_url: copy, exclusive: true });
+  const opened = await openDatabase(copy);
   const findings = await opened.check();
   await opened.close();
   return findings;
 }
 
-test("`check` finds nothing when all is as it was made", async () => {
+test("`check` reports nothing when the database is consistent", async () => {
   await nextTurn();
   expect(await store.check()).toEqual([]);
 });
 
-test("`check` finds nothing when the database is new", async () => {
-  const fresh = await openSqlite({
-    ...options,
-    database_url: directory.at("b.db"),
-    exclusive: true,
-  });
+test("`check` reports nothing when the database is new", async () => {
+  const fresh = await openDatabase(directory.at("b.db"));
   expect(await fresh.check()).toEqual([]);
   await fresh.close();
 });
@@ -72,7 +61,7 @@ test.each([
     ["the total of paid is wrong in bucket 1 of level 1"],
   ],
   [
-    "an order that is pending counts as another",
+    "the count of a default status is wrong",
     "update buckets set ids = ids + 1 where list = 'pending' and level = 0 and bucket = 100",
     ["the total of pending is wrong in bucket 100 of level 0"],
   ],
@@ -87,12 +76,12 @@ test.each([
     ["the total of users is wrong in bucket 0 of level 3"],
   ],
   [
-    "a count is of a list that has none",
+    "a count exists for a list without counts",
     "insert into buckets values ('orders', 0, 7, 1)",
     ["the total of orders is wrong in bucket 7 of level 0"],
   ],
   [
-    "an order is out of place",
+    "an order has a wrong position",
     "update orders set user_position = 100000 where id = 8",
     ["the orders of user 1 are not numbered consecutively from 1"],
   ],
@@ -102,20 +91,20 @@ test.each([
     ["the total of order 8 does not match its items"],
   ],
   [
-    "two orders are in one place",
+    "two orders have the same position",
     "update orders set user_position = 3 where id = 8",
     ["the orders of user 1 are not numbered consecutively from 1"],
   ],
   [
-    "two orders have changed places",
+    "two orders have each other's position",
     "update orders set user_position = 4 - user_position where user_id = 2 and user_position in (1, 3)",
     ["the orders of user 2 are not sorted by id"],
   ],
   [
-    "an order is of nobody",
+    "an order refers to a missing user",
     "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
     ["row 9000 of orders references a missing row"],
   ],
-])("`check` says so when %s", async (_what, sql, findings) => {
+])("`check` reports it when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
 });

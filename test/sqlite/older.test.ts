@@ -1,31 +1,24 @@
-// Databases of older programs, each with a schema that was in use.
+// Databases with an older schema version.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import type { Order } from "../../src/order.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { orderFields } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { openDatabase } from "./open.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();
 const older_versions = Array.from({ length: SCHEMA_VERSION - 1 }, (_, before) => before + 1);
 
 function open(database_url: string, exclusive: boolean): Promise<Store> {
-  return openSqlite({
-    database_url,
-    max_pending_writes: 10,
-    max_unsent_bytes: 0,
-    create: false,
-    exclusive,
-    now,
-  });
+  return openDatabase(database_url, { create: false, exclusive, now });
 }
 
-/** Two users, an order that is pending and one that is paid. @returns its path */
+/** Creates a database with two users, a pending order and a paid one. @returns its path */
 function makeOlder(directory: TemporaryDirectory, version: number): string {
   const path = directory.at("a.db");
   using db = new Database(path, { create: true });
@@ -61,8 +54,8 @@ async function totalsOf({ orders }: Store): Promise<number[]> {
   return totals;
 }
 
-/** All that changes a total still counts once. */
-async function expectSound(store: Store): Promise<void> {
+/** Expects that every kind of write changes the totals by one. */
+async function expectConsistent(store: Store): Promise<void> {
   expect(await totalsOf(store)).toEqual([2, 1, 1, 0]);
   await store.orders.place(orderFields(1), null);
   const shipped: Order = {
@@ -84,12 +77,12 @@ for (const version of older_versions) {
     ["a server opens it", true],
     ["a command opens it", false],
   ])(
-    `a database of version ${version} is brought up to date, and kept as it was, when %s`,
+    `a database of version ${version} is migrated, and a copy kept, when %s`,
     async (_, exclusive) => {
       using directory = makeDirectory();
       const path = makeOlder(directory, version);
       const store = await open(path, exclusive);
-      await expectSound(store);
+      await expectConsistent(store);
       await store.close();
       expect(versionOf(path)).toBe(SCHEMA_VERSION);
       expect(versionOf(`${path}.v${version}`)).toBe(version);
@@ -101,7 +94,7 @@ for (const version of older_versions) {
     },
   );
 
-  test(`a backup of version ${version} is brought up to date, and left as it is, when it is restored`, async () => {
+  test(`a backup of version ${version} is migrated in the new database, and not changed, when it is restored`, async () => {
     using directory = makeDirectory();
     const from = makeOlder(directory, version);
     const database_url = directory.at("new.db");
@@ -109,7 +102,7 @@ for (const version of older_versions) {
     expect(contents).toMatchObject({ users: 2, orders: 2, previous_path: null });
     expect(versionOf(from)).toBe(version);
     const store = await open(database_url, true);
-    await expectSound(store);
+    await expectConsistent(store);
     await store.close();
     expect(readdirSync(directory.path).filter((name) => name.includes(".v"))).toEqual([]);
   });

@@ -1,23 +1,16 @@
-// What the tables themselves refuse, whoever writes: the last line behind the checks of the input.
+// The constraints of the tables, which hold even if a check of the input is missing.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
+import { openDatabase } from "./open.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");
 let db: Database;
 
 beforeAll(async () => {
-  const store = await openSqlite({
-    database_url: path,
-    max_pending_writes: 10,
-    max_unsent_bytes: 0,
-    exclusive: false,
-    create: true,
-    now: () => new Date(0),
-  });
+  const store = await openDatabase(path);
   const { id } = await newUser(store, { email: "taken@example.com" });
   await store.orders.place(orderFields(id), null);
   await store.tokens.create({
@@ -35,7 +28,7 @@ afterAll(() => {
   directory[Symbol.dispose]();
 });
 
-/** A row that each table takes, as SQL. */
+/** A valid row of each table, as SQL. */
 const rows: Record<string, Record<string, string>> = {
   users: {
     email: "'a@b.cd'",
@@ -78,7 +71,7 @@ const rows: Record<string, Record<string, string>> = {
   buckets: { list: "'a'", level: "0", bucket: "0", ids: "0" },
 };
 
-/** Runs `work` in a transaction that is undone. */
+/** Runs `work` in a transaction and rolls it back. */
 function attempt(work: () => void): void {
   db.run("begin");
   try {
@@ -94,7 +87,7 @@ function insert(table: string, row: Record<string, string>): void {
 }
 
 for (const [table, row] of Object.entries(rows)) {
-  test(`\`${table}\` takes a row when it is well formed`, () => {
+  test(`\`${table}\` accepts a valid row`, () => {
     attempt(() => insert(table, row));
   });
 }
@@ -130,7 +123,7 @@ const refused: [string, string, string[]][] = [
 ];
 
 for (const [table, column, values] of refused) {
-  test(`\`${table}\` refuses a row when its ${column} is out of bounds`, () => {
+  test(`\`${table}\` rejects a row when its ${column} is out of bounds`, () => {
     for (const value of values) {
       const write = () => insert(table, { ...rows[table], [column]: value });
       expect(write, value.slice(0, 40)).toThrow(/constraint|cannot store|malformed/i);
@@ -138,16 +131,16 @@ for (const [table, column, values] of refused) {
   });
 }
 
-test("`users` keeps a row when it has orders, whoever deletes it", () => {
+test("`users` rejects deleting a row that has orders", () => {
   expect(() => db.run("delete from users where id = 1")).toThrow(/FOREIGN KEY/);
   expect(() => db.run("update users set id = 5 where id = 1")).toThrow(/FOREIGN KEY/);
 });
 
-test("`orders` keeps a row when someone deletes it", () => {
+test("`orders` rejects deleting a row", () => {
   expect(() => attempt(() => db.run("delete from orders"))).toThrow(/orders are never deleted/);
 });
 
-test("`tokens` takes a name again when it was revoked", () => {
+test("`tokens` accepts the name of a revoked token again", () => {
   attempt(() => {
     db.run("update tokens set revoked_at = 't' where name = 'taken'");
     insert("tokens", { ...rows["tokens"], name: "'taken'" });

@@ -50,7 +50,7 @@ function makeVerifiers(api_token: string | null = null) {
 const names = ["verifyToken", "verifyTokenSync"] as const;
 
 for (const name of names) {
-  test(`\`${name}\` queries the store only when the credentials have the format of a token`, async () => {
+  test(`\`${name}\` reads the store only when the credentials have the format of a token`, async () => {
     const it = makeVerifiers();
     const [unknown, typo] = [newToken(), newToken().slice(1)];
     for (const credentials of [undefined, "", "ab", typo, unknown]) {
@@ -87,7 +87,7 @@ for (const name of names) {
     expect(it.touched).toEqual([]);
   });
 
-  test(`\`${name}\` accepts the token of the environment without a query`, async () => {
+  test(`\`${name}\` accepts API_TOKEN without reading the store`, async () => {
     const api_token = newToken();
     const it = makeVerifiers(api_token);
     expect(await it.verify[name](api_token)).toMatchObject({ name: "API_TOKEN", scope: "write" });

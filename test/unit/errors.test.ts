@@ -13,7 +13,7 @@ function databaseError(): unknown {
   } catch (error) {
     return error;
   }
-  throw new Error("the constraint has not held");
+  throw new Error("the constraint did not fail");
 }
 
 const foreign: [string, unknown][] = [

@@ -5,7 +5,7 @@ import type { Store } from "../../src/store.ts";
 const statistics = { pending_writes: 0, unsent_bytes: 0, database_bytes: 0, wal_bytes: 0 };
 const store = { statistics: async () => statistics } as Store;
 
-/** The values by series, as in `up{a="b"}`. */
+/** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
   const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
   return new Map(

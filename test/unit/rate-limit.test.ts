@@ -1,16 +1,16 @@
 import { expect, test } from "bun:test";
 import { createRateLimiter } from "../../src/http/rate-limit.ts";
 
-/** A limit whose clock stands until it is moved. */
+/** A rate limiter with a clock that the test moves. */
 function makeLimit(per_second: number) {
   const clock = { time_ms: 1_000_000 };
-  const take = createRateLimiter(per_second, () => clock.time_ms);
+  const allow = createRateLimiter(per_second, () => clock.time_ms);
   return {
-    take,
+    allow,
     clock,
-    /** How many of `tries` requests at one moment pass. */
+    /** @returns how many of `tries` simultaneous requests are allowed */
     passing: (tries: number, owner = "a") =>
-      Array.from({ length: tries }, () => take(owner)).filter(Boolean).length,
+      Array.from({ length: tries }, () => allow(owner)).filter(Boolean).length,
   };
 }
 
@@ -20,13 +20,13 @@ test("`createRateLimiter` allows every request when the rate is 0", () => {
 
 for (const per_second of [1, 2, 10, 1000]) {
   test(`\`createRateLimiter\` allows a burst of ${per_second} when that is the rate`, () => {
-    const { take, passing } = makeLimit(per_second);
-    for (let count = 0; count < per_second; count += 1) expect(take("a")).toBe(true);
+    const { allow, passing } = makeLimit(per_second);
+    for (let count = 0; count < per_second; count += 1) expect(allow("a")).toBe(true);
     expect(passing(100)).toBe(0);
   });
 }
 
-/** Milliseconds after the bucket of 10 was emptied, and how many requests pass then. */
+/** Milliseconds since the bucket of 10 was emptied, and the number of requests that are allowed then. */
 const pauses: [number, number][] = [
   [0, 0],
   [99, 0],
@@ -48,25 +48,25 @@ for (const [pause_ms, expected] of pauses) {
 }
 
 test("`createRateLimiter` keeps a partial refill when a request is rejected", () => {
-  const { clock, take } = makeLimit(1);
-  expect(take("a")).toBe(true);
+  const { clock, allow } = makeLimit(1);
+  expect(allow("a")).toBe(true);
   for (let count = 0; count < 3; count += 1) {
     clock.time_ms += 250;
-    expect(take("a")).toBe(false);
+    expect(allow("a")).toBe(false);
   }
   clock.time_ms += 250;
-  expect(take("a")).toBe(true);
-  expect(take("a")).toBe(false);
+  expect(allow("a")).toBe(true);
+  expect(allow("a")).toBe(false);
 });
 
 test("`createRateLimiter` allows exactly the rate when requests are continuous", () => {
-  const { clock, take } = makeLimit(4);
+  const { clock, allow } = makeLimit(4);
   let passed = 0;
   for (let count = 0; count < 10_000; count += 1) {
-    if (take("a")) passed += 1;
+    if (allow("a")) passed += 1;
     clock.time_ms += 1;
   }
-  // 4 at once, and 4 in each of the 10 seconds but for the last millisecond.
+  // A burst of 4, and 4 in each of the 10 seconds except for the last millisecond.
   expect(passed).toBe(4 + 39);
 });
 

@@ -1,39 +1,39 @@
-// The group commit while another process writes to the same file.
+// The group commit while another process writes to the database.
 import { expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
-test("`write` waits and lets reads pass when another process is writing", async () => {
+test("`write` waits, and reads succeed, while another process is writing", async () => {
   using it = makeWriter();
   await it.writer.write(() => it.insert(1));
   it.other.run("begin immediate");
   it.other.run("insert into t (n) values (2)");
-  let answered = false;
+  let resolved = false;
   const write = it.writer.write(() => it.insert(3));
   const both = Promise.all([write, it.writer.write(() => it.insert(4))]).then(() => {
-    answered = true;
+    resolved = true;
   });
-  // Turns of the event loop in which the writer has tried, and the reads are served.
+  // The writer retries in each turn of the event loop, and reads succeed in between.
   for (let turn = 0; turn < 5; turn += 1) {
     await nextTurn();
     expect(it.db.prepare("select n from t").all()).toEqual([{ n: 1 }]);
-    expect(answered).toBe(false);
+    expect(resolved).toBe(false);
   }
   it.other.run("commit");
   await both;
   expect(it.visible()).toEqual([1, 2, 3, 4]);
 });
 
-test("`write` is refused as unavailable when another process writes for 5 seconds", async () => {
+test("`write` rejects with `unavailable` when another process writes for 5 seconds", async () => {
   using it = makeWriter();
   const real = performance.now.bind(performance);
   let passed_ms = 0;
   const clock = spyOn(performance, "now").mockImplementation(() => real() + passed_ms);
-  /** The writer asks what time it is when it begins. */
+  /** Waits until the writer starts an attempt, when it reads the clock. */
   async function nextAttempt(): Promise<void> {
-    const asked = clock.mock.calls.length;
-    while (clock.mock.calls.length === asked) await nextTurn();
+    const calls = clock.mock.calls.length;
+    while (clock.mock.calls.length === calls) await nextTurn();
   }
   try {
     it.other.run("begin immediate");
@@ -42,7 +42,7 @@ test("`write` is refused as unavailable when another process writes for 5 second
     passed_ms = 5000;
     for (const write of writes) await expectRejection(write, "unavailable");
     it.other.run("rollback");
-    // Its patience begins anew with each batch.
+    // The timeout starts again with each batch.
     it.other.run("begin immediate");
     const later = it.writer.write(() => it.insert(3));
     await nextAttempt();

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { parseJson } from "../../src/json.ts";
-import { expectThrown } from "../expect-error.ts";
-import { makeRandom } from "../random.ts";
+import { parseJson } from "../src/json.ts";
+import { expectThrown } from "./expect-error.ts";
+import { makeRandom } from "./random.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 const nested = (depth: number, open: string, core: string, close: string) =>
@@ -86,13 +86,13 @@ test("`parseJson` agrees with JSON.parse when the values are random", () => {
     const value = randomValue(random, 0);
     const text = JSON.stringify(value, null, random(2));
     const parsed = parseJson(text);
-    // As text, too: toEqual takes no notice of the order of members.
+    // Also compared as text, because `toEqual` ignores the order of members.
     expect(JSON.stringify(parsed)).toBe(JSON.stringify(value));
     expect(parsed).toEqual(JSON.parse(text));
   }
 });
 
-test("`parseJson` makes a member, not a prototype, when the name is __proto__", () => {
+test("`parseJson` creates a member, not a prototype, when the name is __proto__", () => {
   for (const text of ['{"__proto__":{"a":1}}', '{"__proto__":{"a":1.0}}']) {
     const value = parseJson(text) as object;
     expect(Object.keys(value)).toEqual(["__proto__"]);
@@ -117,7 +117,7 @@ const malformed = [
 ];
 
 for (const text of malformed) {
-  test(`\`parseJson\` says so when the text is malformed: ${JSON.stringify(text)}`, () => {
+  test(`\`parseJson\` rejects malformed text: ${JSON.stringify(text)}`, () => {
     expect(() => JSON.parse(text)).toThrow();
     expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
   });
@@ -142,13 +142,13 @@ const duplicates: [string, string][] = [
 ];
 
 for (const [text, name] of duplicates) {
-  test(`\`parseJson\` names the member when it comes twice: ${text}`, () => {
+  test(`\`parseJson\` rejects a duplicate member and names it: ${text}`, () => {
     const message = `Validation failed: ${name} is given more than once`;
     expectThrown(() => parseJson(text), "invalid", message);
   });
 }
 
-test("`parseJson` refuses the text when it is nested deeper than 16", () => {
+test("`parseJson` rejects text that is nested deeper than 16 levels", () => {
   const message = "Validation failed: body must not be nested deeper than 16 levels";
   for (const [open, close] of [
     ["[", "]"],
@@ -159,12 +159,12 @@ test("`parseJson` refuses the text when it is nested deeper than 16", () => {
       expectThrown(() => parseJson(nested(depth, open, "1", close)), "invalid", message);
     }
   }
-  // Side by side is not deep.
+  // Siblings do not add up.
   expect(parseJson(`[${nested(15, "[", "1", "]")},${nested(15, "[", "1", "]")}]`)).toBeDefined();
   expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "invalid", message);
 });
 
-/** A literal, and the integer that it is. */
+/** A literal, and the integer that it denotes. */
 const integers: [string, number][] = [
   ["1.0", 1],
   ["1e0", 1],
@@ -190,7 +190,7 @@ for (const [literal, expected] of integers) {
   });
 }
 
-test("`parseJson` leaves no integer when a literal is one only by rounding", () => {
+test("`parseJson` does not round a literal to an integer", () => {
   const literals = [
     "1.00000000000000000001",
     "0.99999999999999999999",
@@ -211,7 +211,7 @@ test("`parseJson` leaves no integer when a literal is one only by rounding", () 
   }
 });
 
-test("`parseJson` leaves text alone when it looks like a number", () => {
+test("`parseJson` does not change text that looks like a number", () => {
   expect(parseJson('["1.00000000000000000001", "1e-400"]')).toEqual([
     "1.00000000000000000001",
     "1e-400",

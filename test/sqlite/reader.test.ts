@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { createReader } from "../../src/sqlite/reader.ts";
 import { makeDirectory } from "../directory.ts";
 
-/** A reader on a database of its own, and another connection that adds rows to it. */
+/** A reader on its own database, and another connection that adds rows. */
 function makeReader() {
   const directory = makeDirectory();
   const path = directory.at("a.db");
@@ -29,7 +29,7 @@ function makeReader() {
   };
 }
 
-test("`read` sees one snapshot when it is called several times in a turn", async () => {
+test("`read` uses one snapshot for all calls in a turn", async () => {
   using it = makeReader();
   it.add();
   expect(it.count()).toBe(1);
@@ -39,7 +39,7 @@ test("`read` sees one snapshot when it is called several times in a turn", async
   expect(it.count()).toBe(1);
 });
 
-test("`read` sees all that is committed when a new turn begins", async () => {
+test("`read` sees all committed rows in a new turn", async () => {
   using it = makeReader();
   for (let rows = 1; rows <= 5; rows += 1) {
     it.add();
@@ -48,7 +48,7 @@ test("`read` sees all that is committed when a new turn begins", async () => {
   }
 });
 
-test("`read` keeps no snapshot when its turn is over", async () => {
+test("`read` releases the snapshot at the end of the turn", async () => {
   using it = makeReader();
   it.count();
   expect(it.db.inTransaction).toBe(true);
@@ -56,7 +56,7 @@ test("`read` keeps no snapshot when its turn is over", async () => {
   expect(it.db.inTransaction).toBe(false);
 });
 
-test("`reset` lets the snapshot go when there is one", async () => {
+test("`reset` releases the snapshot if there is one", async () => {
   using it = makeReader();
   it.reader.reset();
   expect(it.count()).toBe(0);
@@ -69,9 +69,9 @@ test("`reset` lets the snapshot go when there is one", async () => {
   expect(it.db.inTransaction).toBe(false);
 });
 
-test("`read` passes on what was thrown, and goes on, when its work fails", async () => {
+test("`read` rethrows the error of its callback, and works afterwards", async () => {
   using it = makeReader();
-  const thrown = new Error("a fault");
+  const thrown = new Error("the callback fails");
   const fail = () =>
     it.reader.read(() => {
       throw thrown;
@@ -113,7 +113,7 @@ test("`cached` does not read again when nothing has changed", async () => {
   expect(reads).toEqual(["a", "b"]);
 });
 
-test("`cached` keeps a bounded number of values when the keys are ever new", async () => {
+test("`cached` keeps a bounded number of values", async () => {
   using it = makeReader();
   const reads: number[] = [];
   const read = (key: number) => it.reader.cached(String(key), () => reads.push(key));
@@ -122,10 +122,10 @@ test("`cached` keeps a bounded number of values when the keys are ever new", asy
   expect(reads).toHaveLength(1002);
 });
 
-test("`cached` reads again when the version could not be asked", async () => {
+test("`cached` reads again when the version could not be read", async () => {
   using it = makeReader();
   let failing = false;
-  /** The database, but that it fails to say whether it has changed. */
+  /** Fails to read the data version. */
   const prepare = (sql: string) => {
     const statement = it.db.prepare(sql);
     if (sql !== "pragma data_version") return statement;
@@ -146,7 +146,7 @@ test("`cached` reads again when the version could not be asked", async () => {
   failing = false;
   read();
   expect(reads).toHaveLength(2);
-  // And again: what was read in between is as uncertain.
+  // Again: a value that was read in between may be stale, too.
   await nextTurn();
   failing = true;
   expect(read).toThrow("the disk fails");
@@ -154,7 +154,7 @@ test("`cached` reads again when the version could not be asked", async () => {
   expect(reads).toHaveLength(3);
 });
 
-test("`cached` does not keep what is not there", () => {
+test("`cached` does not cache `null`", () => {
   using it = makeReader();
   const reads: string[] = [];
   const read = () =>

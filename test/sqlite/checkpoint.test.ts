@@ -3,15 +3,15 @@ import { expect, test } from "bun:test";
 import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { makeWriter } from "./writer.ts";
 
-/** Pages of content that one write brings: more than a checkpoint waits for. */
+/** Size of a write that makes a checkpoint due. */
 const MANY_BYTES = 20_000_000;
 
-/** Pages in the log, and those of them that are in the database, too. */
+/** @returns the number of pages in the log, and how many of them have been copied to the database */
 function logOf(db: Database) {
   return db.query("pragma wal_checkpoint(noop)").get() as { log: number; checkpointed: number };
 }
 
-test("`createCheckpointer` brings the log into the database when it is long", async () => {
+test("`createCheckpointer` checkpoints a long log", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -25,7 +25,7 @@ test("`createCheckpointer` brings the log into the database when it is long", as
   expect(made.visible()).toEqual([1, 2]);
 });
 
-test("`createCheckpointer` leaves the log alone when it is short", async () => {
+test("`createCheckpointer` does not checkpoint a short log", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   await made.writer.idle();
@@ -37,7 +37,7 @@ test("`createCheckpointer` leaves the log alone when it is short", async () => {
   expect(logOf(made.db).checkpointed).toBe(0);
 });
 
-test("`write` waits, and reads do not, when there is a checkpoint", async () => {
+test("`write` waits for a checkpoint, and reads do not", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -52,7 +52,7 @@ test("`write` waits, and reads do not, when there is a checkpoint", async () => 
   expect(done).toEqual(["read", "write"]);
 });
 
-test("`write` goes on when another process reads an older state", async () => {
+test("`write` continues when another process reads an older snapshot", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   made.other.run("begin");
@@ -69,7 +69,7 @@ test("`write` goes on when another process reads an older state", async () => {
   expect(made.visible()).toEqual([1, 2, 3, 4, 5]);
 });
 
-/** The same without a writer, which would ask for a checkpoint by itself. */
+/** A checkpointer without a writer, which would start checkpoints itself. */
 function makeCheckpoints() {
   const made = makeWriter();
   const checkpoints = createCheckpointer(made.db);
@@ -77,7 +77,7 @@ function makeCheckpoints() {
   return {
     ...made,
     checkpoints,
-    /** A row of this many bytes. */
+    /** Inserts a row of this size. */
     add(bytes: number) {
       last += 1;
       made.db.run("insert into t (n, content) values (?, zeroblob(?))", [last, bytes]);
@@ -89,13 +89,13 @@ function makeCheckpoints() {
   };
 }
 
-test("`createCheckpointer` takes its work off the commit when the log is long", () => {
+test("`createCheckpointer` disables automatic checkpoints in commits", () => {
   using it = makeCheckpoints();
   it.add(MANY_BYTES);
   expect(logOf(it.db).checkpointed).toBe(0);
 });
 
-test("`start` tries again after as many pages, not with each commit, when some were left", async () => {
+test("`start` retries after as many new pages, not after each commit, when a checkpoint was incomplete", async () => {
   using it = makeCheckpoints();
   it.add(1);
   it.other.run("begin");
@@ -113,7 +113,7 @@ test("`start` tries again after as many pages, not with each commit, when some w
   await it.checkpoints.start();
   const { log, checkpointed } = logOf(it.db);
   expect(checkpointed).toBe(log);
-  // The log begins anew, and what was left of the old one counts no more.
+  // The log has restarted, so the pages left in the old one no longer count.
   it.add(1);
   expect(it.checkpoints.start()).toBeNull();
   it.add(MANY_BYTES);
@@ -122,7 +122,7 @@ test("`start` tries again after as many pages, not with each commit, when some w
   await anew;
 });
 
-test("`start` leaves the log to SQLite when its thread has ended", async () => {
+test("`start` enables automatic checkpoints again when its thread has ended", async () => {
   using it = makeCheckpoints();
   it.add(MANY_BYTES);
   await it.checkpoints.start();
@@ -139,7 +139,7 @@ test("`start` leaves the log to SQLite when its thread has ended", async () => {
 
 test("`start` does nothing when the log cannot be measured", () => {
   using it = makeCheckpoints();
-  /** The database, but that it fails to say how long its log is. */
+  /** Fails to measure the log. */
   const prepare = (sql: string) =>
     sql.includes("noop")
       ? { get: () => it.other.prepare("select 1 from nowhere") }

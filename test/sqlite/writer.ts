@@ -6,7 +6,7 @@ import { createReader } from "../../src/sqlite/reader.ts";
 import { createWriter } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
-/** A writer on a database of its own, and another connection to the same file. */
+/** A writer on its own database, and another connection to the same file. */
 export function makeWriter(max_pending = 1000) {
   const directory = makeDirectory();
   const path = directory.at("a.db");
@@ -14,7 +14,7 @@ export function makeWriter(max_pending = 1000) {
   db.run("pragma journal_mode = wal");
   db.run("pragma foreign_keys = on");
   db.run("create table t (n integer primary key check (n < 1000), content blob)");
-  // Checked at the commit only: so a test can make a commit fail.
+  // Checked only at commit, so that a test can make a commit fail.
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpointer(db);
@@ -28,9 +28,9 @@ export function makeWriter(max_pending = 1000) {
     other,
     writer: { ...writer, ...forTable("t") },
     insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
-    /** What another connection sees: what is committed. */
+    /** @returns the committed rows, read on the other connection */
     visible: () => all.all().map(({ n }) => n),
-    /** How many commits the write-ahead log holds. @see https://sqlite.org/fileformat2.html#walformat */
+    /** @returns the number of commits in the write-ahead log @see https://sqlite.org/fileformat2.html#walformat */
     commits() {
       const wal = readFileSync(`${path}-wal`);
       const frame_size = 24 + wal.readUInt32BE(8);

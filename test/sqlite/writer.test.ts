@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
-test("`write` shares one commit when many come in one turn", async () => {
+test("`write` shares one commit with all calls of the same turn", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = Array.from({ length: 100 }, (_, n) => it.writer.write(() => it.insert(n)));
@@ -15,7 +15,7 @@ test("`write` shares one commit when many come in one turn", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` shares one commit with those of the next turn when it is not alone", async () => {
+test("`write` shares one commit with the next turn when several are waiting", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
@@ -30,7 +30,7 @@ test("`write` shares one commit with those of the next turn when it is not alone
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` waits for none that come later when it is alone", async () => {
+test("`write` commits without waiting when it is alone", async () => {
   using it = makeWriter();
   const before = it.commits();
   const lone = it.writer.write(() => it.insert(1));
@@ -40,7 +40,7 @@ test("`write` waits for none that come later when it is alone", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` waits for no more when the queue is full", async () => {
+test("`write` commits without waiting when the queue is full", async () => {
   using it = makeWriter(2);
   const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
   expect(it.writer.isFull()).toBe(true);
@@ -49,7 +49,7 @@ test("`write` waits for no more when the queue is full", async () => {
   await Promise.all(writes);
 });
 
-test("`write` shares a commit with 255 others at most when very many come", async () => {
+test("`write` shares a commit with at most 255 others", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = Array.from({ length: 600 }, (_, n) => it.writer.write(() => it.insert(n)));
@@ -57,41 +57,41 @@ test("`write` shares a commit with 255 others at most when very many come", asyn
   expect(it.commits() - before).toBe(3);
 });
 
-test("`write` is answered only when other connections can see it", async () => {
+test("`write` resolves only when other connections can see it", async () => {
   using it = makeWriter();
-  const answers: unknown[] = [];
+  const results: unknown[] = [];
   const write = it.writer.write(() => {
     it.insert(1);
     expect(it.visible()).toEqual([]);
     return { made: 1 };
   });
   write.then(
-    (answer) => answers.push(answer, it.visible()),
+    (result) => results.push(result, it.visible()),
     () => {},
   );
   expect(it.db.inTransaction).toBe(false);
   expect(await write).toEqual({ made: 1 });
-  expect(answers).toEqual([{ made: 1 }, [1]]);
+  expect(results).toEqual([{ made: 1 }, [1]]);
 });
 
-test("`write` keeps the order when many come", async () => {
+test("`write` keeps the order of concurrent calls", async () => {
   using it = makeWriter();
   const ran: number[] = [];
-  const answered: number[] = [];
+  const resolved: number[] = [];
   const writes = Array.from({ length: 50 }, async (_, n) => {
     await it.writer.write(() => ran.push(n));
-    answered.push(n);
+    resolved.push(n);
   });
   await Promise.all(writes);
   const order = Array.from({ length: 50 }, (_, n) => n);
   expect(ran).toEqual(order);
-  expect(answered).toEqual(order);
+  expect(resolved).toEqual(order);
 });
 
-test("`write` is undone alone when its work throws", async () => {
+test("`write` alone is rolled back when its callback throws", async () => {
   using it = makeWriter();
   const before = it.commits();
-  const thrown = new Error("a refusal");
+  const thrown = new Error("the callback fails");
   const results = await Promise.allSettled([
     it.writer.write(() => it.insert(1)),
     it.writer.write(() => {
@@ -101,7 +101,7 @@ test("`write` is undone alone when its work throws", async () => {
     it.writer.write(() => it.insert(3)),
     it.writer.write(() => {
       it.insert(4);
-      // A constraint of the database is passed on as it is, too.
+      // Constraint errors are passed on unchanged, too.
       it.insert(1000);
     }),
     it.writer.write(() => it.visible()),
@@ -121,7 +121,7 @@ test("`write` is undone alone when its work throws", async () => {
   expect(it.commits() - before).toBe(1);
 });
 
-test("`write` refuses all of a batch as unavailable when the commit fails", async () => {
+test("`write` rejects the whole batch with `unavailable` when the commit fails", async () => {
   using it = makeWriter();
   const writes = [
     it.writer.write(() => it.insert(1)),
@@ -141,7 +141,7 @@ test("`write` refuses all of a batch as unavailable when the commit fails", asyn
   expect(it.visible()).toEqual([3]);
 });
 
-test("`write` is visible or refused as unavailable, each, when the disk is full", async () => {
+test("`write` either succeeds or rejects with `unavailable` when the disk is full", async () => {
   using it = makeWriter();
   it.db.run("pragma max_page_count = 20");
   const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
@@ -160,7 +160,7 @@ test("`write` is visible or refused as unavailable, each, when the disk is full"
   expect(it.visible()).toEqual([...stored, 100]);
 });
 
-test("`write` alone is refused as unavailable when the database cannot be written for it", async () => {
+test("`write` alone rejects with `unavailable` when the database is read-only for it", async () => {
   using it = makeWriter();
   const first = it.writer.write(() => it.insert(1));
   const second = it.writer.write(() => {
@@ -177,9 +177,9 @@ test("`write` alone is refused as unavailable when the database cannot be writte
   expect(it.visible()).toEqual([1]);
 });
 
-test("`write` refuses all of a batch as unavailable when its transaction has ended", async () => {
+test("`write` rejects the whole batch with `unavailable` when its transaction has ended", async () => {
   using it = makeWriter();
-  // As SQLite does by itself after some errors of the disk.
+  // SQLite does this itself after some disk errors.
   const ending = () => {
     it.db.run("rollback");
     throw new Error("the disk has failed");
@@ -191,7 +191,7 @@ test("`write` refuses all of a batch as unavailable when its transaction has end
   expect(it.visible()).toEqual([3]);
 });
 
-test("`write` is refused at once when too many are waiting", async () => {
+test("`write` rejects immediately when too many are waiting", async () => {
   using it = makeWriter(3);
   const accepted = [1, 2, 3].map((n) => it.writer.write(() => it.insert(n)));
   await expectRejection(
@@ -204,24 +204,24 @@ test("`write` is refused at once when too many are waiting", async () => {
   expect(it.visible()).toEqual([1, 2, 3, 5]);
 });
 
-test("`idle` resolves when every write before it is answered", async () => {
+test("`idle` resolves when every earlier write has settled", async () => {
   using it = makeWriter();
   await it.writer.idle();
-  const answered: string[] = [];
-  const note = (what: string) => () => answered.push(what);
+  const resolved: string[] = [];
+  const note = (what: string) => () => resolved.push(what);
   const first = it.writer.write(() => it.insert(1)).then(note("first"));
-  const refused = it.writer.write(() => it.insert(1000)).catch(note("refused"));
+  const failed = it.writer.write(() => it.insert(1000)).catch(note("failed"));
   await it.writer.idle();
   expect(it.visible()).toEqual([1]);
-  await Promise.all([first, refused]);
-  expect(answered).toEqual(["first", "refused"]);
+  await Promise.all([first, failed]);
+  expect(resolved).toEqual(["first", "failed"]);
 
   it.other.run("begin immediate");
   const waiting = it.writer.write(() => it.insert(2));
   const idle = it.writer.idle().then(note("idle"));
   await nextTurn();
   await nextTurn();
-  expect(answered).not.toContain("idle");
+  expect(resolved).not.toContain("idle");
   it.other.run("commit");
   await idle;
   expect(it.visible()).toEqual([1, 2]);
@@ -239,12 +239,12 @@ function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
   const file = openSync(it.db.filename, "r+");
   writeSync(file, Buffer.alloc(4096, 0xff), 0, 4096, (page - 1) * 4096);
   closeSync(file);
-  // Forgets the sound page.
+  // Drops the cached page.
   it.db.run("pragma shrink_memory");
   it.db.run("pragma cache_size = 0");
 }
 
-test("`write` rejects one write as damaged, and commits those before and behind it, when a page is damaged", async () => {
+test("`write` rejects one write with `damaged`, and commits those before and after it, when a page is damaged", async () => {
   using it = makeWriter();
   addDamagedTable(it);
   const damaged = () => it.db.run("update damaged set n = n + 1");
@@ -266,25 +266,25 @@ test("`write` rejects one write as damaged, and commits those before and behind 
   expect(it.commits()).toBe(1);
 });
 
-test("`write` rejects each write for its own reason when one page is damaged and another write fails", async () => {
+test("`write` rejects each write with its own error when one meets a damaged page and another fails", async () => {
   using it = makeWriter();
   addDamagedTable(it);
-  const refusal = new Error("a refusal");
+  const thrown = new Error("the callback fails");
   const results = await Promise.allSettled([
     it.writer.write(() => {
       it.insert(1);
-      throw refusal;
+      throw thrown;
     }),
     it.writer.write(() => it.db.run("update damaged set n = n + 1")),
     it.writer.write(() => it.insert(2)),
   ]);
-  expect(results[0]).toMatchObject({ reason: refusal });
+  expect(results[0]).toMatchObject({ reason: thrown });
   expect(results[1]).toMatchObject({ reason: { code: "damaged" } });
   expect(results[2]).toMatchObject({ status: "fulfilled" });
   expect(it.visible()).toEqual([2]);
 });
 
-test("`write` succeeds when storage fails it once", async () => {
+test("`write` succeeds when the storage fails once", async () => {
   using it = makeWriter();
   addDamagedTable(it);
   let runs = 0;
@@ -300,7 +300,7 @@ test("`write` succeeds when storage fails it once", async () => {
   expect(it.visible()).toEqual([1, 2, 3]);
 });
 
-test("`writeUnlimited` is accepted, and takes no place of a write, when the queue is full", async () => {
+test("`writeUnlimited` is accepted when the queue is full, and does not count towards its limit", async () => {
   using it = makeWriter(1);
   const unlimited = [1, 2].map((n) => it.writer.writeUnlimited(() => it.insert(n)));
   const write = it.writer.write(() => it.insert(3));

@@ -16,7 +16,7 @@ function decodePercent(text: string): string | null {
  * contains spaces.
  * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
  */
-export function readQuery(url: string): Record<string, string> {
+function readQuery(url: string): Record<string, string> {
   const start = url.indexOf("?");
   if (start === -1) return {};
   const values = new Map<string, string>();

@@ -243,6 +243,27 @@ test("`health` exits with 1, and the API returns 503, when the database cannot b
   await serving.stop();
 });
 
+test("`serve` returns 500 without details and logs the error when a handler throws `null`", async () => {
+  const token = newToken();
+  using world = makeHarness({
+    environment: { API_TOKEN: token },
+    async openStore(options) {
+      const store = await openSqlite(options);
+      const list = () => {
+        throw null;
+      };
+      return { ...store, users: { ...store.users, list } };
+    },
+  });
+  const serving = await world.serve();
+  const response = await get(serving, "/users", token);
+  expect([response.status, await response.text()]).toEqual([500, "internal error"]);
+  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  const { stdout } = await serving.stop();
+  expect(stdout).toMatch(/"level":"error","event":"internal error"/);
+});
+
 test("`serve` drains its connections and stops in time when a signal arrives", async () => {
   const token = newToken();
   using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });

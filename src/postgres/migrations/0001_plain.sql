@@ -1,6 +1,6 @@
--- One server: totals are counted by triggers, in the transaction of the rows.
+-- The layout for one server. Triggers count the totals in the same transaction as the rows.
 
--- No id is larger than what the API shows exactly. Citus manages the sequences of its tables itself.
+-- The API shows larger ids inexactly. Not in the Citus layout: Citus manages the sequences of its tables itself.
 alter sequence users_id_seq maxvalue 9007199254740991;
 alter sequence orders_id_seq maxvalue 9007199254740991;
 
@@ -8,12 +8,12 @@ alter table orders add primary key (id);
 alter table orders add foreign key (user_id) references users (id);
 alter table imported_orders add foreign key (order_id) references orders (id);
 
--- With the status, so that one user's orders in one status are counted in the index alone.
+-- Includes the status, so that one user's orders in one status are counted in the index alone.
 create index orders_by_user on orders (user_id, id) include (status);
 
--- How many rows a list has: 'users', and the orders in each status. In 16 slots, of which a connection
--- writes one: a row that all wrote would make each wait for the commit of the one before. Only the sum
--- means anything; a slot may be below 0.
+-- The number of users, and of orders in each status, divided into 16 slots. Each connection updates one slot: with
+-- a single row, every transaction would wait for the commit of the previous one. Only the sum has a meaning; a
+-- slot can be negative.
 create table counts (
   list text collate "C" not null,
   slot integer not null check (slot between 0 and 15),
@@ -32,7 +32,7 @@ create function add_to_count(changed_list text, change bigint) returns void lang
   where list = changed_list and slot = pg_backend_pid() % 16
 $$;
 
--- Once a statement, however many rows it has: row by row took 160 times as long.
+-- Once per statement: once per row took 160 times as long.
 create function count_new_users() returns trigger language plpgsql as $$
 begin
   perform add_to_count('users', count(*)) from new_rows;
@@ -47,7 +47,7 @@ begin
 end
 $$;
 
--- In the order of their names, so that no two transactions wait for each other.
+-- Statuses in alphabetical order, so that transactions cannot deadlock.
 create function count_new_orders() returns trigger language plpgsql as $$
 declare
   changed record;

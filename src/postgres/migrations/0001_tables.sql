@@ -1,23 +1,22 @@
--- What both layouts have. Times are RFC 3339 text in UTC with milliseconds: it sorts as time does, and
--- is what is shown. Text that an index is on sorts by bytes ("C"): what a new version of the C library
--- does to the order of other text would leave the index wrong.
+-- The tables of both layouts. Times are RFC 3339 text in UTC with milliseconds, as in responses, which sorts by
+-- time. Indexed text sorts by bytes (collation "C"): with another collation, an update of the C library can change
+-- the order and so corrupt the index.
 
--- One row: marks a database as ours.
+-- One row. It identifies a database of user-api.
 create table user_api (
   schema_version integer not null,
   layout text not null check (layout in ('plain', 'citus')),
-  -- Written now and then, to see that it can be.
+  -- Written by the health check.
   probed_at text not null
 );
 
 create table users (
   id bigserial primary key,
   email text not null check (length(email) between 3 and 254),
-  -- The email in lower case (full Unicode, in no locale, so not the server's own lower()): what makes
-  -- it unique.
+  -- The email in lower case, for uniqueness. Set by the program: the result of lower() depends on the locale.
   email_key text collate "C" not null unique,
   name text check (length(name) between 1 and 200),
-  -- Text, since jsonb has an order of members of its own.
+  -- Text, because jsonb does not keep the order of members.
   metadata text not null check (json_typeof(metadata::json) = 'object'),
   version bigint not null check (version >= 1),
   created_at text not null,
@@ -28,7 +27,7 @@ create table orders (
   id bigserial,
   user_id bigint not null,
   currency text not null check (length(currency) = 3),
-  -- Never changed, and always read whole: so a JSON array, not a table of its own.
+  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null check (json_typeof(items::json) = 'array'),
   total bigint not null check (total between 0 and 9007199254740991),
   status text collate "C" not null
@@ -39,10 +38,10 @@ create table orders (
   updated_at text not null
 );
 
--- Ends in the id, so that a page comes out of it in order.
+-- Ends with the id, so that a page is read from it in order.
 create index orders_by_status on orders (status, id);
 
--- Orders that were imported without an id: which record of which import each was.
+-- Orders that were imported without an id. The key names the import and the line.
 create table imported_orders (
   import_key text collate "C" primary key check (length(import_key) between 1 and 255),
   order_id bigint not null
@@ -50,7 +49,7 @@ create table imported_orders (
 
 create table tokens (
   id bigserial primary key,
-  -- SHA-256 of the token: the token itself is nowhere.
+  -- SHA-256 of the token. The token itself is not stored.
   hash text collate "C" not null unique check (length(hash) = 64),
   name text collate "C" not null check (length(name) between 1 and 100),
   scope text not null check (scope in ('read', 'write')),
@@ -67,7 +66,7 @@ create table idempotency_keys (
   owner text collate "C" not null,
   key text collate "C" not null check (length(key) between 1 and 255),
   fingerprint text not null,
-  -- The record of the first answer, as it was then.
+  -- The record as returned by the first response.
   record text not null check (json_typeof(record::json) = 'object'),
   created_at text collate "C" not null,
   primary key (key, owner)

@@ -1,10 +1,10 @@
--- Times are RFC 3339 text in UTC with milliseconds: it sorts as time does.
--- AUTOINCREMENT, so that the id of a deleted row is never given to another.
+-- Times are RFC 3339 text in UTC with milliseconds, which sorts by time.
+-- AUTOINCREMENT: the id of a deleted row is never reused.
 
 create table users (
   id integer primary key autoincrement,
   email text not null check (length(email) between 3 and 254),
-  -- The email in lower case (full Unicode, so not SQLite's own lower()): what makes it unique.
+  -- The email in lower case, for uniqueness. Set by the program: SQLite's lower() changes only ASCII.
   email_key text not null unique,
   name text check (length(name) between 1 and 200),
   metadata text not null check (json_type(metadata) = 'object'),
@@ -16,13 +16,14 @@ create table users (
 create table orders (
   id integer primary key autoincrement,
   user_id integer not null references users (id) on delete restrict,
-  -- 1, 2, 3 … among the orders of the user. An order never leaves that list, so its place is for ever.
+  -- 1, 2, 3 … among the user's orders by id. It is permanent unless an import inserts earlier orders.
   user_position integer not null check (user_position >= 1),
   currency text not null check (length(currency) = 3),
-  -- Never changed, and always read whole: so a JSON array, not a table of its own.
+  -- Never changed, and always read as a whole: hence a JSON array, not a separate table.
   items text not null check (json_type(items) = 'array'),
   total integer not null check (total between 0 and 9007199254740991),
-  -- Not a list of them: of more than two SQLite makes a table for each row, at a sixth of what an order costs it.
+  -- Not `in (…)`: with more than two values SQLite builds a temporary table for each row, which takes a sixth
+  -- of the time of an insert.
   status text not null check (
     status = 'pending' or status = 'paid' or status = 'shipped' or status = 'delivered'
       or status = 'canceled'
@@ -33,24 +34,24 @@ create table orders (
   updated_at text not null
 ) strict;
 
--- With the status, so that one user's orders in one status are counted without a look at the rows. Not
--- an index more on (user_id, status): that is a fifth of what an order costs.
+-- Includes the status, so that one user's orders in one status are counted in the index alone. A separate index
+-- on (user_id, status) would take a fifth of the time of an insert.
 create index orders_by_user on orders (user_id, user_position, status);
--- Ends in the id, as every index does: so a page comes out of it in order.
+-- As every index, it ends with the id: a page is read from it in order.
 create index orders_by_status on orders (status);
 
--- Orders that were imported without an id: which record of which import each was.
+-- Orders that were imported without an id. The key names the import and the line.
 create table imported_orders (
   import_key text primary key check (length(import_key) between 1 and 255),
   order_id integer not null references orders (id)
 ) strict, without rowid;
 
--- How many ids of a list lie in each bucket of consecutive ids: what finds a page at any offset, and
--- the exact total, without walking the rows. Buckets begin at id 1 and hold 64 ids on level 0, 4,096
--- on level 1, 262,144 on level 2 and all on level 3.
--- 'users', 'orders' and 'pending' count the ids that are missing from them: rows come in order and seldom
--- go, and an order is placed as a pending one, so that neither costs anything here. The other statuses count
--- the orders that are in them: they come and go all the time.
+-- The number of ids of a list in each bucket of consecutive ids. It gives the page at any offset, and the exact
+-- total, without reading all rows. Buckets begin at id 1 and have 64 ids on level 0, 4,096 on level 1, 262,144
+-- on level 2, and all ids on level 3.
+-- 'users', 'orders' and 'pending' count the ids that are not in the list. Ids are consecutive, rows are rarely
+-- deleted, and a new order is pending, so an insert changes no count. The other statuses count the orders that
+-- are in them.
 create table buckets (
   list text not null,
   level integer not null check (level between 0 and 3),
@@ -70,7 +71,7 @@ create trigger orders_deleted before delete on orders begin
   select raise(abort, 'orders are never deleted');
 end;
 
--- Only an import brings an order that is not pending.
+-- Only an import inserts an order that is not pending.
 create trigger orders_inserted after insert on orders
 when new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
@@ -99,7 +100,7 @@ when new.status <> old.status and old.status <> 'pending' begin
       (2, (old.id - 1) >> 18), (3, 0));
 end;
 
--- The other way round: an order that is not pending is missing from those that are.
+-- Inverted, because 'pending' counts the orders that are not in it.
 create trigger orders_left_pending after update of status on orders
 when old.status = 'pending' and new.status <> 'pending' begin
   insert into buckets (list, level, bucket, ids)
@@ -118,7 +119,7 @@ end;
 
 create table tokens (
   id integer primary key autoincrement,
-  -- SHA-256 of the token: the token itself is nowhere.
+  -- SHA-256 of the token. The token itself is not stored.
   hash text not null unique check (length(hash) = 64),
   name text not null check (length(name) between 1 and 100),
   scope text not null check (scope in ('read', 'write')),
@@ -131,13 +132,13 @@ create table tokens (
 create unique index tokens_by_valid_name on tokens (name) where revoked_at is null;
 
 create table idempotency_keys (
-  -- In the order of time, so that the oldest are found without an index more.
+  -- Ascends with time, so that the oldest keys are found without another index.
   id integer primary key,
   -- Hash of the token that the key belongs to.
   owner text not null,
   key text not null check (length(key) between 1 and 255),
   fingerprint text not null,
-  -- The record of the first answer, as it was then.
+  -- The record as returned by the first response.
   record text not null check (json_type(record) = 'object'),
   created_at text not null,
   unique (owner, key)

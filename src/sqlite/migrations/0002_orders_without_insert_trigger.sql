@@ -1,4 +1,4 @@
--- For a table with a trigger on insert SQLite opens a statement journal (https://www.sqlite.org/tempfiles.html)
--- with each insert, and copies into it all pages that it changes. What is placed is pending and counts nowhere;
--- an import and a copy count what they bring in another status (see `ids.ts`).
+-- If a table has an insert trigger, SQLite opens a statement journal for each insert and copies every changed page
+-- to it (https://www.sqlite.org/tempfiles.html). A new order is pending, so no count changes. Imports and copies
+-- update the counts of other statuses themselves (see `count-index.import.ts`).
 drop trigger if exists orders_inserted;

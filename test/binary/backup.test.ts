@@ -1,5 +1,5 @@
-// Backs up and restores with the program itself while it serves others: what was acknowledged before a
-// backup began is in it, and no client notices.
+// Runs `backup` and `restore` of the binary while a server has clients. A backup must contain every write that was
+// acknowledged before it started, and no request may fail.
 import { expect, test } from "bun:test";
 import { newEmail, newUser } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
@@ -17,7 +17,7 @@ async function run(...args: string[]): Promise<string> {
   return stdout;
 }
 
-/** Creates users and their orders from several clients until told to stop. */
+/** Creates users and their orders from several clients until stopped. */
 function startClients(server: TestServer) {
   const acknowledged = { users: new Set<number>(), orders: new Set<number>() };
   const statuses = new Set<number>();
@@ -58,7 +58,7 @@ async function idsOf(server: TestServer, list: "users" | "orders"): Promise<Set<
 }
 
 test.if(against_binary)(
-  "`restore` brings back every write that was acknowledged before the backup began",
+  "`restore` restores every write that was acknowledged before the backup started",
   async () => {
     await using server = await startServer();
     for (let i = 0; i < 100; i += 1) await newUser(server, { metadata: { a: "x".repeat(500) } });

@@ -1,5 +1,5 @@
-// Moves a database with the program itself, beside a server that serves it, to PostgreSQL and back, and
-// stops it on the way: what a client was told, and what it holds, is good at the other end.
+// Runs `copy` of the binary to PostgreSQL and back while a server uses the database, and interrupts it. The records,
+// tokens and idempotency keys of clients must be valid in the copy.
 import { describe, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { dirname } from "node:path";
@@ -20,7 +20,7 @@ function start(...args: string[]) {
   };
 }
 
-/** @returns sends an order with a key, and the token of the first server, to a server */
+/** @returns a function that sends an order with a key, and the token of the first server, to a server */
 async function prepareOrder(first: TestServer) {
   const { id } = await newUser(first);
   const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
@@ -33,7 +33,7 @@ async function prepareOrder(first: TestServer) {
 }
 
 describe.if(against_binary && cluster !== null)("`copy`", () => {
-  test("brings a database to PostgreSQL and back when it is being served", async () => {
+  test("copies a database to PostgreSQL and back while a server uses it", async () => {
     await using first = await startServer();
     await using postgres = await makeHarness(true);
     const order = await prepareOrder(first);
@@ -67,7 +67,7 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
     }
   }, 20_000);
 
-  test("leaves nothing when SIGINT ends it on the way", async () => {
+  test("leaves no rows when SIGINT interrupts it", async () => {
     await using server = await startServer();
     await using postgres = await makeHarness();
     await newUser(server);

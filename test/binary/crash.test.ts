@@ -1,5 +1,5 @@
-// Kills the program at random moments while clients write, and compares what it then serves with
-// what it had acknowledged. The page cache outlives a killed process: see sync.test.ts for the disk.
+// Kills the server at random moments while clients write, restarts it, and compares its records with the
+// acknowledged ones. The page cache survives a killed process: sync.test.ts tests the disk.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { order_statuses } from "../../src/order.ts";
@@ -8,14 +8,14 @@ import { against_binary, startServer, type TestResponse, type TestServer } from 
 
 const ROUNDS = 20;
 const CLIENTS = 16;
-/** Users whom the orders belong to, so that each has a list worth counting. */
+/** Users with orders. Few, so that each has a long list. */
 const BUYERS = 12;
-/** From the first request of a round to its end. */
-const [SHORTEST_MS, MAX_WAIT_MS] = [30, 150];
-/** Of a walk over a list: odd, so that the last page is seldom full. */
-const PAGE = 333;
+/** Duration of a round. */
+const [MIN_ROUND_MS, MAX_ROUND_MS] = [30, 150];
+/** Page size when reading whole lists. Odd, so that the last page is rarely full. */
+const LIMIT = 333;
 
-/** The moments and the choices; how the requests interleave is up to the machine. */
+/** Determines the moments and the random choices, but not how requests interleave. */
 const seed = Number(Bun.env["CRASH_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
 
 /** @returns numbers from 0 to below 1; mulberry32, since `Math.random` takes no seed */
@@ -32,29 +32,29 @@ function randomOf(start: number): () => number {
 type Row = Record<string, any>;
 type Kind = "users" | "orders";
 
-/** What a request would make of a record; `null`, that it is gone. */
+/** The fields that a request changes; `null` if it deletes the record. */
 type Change = Row | null;
 
 interface Known {
-  /** Of the highest version that was acknowledged. */
+  /** The highest acknowledged version. */
   row: Row;
-  /** Every version that was acknowledged: no two edits may be told the same. */
+  /** All acknowledged versions. No two edits may get the same one. */
   readonly versions: Set<number>;
   gone: boolean;
-  /** Sent and not answered: each may have happened. */
+  /** Changes without a response. Each may have been applied. */
   open: Change[];
 }
 
-/** A create that was sent and not answered, by its mark: the email or the key. */
+/** Creates without a response, by their unique value: the email or the key. */
 type Attempts = Map<string, Row>;
 
 interface Model {
   readonly users: Map<number, Known>;
   readonly orders: Map<number, Known>;
   readonly attempts: Record<Kind, Attempts>;
-  /** Key → body of the first answer. */
+  /** Idempotency key → body of the first response. */
   readonly keyed: Map<string, string>;
-  /** How often each kind of write was acknowledged, and how many were not. */
+  /** Number of acknowledged writes by kind, and of requests without a response. */
   readonly counts: Record<string, number>;
 }
 
@@ -63,7 +63,7 @@ function markOf(kind: Kind, row: Row): string {
 }
 
 function learn(known: Map<number, Known>, row: Row): void {
-  expect(known.has(row["id"]), `id ${row["id"]} was given twice`).toBe(false);
+  expect(known.has(row["id"]), `id ${row["id"]} was assigned twice`).toBe(false);
   known.set(row["id"], { row, versions: new Set([row["version"]]), gone: false, open: [] });
 }
 
@@ -71,10 +71,10 @@ function count(model: Model, what: string): void {
   model.counts[what] = (model.counts[what] ?? 0) + 1;
 }
 
-/** As `server.call`; `null` when the program was killed before it had answered. */
+/** Like `server.call`; returns `null` if the server was killed before it responded. */
 type Call = (...request: Parameters<TestServer["call"]>) => Promise<TestResponse | null>;
 
-/** What a client does again and again: one write, chosen at random, and a look at the answer. */
+/** @returns a function that sends a random write and checks the response */
 function writerOf(call: Call, model: Model, random: () => number): () => Promise<void> {
   const pick = <Item>(list: readonly Item[]) => list[Math.floor(random() * list.length)] as Item;
   const buyers = [...model.users.values()].slice(0, BUYERS);
@@ -95,7 +95,7 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
     const { id, version } = known.row;
     const wanted: Change = body ?? null;
     known.open.push(wanted);
-    // Others may have been faster: then nothing changes.
+    // Fails with 412 if another client was faster.
     const headers = { "if-match": `"${version}"` };
     const options = body === undefined ? { headers } : { headers, body };
     const answer = await call(method, `/${kind}/${id}`, options);
@@ -116,7 +116,7 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
     }
   }
 
-  /** Mostly one of the last: they are still to be written, and others pick them as well. */
+  /** Picks mostly a recent record, so that clients compete for it. */
   function pickKnown(kind: Kind): Known | undefined {
     const all = [...model[kind].values()].slice(kind === "users" ? BUYERS : 0);
     const here = all.filter(({ gone }) => !gone);
@@ -163,7 +163,7 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
   return () => pick([...mix, stepOrder, stepOrder, removeUser])();
 }
 
-/** Writes from all clients at once until the program is killed under them. */
+/** Sends writes from all clients, and kills the server after some time. */
 async function writeAndKill(
   server: TestServer,
   model: Model,
@@ -177,7 +177,7 @@ async function writeAndKill(
         return await server.call(...request);
       } catch (error) {
         if (!killed) throw error;
-        count(model, "unanswered");
+        count(model, "without a response");
         return null;
       }
     },
@@ -194,15 +194,15 @@ async function writeAndKill(
   await ended;
 }
 
-/** All rows of a list, over all its pages; each must tell the same exact total. */
+/** @returns all rows of a list, page by page. The total must be exact. */
 async function walk(server: TestServer, path: string): Promise<Row[]> {
   const rows: Row[] = [];
   for (;;) {
-    const query = `${path.includes("?") ? "&" : "?"}limit=${PAGE}&offset=${rows.length}`;
+    const query = `${path.includes("?") ? "&" : "?"}limit=${LIMIT}&offset=${rows.length}`;
     const { json, text, status } = await server.call("GET", path + query);
     expect(status, text).toBe(200);
     rows.push(...json.data);
-    if (json.data.length === PAGE) continue;
+    if (json.data.length === LIMIT) continue;
     expect([path, json.meta.total]).toEqual([path, rows.length]);
     const ids = rows.map(({ id }) => id);
     expect(ids).toEqual([...new Set(ids)].sort((one, other) => one - other));
@@ -210,7 +210,7 @@ async function walk(server: TestServer, path: string): Promise<Row[]> {
   }
 }
 
-/** A record must be as last acknowledged, or as requests without an answer may have left it. */
+/** Expects a record as last acknowledged, or as changed by requests without a response. */
 function expectPossible(known: Known, row: Row | undefined): void {
   const { row: acknowledged, gone, open } = known;
   const what = `${JSON.stringify(known.row)} gone: ${gone}, open: ${JSON.stringify(open)}`;
@@ -231,7 +231,7 @@ function expectPossible(known: Known, row: Row | undefined): void {
   expect(possible, what).toContainEqual(row);
 }
 
-/** What is served is what was acknowledged, and what was not is there whole or not at all. */
+/** Expects every acknowledged record, and that other creates are complete or absent. */
 async function checkRecords(server: TestServer, model: Model, kind: Kind, rows: readonly Row[]) {
   const served = new Map(rows.map((row) => [row["id"], row]));
   const marks = rows.map((row) => markOf(kind, row));
@@ -250,9 +250,9 @@ async function checkRecords(server: TestServer, model: Model, kind: Kind, rows: 
     expect(attempt, `nobody sent ${JSON.stringify(row)}`).toBeDefined();
     expect(row).toMatchObject({ ...attempt, version: 1 });
     learn(model[kind], row);
-    count(model, `unanswered ${kind} found`);
+    count(model, `${kind} without a response found`);
   }
-  // The last, which the crash was about, also by themselves.
+  // The most recent records are also read one by one.
   const last = [...model[kind].values()].slice(-10 * CLIENTS);
   const touched = [...model[kind].values()].filter(({ open }) => open.length > 0);
   await Promise.all(
@@ -267,7 +267,7 @@ async function checkRecords(server: TestServer, model: Model, kind: Kind, rows: 
   for (const known of model[kind].values()) known.open = [];
 }
 
-/** Each filtered list is what the whole list has of it. */
+/** Expects that each filtered list is the matching part of the whole list. */
 async function checkOrderLists(server: TestServer, model: Model, orders: readonly Row[]) {
   const buyers = [...model.users.keys()].slice(0, BUYERS);
   const lists: [string, string, readonly (string | number)[]][] = [
@@ -286,7 +286,7 @@ function placeOrder(server: TestServer, key: string, body: Row): Promise<TestRes
   return server.call("POST", "/orders", { body, headers: { "idempotency-key": key } });
 }
 
-/** A keyed order makes exactly one, however often it is sent, and whether it was answered or not. */
+/** Expects one order per key, however often it is sent, and whether or not there was a response. */
 async function retryOrders(server: TestServer, model: Model): Promise<void> {
   const served = [...model.orders.values()].map(({ row }): [string, number] => [
     row["metadata"].key,
@@ -312,7 +312,7 @@ async function retryOrders(server: TestServer, model: Model): Promise<void> {
   model.attempts.users.clear();
 }
 
-/** With the server up: it, not we, must have recovered the file. */
+/** Called while the server runs, which must have recovered the file. */
 function checkFile(path: string): void {
   using db = new Database(path, { readonly: true });
   expect(db.query("pragma integrity_check").all()).toEqual([{ integrity_check: "ok" }]);
@@ -329,7 +329,7 @@ async function check(server: TestServer, model: Model): Promise<void> {
 }
 
 test.skipIf(!against_binary)(
-  "Acknowledged writes are stored exactly once when the server is killed under load",
+  "acknowledged writes are stored exactly once when the server is killed under load",
   async () => {
     const random = randomOf(seed);
     await using server = await startServer();
@@ -345,7 +345,7 @@ test.skipIf(!against_binary)(
     for (let buyer = 0; buyer < BUYERS; buyer += 1) learn(model.users, await newUser(server));
 
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const after_ms = Math.round(SHORTEST_MS + random() * (MAX_WAIT_MS - SHORTEST_MS));
+      const after_ms = Math.round(MIN_ROUND_MS + random() * (MAX_ROUND_MS - MIN_ROUND_MS));
       try {
         await writeAndKill(server, model, random, after_ms);
         await server.restart();
@@ -355,12 +355,12 @@ test.skipIf(!against_binary)(
         throw new Error(`${where}: ${cause instanceof Error ? cause.message : cause}`, { cause });
       }
     }
-    // What the last retries made.
+    // Includes the last retries.
     await check(server, model);
 
-    // Else the rounds have tried less than they claim.
+    // Otherwise the rounds were too short to test anything.
     const kinds = ["create users", "create orders", "PATCH users 200", "PATCH orders 200"];
-    for (const kind of [...kinds, "DELETE users 200", "unanswered"]) {
+    for (const kind of [...kinds, "DELETE users 200", "without a response"]) {
       expect(counts[kind] ?? 0, `${kind}: ${JSON.stringify(counts)}`).toBeGreaterThan(ROUNDS);
     }
   },

@@ -27,7 +27,7 @@ async function createUsers(server: TestServer): Promise<void> {
   const note = "n".repeat(300);
   for (let first = 1; first <= USERS; first += 200) {
     const ids = Array.from({ length: 200 }, (_, at) => first + at);
-    // One after the other in the queue, so that each gets its own id.
+    // Sequential, so that ids are in this order.
     await Promise.all(
       ids.map((id) => newUser(server, { email: emailOf(id), metadata: { id: `${id}`, note } })),
     );
@@ -56,7 +56,7 @@ function clearPage(database: string, page: number): void {
   closeSync(descriptor);
 }
 
-/** A server with a cold cache, one page of whose database has just been damaged. */
+/** Starts a server with an empty cache on a database with one damaged page. */
 async function startDamaged(btree: string, text: string): Promise<TestServer> {
   const server = await startServer();
   await createUsers(server);

@@ -1,5 +1,5 @@
-// Stops the program while clients use it: what is in flight is answered, nothing acknowledged is lost,
-// and nobody gets an error that was not announced.
+// Stops the server while clients use it. Requests in flight get a response, no acknowledged write is lost, and
+// clients that follow `Connection: close` get no errors.
 import { expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
@@ -9,7 +9,7 @@ import { against_binary, startServer, type TestServer } from "../http/server.ts"
 
 interface Connection {
   send(text: string): void;
-  /** All that has come, once it matches; or all there is when the server has closed. */
+  /** @returns all received text once it matches, or when the server has closed the connection */
   until(pattern: RegExp): Promise<string>;
   readonly closed: Promise<void>;
 }
@@ -56,15 +56,15 @@ test.if(against_binary)(
     await reader.until(/"meta"/);
     const post = request(server, "POST", "/users", JSON.stringify({ email: newEmail() }));
     writer.send(post.slice(0, -5));
-    // One more exchange, so that the half of a request has arrived.
+    // One more request, so that the first half of the other one has arrived.
     reader.send(request(server, "GET", "/orders"));
     await reader.until(/"meta".*"meta"/s);
     const stopped = server.stop("SIGTERM");
     while (!server.output.includes('"stopping"')) await Bun.sleep(1);
     health.send(request(server, "GET", "/health"));
-    const answers = await health.until(/HTTP.*HTTP.*error/s);
-    expect(answers).toMatch(/HTTP\/1\.1 503.*shutting down/s);
-    expect(answers).toMatch(/connection: close/i);
+    const responses = await health.until(/HTTP.*HTTP.*error/s);
+    expect(responses).toMatch(/HTTP\/1\.1 503.*shutting down/s);
+    expect(responses).toMatch(/connection: close/i);
     await health.closed;
     while ((await open(server).catch(() => null)) !== null) await Bun.sleep(2);
     writer.send(post.slice(-5));
@@ -92,7 +92,7 @@ test.if(against_binary)(
     await using server = await startServer();
     const acknowledged: string[] = [];
     const statuses = new Set<number>();
-    // 200 writes a second; as a load balancer does, each goes elsewhere when its connection is to close.
+    // 200 writes a second. Like a load balancer, a client stops using a server that sends `Connection: close`.
     const clients = Array.from({ length: 8 }, async () => {
       for (let going = true; going; await Bun.sleep(35)) {
         const email = newEmail();
@@ -147,11 +147,11 @@ for (const [name, settings] of [
         "GET /api/v1/health HTTP/1.1\r\nHost: a\r\n\r\nGET /api",
       ];
       const sockets = await Promise.all(sent.map(() => openRaw(server)));
-      // Without a handshake, too.
+      // One connection without a TLS handshake.
       const { port } = new URL(server.url);
       sockets.push(connect(Number(port), "127.0.0.1").on("error", () => {}));
       for (const [at, text] of sent.entries()) if (text !== "") sockets[at]?.write(text);
-      // Linux hands a connection on which nothing is sent to the server after a second.
+      // Linux accepts a connection without data only after a second (TCP_DEFER_ACCEPT).
       await Bun.sleep(2_000);
       const started_ms = performance.now();
       expect(await server.stop("SIGTERM")).toBe(0);
@@ -169,7 +169,7 @@ for (const [name, settings] of [
         Array.from({ length: 50 }, (_, at) => [`key-${at}`, "x".repeat(500)]),
       );
       const headers = { authorization: `Bearer ${server.write_token}` };
-      // More than the buffers of the system hold.
+      // More than the operating system buffers.
       for (let count = 0; count < 300; count += 1) {
         const response = await fetch(`${server.url}/api/v1/users`, {
           method: "POST",
@@ -197,7 +197,7 @@ for (const [name, settings] of [
       await Bun.sleep(100);
 
       const stopped = server.stop("SIGTERM");
-      // Much longer than an idle connection has.
+      // Much longer than an idle connection is kept open.
       await Bun.sleep(2_000);
       writer.write(post.slice(-1));
       await Bun.sleep(500);

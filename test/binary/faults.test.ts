@@ -1,5 +1,5 @@
-// Takes the disk away under the running program and gives it back: no write may be acknowledged
-// meanwhile, none that was may be lost, and all must go on afterwards without a restart.
+// Makes the disk fail while the server runs, and repairs it. Meanwhile no write may be acknowledged, no acknowledged
+// write may be lost, and the server must recover without a restart.
 import { expect, test } from "bun:test";
 import { closeSync, openSync, rmSync, statSync, writeFileSync, writeSync } from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
@@ -13,7 +13,7 @@ function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stderr: "ignore" }).success;
 }
 
-/** A folder on a small disk of its own, in memory. @returns `null` where none can be mounted */
+/** @returns a directory on a small file system in memory; `null` if it cannot be mounted */
 function mountSmallDisk(size: string): TemporaryDirectory | null {
   const directory = makeDirectory();
   if (!succeeds("mount", "-t", "tmpfs", "-o", `size=${size}`, "tmpfs", directory.path)) {
@@ -40,12 +40,12 @@ interface Outcome {
 }
 
 /**
- * Creates users one after the other, until this many were refused in a row: a disk that is nearly full has
- * room for some again when the log begins anew.
+ * Creates users until this many have been rejected in a row. A nearly full disk has room for a few more when the
+ * write-ahead log restarts.
  */
-async function createUntilRefused(server: TestServer, refusals: number): Promise<Outcome> {
+async function createUntilRejected(server: TestServer, max_rejected: number): Promise<Outcome> {
   const outcome: Outcome = { emails: new Set(), statuses: new Set() };
-  for (let refused = 0; refused < refusals; ) {
+  for (let rejected = 0; rejected < max_rejected; ) {
     // Few large users fill the disk. The first is small, for `untilNoPageFits`, and so are the last ones.
     const is_small = outcome.emails.size === 0 || outcome.statuses.has(503);
     const metadata = is_small ? { note: "n".repeat(500) } : large;
@@ -54,10 +54,10 @@ async function createUntilRefused(server: TestServer, refusals: number): Promise
     outcome.statuses.add(status);
     if (status === 201) {
       outcome.emails.add(body.email);
-      refused = 0;
+      rejected = 0;
       continue;
     }
-    refused += 1;
+    rejected += 1;
     expect(headers.get("retry-after")).toBe("1");
     expect(text).toBe(
       '{"data":null,"error":"the database cannot be written at the moment","meta":{"code":"unavailable"}}',
@@ -101,12 +101,12 @@ interface Fault {
 
 /** Expects writes to fail until the disk is repaired, and to succeed afterwards. */
 async function expectRecovery(server: TestServer, { worsen, repair }: Fault): Promise<void> {
-  const { emails, statuses } = await createUntilRefused(server, 20);
+  const { emails, statuses } = await createUntilRejected(server, 20);
   expect([...statuses].filter((status) => status !== 201)).toEqual([503]);
   worsen?.();
   await untilNoPageFits(server);
   await untilHealth(server, 503);
-  // What is there can still be read.
+  // Reads still succeed.
   expect((await server.call("GET", "/users?limit=1")).status).toBe(200);
   await repair();
   await untilHealth(server, 200);
@@ -126,11 +126,11 @@ async function expectRecovery(server: TestServer, { worsen, repair }: Fault): Pr
 const log_bytes = CHECKPOINT_PAGES * 4096;
 const small = against_binary ? mountSmallDisk(`${Math.round(1.5 * log_bytes)}`) : null;
 if (against_binary && small === null) {
-  console.warn("A full disk is not tested: nothing can be mounted here");
+  console.warn("A full disk is not tested: cannot mount a file system here");
 }
 
 test.if(small !== null)(
-  "Writes return 503 while the disk is full, and succeed afterwards",
+  "writes return 503 while the disk is full, and succeed afterwards",
   async () => {
     const directory = small ?? makeDirectory();
     const fillers = [directory.at("filler-1"), directory.at("filler-2")] as const;
@@ -156,7 +156,7 @@ test.skipIf(skip_traced).each([
   ["the disk is read-only", "pwrite64,ftruncate", "EROFS"],
   ["the disk fails", "pwrite64", "EIO"],
 ])(
-  "Writes return 503 while %s, and succeed afterwards",
+  "writes return 503 while %s, and succeed afterwards",
   async (_what, calls, error) => {
     await using server = await startServer();
     const release = await inject(server.pid ?? 0, { calls, error });

@@ -1,8 +1,8 @@
 import type { TestServer } from "../http/server.ts";
 
 /**
- * How long health may show what was: the probe is made once in five seconds, and one page may still fit where
- * a user does not.
+ * The health check reuses its last result for up to five seconds, and its one page may still fit on a nearly full
+ * disk.
  */
 const TIMEOUT_MS = 40_000;
 

@@ -1,16 +1,15 @@
-// Import and export of the compiled program: through real pipes, killed on the way, and in how much
-// memory. In one process (test/cli) there are neither.
+// Import and export of the binary with real pipes, when killed, and their memory, which test/cli cannot test.
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 const USERS = 60_000;
-/** Of 27 kB each: 216 MB as text. */
+/** 27 kB each, 216 MB as text. */
 const WIDE_USERS = 8000;
-/** The program alone takes 85 MB. */
+/** The process needs 85 MB without any records. */
 const MAX_BYTES = 250 * 2 ** 20;
 
-/** @returns the most memory it has had. Not its resource usage: that counts the parent's as well. */
+/** @returns the peak resident memory. Not from its resource usage, which includes that of the parent. */
 async function watchMemory({ pid, exited }: Bun.Subprocess): Promise<number> {
   let running = true;
   const ended = exited.finally(() => {
@@ -40,7 +39,7 @@ function makeProgram() {
         cwd: directory.path,
       });
     },
-    /** @returns the exit code and what it has printed */
+    /** @returns the exit code, the output and the peak memory */
     async run(args: readonly string[], stdin = new Blob()) {
       const child = this.start(args, stdin);
       const output = [new Response(child.stdout).text(), new Response(child.stderr).text()];
@@ -64,7 +63,7 @@ test.skipIf(binary === "")(
     const text = await users().slice(0, 1_000_000).bytes();
     child.stdin.write(text);
     await child.stdin.flush();
-    // By then it waits for more, or is on its way.
+    // By then it has imported everything or is still importing.
     await Bun.sleep(700);
     child.kill("SIGKILL");
     await child.exited;

@@ -48,7 +48,7 @@ const sync: Kind = { calls: "fsync,fdatasync", error: "EIO", files };
 const truncate: Kind = { calls: "ftruncate", error: "EIO", files };
 const open: Kind = { calls: "openat", error: "EIO", files: [...files, "-serving"] };
 const map: Kind = { calls: "mmap", error: "ENOMEM", files: ["-shm"] };
-/** Calls on all files, since the name of a backup's draft is not known before. */
+/** Calls on all files, because the name of a backup's temporary file is unknown. */
 const of_backup: readonly Kind[] = [
   { calls: "pread64", error: "EIO", files: null },
   { calls: "pwrite64", error: "EIO", files: null },
@@ -83,7 +83,7 @@ async function failEachCall(
 ): Promise<void> {
   const problems: string[] = [];
   const counts: Record<string, number> = {};
-  // A disk that is full stays full for a while; one error may also come alone.
+  // A full disk stays full for a while, but an I/O error can occur once.
   const jobs = kinds.flatMap((kind) =>
     (kind.error === "ENOSPC" ? ["+"] : ["", "+"]).map((suffix) => ({ kind, suffix })),
   );
@@ -178,14 +178,14 @@ function lastLineOf(text: string): string {
   return text.trimEnd().split("\n").at(-1) ?? "";
 }
 
-/** What must be there after a crash. */
+/** What must be stored after a crash. */
 interface Acknowledged {
   /** By path. */
   readonly records: Map<string, unknown>;
   users: number;
   /**
-   * Creates that were refused after their transaction was written, e.g. because its sync failed: a crash may
-   * bring them back, as it may with any write that was not acknowledged.
+   * Creates that failed after their transaction was written, e.g. because its sync failed. After a crash they may
+   * be stored, like any write that was not acknowledged.
    */
   in_doubt: number;
 }
@@ -242,7 +242,7 @@ interface Request {
   readonly kinds: readonly Kind[];
 }
 
-/** @param wanted the body of a GET without a fault; a write that was refused must be done by its retry */
+/** @param wanted the body of a GET without a fault. A write that failed must succeed when it is retried. */
 function isDone({ method }: Request, answer: TestResponse, wanted: string): boolean {
   if (method === "GET") return answer.status === 200 && answer.text === wanted;
   return answer.status === (method === "POST" ? 201 : 200);
@@ -278,7 +278,7 @@ async function attemptRequest(
     const [, resource] = path.split("/");
     acknowledged.records.set(`/${resource}/${record.id}`, record);
     if (path === "/users") acknowledged.users += 1;
-    if (record.version !== (method === "POST" ? 1 : 2)) problems.push("it was done twice");
+    if (record.version !== (method === "POST" ? 1 : 2)) problems.push("it was applied twice");
     return true;
   }
 
@@ -577,7 +577,7 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
   );
 
   test(
-    "A checkpoint loses no data when a system call fails",
+    "a checkpoint loses no data when a system call fails",
     async () => {
       const kinds = [read, { ...write, files: [""] }, { ...write_to_full_disk, files: [""] }];
       await failEachCall("checkpoint", [...kinds, sync, truncate, open], (...fault) =>

@@ -1,5 +1,5 @@
-// What the program does when its log cannot be written: its reader stands still or has gone, or the disk is
-// full. Only a real pipe shows whether a write blocks the event loop.
+// The log cannot be written: its reader has stalled or exited, or the disk is full. Only a real pipe shows whether
+// a write blocks the event loop.
 import { expect, test } from "bun:test";
 import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
 import { systemCode } from "../../src/error.ts";
@@ -8,7 +8,7 @@ import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
-/** Makes log lines long, so that few requests fill the pipe and what is kept. */
+/** Makes log lines long, so that few requests fill the pipe and the buffer. */
 const LONG_ID = "r".repeat(128);
 
 /** A pipe that is read only when `read` is called. */
@@ -22,7 +22,7 @@ function makePipe(directory: TemporaryDirectory, name: string) {
   let text = "";
   return {
     writer,
-    /** @returns all that has come so far */
+    /** @returns all output so far */
     read(): string {
       for (;;) {
         try {
@@ -44,7 +44,7 @@ function findFreePort(): number {
   return server.port ?? 0;
 }
 
-/** Starts the program. Its log, which names the port, may be unreadable. */
+/** Starts the server on a chosen port, because its log may be unreadable. */
 async function serve(
   directory: TemporaryDirectory,
   stdout: number,
@@ -60,7 +60,7 @@ async function serve(
     return fetch(url + path, { headers, signal: AbortSignal.timeout(10_000) });
   };
   while ((await get("/health").catch(() => null)) === null) {
-    if (child.exitCode !== null) throw new Error(`It has ended with ${child.exitCode}`);
+    if (child.exitCode !== null) throw new Error(`It has exited with ${child.exitCode}`);
     await Bun.sleep(5);
   }
   return { child, get };
@@ -88,7 +88,7 @@ test.concurrent.if(against_binary)(
     const pipe = makePipe(directory, "log");
     const server = await serve(directory, pipe.writer);
     await fillLog(server);
-    // They come from files, which are read by the same threads as the log is written.
+    // These are read from files, by the same threads that write the log.
     expect((await server.get("/docs/swagger-ui.css")).status).toBe(200);
     expect((await (await server.get("/docs")).text()).length).toBeGreaterThan(1000);
     const dropped = await droppedBy(server);
@@ -116,7 +116,7 @@ test.concurrent.if(against_binary)(
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
-    // As with `serve 2>&1 | reader`.
+    // Like `serve 2>&1 | reader`.
     const server = await serve(directory, pipe.writer, pipe.writer);
     await fillLog(server);
     server.child.kill("SIGTERM");
@@ -162,11 +162,11 @@ test.concurrent.if(against_binary)(
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "document");
-    // Nearly as much as a pipe holds.
+    // Nearly the capacity of a pipe.
     const before = " ".repeat(60_000);
     writeSync(pipe.writer, before);
     const child = Bun.spawn([binary, "openapi"], { env: {}, stdout: pipe.writer });
-    // Longer than `serve` would wait.
+    // Longer than `serve` waits for its reader.
     await Bun.sleep(1_500);
     expect(child.exitCode).toBeNull();
     while (child.exitCode === null) {

@@ -1,5 +1,5 @@
-// Moves, removes and replaces the files of the database while the server uses them. The operating system goes
-// on writing to a file that has no name any more: what is acknowledged then is gone after a restart.
+// Moves, removes and replaces the database files while the server uses them. A process can still write to a file
+// without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
 import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,14 +12,14 @@ import { binary } from "./strace.ts";
 
 const CLIENTS = 8;
 
-/** Clients that create users all the time, until this is disposed of. */
+/** Clients that create users until they are disposed of. */
 interface Writers extends AsyncDisposable {
   /** Emails that were acknowledged, and when their requests were sent. */
   readonly acknowledged: Map<string, number>;
   /** 0 if there was no response. */
   readonly statuses: { readonly sent_ms: number; readonly status: number }[];
-  /** Resolves when so many more requests have been answered. */
-  answered(count: number): Promise<void>;
+  /** Resolves after `count` more responses. */
+  responses(count: number): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -48,7 +48,7 @@ function startWriters(server: TestServer): Writers {
   return {
     acknowledged,
     statuses,
-    async answered(count) {
+    async responses(count) {
       const wanted = statuses.length + count;
       while (statuses.length < wanted) await Bun.sleep(5);
     },
@@ -57,7 +57,7 @@ function startWriters(server: TestServer): Writers {
   };
 }
 
-/** @returns how many requests that were sent after this moment had each status */
+/** @returns the number of responses by status, for requests sent after this moment */
 function countAfter({ statuses }: Writers, moment_ms: number): Record<number, number> {
   const counts: Record<number, number> = {};
   for (const { sent_ms, status } of statuses) {
@@ -75,7 +75,7 @@ async function findMissing(server: TestServer, emails: Iterable<string>): Promis
   return missing;
 }
 
-/** One line says what has happened, not one for each request. */
+/** Expects one line in the log, not one for each request. */
 async function expectOneErrorLine(server: TestServer): Promise<void> {
   const errors = (await logs(server)).filter(
     (line) => line["level"] === "error" && line["request_id"] === undefined,
@@ -116,7 +116,7 @@ const file_changes: readonly (readonly [name: string, change: FileChange])[] = [
 ];
 
 test.skipIf(!against_binary).each(file_changes)(
-  "Writes return 503 when the database file is %s",
+  "writes return 503 when the database file is %s",
   async (_name, { happen, repair }) => {
     await using server = await startServer();
     await newUser(server);
@@ -125,10 +125,10 @@ test.skipIf(!against_binary).each(file_changes)(
     copyFileSync(database, other);
     const other_before = readFileSync(other);
     await using writers = startWriters(server);
-    await writers.answered(50);
+    await writers.responses(50);
     happen(database);
     const happened_ms = performance.now();
-    await writers.answered(50);
+    await writers.responses(50);
     expect(Object.keys(countAfter(writers, happened_ms))).toEqual(["503"]);
     await untilHealth(server, 503);
     if (repair === null) {
@@ -140,12 +140,12 @@ test.skipIf(!against_binary).each(file_changes)(
     const repaired_ms = performance.now();
     repair(database);
     await untilHealth(server, 200);
-    await writers.answered(50);
+    await writers.responses(50);
     await writers.stop();
 
     await expectOneErrorLine(server);
     expect(countAfter(writers, repaired_ms)[201]).toBeGreaterThan(0);
-    // Nothing may be written to a file that is not ours.
+    // Nothing may be written to the other file.
     expect(readFileSync(other).equals(other_before)).toBe(true);
     expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
     await server.stop("SIGKILL");
@@ -156,14 +156,14 @@ test.skipIf(!against_binary).each(file_changes)(
 );
 
 test.skipIf(!against_binary)(
-  "Acknowledged writes survive SIGKILL when the write-ahead log was removed",
+  "acknowledged writes survive SIGKILL when the write-ahead log was removed",
   async () => {
     await using server = await startServer();
     await using writers = startWriters(server);
-    await writers.answered(200);
+    await writers.responses(200);
     rmSync(`${server.database}-wal`);
     // It may reject writes or create a new log, but what it acknowledges must be kept.
-    await writers.answered(200);
+    await writers.responses(200);
     await writers.stop();
     const errors = (await logs(server)).filter(
       (line) => line["level"] === "error" && line["request_id"] === undefined,

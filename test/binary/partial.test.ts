@@ -1,4 +1,4 @@
-// Kills commands while they write, as the system does when memory is short, and runs them again.
+// Kills commands while they write, as Linux does when memory is short, and runs them again.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
@@ -12,7 +12,7 @@ function start(directory: { at(name: string): string }, ...args: string[]) {
   return Bun.spawn([binary, ...args], { env, stdout: "ignore", stderr: "pipe" });
 }
 
-/** Makes a database that takes a while to copy. */
+/** Creates a database that takes a while to copy. */
 async function makeLarge(directory: { at(name: string): string }): Promise<void> {
   expect(await start(directory, "token", "create", "a").exited).toBe(0);
   using db = new Database(directory.at("a.db"));

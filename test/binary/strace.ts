@@ -1,4 +1,4 @@
-/** Traces the program, and makes its system calls fail, with strace. */
+/** Traces the binary, and makes its system calls fail, with strace. */
 import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
 
@@ -9,13 +9,13 @@ function findObstacle(): string | null {
   if (process.platform !== "linux") return "strace is for Linux";
   if (Bun.which("strace") === null) return "there is no strace";
   const probe = Bun.spawnSync(["strace", "-o", "/dev/null", "true"]);
-  return probe.success ? null : "strace may not trace here";
+  return probe.success ? null : "strace has no permission to trace here";
 }
 
 /** Why the program cannot be traced; `null` if it can. */
 export const obstacle: string | null = findObstacle();
 
-/** On CI a test that needs strace fails without it: what CI has not run is not proven. */
+/** On CI, tests that need strace fail without it, so that they are not skipped unnoticed. */
 export const skip_traced: boolean =
   obstacle !== null && !(Bun.env["CI"] === "true" && binary !== "" && process.platform === "linux");
 
@@ -38,7 +38,7 @@ export function optionsOf({ calls, error, when, paths = [] }: Fault, trace: stri
   const selected = when === undefined ? "" : `:when=${when}`;
   const inject = `inject=${calls}:error=${error}${selected}`;
   const only = paths.flatMap((path) => ["-P", path]);
-  // -s: what is read and written does not matter here.
+  // -s: the data that is read and written is not needed.
   const output = ["-f", "-q", "-y", "-s", "0", "-o", trace];
   return [...output, ...only, "-e", `trace=${calls}`, "-e", inject];
 }
@@ -59,14 +59,14 @@ export function readInjected(trace: string): string[] {
 
 /**
  * Makes system calls of a running program fail.
- * @returns ends it, and returns the calls that failed
+ * @returns a function that removes the fault and returns the calls that failed
  */
 export async function inject(pid: number, fault: Fault): Promise<() => Promise<string[]>> {
   const directory = makeDirectory();
   const trace = directory.at("trace");
   const command = ["strace", "-p", `${pid}`, ...optionsOf(fault, trace)];
   const strace = Bun.spawn(command, { stderr: "pipe" });
-  // strace prints nothing once it is attached.
+  // strace does not report when it is attached.
   while (!(await Bun.file(`/proc/${pid}/status`).text()).includes(`TracerPid:\t${strace.pid}`)) {
     if (strace.exitCode !== null) throw new Error(await strace.stderr.text());
     await Bun.sleep(1);

@@ -1,5 +1,5 @@
-// Traces the system calls of the program, and reads from their order that what is acknowledged was
-// on the disk before. Killing the program (crash.test.ts) cannot tell: the page cache survives it.
+// Traces the system calls of the server. Their order shows that each write was on disk before it was acknowledged.
+// Killing the server (crash.test.ts) cannot show this, because the page cache survives.
 import { expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -7,26 +7,25 @@ import { newToken } from "../../src/token.ts";
 import { binary, obstacle, skip_traced } from "./strace.ts";
 
 const CLIENTS = 8;
-/** How many users are created one after the other, and then as many by all clients at once. */
+/** Number of users that are created sequentially, and then concurrently. */
 const CREATES = 50;
 
-/** One system call; the lines of the trace are its clock. */
+/** One system call. Its times are line numbers of the trace. */
 interface Call {
   readonly name: string;
-  /** What its file descriptor stands for, e.g. `/tmp/x.db-wal` or `socket:[284377]`. */
+  /** The file of its descriptor, e.g. `/tmp/x.db-wal` or `socket:[284377]`. */
   readonly file: string;
-  /** All it was called with, as strace escapes it. */
+  /** Its arguments, escaped by strace. */
   readonly text: string;
   readonly began: number;
-  /** `Infinity` when the trace does not tell. */
+  /** `Infinity` if it is not in the trace. */
   ended: number;
   result: number;
 }
 
 /**
- * strace holds a thread at the begin and at the end of a call until it has written the line. So a
- * call whose line of end stands before another's line of begin was over when that other began,
- * in whatever threads they were.
+ * strace stops a thread at the start and at the end of a call until it has written the line. So if the end of one
+ * call comes before the start of another in the trace, this was also their order, even in different threads.
  */
 function readTrace(trace: string): Call[] {
   const calls: Call[] = [];
@@ -49,7 +48,7 @@ function readTrace(trace: string): Call[] {
   return calls;
 }
 
-/** The bytes of the first string in a call, e.g. of `pwrite64(7<…>, "\0\1a", 3, 32) = 3`. */
+/** @returns the bytes of the first string in a call, e.g. of `pwrite64(7<…>, "\0\1a", 3, 32) = 3` */
 function bytesOf(call: Call): Buffer {
   const escaped = /, "((?:[^"\\]|\\.)*)"/.exec(call.text)?.[1] ?? "";
   const named: Record<string, number> = { n: 10, t: 9, r: 13, v: 11, f: 12 };
@@ -61,8 +60,8 @@ function bytesOf(call: Call): Buffer {
 }
 
 /**
- * Whether a write is the header of a frame that ends a transaction: 24 bytes, of which the second
- * four are the size of the database then, and 0 in every other frame.
+ * Whether a write is the header of a frame that commits a transaction: 24 bytes, whose second four are the size of
+ * the database, and 0 in every other frame.
  * @see https://www.sqlite.org/fileformat2.html#the_write_ahead_log
  */
 function endsTransaction(write: Call): boolean {
@@ -71,15 +70,13 @@ function endsTransaction(write: Call): boolean {
 }
 
 /**
- * The rule, for each user who was created, by the email:
- * 1. Its page is in the first write to the WAL that has the email in it.
- * 2. Its transaction is in the WAL with the page that follows the first header of a transaction's
- *    end from there on: that write is the last that the create needs. (The order of the bytes: each
- *    frame is a header and then a page, written apart; group commit puts many creates into one.)
- * 3. Its answer begins with the first write to a socket that has both `201` and the email in it.
- * 4. A sync of the WAL must have begun after the write of 2 ended, have succeeded, and have ended
- *    before the answer of 3 began.
- * @returns the emails that break it, and why
+ * The rule for each created user, found by email:
+ * 1. Its page is in the first write to the WAL that contains the email.
+ * 2. Its transaction is complete with the page that follows the next commit header. (A frame is a header and a
+ *    page, written separately. Group commit puts many creates into one transaction.)
+ * 3. Its response starts with the first write to a socket that contains both `201` and the email.
+ * 4. A successful sync of the WAL must start after the write of 2, and end before the response of 3.
+ * @returns the emails that violate the rule, and the reason
  */
 function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
   const wal = calls.filter(({ file }) => file.endsWith("-wal"));
@@ -155,7 +152,7 @@ test.skipIf(skip_traced)(
   obstacle === null ? subject : `${subject} (not tested: ${obstacle})`,
   async () => {
     expect(obstacle).toBeNull();
-    // Beside the program: a folder for temporary files may be in memory, where nothing is synced.
+    // Next to the binary: the directory for temporary files may be in memory, where nothing is synced.
     const directory = mkdtempSync(join(dirname(binary), "sync-"));
     try {
       const emails = Array.from({ length: 2 * CREATES }, (_, index) => {
@@ -163,7 +160,7 @@ test.skipIf(skip_traced)(
       });
       const calls = readTrace(await traceCreates(directory, emails));
       expect(unsynced(calls, emails)).toEqual([]);
-      // Does this look at anything? Without the syncs none of them must pass.
+      // Shows that the rule is checked: without the syncs, every user must violate it.
       const without = calls.filter(({ name }) => !name.includes("sync"));
       expect(unsynced(without, emails).length).toBe(emails.length);
     } finally {
@@ -173,7 +170,7 @@ test.skipIf(skip_traced)(
   60_000,
 );
 
-/** Runs the program under strace. @returns its syncs and the names it gave, of this folder, in order */
+/** Runs a command under strace. @returns its syncs and renames in this directory, in order */
 async function traceNames(directory: string, ...args: string[]): Promise<string[]> {
   const trace = join(directory, "trace");
   const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";

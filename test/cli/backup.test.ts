@@ -43,7 +43,7 @@ test("`backup` and `restore` exit with 1 and print one line when they fail", asy
   ]);
 });
 
-test("`backup` draws a bar on a terminal when it runs", async () => {
+test("`backup` draws a progress bar on a terminal", async () => {
   let drawn = "";
   const write = (text: string) => {
     drawn += text;

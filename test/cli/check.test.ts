@@ -25,7 +25,7 @@ test("`check` prints the problem and exits with 1 when a total is wrong", async 
   });
 });
 
-test("`check` makes nothing and ends with 1 when there is no database", async () => {
+test("`check` exits with 1 and creates nothing when there is no database", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.run("check");
   expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);

@@ -35,7 +35,7 @@ async function withStore(
   }
 }
 
-/** Some of all there can be in a database: the rows with the last ids are gone. */
+/** Creates rows of every kind. The rows with the last ids are deleted. */
 async function fill(world: Harness): Promise<void> {
   await withStore(
     world.path,
@@ -62,7 +62,7 @@ async function fill(world: Harness): Promise<void> {
   );
 }
 
-/** All that SQLite has, as it has it. */
+/** @returns the rows of all SQLite tables, unchanged */
 function contentsOf(path: string): Record<string, unknown[]> {
   using db = new Database(path, { readonly: true });
   const selects = {
@@ -79,7 +79,7 @@ function contentsOf(path: string): Record<string, unknown[]> {
   );
 }
 
-/** What is left of a copy that failed. */
+/** @returns the files that a failed copy has left */
 function filesBeside(path: string): string[] {
   return readdirSync(dirname(path)).filter((name) => name.startsWith("copy.db"));
 }
@@ -93,8 +93,8 @@ function expectCopied(outcome: Outcome): void {
   expect(outcome.stdout).not.toContain("secret");
 }
 
-/** The service goes on where it was: with its ids, its retries, and its tokens. */
-async function expectGoesOn(database_url: string, now: () => Date): Promise<void> {
+/** Expects that the copy has the same records, next ids, idempotency keys and tokens. */
+async function expectComplete(database_url: string, now: () => Date): Promise<void> {
   await withStore(database_url, now, async (store) => {
     expect(await store.check()).toEqual([]);
     expect(await store.users.create(kept, key)).toMatchObject({ replayed: true, record: kept });
@@ -113,7 +113,7 @@ async function expectGoesOn(database_url: string, now: () => Date): Promise<void
 }
 
 describe.if(cluster !== null)("`copy`", () => {
-  test("brings all to PostgreSQL, to another one and back to SQLite when they are empty", async () => {
+  test("copies everything to PostgreSQL, to another PostgreSQL database and back to SQLite", async () => {
     using world = makeHarness();
     await using first = await makePostgres(true);
     await using second = await makePostgres();
@@ -126,13 +126,13 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(contents["orders"]).toHaveLength(5);
     expect(contentsOf(back)).toEqual(contents);
     expect(filesBeside(back)).toEqual(["copy.db"]);
-    for (const url of [second.url, back]) await expectGoesOn(url, () => world.clock.time);
-    // What was read from is as it was.
+    for (const url of [second.url, back]) await expectComplete(url, () => world.clock.time);
+    // The source is unchanged.
     expect(contentsOf(world.path)).toEqual(contents);
-    await expectGoesOn(first.url, () => world.clock.time);
+    await expectComplete(first.url, () => world.clock.time);
   }, 20_000);
 
-  test("keeps keys no longer than they would be kept when they have moved", async () => {
+  test("does not extend the lifetime of idempotency keys", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -178,7 +178,7 @@ describe.if(cluster !== null)("`copy`", () => {
     }
   });
 
-  test("fills a database when ids were assigned in it before, and does not reuse them", async () => {
+  test("does not reuse ids that the target has assigned before", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -187,7 +187,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect((await newUser(await postgres.open())).id).toBe(101);
   });
 
-  test("leaves nothing when a row has changed on the way", async () => {
+  test("leaves no rows when a copied row differs", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -201,7 +201,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(outcome).toMatchObject({ code: 1, stdout: "" });
     expect(outcome.stderr).toEndWith(": the copied rows of users differ from the source\n");
     expect(await postgres.run("select id from users union select id from orders")).toHaveLength(0);
-    // Once that is put right it can be filled.
+    // Without the fault, the same target can be used.
     await postgres.run("drop trigger spoil on users");
     expectCopied(await world.run("copy", "--to", postgres.url));
   });
@@ -247,7 +247,7 @@ describe.if(cluster !== null)("`copy`", () => {
     await postgres.run("update users set email = 'a@b.cd'");
     await postgres.run("select setval('users_id_seq', 16777217)");
     expect((await copy()).code).toBe(0);
-    // SQLite counts the ids that are left out, and that takes too long.
+    // SQLite counts every skipped id, which would take too long.
     await postgres.run("select setval('users_id_seq', 9007199254740991)");
     const other = `${back}.2`;
     const refused = await world.run("copy", "--database-url", postgres.url, "--to", other);
@@ -277,7 +277,7 @@ describe.if(cluster !== null)("`copy`", () => {
       [target, target.url, `Cannot copy to ${shown(target)}: ${lost}`],
     ];
     for (const [ends, to, line] of copies) {
-      // Where it waits for what another holds its connection is ended.
+      // Its connection is terminated while it waits for a lock.
       await using _held = await ends.hold("lock table orders in access exclusive mode");
       const copying = world.run("copy", "--database-url", source.url, "--to", to);
       const end = `
@@ -292,7 +292,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(await target.run("select id from users union select id from orders")).toEqual([]);
   }, 20_000);
 
-  test("leaves nothing when it is interrupted", async () => {
+  test("leaves no rows when it is interrupted", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -307,7 +307,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expectCopied(await world.run("copy", "--to", postgres.url));
   });
 
-  test("ends with a line when the other server is not there, or has no Citus", async () => {
+  test("fails with one line when the target cannot be reached or has no Citus", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres(true);
     await fill(world);
@@ -323,7 +323,7 @@ describe.if(cluster !== null)("`copy`", () => {
     expect(by_url.stderr).toBe(by_flag.stderr);
   });
 
-  test("waits for nobody who holds the database to be filled", async () => {
+  test("fails without waiting when another connection has locked the target", async () => {
     using world = makeHarness();
     await using postgres = await makePostgres();
     await fill(world);
@@ -334,16 +334,16 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 });
 
-test("`copy` makes another SQLite file when that is wanted", async () => {
+test("`copy` copies to another SQLite file", async () => {
   using world = makeHarness();
   await fill(world);
   const to = `${dirname(world.path)}/copy.db`;
   expectCopied(await world.run("copy", "--to", to));
   expect(contentsOf(to)).toEqual(contentsOf(world.path));
-  await expectGoesOn(to, () => world.clock.time);
+  await expectComplete(to, () => world.clock.time);
 });
 
-test("`copy` ends with a line when there is something in its way", async () => {
+test("`copy` fails with one line when the target cannot be written", async () => {
   using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
   const failures: [string[], number, string][] = [
@@ -403,7 +403,7 @@ test("`copy` names the damaged database and leaves no file when one is damaged",
   expect(filesBeside(to)).toEqual([]);
 });
 
-test("`copy` draws a bar on a terminal when it runs", async () => {
+test("`copy` draws a progress bar on a terminal", async () => {
   let drawn = "";
   const write = (text: string) => {
     drawn += text;

@@ -1,5 +1,5 @@
-// Commands on a database whose pages or bits have changed on the disk. Each must do its work or say in one
-// line why it cannot; none may end with a message about a bug.
+// Commands on a database whose pages or bits have changed on the disk. Each must succeed or print the reason in
+// one line, and none may report a bug.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ const PAGE_BYTES = 4096;
 const RECORDS = 3000;
 
 const directory = makeDirectory();
-const sound = directory.at("sound.db");
+const intact = directory.at("intact.db");
 let bytes: Buffer;
 
 function feed(world: Harness, records: readonly unknown[], ...args: string[]) {
@@ -31,8 +31,8 @@ beforeAll(async () => {
   await feed(world, users, "import", "users");
   await feed(world, orders, "import", "orders", "--key", "k");
   await world.run("token", "create", "a");
-  expect((await world.run("backup", sound)).code).toBe(0);
-  bytes = readFileSync(sound);
+  expect((await world.run("backup", intact)).code).toBe(0);
+  bytes = readFileSync(intact);
 });
 afterAll(() => directory[Symbol.dispose]());
 
@@ -58,7 +58,7 @@ async function runOn(damaged: Buffer, command: string): Promise<Outcome> {
   return outcome;
 }
 
-async function expectUnderstood(damaged: Buffer, what: string): Promise<void> {
+async function expectHandled(damaged: Buffer, what: string): Promise<void> {
   for (const command of commands) {
     const { code, stderr } = await runOn(damaged, command);
     const message = `${what}: ${command}: ${stderr}`;
@@ -77,7 +77,7 @@ async function expectUnderstood(damaged: Buffer, what: string): Promise<void> {
   else expect([code, stderr], what).toEqual([0, ""]);
 }
 
-/** Pages all over the file; the first ones hold the schema and the roots of the tables. */
+/** Pages all over the file. The first ones have the schema and the root pages of the tables. */
 function somePages(): number[] {
   const count = bytes.length / PAGE_BYTES;
   return Array.from({ length: count }, (_, page) => page).filter(
@@ -88,9 +88,9 @@ function somePages(): number[] {
 test("`user-api` succeeds or prints one line when a page is zeros", async () => {
   for (const page of somePages()) {
     const damaged = Buffer.from(bytes);
-    // The header of the file stays, by which it is known to be a database of ours.
+    // Not the file header, which identifies a user-api database.
     damaged.fill(0, page * PAGE_BYTES + (page === 0 ? 100 : 0), (page + 1) * PAGE_BYTES);
-    await expectUnderstood(damaged, `page ${page}`);
+    await expectHandled(damaged, `page ${page}`);
   }
 }, 120_000);
 
@@ -104,11 +104,11 @@ test("`user-api` succeeds or prints one line when bits have flipped", async () =
     const damaged = Buffer.from(bytes);
     const places = [1, 2, 3].map(() => page * PAGE_BYTES + random(PAGE_BYTES));
     for (const at of places) damaged.writeUInt8(damaged.readUInt8(at) ^ (1 << random(8)), at);
-    await expectUnderstood(damaged, `bytes ${places}`);
+    await expectHandled(damaged, `bytes ${places}`);
   }
 }, 120_000);
 
-/** The page in which a record is, found by its text. */
+/** @returns the page that has this text */
 function pageOf(text: string): number {
   return Math.floor(bytes.indexOf(text) / PAGE_BYTES);
 }
@@ -123,7 +123,7 @@ test("`check` continues, reports what it cannot check, and prints a summary when
   const { code, stdout, stderr } = await runOn(damaged, "check");
   const lines = stdout.trimEnd().split("\n");
   expect(lines).toContain("cannot check the JSON of users: the file is damaged");
-  // What lies elsewhere is checked all the same.
+  // Everything else is still checked.
   expect(stdout).toMatch(/^the total of order \d+ does not match its items$/m);
   expect(code).toBe(1);
   expect(stderr).toEndWith(`a.db is damaged: ${lines.length} problems found\n`);

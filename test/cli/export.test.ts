@@ -33,7 +33,7 @@ const odd_users = odd_texts.map((text, at) => ({
   metadata: { [text]: text },
 }));
 
-test("`export users` writes all users by id, as the API shows them, when called", async () => {
+test("`export users` writes all users by id, in the format of the API", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 700 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");
@@ -59,7 +59,7 @@ for (const format of ["ndjson", "csv"]) {
   });
 }
 
-test("`export` as CSV begins with the names of the columns when there are no users, too", async () => {
+test("`export` as CSV starts with a header, even if there are no users", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const header = "id,email,name,metadata,version,created_at,updated_at\n";
@@ -82,7 +82,7 @@ test("`export --output` publishes a complete file, and keeps the old one when it
   await Bun.write(path, "old");
   symlinkSync(path, link);
   {
-    // One that is never finished.
+    // This export is never finished.
     using output = openOutput(path, true);
     output.write("half");
     expect(readFileSync(path, "utf8")).toBe("old");
@@ -94,7 +94,7 @@ test("`export --output` publishes a complete file, and keeps the old one when it
   expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
 });
 
-test("`export --output` leaves no half file when it fails on the way, or at the end", async () => {
+test("`export --output` leaves no incomplete file when it fails at any point", async () => {
   mkdirSync(directory.at("half"));
   using world = makeHarness({
     openStore: async (options) => {
@@ -138,14 +138,14 @@ test("`export` and `backup` leave no other files when the server is running", as
   expect(files()).toEqual(["test.db", "test.db-serving", "test.db.copy"]);
 });
 
-test("`export --output` writes in place when the path is no file", async () => {
+test("`export --output` writes in place when the path is not a regular file", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 user to /dev/null\n" });
 });
 
-test("`export` draws a bar on a terminal when it runs", async () => {
+test("`export` draws a progress bar on a terminal", async () => {
   let drawn = "";
   const write = (text: string) => {
     drawn += text;
@@ -157,10 +157,10 @@ test("`export` draws a bar on a terminal when it runs", async () => {
   expect(drawn).toMatch(/100%/);
 });
 
-test("`writeFully` writes all when the pipe is full and its reader slow", async () => {
+test("`writeFully` writes everything when the pipe is full and its reader slow", async () => {
   const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
   Bun.spawnSync(["mkfifo", pipe]);
-  // So opened it waits for no reader, and refuses what does not fit.
+  // Opened for reading and writing, the pipe needs no other reader; non-blocking, a write of too much fails.
   const descriptor = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
   const slow = 'exec < "$0"; echo open; sleep 0.1; cat > "$0.read"';
   const reader = Bun.spawn(["sh", "-c", slow, pipe], { stdout: "pipe" });
@@ -174,7 +174,7 @@ test("`writeFully` writes all when the pipe is full and its reader slow", async 
   expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
 });
 
-test("`openInput` knows the size of a file, and of nothing else", async () => {
+test("`openInput` returns the size of regular files only", async () => {
   await Bun.write(directory.at("size"), "12345");
   expect(openInput(directory.at("size")).size).toBe(5);
   expect(openInput("/dev/null").size).toBeNull();
@@ -264,7 +264,7 @@ test("`export --output` does not overwrite the database when --force is given", 
 test.if(existsSync("/dev/fd"))(
   "`openOutput` writes into a pipe when its path has no real path",
   async () => {
-    // As `/dev/stdout` is one when stdout is a pipe.
+    // For example `/dev/stdout` when stdout is a pipe.
     const main = `${import.meta.dir}/../../src/cli/streams.ts`;
     const code = `
       import { openOutput } from ${JSON.stringify(main)};
@@ -273,7 +273,7 @@ test.if(existsSync("/dev/fd"))(
       output.finish();
     `;
     await Bun.write(directory.at("pipe.ts"), code);
-    // The shell makes a pipe; Bun would make a socket.
+    // The shell creates a pipe. Bun would create a socket.
     const command = `"${process.execPath}" pipe.ts | cat`;
     const child = Bun.spawn(["sh", "-c", command], { cwd: directory.path, stdout: "pipe" });
     const before = readdirSync(directory.path);

@@ -14,24 +14,24 @@ export interface Outcome {
 
 export interface Serving {
   readonly url: string;
-  /** What it has printed on stdout and stderr, once that matches. */
+  /** Resolves with all output so far, on stdout and stderr, once it matches. */
   printed(pattern: RegExp): Promise<string>;
-  /** Ends it, by a signal unless told otherwise. */
+  /** Stops the server. Default: SIGTERM. */
   stop(stop?: StopReason): Promise<Outcome>;
 }
 
 export interface Harness extends Disposable {
-  /** Of the database that every command uses. */
+  /** Path of the database that every command uses. */
   readonly path: string;
   readonly clock: { time: Date };
   /** The chunks of stdin. */
   readonly stdin: Stdin;
   run(...args: string[]): Promise<Outcome>;
-  /** The same, with a SIGINT after `moment`. */
+  /** Runs a command, and sends SIGINT after `moment`. */
   interrupt(moment: Promise<void>, ...args: string[]): Promise<Outcome>;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
-  /** Whether no server holds the database. */
+  /** Whether no server uses the database. */
   isFree(): Promise<boolean>;
 }
 
@@ -50,7 +50,7 @@ async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
   yield* chunks;
 }
 
-/** Commands in this process, with a database in a temporary folder and a clock that stands. */
+/** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
   const { environment = {}, openStore, terminal = null } = options;
   const directory = makeDirectory();
@@ -103,7 +103,7 @@ export function makeHarness(options: Options = {}): Harness {
     };
     const ended = main(args, io).then((code) => ({ code, stdout, stderr }));
     const failed = ended.then((outcome) => {
-      throw new Error(`It ended before it printed that: ${outcome.stderr}`);
+      throw new Error(`It exited before it printed that: ${outcome.stderr}`);
     });
     failed.catch(() => {});
     function printed(pattern: RegExp): Promise<string> {

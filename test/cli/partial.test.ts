@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { makeHarness } from "./harness.ts";
 
-/** A dead process's, and that of one that is alive. */
+/** Temporary files of a dead process, and of a live one. */
 const pids = { dead: Bun.spawnSync(["true"]).pid, alive: process.ppid };
 
 const commands: [words: string, target: string, made: string[]][] = [
@@ -15,7 +15,7 @@ const commands: [words: string, target: string, made: string[]][] = [
 ];
 
 for (const [args, target, made] of commands) {
-  test(`\`${args}\` removes the temporary files of a killed process when it runs again`, async () => {
+  test(`\`${args}\` removes the temporary files of a killed process`, async () => {
     using world = makeHarness();
     await world.run("token", "create", "a");
     const backup = join(dirname(world.path), "backup.db");

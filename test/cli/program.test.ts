@@ -7,7 +7,7 @@ import { openapiJson } from "../../src/http/app.ts";
 import { makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {
-  test(`\`${args.join(" ")}\` prints the version alone when called`, async () => {
+  test(`\`${args.join(" ")}\` prints only the version`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args);
     expect(outcome).toEqual({ code: 0, stdout: `${manifest.version}\n`, stderr: "" });
@@ -15,14 +15,14 @@ for (const args of [["version"], ["--version"], ["-V"]]) {
   });
 }
 
-test("`openapi` prints the document that a server returns, without opening a database, when called", async () => {
+test("`openapi` prints the document that a server returns, without opening a database", async () => {
   using world = makeHarness();
   const stdout = `${openapiJson(manifest.version)}\n`;
   expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
   expect(existsSync(world.path)).toBe(false);
 });
 
-/** The words of each command, and what its help must name. */
+/** Each command, and what its help must name. */
 const helps: [string, string[]][] = [
   ["help", ["serve", "token", "health", "version"]],
   ["--help", ["serve", "token", "health", "version"]],
@@ -43,7 +43,7 @@ const helps: [string, string[]][] = [
 ];
 
 for (const [args, named] of helps) {
-  test(`\`${args}\` prints the help on stdout when called`, async () => {
+  test(`\`${args}\` prints the help on stdout`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run(...args.split(" "));
     expect([code, stderr]).toEqual([0, ""]);

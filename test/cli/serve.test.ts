@@ -7,7 +7,7 @@ import { makeHarness, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
 
-/** Does what the printed curl line does. */
+/** Sends the request of the printed curl command. */
 async function curl(serving: Serving): Promise<Response> {
   const { field = "", value = "", url = "" } = CURL.exec(await serving.printed(CURL))?.groups ?? {};
   return fetch(url, { headers: { [field]: value } });
@@ -42,7 +42,7 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
   expect(code).toBe(0);
   // stdout can be piped to a JSON parser.
   for (const line of stdout.trimEnd().split("\n")) expect(JSON.parse(line)).toBeObject();
-  // Once by itself and once in the curl line, the same.
+  // Once alone and once in the curl command.
   const shown = stderr.match(secret) ?? [];
   expect([shown.length, new Set(shown).size]).toEqual([2, 1]);
   expect(stderr).toContain(`API reference:         ${first.url}/api/v1/docs\n`);
@@ -60,7 +60,7 @@ test("`serve` prints no token when one was created before", async () => {
   const serving = await world.serve();
   expect((await get(serving, "/users", token)).status).toBe(200);
   expect((await serving.stop()).stderr).toBe("");
-  // Nor when all are revoked: whoever did that wants no new one.
+  // Nor when all are revoked: an operator who does that wants no new one.
   await world.run("token", "revoke", "mine");
   const next = await world.serve();
   expect((await get(next, "/users", token)).status).toBe(401);
@@ -97,7 +97,7 @@ test("`serve` closes the port, frees the database and exits with 0 when a signal
   using world = makeHarness();
   const serving = await world.serve();
   expect(await world.isFree()).toBe(false);
-  // All is closed by the time it says so.
+  // Everything is closed before `stopped` is logged.
   const free = serving.printed(/"event":"stopped"/).then(() => world.isFree());
   const { code, stdout } = await serving.stop({ by: "signal", signal: "SIGINT" });
   expect([code, await free]).toEqual([0, true]);
@@ -112,7 +112,7 @@ test("`serve` closes the port, frees the database and exits with 0 when a signal
   expect(await world.isFree()).toBe(true);
 });
 
-for (const error of [new Error("a fault"), null, undefined, "a fault"]) {
+for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
   test(`\`serve\` closes everything and exits with 1 when the uncaught error is ${error}`, async () => {
     using world = makeHarness();
     const serving = await world.serve();
@@ -160,7 +160,7 @@ test("`serve` fails when another server uses the database", async () => {
   await serving.stop();
 });
 
-/** Flags with which it cannot listen, and how the line on stderr begins. */
+/** Flags with which it cannot listen, and the beginning of the line on stderr. */
 const nowhere: [string[], string][] = [
   [
     ["--host", "203.0.113.1"],
@@ -231,9 +231,9 @@ test("`health` exits with 1, and the API returns 503, when the database cannot b
     }),
   });
   const serving = await world.serve();
-  const answer = await get(serving, "/health");
-  expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
-  expect(await answer.json()).toEqual({
+  const response = await get(serving, "/health");
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect(await response.json()).toEqual({
     data: null,
     error: "the disk is full",
     meta: { code: "unavailable" },
@@ -272,16 +272,16 @@ test("`serve` drains its connections and stops in time when a signal arrives", a
   expect((await get(serving, "/health")).headers.get("connection")).not.toBe("close");
   const started_ms = performance.now();
   const ended = serving.stop();
-  const answers: Response[] = [];
-  // As one who does not listen: each answer puts off the end, but not beyond its time.
+  const responses: Response[] = [];
+  // Each response to this client, which ignores `Connection: close`, prolongs draining, up to its limit.
   for (;;) {
-    const answer = await get(serving, "/health").catch(() => null);
-    if (answer === null) break;
-    answers.push(answer);
+    const response = await get(serving, "/health").catch(() => null);
+    if (response === null) break;
+    responses.push(response);
     await Bun.sleep(20);
   }
-  expect(answers.length).toBeGreaterThan(5);
-  for (const { status, headers } of answers.slice(1)) {
+  expect(responses.length).toBeGreaterThan(5);
+  for (const { status, headers } of responses.slice(1)) {
     expect([status, headers.get("connection")]).toEqual([503, "close"]);
   }
   expect((await ended).code).toBe(0);

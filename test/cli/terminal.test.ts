@@ -1,4 +1,4 @@
-// The program on a real terminal: only there do stdout and stderr meet.
+// The program on a real terminal, where stdout and stderr are mixed.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
@@ -26,7 +26,7 @@ async function runOnTerminal(
     },
   });
   const code = await child.exited;
-  // What was written last can arrive after the exit.
+  // The last output can arrive after the exit.
   for (let length = -1; length !== screen.length; await Bun.sleep(50)) length = screen.length;
   child.terminal?.close();
   return { code, screen };
@@ -79,7 +79,7 @@ test("`import users` says that it reads from the terminal, and stops on Ctrl-C",
   );
 });
 
-test("`serve` prints a welcome with the token, a curl command and the reference when it starts first", async () => {
+test("`serve` prints a welcome with the token, a curl command and the reference on the first start", async () => {
   expect(existsSync(directory.at("new.db"))).toBe(false);
   const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
   let is_sent = false;

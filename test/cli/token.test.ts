@@ -8,14 +8,14 @@ const time = "2026-11-20T18:57:03.120Z";
 const hint = "Run 'user-api token create --help' for its options.\n";
 const header = "NAME  SCOPE  STATE  CREATED  EXPIRES  LAST USED";
 
-/** Makes a token and returns its secret. */
+/** Creates a token. @returns its secret */
 async function create(world: Harness, ...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await world.run("token", "create", ...args);
   if (code !== 0) throw new Error(`Cannot create: ${stderr}`);
   return stdout.trim();
 }
 
-/** The table of `token list`, each row with its cells between two spaces. */
+/** @returns the table of `token list`, with two spaces between the cells of a row */
 async function list(world: Harness): Promise<string[]> {
   const { code, stdout, stderr } = await world.run("token", "list");
   expect([code, stderr]).toEqual([0, ""]);
@@ -40,7 +40,7 @@ async function stored(world: Harness) {
   return tokens;
 }
 
-test("`token create` prints the token alone on stdout, and stores its hash, when called", async () => {
+test("`token create` prints only the token on stdout, and stores its hash", async () => {
   using world = makeHarness();
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect(code).toBe(0);
@@ -66,7 +66,7 @@ test("`token create` prints the token alone on stdout, and stores its hash, when
   expect(bytes).not.toContain(stdout.trim());
 });
 
-test("`token create` keeps the scope when one is given", async () => {
+test("`token create` stores the scope", async () => {
   using world = makeHarness();
   await create(world, "r", "--scope", "read");
   await create(world, "w", "--scope=write");
@@ -89,7 +89,7 @@ for (const [duration, expires_at] of durations) {
   });
 }
 
-test("`token create` rejects a duration when it is invalid", async () => {
+test("`token create` rejects an invalid duration", async () => {
   using world = makeHarness();
   for (const text of [
     "",
@@ -112,7 +112,7 @@ test("`token create` rejects a duration when it is invalid", async () => {
   }
 });
 
-test("`token create` stores RFC 3339 when the duration is the longest", async () => {
+test("`token create` stores the expiry in RFC 3339 for the longest duration", async () => {
   using world = makeHarness();
   await create(world, "short", "--expires", "1m");
   for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
@@ -148,7 +148,7 @@ test("`token create` rejects a name when a valid token has it", async () => {
   expect(await stored(world)).toHaveLength(2);
 });
 
-test("`token list` prints the header alone when there are no tokens", async () => {
+test("`token list` prints only the header when there are no tokens", async () => {
   using world = makeHarness({ environment: { API_TOKEN: newToken() } });
   await (await world.serve()).stop();
   expect(await list(world)).toEqual([header]);
@@ -173,7 +173,7 @@ test("`token list` shows the state of each token, oldest first, and no secrets",
   expect(rows.join()).not.toContain(hashToken(secret));
 });
 
-test("`token list` keeps its columns in line when names are wide", async () => {
+test("`token list` aligns its columns when names are wide", async () => {
   using world = makeHarness();
   for (const name of ["a", "a much longer name", "名前"]) await create(world, name);
   const { stdout } = await world.run("token", "list");
@@ -184,7 +184,7 @@ test("`token list` keeps its columns in line when names are wide", async () => {
   expect(new Set(columns).size).toBe(1);
 });
 
-test("`token revoke` revokes the token, once, when it is valid", async () => {
+test("`token revoke` revokes a valid token, once", async () => {
   using world = makeHarness();
   await create(world, "a");
   await create(world, "b");

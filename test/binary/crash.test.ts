@@ -81,14 +81,14 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
 
   async function create(kind: Kind, mark: string, body: Row, headers: Record<string, string>) {
     model.attempts[kind].set(mark, body);
-    const answer = await call("POST", `/${kind}`, { body, headers });
-    if (answer === null) return null;
-    expect(answer.status, answer.text).toBe(201);
-    expect(answer.headers.has("idempotent-replayed")).toBe(false);
+    const response = await call("POST", `/${kind}`, { body, headers });
+    if (response === null) return null;
+    expect(response.status, response.text).toBe(201);
+    expect(response.headers.has("idempotent-replayed")).toBe(false);
     model.attempts[kind].delete(mark);
-    learn(model[kind], answer.json.data);
+    learn(model[kind], response.json.data);
     count(model, `create ${kind}`);
-    return answer;
+    return response;
   }
 
   async function change(kind: Kind, known: Known, method: string, body: Row | undefined) {
@@ -98,13 +98,13 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
     // Fails with 412 if another client was faster.
     const headers = { "if-match": `"${version}"` };
     const options = body === undefined ? { headers } : { headers, body };
-    const answer = await call(method, `/${kind}/${id}`, options);
-    if (answer === null) return;
+    const response = await call(method, `/${kind}/${id}`, options);
+    if (response === null) return;
     known.open.splice(known.open.indexOf(wanted), 1);
-    expect([200, 404, 412], answer.text).toContain(answer.status);
-    count(model, `${method} ${kind} ${answer.status}`);
-    if (answer.status !== 200) return;
-    const row = answer.json.data;
+    expect([200, 404, 412], response.text).toContain(response.status);
+    count(model, `${method} ${kind} ${response.status}`);
+    if (response.status !== 200) return;
+    const row = response.json.data;
     if (wanted === null) {
       expect(row).toEqual(known.row);
       known.gone = true;
@@ -132,8 +132,8 @@ function writerOf(call: Call, model: Model, random: () => number): () => Promise
     const key = crypto.randomUUID();
     const items = [{ sku: "A-1", quantity: 1 + Math.floor(random() * 9), unit_price: 100 }];
     const body = { user_id: pick(buyers).row["id"], currency: "EUR", items, metadata: { key } };
-    const answer = await create("orders", key, body, { "idempotency-key": key });
-    if (answer !== null) model.keyed.set(key, answer.text);
+    const response = await create("orders", key, body, { "idempotency-key": key });
+    if (response !== null) model.keyed.set(key, response.text);
   }
 
   async function editUser() {
@@ -257,11 +257,11 @@ async function checkRecords(server: TestServer, model: Model, kind: Kind, rows: 
   const touched = [...model[kind].values()].filter(({ open }) => open.length > 0);
   await Promise.all(
     [...last, ...touched].map(async ({ row, gone }) => {
-      const answer = await server.call("GET", `/${kind}/${row["id"]}`);
-      expect([row["id"], answer.status]).toEqual([row["id"], gone ? 404 : 200]);
+      const response = await server.call("GET", `/${kind}/${row["id"]}`);
+      expect([row["id"], response.status]).toEqual([row["id"], gone ? 404 : 200]);
       if (gone) return;
-      expect(answer.json.data).toEqual(row);
-      expect(answer.headers.get("etag")).toBe(`"${row["version"]}"`);
+      expect(response.json.data).toEqual(row);
+      expect(response.headers.get("etag")).toBe(`"${row["version"]}"`);
     }),
   );
   for (const known of model[kind].values()) known.open = [];
@@ -294,19 +294,19 @@ async function retryOrders(server: TestServer, model: Model): Promise<void> {
   ]);
   const ids = new Map(served);
   for (const [key, body] of model.attempts.orders) {
-    const answer = await placeOrder(server, key, body);
-    expect([answer.status, answer.text]).toEqual([201, expect.any(String)]);
+    const response = await placeOrder(server, key, body);
+    expect([response.status, response.text]).toEqual([201, expect.any(String)]);
     const id = ids.get(key);
-    expect(answer.headers.get("idempotent-replayed")).toBe(id === undefined ? null : "true");
-    if (id === undefined) learn(model.orders, answer.json.data);
-    else expect(answer.json.data.id).toBe(id);
-    model.keyed.set(key, answer.text);
+    expect(response.headers.get("idempotent-replayed")).toBe(id === undefined ? null : "true");
+    if (id === undefined) learn(model.orders, response.json.data);
+    else expect(response.json.data.id).toBe(id);
+    model.keyed.set(key, response.text);
   }
   for (const [key, text] of [...model.keyed].slice(-20)) {
     const { user_id, currency, items, metadata } = JSON.parse(text).data;
-    const answer = await placeOrder(server, key, { user_id, currency, items, metadata });
-    expect([answer.status, answer.text]).toEqual([201, text]);
-    expect(answer.headers.get("idempotent-replayed")).toBe("true");
+    const response = await placeOrder(server, key, { user_id, currency, items, metadata });
+    expect([response.status, response.text]).toEqual([201, text]);
+    expect(response.headers.get("idempotent-replayed")).toBe("true");
   }
   model.attempts.orders.clear();
   model.attempts.users.clear();

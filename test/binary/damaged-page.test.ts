@@ -67,9 +67,9 @@ async function startDamaged(btree: string, text: string): Promise<TestServer> {
   return server;
 }
 
-function expectInternalError(answer: TestResponse): void {
-  expect([answer.status, answer.text]).toEqual([500, "internal error"]);
-  expect(answer.headers.has("retry-after")).toBe(false);
+function expectInternalError(response: TestResponse): void {
+  expect([response.status, response.text]).toEqual([500, "internal error"]);
+  expect(response.headers.has("retry-after")).toBe(false);
 }
 
 /** The log must say what an operator needs: which table, and that a retry will not help. */

@@ -243,9 +243,9 @@ interface Request {
 }
 
 /** @param wanted the body of a GET without a fault. A write that failed must succeed when it is retried. */
-function isDone({ method }: Request, answer: TestResponse, wanted: string): boolean {
-  if (method === "GET") return answer.status === 200 && answer.text === wanted;
-  return answer.status === (method === "POST" ? 201 : 200);
+function isDone({ method }: Request, response: TestResponse, wanted: string): boolean {
+  if (method === "GET") return response.status === 200 && response.text === wanted;
+  return response.status === (method === "POST" ? 201 : 200);
 }
 
 /** A temporary fault must be a 503, so that the client retries. */
@@ -269,12 +269,12 @@ async function attemptRequest(
 
   async function send(): Promise<boolean> {
     const { method, path, body, headers = {} } = request;
-    const answer = await server.call(method, path, { body, headers });
-    const done = isDone(request, answer, wanted);
-    const { status, text } = answer;
-    if (!done && !isUnavailable(answer)) problems.push(`${status} ${text.slice(0, 200)}`);
+    const response = await server.call(method, path, { body, headers });
+    const done = isDone(request, response, wanted);
+    const { status, text } = response;
+    if (!done && !isUnavailable(response)) problems.push(`${status} ${text.slice(0, 200)}`);
     if (!done || method === "GET") return done;
-    const record = answer.json.data;
+    const record = response.json.data;
     const [, resource] = path.split("/");
     acknowledged.records.set(`/${resource}/${record.id}`, record);
     if (path === "/users") acknowledged.users += 1;
@@ -364,14 +364,14 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
   let injected: string[] = [];
 
   async function create(): Promise<boolean> {
-    const answer = await server.call("POST", "/users", { body: { email: newEmail() } });
-    if (answer.status === 201) {
-      acknowledged.records.set(`/users/${answer.json.data.id}`, answer.json.data);
+    const response = await server.call("POST", "/users", { body: { email: newEmail() } });
+    if (response.status === 201) {
+      acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
       acknowledged.users += 1;
-    } else if (!isUnavailable(answer)) {
-      problems.push(`${answer.status} ${answer.text}`);
+    } else if (!isUnavailable(response)) {
+      problems.push(`${response.status} ${response.text}`);
     }
-    return answer.status === 201;
+    return response.status === 201;
   }
 
   try {
@@ -483,14 +483,14 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
   } else {
     try {
       const body = { email: newEmail() };
-      const answer = await sendCall(url, token, "POST", "/users", { body });
-      if (answer.status === 201) {
-        acknowledged.records.set(`/users/${answer.json.data.id}`, answer.json.data);
+      const response = await sendCall(url, token, "POST", "/users", { body });
+      if (response.status === 201) {
+        acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
         acknowledged.users += 1;
-      } else if (isUnavailable(answer)) {
+      } else if (isUnavailable(response)) {
         acknowledged.in_doubt = 1;
       } else {
-        problems.push(`${answer.status} ${answer.text}`);
+        problems.push(`${response.status} ${response.text}`);
       }
     } catch (error) {
       problems.push(messageOf(error));

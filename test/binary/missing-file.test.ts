@@ -36,7 +36,7 @@ function startWriters(server: TestServer): Writers {
       const email = newEmail();
       const sent_ms = performance.now();
       const status = await server.call("POST", "/users", { body: { email } }).then(
-        (answer) => answer.status,
+        (response) => response.status,
         () => 0,
       );
       statuses.push({ sent_ms, status });

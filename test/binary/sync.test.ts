@@ -82,7 +82,7 @@ function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
   const wal = calls.filter(({ file }) => file.endsWith("-wal"));
   const writes = wal.filter(({ name }) => /write/.test(name));
   const syncs = wal.filter(({ name, result }) => /sync/.test(name) && result === 0);
-  const answers = calls.filter(
+  const responses = calls.filter(
     ({ file, text }) => file.startsWith("socket:") && text.includes("HTTP/1.1 201"),
   );
   const ends = new Set(writes.filter(endsTransaction));
@@ -91,10 +91,10 @@ function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
     // The header of the page itself stands before it.
     const header = writes.findIndex((write, at) => at >= page - 1 && ends.has(write));
     const last = writes[header + 1];
-    const answer = answers.find(({ text }) => text.includes(email));
+    const response = responses.find(({ text }) => text.includes(email));
     if (page === -1 || header === -1 || last === undefined) return [`${email}: not in the WAL`];
-    if (answer === undefined) return [`${email}: not answered`];
-    const synced = syncs.some(({ began, ended }) => began > last.ended && ended < answer.began);
+    if (response === undefined) return [`${email}: not answered`];
+    const synced = syncs.some(({ began, ended }) => began > last.ended && ended < response.began);
     return synced ? [] : [`${email}: answered before it was synced`];
   });
 }
@@ -127,8 +127,8 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   async function create(email: string): Promise<void> {
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
     const init = { method: "POST", headers, body: JSON.stringify({ email }) };
-    const answer = await fetch(`${url}/api/v1/users`, init);
-    expect(answer.status, await answer.text()).toBe(201);
+    const response = await fetch(`${url}/api/v1/users`, init);
+    expect(response.status, await response.text()).toBe(201);
   }
   const rest = [...emails];
   while (rest.length > emails.length / 2) await create(rest.pop() as string);

@@ -1,32 +1,32 @@
-/** Chromium, and an eye on all that a page of ours must not do. */
+/** Chromium, and everything that a page must not do. */
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 
-/** Path of Chromium; empty where the page is not looked at. */
+/** Path of Chromium; empty if the page is not tested. */
 export const chromium_path: string = Bun.env["TEST_BROWSER"] ?? "";
 
-/** What Chromium would ask of its maker by itself. */
+/** Disables Chromium's own requests. */
 const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const flags = [...quiet, "--disable-gpu", "--disable-quic", "--no-first-run"];
 
-/** Runs in the page, before all else. Text, as this project is checked without the types of browsers. */
+/** Runs in the page before everything else. A string, because the project has no types of browsers. */
 const REPORT_BREACHES = `
   addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) =>
     console.error("breaks " + violatedDirective + " with " + blockedURI));
 `;
 
 export async function openBrowser(): Promise<Browser> {
-  // Its package is this folder's own: who does not run these tests has not got it.
+  // Imported here, because the package is only installed for these tests.
   const { chromium } = await import("playwright-core");
   return chromium.launch({ executablePath: chromium_path, args: flags });
 }
 
 export interface Watched extends AsyncDisposable {
   readonly page: Page;
-  /** Errors and warnings on the console, exceptions, breaches of the policy, requests to others. */
+  /** Errors and warnings on the console, exceptions, violations of the policy, and requests to other hosts. */
   readonly faults: string[];
 }
 
-/** A page of its own, without history, that has opened the reference of a server. */
+/** Opens the reference of a server in a new browser context. */
 export async function openReference(
   browser: Browser,
   url: string,

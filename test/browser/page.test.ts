@@ -1,5 +1,5 @@
-// The reference page in Chromium, as `make browser-test` runs it against the binary: that it stands, asks
-// no one else, and lets one do by mouse or by keyboard what the API is for.
+// The reference page of the binary in Chromium, run by `make browser-test`: it must have no errors, send no requests
+// to other hosts, and be usable with the mouse and the keyboard.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Browser, Locator, Page } from "playwright-core";
 import { startServer, type TestServer } from "../http/server.ts";
@@ -27,33 +27,33 @@ function testPage(name: string, work: () => Promise<void>): void {
 const GOOD = "Used for all requests below";
 const UNKNOWN = "The token is unknown, expired or revoked";
 
-async function giveToken(page: Page, token: string, told: string): Promise<void> {
+async function giveToken(page: Page, token: string, status: string): Promise<void> {
   await page.getByLabel("Token").fill(token);
   await page.getByRole("button", { name: "Use", exact: true }).click();
-  await page.getByRole("status").filter({ hasText: told }).waitFor();
+  await page.getByRole("status").filter({ hasText: status }).waitFor();
 }
 
-/** What Swagger UI shows of one operation. */
+/** @returns the element of an operation in Swagger UI */
 function operationOf(page: Page, tag: string, id: string): Locator {
   return page.locator(`#operations-${tag}-${id}`);
 }
 
-/** Opens an operation, sends this body, and reads the answer. */
+/** Opens an operation, sends this body, and reads the response. */
 async function send(operation: Locator, body: unknown): Promise<{ status: string; json: any }> {
   await operation.locator(".opblock-summary-control").click();
   await operation.locator("textarea").fill(JSON.stringify(body));
   await operation.getByRole("button", { name: "Execute" }).click();
-  return answerIn(operation);
+  return responseIn(operation);
 }
 
-async function answerIn(operation: Locator): Promise<{ status: string; json: any }> {
-  const answer = operation.locator(".live-responses-table .response");
-  const status = await answer.locator(".response-col_status").textContent();
-  const text = await answer.locator(".highlight-code code").first().textContent();
+async function responseIn(operation: Locator): Promise<{ status: string; json: any }> {
+  const response = operation.locator(".live-responses-table .response");
+  const status = await response.locator(".response-col_status").textContent();
+  const text = await response.locator(".highlight-code code").first().textContent();
   return { status: status?.trim() ?? "", json: JSON.parse(text ?? "") };
 }
 
-/** Relative luminance of what the page is painted with, from 0, black, to 1. */
+/** @returns the relative luminance of the page's background, from 0 (black) to 1 (white) */
 async function brightness(page: Page): Promise<number> {
   const color: string = await page.evaluate("getComputedStyle(document.body).backgroundColor");
   const [red = 0, green = 0, blue = 0] = (color.match(/[\d.]+/g) ?? []).map(Number);
@@ -65,7 +65,7 @@ const LOOKS = [1280, 390].flatMap((width) =>
 );
 for (const { width, colorScheme } of LOOKS) {
   testPage(
-    `\`page\` shows every operation without a fault when it is ${width} pixels wide and ${colorScheme}`,
+    `\`page\` shows every operation without errors when it is ${width} pixels wide and ${colorScheme}`,
     async () => {
       const options = { viewport: { width, height: 900 }, colorScheme };
       await using opened = await openReference(browser, server.url, options);
@@ -77,7 +77,7 @@ for (const { width, colorScheme } of LOOKS) {
       const dark = colorScheme === "dark";
       expect(await brightness(page)).toBeWithin(dark ? 0 : 0.8, dark ? 0.2 : 1.01);
       expect(await page.locator("html").getAttribute("class")).toBe(dark ? "dark-mode" : null);
-      // Open, an operation is at its widest.
+      // An open operation is at its widest.
       for (const [tag, id] of [
         ["users", "listUsers"],
         ["orders", "createOrder"],
@@ -92,7 +92,7 @@ for (const { width, colorScheme } of LOOKS) {
   );
 }
 
-testPage("`page` turns dark when the system does", async () => {
+testPage("`page` follows the color scheme of the system", async () => {
   await using opened = await openReference(browser, server.url, { colorScheme: "light" });
   const { page } = opened;
   await page.emulateMedia({ colorScheme: "dark" });
@@ -100,7 +100,7 @@ testPage("`page` turns dark when the system does", async () => {
   expect(await brightness(page)).toBeLessThan(0.2);
 });
 
-testPage("`page` makes a user and an order when a token is pasted", async () => {
+testPage("`page` creates a user and an order with a pasted token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   await giveToken(page, ` ${server.write_token}\n`, GOOD);
@@ -115,7 +115,7 @@ testPage("`page` makes a user and an order when a token is pasted", async () => 
   expect(faults).toEqual([]);
 });
 
-testPage("`page` keeps a token to itself, and shows it to nobody, when it is used", async () => {
+testPage("`page` neither stores nor shows a token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await giveToken(page, `Bearer ${server.write_token}`, GOOD);
@@ -135,31 +135,28 @@ testPage("`page` keeps a token to itself, and shows it to nobody, when it is use
   expect(await page.content()).not.toContain(server.write_token);
 });
 
-testPage(
-  "`page` refuses a token that the service does not know, and forgets one that it does",
-  async () => {
-    await using opened = await openReference(browser, server.url);
-    const { page, faults } = opened;
-    await giveToken(page, "uat_wrong", UNKNOWN);
-    // Chromium itself tells of each answer of this kind.
-    expect(faults.splice(0)).toEqual([expect.stringContaining("401 (Unauthorized)")]);
-    await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
-    await giveToken(page, server.read_token, GOOD);
-    const forget = page.getByRole("button", { name: "Forget" });
-    await forget.click();
-    await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
-    expect(await forget.isVisible()).toBe(false);
-    const operation = operationOf(page, "users", "createUser");
-    await operation.locator(".opblock-summary-control").click();
-    await operation.getByRole("button", { name: "Execute" }).click();
-    await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
-    expect(await page.locator(":focus").getAttribute("id")).toBe("token");
-    expect(await operation.locator(".live-responses-table").count()).toBe(0);
-    expect(faults).toEqual([]);
-  },
-);
+testPage("`page` rejects an invalid token, and forgets a valid one when told to", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  await giveToken(page, "uat_wrong", UNKNOWN);
+  // Chromium logs every such response.
+  expect(faults.splice(0)).toEqual([expect.stringContaining("401 (Unauthorized)")]);
+  await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
+  await giveToken(page, server.read_token, GOOD);
+  const forget = page.getByRole("button", { name: "Forget" });
+  await forget.click();
+  await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
+  expect(await forget.isVisible()).toBe(false);
+  const operation = operationOf(page, "users", "createUser");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.getByRole("button", { name: "Execute" }).click();
+  await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
+  expect(await page.locator(":focus").getAttribute("id")).toBe("token");
+  expect(await operation.locator(".live-responses-table").count()).toBe(0);
+  expect(faults).toEqual([]);
+});
 
-testPage("`page` uses no token when the service cannot look at it", async () => {
+testPage("`page` uses no token when the service cannot verify it", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await page.route("**/api/v1/users?limit=1", (route) => route.fulfill({ status: 503 }));
@@ -174,7 +171,7 @@ testPage("public operations can be tried without a token", async () => {
   const operation = operationOf(page, "system", "getHealth");
   await operation.locator(".opblock-summary-control").click();
   await operation.getByRole("button", { name: "Execute" }).click();
-  expect(await answerIn(operation)).toEqual({
+  expect(await responseIn(operation)).toEqual({
     status: "200",
     json: { data: { status: "ok" }, error: null },
   });
@@ -227,7 +224,7 @@ async function tabTo(page: Page, target: Locator): Promise<void> {
   throw new Error(`Tab does not reach ${target}`);
 }
 
-testPage("`page` does all of it by keyboard alone", async () => {
+testPage("`page` can be used with the keyboard alone", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   const { keyboard } = page;
@@ -250,20 +247,23 @@ testPage("`page` does all of it by keyboard alone", async () => {
   await keyboard.insertText('{"email": "bob@example.com"}');
   await tabTo(page, operation.getByRole("button", { name: "Execute" }));
   await keyboard.press("Enter");
-  expect(await answerIn(operation)).toMatchObject({ status: "201" });
+  expect(await responseIn(operation)).toMatchObject({ status: "201" });
   expect(faults).toEqual([]);
 });
 
-testPage("`policy` stops a script and a request of others, and both are noticed here", async () => {
-  await using opened = await openReference(browser, server.url);
-  const { page, faults } = opened;
-  await page.evaluate(`
+testPage(
+  "`Content-Security-Policy` blocks inline scripts and requests to other hosts, and these tests notice both",
+  async () => {
+    await using opened = await openReference(browser, server.url);
+    const { page, faults } = opened;
+    await page.evaluate(`
     const script = document.createElement("script");
     script.textContent = "document.title = 'taken over'";
     document.body.append(script);
     fetch("http://localhost:1/").catch(() => null);
   `);
-  expect(await page.title()).toBe("user-api reference");
-  expect(faults).toContain("breaks script-src-elem with inline");
-  expect(faults).toContain("breaks connect-src with http://localhost:1/");
-});
+    expect(await page.title()).toBe("user-api reference");
+    expect(faults).toContain("breaks script-src-elem with inline");
+    expect(faults).toContain("breaks connect-src with http://localhost:1/");
+  },
+);

@@ -9,7 +9,8 @@ export const against_postgres: boolean = Bun.env["TEST_DATABASE"] === "postgres"
 
 async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();
-  if (cluster === null) throw new Error("TEST_DATABASE is postgres, and there is none");
+  if (cluster === null)
+    throw new Error("TEST_DATABASE is postgres, but there is no PostgreSQL server");
   return cluster;
 }
 
@@ -18,13 +19,13 @@ export async function newDatabase(directory: TemporaryDirectory): Promise<string
   return against_postgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
 }
 
-/** To be called when nobody has it open any more. */
+/** Call after all connections are closed. */
 export async function dropDatabase(url: string): Promise<void> {
-  // A file goes with its folder.
+  // A file is deleted with its directory.
   if (against_postgres) await (await requireCluster()).dropDatabase(url);
 }
 
-/** Makes `id` the last one that was given, as if all before it had been used. */
+/** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
   if (against_postgres) {
     await (await requireCluster()).run(url, `select setval('${table}_id_seq', ${id})`);
@@ -34,7 +35,7 @@ export async function setLastId(url: string, table: "users" | "orders", id: bigi
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);
 }
 
-/** Another process writes, and whoever else wants to has to wait until it is disposed of. */
+/** Blocks all other writes until it is disposed of, like another process that writes. */
 export async function holdWrites(url: string): Promise<AsyncDisposable> {
   if (!against_postgres) {
     const database = new Database(url);

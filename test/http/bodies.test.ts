@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { expectRefused, newEmail, newOrder, newUser, send, stored } from "./make.ts";
+import { expectError, newEmail, newOrder, newUser, send, stored } from "./make.ts";
 import { startServer } from "./server.ts";
 
 const limit = 65_536; // MAX_BODY_BYTES by default.
@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => server[Symbol.asyncDispose]());
 
 const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-/** Every route with a body: `good` gives one it accepts, with an address of its own. */
+/** Every route with a body. `good` returns a valid body with a unique email. */
 const routes = [
   { route: "POST /users", path: () => "/users", good: () => ({ email: newEmail() }) },
   { route: "PUT /users/:id", path: () => `/users/${user_id}`, good: () => ({ email: newEmail() }) },
@@ -35,7 +35,7 @@ const bytes = (...parts: (string | number[])[]) =>
   Uint8Array.from(
     parts.flatMap((part) => (typeof part === "string" ? [...Buffer.from(part)] : part)),
   );
-/** A request by hand: the socket is closed by the server after its answer. */
+/** Sends a raw request, after which the server closes the connection. */
 const request = (method: string, path: string, headers: string[], body: string) =>
   [
     `${method} /api/v1${path} HTTP/1.1`,
@@ -56,8 +56,8 @@ for (const { route, method, path, json } of routes) {
       ...['Application/Json;charset="UTF-8"; x=y', "application/json ; charset=utf-8"],
       ...(patch ? [merge, "Application/Merge-Patch+JSON; charset=utf-8"] : []),
     ]) {
-      const answer = await send(server, method, path(), json(), type);
-      expect([200, 201], `${type}: ${answer.text}`).toContain(answer.status);
+      const response = await send(server, method, path(), json(), type);
+      expect([200, 201], `${type}: ${response.text}`).toContain(response.status);
     }
     const body = json();
     const text = await server.raw(
@@ -74,9 +74,9 @@ for (const { route, method, path, json } of routes) {
       ...["multipart/form-data; boundary=x", "xxxxxxxxxxxxjson", "application/json5"],
       ...(patch ? ["application/json-patch+json"] : [merge]),
     ]) {
-      const answer = await send(server, method, path(), json(), type);
-      expectRefused(answer, 415, /./);
-      expect(answer.headers.has("accept-patch")).toBe(patch);
+      const response = await send(server, method, path(), json(), type);
+      expectError(response, 415, /./);
+      expect(response.headers.has("accept-patch")).toBe(patch);
     }
     expect(await state()).toEqual(before);
   });
@@ -93,10 +93,16 @@ for (const { route, method, path, json } of routes) {
       ],
       ...['x="y;z\\""; charset=latin1'],
     ]) {
-      const answer = await send(server, method, path(), json(), `application/json; ${parameters}`);
-      expectRefused(answer, 415, "the request body must be UTF-8");
+      const response = await send(
+        server,
+        method,
+        path(),
+        json(),
+        `application/json; ${parameters}`,
+      );
+      expectError(response, 415, "the request body must be UTF-8");
       const accepted = patch ? `application/json, ${merge}` : null;
-      expect(answer.headers.get("accept-patch")).toBe(accepted);
+      expect(response.headers.get("accept-patch")).toBe(accepted);
     }
     expect(await state()).toEqual(before);
   });
@@ -106,8 +112,14 @@ for (const { route, method, path, json } of routes) {
       ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"],
       ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"],
     ]) {
-      const answer = await send(server, method, path(), json(), `application/json; ${parameters}`);
-      expect([200, 201], `${parameters}: ${answer.text}`).toContain(answer.status);
+      const response = await send(
+        server,
+        method,
+        path(),
+        json(),
+        `application/json; ${parameters}`,
+      );
+      expect([200, 201], `${parameters}: ${response.text}`).toContain(response.status);
     }
   });
 
@@ -115,8 +127,8 @@ for (const { route, method, path, json } of routes) {
     const before = await state();
     for (const key of ["", "k".repeat(256), "a b", "é", "a\u007f"]) {
       const headers = { "content-type": "application/json", "idempotency-key": key };
-      const answer = await server.call(method, path(), { raw: json(), headers });
-      expectRefused(answer, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
+      const response = await server.call(method, path(), { raw: json(), headers });
+      expectError(response, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
     }
     expect(await state()).toEqual(before);
   });
@@ -131,16 +143,16 @@ for (const { route, method, path, json } of routes) {
 
     const before = await state();
     const more = await send(server, method, path(), json().padEnd(limit + 1));
-    expectRefused(more, 413, /./);
+    expectError(more, 413, /./);
     const malformed = await send(server, method, path(), "{".repeat(limit + 1)); // 413 before 400.
-    expectRefused(malformed, 413, /./);
-    for (const answer of [
+    expectError(malformed, 413, /./);
+    for (const response of [
       await server.raw(`${parts}${chunked(...halves, " ", "")}`),
       await server.raw(`${parts}${chunked(...halves, " ")}`), // Counted as it is read: it never ends.
       await server.raw(request(method, path(), [head, "Content-Length: 99999999999"], "{")),
     ]) {
-      expect(answer).toMatch(/^HTTP\/1\.1 413 /);
-      expect(answer).toContain('{"data":null,"error":"');
+      expect(response).toMatch(/^HTTP\/1\.1 413 /);
+      expect(response).toContain('{"data":null,"error":"');
     }
     expect(await state()).toEqual(before);
   });
@@ -150,14 +162,14 @@ for (const { route, method, path, json } of routes) {
     expect([200, 201], marked.text).toContain(marked.status);
     const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };
     const body = JSON.stringify({ ...JSON.parse(json()), metadata });
-    const answer = await send(server, method, path(), body.replaceAll("[{[", "\\u005b{["));
-    expect(answer.json.data.metadata).toMatchObject(metadata);
+    const response = await send(server, method, path(), body.replaceAll("[{[", "\\u005b{["));
+    expect(response.json.data.metadata).toMatchObject(metadata);
   });
 
-  for (const { name, error, raw } of refused(json)) {
+  for (const { name, error, raw } of invalidBodies(json)) {
     test(`\`${route}\` returns 400 and changes nothing when the body ${name}`, async () => {
       const before = await state();
-      expectRefused(await send(server, method, path(), raw()), 400, error, "hunter2");
+      expectError(await send(server, method, path(), raw()), 400, error, "hunter2");
       expect(await state()).toEqual(before);
     });
   }
@@ -171,15 +183,15 @@ for (const { route, method, path, json } of routes) {
     ] as const) {
       const unknown = Array.from({ length: count }, (_, at) => [`zz_${at}`, "hunter2"]);
       const body = { ...JSON.parse(json()), ...Object.fromEntries(unknown) };
-      const answer = await server.call(method, path(), { body });
-      expectRefused(answer, 400, /^Validation failed: zz_\d+ is not allowed$/, "hunter2");
-      expect(answer.json.meta.problems.length).toBe(listed);
+      const response = await server.call(method, path(), { body });
+      expectError(response, 400, /^Validation failed: zz_\d+ is not allowed$/, "hunter2");
+      expect(response.json.meta.problems.length).toBe(listed);
     }
   });
 }
 
-/** What every route refuses with a 400; `hunter2` is what an answer must not repeat. */
-function refused(
+/** Bodies that every route rejects with a 400. The response must not repeat `hunter2`. */
+function invalidBodies(
   json: () => string,
 ): { name: string; error: string | RegExp; raw: () => string | Uint8Array<ArrayBuffer> }[] {
   const failed = (text: string) => `Validation failed: ${text}`;
@@ -287,11 +299,11 @@ test("`POST /orders` names the nested field when a part of `items` is invalid", 
     [null, /^Validation failed: items\[1\] must /],
   ] as const) {
     const body = { user_id, currency: "EUR", items: [good, item] };
-    expectRefused(await server.call("POST", "/orders", { body }), 400, error, "hunter2");
+    expectError(await server.call("POST", "/orders", { body }), 400, error, "hunter2");
   }
   const twice = `{"user_id":${user_id},"currency":"EUR","items":[{"sku":"a","s\\u006bu":"b"}]}`;
-  const answer = await send(server, "POST", "/orders", twice);
-  expectRefused(answer, 400, /^Validation failed: \S*sku is given more than once$/);
+  const response = await send(server, "POST", "/orders", twice);
+  expectError(response, 400, /^Validation failed: \S*sku is given more than once$/);
   expect(await state()).toEqual(before);
 });
 
@@ -301,15 +313,15 @@ test("`meta.problems` lists every required field when the body is {}", async () 
     ["PUT", `/users/${user_id}`, ["email"]],
     ["POST", "/orders", ["currency", "items", "user_id"]],
   ] as const) {
-    const answer = await server.call(method, path, { body: {} });
-    expectRefused(answer, 400, /^Validation failed: \w+ is required$/);
-    const { problems } = answer.json.meta as { problems: { field: string; problem: string }[] };
+    const response = await server.call(method, path, { body: {} });
+    expectError(response, 400, /^Validation failed: \w+ is required$/);
+    const { problems } = response.json.meta as { problems: { field: string; problem: string }[] };
     expect(problems.map((problem) => problem.field).sort()).toEqual([...fields]);
     expect(new Set(problems.map(({ problem }) => problem))).toEqual(new Set(["is required"]));
   }
 });
 
-const too_large = "9007199254740993"; // No record ever has this id.
+const too_large = "9007199254740993"; // No record can have this id.
 const failed = "Validation failed:";
 for (const [method, path, body, error] of [
   ["GET", `/users/${too_large}?x=1`, undefined, `${failed} x is not allowed`],
@@ -323,7 +335,7 @@ for (const [method, path, body, error] of [
   ["PATCH", `/orders/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
 ] as const) {
   test(`\`${method} ${path}\` returns 400, not 404, when both apply`, async () => {
-    expectRefused(await server.call(method, path, { body }), 400, error);
+    expectError(await server.call(method, path, { body }), 400, error);
   });
 }
 
@@ -331,16 +343,18 @@ test("`PATCH /orders/:id` returns 400, not 409, when `metadata` is too large and
   const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
   const order = await newOrder(server, user_id, { metadata });
   const body = { status: "delivered", metadata: { extra: "v" } };
-  const answer = await server.call("PATCH", `/orders/${order.id}`, { body });
-  expectRefused(answer, 400, /^Validation failed: metadata must /);
+  const response = await server.call("PATCH", `/orders/${order.id}`, { body });
+  expectError(response, 400, /^Validation failed: metadata must /);
   expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
 });
 
 test("`error` is well-formed Unicode when it names a long field", async () => {
   for (const name of ["😀".repeat(120), `x${"😀".repeat(120)}`]) {
-    const answer = await server.call("POST", "/users", { body: { email: newEmail(), [name]: 1 } });
-    expectRefused(answer, 400, /is not allowed$/);
-    expect(answer.json.error.isWellFormed()).toBe(true);
+    const response = await server.call("POST", "/users", {
+      body: { email: newEmail(), [name]: 1 },
+    });
+    expectError(response, 400, /is not allowed$/);
+    expect(response.json.error.isWellFormed()).toBe(true);
   }
 });
 
@@ -348,9 +362,9 @@ test("`MAX_BODY_BYTES` is checked before 404 and after 401 when it is set", asyn
   await using own = await startServer({ MAX_BODY_BYTES: "100" });
   const body = JSON.stringify({ email: newEmail() });
   expect((await send(own, "POST", "/users", body.padEnd(100))).status).toBe(201);
-  expectRefused(await send(own, "POST", "/users", body.padEnd(101)), 413, /./);
-  expectRefused(await send(own, "PATCH", "/users/999", "{".padEnd(101)), 413, /./);
-  const stranger = await own.call("POST", "/users", { raw: "{".padEnd(101), token: null });
-  expect([stranger.status, stranger.text]).toEqual([401, "unauthorised"]);
+  expectError(await send(own, "POST", "/users", body.padEnd(101)), 413, /./);
+  expectError(await send(own, "PATCH", "/users/999", "{".padEnd(101)), 413, /./);
+  const unauthorised = await own.call("POST", "/users", { raw: "{".padEnd(101), token: null });
+  expect([unauthorised.status, unauthorised.text]).toEqual([401, "unauthorised"]);
   expect((await own.call("GET", "/users")).json.meta.total).toBe(1);
 });

@@ -5,7 +5,7 @@ import { startServer } from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server.stop());
-const stranger = { token: null };
+const no_token = { token: null };
 
 const FILES: [path: string, type: string, source: string][] = [
   ["/docs", "text/html; charset=utf-8", "src/http/docs/page.html"],
@@ -24,11 +24,11 @@ const FILES: [path: string, type: string, source: string][] = [
 ];
 const COMPRESSED = ["/docs/swagger-ui.js", "/docs/swagger-ui.css"];
 
-/** As it comes over the wire. */
+/** The response as it is sent, not decompressed. */
 async function fetchBytes(path: string, accept_encoding: string) {
   const headers = { "accept-encoding": accept_encoding };
-  const answer = await fetch(`${server.url}/api/v1${path}`, { headers, decompress: false });
-  return { status: answer.status, headers: answer.headers, bytes: await answer.bytes() };
+  const response = await fetch(`${server.url}/api/v1${path}`, { headers, decompress: false });
+  return { status: response.status, headers: response.headers, bytes: await response.bytes() };
 }
 
 test.each(FILES)("`%s` is public when the method is GET or HEAD", async (path, type) => {
@@ -96,30 +96,30 @@ test.each([
 });
 
 test.each(FILES)("`%s` returns 304 when the client already has it", async (path) => {
-  const { headers } = await server.call("GET", path, stranger);
+  const { headers } = await server.call("GET", path, no_token);
   const etag = headers.get("etag") ?? "";
   for (const known of [etag, `"a", ${etag}`]) {
-    const again = { ...stranger, headers: { "if-none-match": known } };
+    const again = { ...no_token, headers: { "if-none-match": known } };
     for (const method of ["GET", "HEAD"]) {
-      const answer = await server.call(method, path, again);
-      expect([answer.status, answer.text]).toEqual([304, ""]);
-      expect(answer.headers.get("etag")).toBe(etag);
-      expect(answer.headers.get("cache-control")).toBe("no-cache");
+      const response = await server.call(method, path, again);
+      expect([response.status, response.text]).toEqual([304, ""]);
+      expect(response.headers.get("etag")).toBe(etag);
+      expect(response.headers.get("cache-control")).toBe("no-cache");
     }
   }
   for (const known of ["*", etag.replace("W/", ""), `"other", ${etag}`]) {
-    const again = { ...stranger, headers: { "if-none-match": known } };
+    const again = { ...no_token, headers: { "if-none-match": known } };
     expect((await server.call("GET", path, again)).status).toBe(304);
   }
   for (const known of ['W/"1"', "", "x"]) {
-    const again = { ...stranger, headers: { "if-none-match": known } };
+    const again = { ...no_token, headers: { "if-none-match": known } };
     expect((await server.call("GET", path, again)).status).toBe(200);
   }
 });
 
 describe("the page", () => {
   test("`Content-Security-Policy` allows only content of this server", async () => {
-    const { headers } = await server.call("GET", "/docs", stranger);
+    const { headers } = await server.call("GET", "/docs", no_token);
     const policy = headers.get("content-security-policy")?.split("; ") ?? [];
     expect(policy.toSorted()).toEqual([
       "base-uri 'none'",
@@ -134,14 +134,14 @@ describe("the page", () => {
   });
 
   test("the page refers to existing assets only, and to no other host", async () => {
-    const { text } = await server.call("GET", "/docs", stranger);
+    const { text } = await server.call("GET", "/docs", no_token);
     const named = [...text.matchAll(/ (?:src|href)="(docs\/[^"]+)"/g)].map(([, path]) => path);
     expect(named.map((path) => `/${path}`).toSorted()).toEqual(
       FILES.slice(1)
         .map(([path]) => path)
         .toSorted(),
     );
-    // The name of SVG in the icon is no address.
+    // The XML namespace of SVG in the icon is not requested.
     expect(text.match(/(?:https?:)?\/\/[\w.]+/g)).toEqual(["http://www.w3.org"]);
     expect(text).not.toMatch(/<script(?! src=)|<style| style=| on\w+=/);
   });
@@ -168,13 +168,13 @@ test.each(`${OTHERS} ${STRANGE}`.split(" "))(
 
 test.each(FILES)("`%s` returns 405 for other methods and 400 for a query", async (path) => {
   for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-    const answer = await server.call(method, path, stranger);
-    expect([method, answer.status, answer.headers.get("allow")]).toEqual([
+    const response = await server.call(method, path, no_token);
+    expect([method, response.status, response.headers.get("allow")]).toEqual([
       method,
       405,
       "GET, HEAD",
     ]);
-    expect(answer.json.error).toContain(`method ${method} is not allowed here`);
+    expect(response.json.error).toContain(`method ${method} is not allowed here`);
   }
-  expect((await server.call("GET", `${path}?url=https://example.com`, stranger)).status).toBe(400);
+  expect((await server.call("GET", `${path}?url=https://example.com`, no_token)).status).toBe(400);
 });

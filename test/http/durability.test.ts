@@ -3,7 +3,7 @@ import { newEmail, newOrder, newUser } from "./make.ts";
 import { against_binary, startServer, type TestResponse, type TestServer } from "./server.ts";
 import { startRequest, untilPortClosed } from "./stopping.ts";
 
-/** Ends the server the hard way where that is possible: in process there is only one process. */
+/** Kills the server. In process, it can only be stopped. */
 function kill(server: TestServer): Promise<number> {
   return against_binary ? server.stop("SIGKILL") : server.stop();
 }
@@ -12,7 +12,7 @@ function create(server: TestServer, email: string, key: string): Promise<TestRes
   return server.call("POST", "/users", { body: { email }, headers: { "idempotency-key": key } });
 }
 
-test("records are as last acknowledged when the server was killed", async () => {
+test("records are as last acknowledged after the server was killed", async () => {
   await using server = await startServer();
   const user = await newUser(server, { name: "Ünïcode 😀", metadata: { a: "1" } });
   const order = await newOrder(server, user.id);
@@ -34,7 +34,7 @@ test("records are as last acknowledged when the server was killed", async () => 
   expect((await newUser(server)).id).toBeGreaterThan(gone.id);
 });
 
-test("versions, tokens and idempotency keys persist when the server was killed", async () => {
+test("versions, tokens and idempotency keys persist after the server was killed", async () => {
   await using server = await startServer();
   const [email, key] = [newEmail(), crypto.randomUUID()];
   const first = await create(server, email, key);
@@ -61,8 +61,8 @@ test("acknowledged writes persist, and retries create no duplicates, when the se
   const jobs = Array.from({ length: 400 }, () => ({ email: newEmail(), key: crypto.randomUUID() }));
   const enough = Promise.withResolvers<void>();
   const sent = jobs.map(async ({ email, key }) => {
-    const answer = await create(server, email, key).catch(() => null);
-    if (answer?.status === 201) acknowledged.set(email, answer);
+    const response = await create(server, email, key).catch(() => null);
+    if (response?.status === 201) acknowledged.set(email, response);
     if (acknowledged.size >= 50) enough.resolve();
   });
   await Promise.race([enough.promise, Promise.all(sent)]);
@@ -70,15 +70,15 @@ test("acknowledged writes persist, and retries create no duplicates, when the se
   await Promise.all(sent);
   expect(acknowledged.size).toBeGreaterThanOrEqual(50);
   await server.restart();
-  const reread = [...acknowledged.values()].map(async (answer) => {
-    const read = await server.call("GET", `/users/${answer.json.data.id}`);
-    expect([read.status, read.text]).toEqual([200, answer.text]);
+  const reread = [...acknowledged.values()].map(async (response) => {
+    const read = await server.call("GET", `/users/${response.json.data.id}`);
+    expect([read.status, read.text]).toEqual([200, response.text]);
   });
   const retried = jobs.map(async ({ email, key }) => {
-    const answer = await create(server, email, key);
-    expect([answer.status, answer.text]).toEqual([
+    const response = await create(server, email, key);
+    expect([response.status, response.text]).toEqual([
       201,
-      acknowledged.get(email)?.text ?? answer.text,
+      acknowledged.get(email)?.text ?? response.text,
     ]);
   });
   await Promise.all([...reread, ...retried]);

@@ -22,35 +22,35 @@ interface Post {
   token?: string;
 }
 
-/** POST with a key: `raw` instead of `body` where the very bytes matter. */
+/** Sends a POST with a key, and with `raw` instead of `body` if given. */
 function post(path: string, key: string, body: unknown, { raw, token }: Post = {}) {
   const headers = { "idempotency-key": key, "content-type": "application/json" };
   const sent = raw === undefined ? { body } : { raw };
   return server.call("POST", path, { ...sent, headers, ...(token && { token }) });
 }
 
-function expectReplay(answer: TestResponse, first: TestResponse): void {
-  expect(answer.status, answer.text).toBe(201);
-  expect(answer.text).toBe(first.text);
+function expectReplay(response: TestResponse, first: TestResponse): void {
+  expect(response.status, response.text).toBe(201);
+  expect(response.text).toBe(first.text);
   for (const name of ["location", "etag", "content-type", "cache-control"])
-    expect(answer.headers.get(name)).toBe(first.headers.get(name));
-  expect(answer.headers.get("idempotent-replayed")).toBe("true");
-  expect(answer.headers.get("x-request-id")).not.toBe(first.headers.get("x-request-id"));
+    expect(response.headers.get(name)).toBe(first.headers.get(name));
+  expect(response.headers.get("idempotent-replayed")).toBe("true");
+  expect(response.headers.get("x-request-id")).not.toBe(first.headers.get("x-request-id"));
 }
 
-function expectFresh(answer: TestResponse): void {
-  expect(answer.status, answer.text).toBe(201);
-  expect(answer.headers.has("idempotent-replayed")).toBe(false);
+function expectFresh(response: TestResponse): void {
+  expect(response.status, response.text).toBe(201);
+  expect(response.headers.has("idempotent-replayed")).toBe(false);
 }
 
-function expectReused(answer: TestResponse): void {
-  expect(answer.status).toBe(422);
-  expect(answer.json).toEqual({
+function expectReused(response: TestResponse): void {
+  expect(response.status).toBe(422);
+  expect(response.json).toEqual({
     data: null,
     error: "the idempotency key was used for another request",
     meta: { code: "idempotency_key_reused" },
   });
-  expect(answer.headers.has("idempotent-replayed")).toBe(false);
+  expect(response.headers.has("idempotent-replayed")).toBe(false);
 }
 
 async function count(path: string): Promise<number> {
@@ -172,10 +172,10 @@ describe.each([
     "a key returns 400 and creates nothing when it is %j",
     async (key) => {
       const before = await count(path);
-      const answer = await post(path, key, newBody());
-      expect(answer.status).toBe(400);
-      expect(answer.json.error).toStartWith("Validation failed: Idempotency-Key ");
-      expect(answer.json.meta.problems[0].field).toBe("Idempotency-Key");
+      const response = await post(path, key, newBody());
+      expect(response.status).toBe(400);
+      expect(response.json.error).toStartWith("Validation failed: Idempotency-Key ");
+      expect(response.json.meta.problems[0].field).toBe("Idempotency-Key");
       expect(await count(path)).toBe(before);
     },
   );
@@ -218,8 +218,8 @@ test("a retry replays the creation when the user was deleted since", async () =>
 test("a 409 is not stored when the email was taken at first and is free now", async () => {
   const [key, body, taken] = [newKey(), userBody(), await newUser(server)];
   const wanted = { ...body, email: taken.email.toUpperCase() };
-  const refused = await post("/users", key, wanted);
-  expect([refused.status, refused.json.error]).toEqual([409, "email is already taken"]);
+  const rejected = await post("/users", key, wanted);
+  expect([rejected.status, rejected.json.error]).toEqual([409, "email is already taken"]);
   expect((await server.call("DELETE", `/users/${taken.id}`)).status).toBe(200);
   const first = await post("/users", key, wanted);
   expectFresh(first);
@@ -232,14 +232,14 @@ test("a key returns 422 when it was used on another path, and has no effect on o
   expectReused(await post("/orders", key, orderBody()));
   const headers = { "idempotency-key": key };
   for (const name of ["B", "C"]) {
-    const answer = await server.call("PATCH", `/users/${id}`, { body: { name }, headers });
-    expect([answer.status, answer.json.data.name]).toEqual([200, name]);
-    expect(answer.headers.has("idempotent-replayed")).toBe(false);
+    const response = await server.call("PATCH", `/users/${id}`, { body: { name }, headers });
+    expect([response.status, response.json.data.name]).toEqual([200, name]);
+    expect(response.headers.has("idempotent-replayed")).toBe(false);
   }
   expect((await server.call("GET", `/users/${id}`, { headers })).json.data.version).toBe(3);
 });
 
-/** Neither `*` nor a list of entity tags; `"2"` in some is the version that is stored. */
+/** Neither `*` nor a list of entity tags. Some contain `"2"`, the stored version. */
 const MALFORMED = `2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|");
 const problem = "must be * or a list of entity tags";
 
@@ -250,7 +250,7 @@ describe("If-Match", () => {
     "DELETE a user": () => undefined,
     "PATCH an order": () => ({ status: "paid", metadata: { a: "b" } }),
   };
-  /** A record at version 2, as an edit of it would be sent. */
+  /** Creates a record at version 2. @returns functions that send the edit, and read the record */
   async function make(edit: keyof typeof edits) {
     const [method = "", , noun] = edit.split(" ");
     const record = noun === "user" ? await newUser(server) : await newOrder(server, user.id);
@@ -275,11 +275,11 @@ describe("If-Match", () => {
       '"a,b", "2"',
     ]) {
       const { send, read } = await make(edit);
-      const answer = await send(etags);
-      expect([etags, answer.status]).toEqual([etags, 200]);
+      const response = await send(etags);
+      expect([etags, response.status]).toEqual([etags, 200]);
       const after = await read();
       if (edit.startsWith("DELETE")) expect(after.status).toBe(404);
-      else expect([after.text, after.headers.get("etag")]).toEqual([answer.text, '"3"']);
+      else expect([after.text, after.headers.get("etag")]).toEqual([response.text, '"3"']);
     }
   });
 
@@ -301,14 +301,14 @@ describe("If-Match", () => {
         '"*"',
         '"\xe9"',
       ]) {
-        const answer = await send(etags);
-        expect([etags, answer.status]).toEqual([etags, 412]);
-        expect(answer.json).toEqual({
+        const response = await send(etags);
+        expect([etags, response.status]).toEqual([etags, 412]);
+        expect(response.json).toEqual({
           data: null,
           error: expect.any(String),
           meta: { code: "version_mismatch" },
         });
-        expect(answer.headers.get("content-type")).toBe("application/json");
+        expect(response.headers.get("content-type")).toBe("application/json");
       }
       expect((await read()).text).toBe(before.text);
     },
@@ -320,9 +320,9 @@ describe("If-Match", () => {
       const { send, read } = await make(edit);
       const before = await read();
       for (const etags of MALFORMED) {
-        const answer = await send(etags);
-        expect([etags, answer.status]).toEqual([etags, 400]);
-        expect(answer.json.error).toBe(`Validation failed: If-Match ${problem}`);
+        const response = await send(etags);
+        expect([etags, response.status]).toEqual([etags, 400]);
+        expect(response.json.error).toBe(`Validation failed: If-Match ${problem}`);
       }
       expect((await read()).text).toBe(before.text);
     },
@@ -334,7 +334,7 @@ describe("If-Match", () => {
       const { id } = path === "/users" ? user : await newOrder(server, user.id);
       for (let round = 0; round < 20; round += 1) {
         const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
-        const answers = await Promise.all(
+        const responses = await Promise.all(
           ["a", "b", "c", "d"].map((who) =>
             server.call("PATCH", `${path}/${id}`, {
               body: { metadata: { who, round: String(round) } },
@@ -342,8 +342,8 @@ describe("If-Match", () => {
             }),
           ),
         );
-        expect(answers.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
-        const won = answers.find(({ status }) => status === 200);
+        expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+        const won = responses.find(({ status }) => status === 200);
         expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
       }
     },
@@ -363,12 +363,12 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     const { ask } = await make();
     for (const method of ["GET", "HEAD"]) {
       for (const etags of ['"1"', 'W/"1"', "*", '"7", "1"', '"7",W/"1"']) {
-        const answer = await ask(method, etags);
-        expect([etags, answer.status, answer.text]).toEqual([etags, 304, ""]);
-        expect(answer.headers.get("etag")).toBe('"1"');
-        expect(answer.headers.get("cache-control")).toBe("private, no-cache");
-        expect(answer.headers.get("x-request-id")).not.toBeNull();
-        expect(answer.headers.has("content-type")).toBe(false);
+        const response = await ask(method, etags);
+        expect([etags, response.status, response.text]).toEqual([etags, 304, ""]);
+        expect(response.headers.get("etag")).toBe('"1"');
+        expect(response.headers.get("cache-control")).toBe("private, no-cache");
+        expect(response.headers.get("x-request-id")).not.toBeNull();
+        expect(response.headers.has("content-type")).toBe(false);
       }
     }
   });
@@ -376,8 +376,8 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
   test("`GET` returns the record when `If-None-Match` has another version", async () => {
     const { ask, path } = await make();
     for (const etags of ['"0"', '"2"', '"2", "3"', '""', '"*"']) {
-      const answer = await ask("GET", etags);
-      expect([etags, answer.status, answer.json?.data.version]).toEqual([etags, 200, 1]);
+      const response = await ask("GET", etags);
+      expect([etags, response.status, response.json?.data.version]).toEqual([etags, 200, 1]);
     }
     await server.call("PATCH", path, { body: { metadata: { a: "b" } } });
     expect((await ask("GET", '"1"')).json.data.version).toBe(2);
@@ -387,9 +387,9 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
   test("`If-None-Match` returns 400 when it is malformed, and 404 when the record does not exist", async () => {
     const { ask } = await make();
     for (const etags of MALFORMED) {
-      const answer = await ask("GET", etags);
-      expect([etags, answer.status]).toEqual([etags, 400]);
-      expect(answer.json.error).toBe(`Validation failed: If-None-Match ${problem}`);
+      const response = await ask("GET", etags);
+      expect([etags, response.status]).toEqual([etags, 400]);
+      expect(response.json.error).toBe(`Validation failed: If-None-Match ${problem}`);
     }
     const headers = { "if-none-match": "*" };
     expect((await server.call("GET", `/${noun}/999999`, { headers })).status).toBe(404);

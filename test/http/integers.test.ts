@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setLastId } from "./backend.ts";
-import { expectRefused, newOrder, newUser, send, stored } from "./make.ts";
+import { expectError, newOrder, newUser, send, stored } from "./make.ts";
 import { startServer } from "./server.ts";
 
 const server = await startServer();
@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
-/** 2^51 is where bun:sqlite may bind a number as REAL, 2^53 − 1 the largest the API shows. */
+/** From 2^51, bun:sqlite may bind a number as REAL; 2^53 − 1 is the largest integer of the API. */
 const edges = [
   ...["2251799813685247", "2251799813685248", "2251799813685249"],
   ...["4503599627370497", "9007199254740990", "9007199254740991"],
@@ -22,7 +22,7 @@ const above = [
   "9223372036854775807",
   "9223372036854775808",
 ];
-/** Literals that are no integer within ±(2^53 − 1), many of which JSON.parse would round to one. */
+/** Literals that are not integers within ±(2^53 − 1). JSON.parse would round many of them to one. */
 const never = [
   ...above,
   ...[`-${above[0]}`, "-9223372036854775808", "9".repeat(400), "1e16", "900719925474099.2e1"],
@@ -48,27 +48,27 @@ const one = [
   "1.000e00",
 ];
 
-/** An order's body by hand, so that no number passes through a double on the way. */
+/** @returns the body of an order as text, so that its numbers are not converted to doubles */
 const body = (user: string | number, ...items: [quantity: string, unit_price: string][]) => {
   const texts = items.map(
     ([quantity, price]) => `{"sku":"S","quantity":${quantity},"unit_price":${price}}`,
   );
   return `{"user_id":${user},"currency":"EUR","items":[${texts.join()}]}`;
 };
-/** Places the order and gives its text, which GET of the record and the list must repeat. */
+/** Creates an order, which GET and the list must return with the same text. @returns the text */
 async function placed(raw: string): Promise<string> {
-  const answer = await send(server, "POST", "/orders", raw);
-  expect(answer.status, answer.text.slice(0, 500)).toBe(201);
-  const got = await server.call("GET", `/orders/${answer.json.data.id}`);
-  expect(got.text).toBe(answer.text);
+  const response = await send(server, "POST", "/orders", raw);
+  expect(response.status, response.text.slice(0, 500)).toBe(201);
+  const got = await server.call("GET", `/orders/${response.json.data.id}`);
+  expect(got.text).toBe(response.text);
   const { total } = (await server.call("GET", `/orders?user_id=${user_id}&limit=1`)).json.meta;
   const list = await server.call("GET", `/orders?user_id=${user_id}&limit=1&offset=${total - 1}`);
   expect(list.text).toContain(got.text.slice('{"data":'.length, got.text.lastIndexOf(',"error"')));
   return got.text;
 }
-async function refused(raw: string, error: RegExp): Promise<void> {
+async function expectRejected(raw: string, error: RegExp): Promise<void> {
   const before = await stored(server, "/orders?limit=1000");
-  expectRefused(await send(server, "POST", "/orders", raw), 400, error);
+  expectError(await send(server, "POST", "/orders", raw), 400, error);
   expect(await stored(server, "/orders?limit=1000")).toEqual(before);
 }
 
@@ -109,26 +109,32 @@ for (const [literal, shown] of [
 
 for (const literal of never) {
   test(`an integer is rejected, not rounded, when written ${literal.slice(0, 24)}`, async () => {
-    await refused(
+    await expectRejected(
       body(user_id, ["1", literal]),
       /^Validation failed: items\[0\]\.unit_price must /,
     );
-    await refused(body(user_id, [literal, "1"]), /^Validation failed: items\[0\]\.quantity must /);
-    await refused(body(literal, ["1", "1"]), /^Validation failed: user_id must /);
+    await expectRejected(
+      body(user_id, [literal, "1"]),
+      /^Validation failed: items\[0\]\.quantity must /,
+    );
+    await expectRejected(body(literal, ["1", "1"]), /^Validation failed: user_id must /);
   });
 }
 
 test("`quantity` is accepted when it is from 1 to 1,000,000", async () => {
   expect(await placed(body(user_id, ["1000000", "7"]))).toContain('"total":7000000');
   for (const literal of ["0", "-0", "1000001", "1e7", ...edges]) {
-    await refused(body(user_id, [literal, "0"]), /^Validation failed: items\[0\]\.quantity must /);
+    await expectRejected(
+      body(user_id, [literal, "0"]),
+      /^Validation failed: items\[0\]\.quantity must /,
+    );
   }
 });
 
 for (const edge of edges) {
   test(`\`user_id\` is rejected as unknown when it is ${edge}`, async () => {
     const nobody = /^Validation failed: user_id must be an existing user$/;
-    await refused(body(edge, ["1", "1"]), nobody);
+    await expectRejected(body(edge, ["1", "1"]), nobody);
     const none = await server.call("GET", `/orders?user_id=${edge}`);
     expect(none.json).toEqual({ data: [], error: null, meta: { total: 0, limit: 50, offset: 0 } });
   });
@@ -173,7 +179,7 @@ test("`POST /orders` returns 400 when `total` exceeds 2^53 − 1", async () => {
     [["1000000", largest]],
     Array.from({ length: 100 }, () => ["1000000", largest]),
   ] as [string, string][][]) {
-    await refused(body(user_id, ...items), /^Validation failed: (total|items) must /);
+    await expectRejected(body(user_id, ...items), /^Validation failed: (total|items) must /);
   }
 });
 
@@ -207,7 +213,7 @@ test("`id` and `user_id` stay exact when ids have reached 2^51 and 2^53 − 1", 
       }
     }
     expect((await own.call("GET", `/users/${edge}`)).json.data).toEqual(user);
-    expectRefused(await own.call("DELETE", `/users/${edge}`), 409, "user has orders");
+    expectError(await own.call("DELETE", `/users/${edge}`), 409, "user has orders");
     const patched = await own.call("PATCH", `/users/${edge}`, { body: { name: null } });
     expect(patched.json.data).toMatchObject({ id: user.id, name: null, version: 2 });
   }

@@ -5,10 +5,10 @@ import { readChunked } from "./chunked.ts";
 import { newEmail } from "./make.ts";
 import { startServer, type TestServer } from "./server.ts";
 
-/** Nearly as many as fit into 16 MiB, and some more. */
+/** More users of this size than fit into a page of 16 MiB. */
 const USERS = 330;
 const MAX_PAGE_BYTES = 16 * 2 ** 20;
-/** 63 kB each: a body is at most 64 KiB. */
+/** 63 kB. The maximum size of a body is 64 KiB. */
 const metadata = Object.fromEntries(
   Array.from({ length: 42 }, (_, at) => [`field-${at}`, "漢".repeat(500)]),
 );
@@ -27,7 +27,7 @@ beforeAll(async () => {
 }, 60_000);
 afterAll(() => server?.[Symbol.asyncDispose]());
 
-/** How many users the error says that a page can have. */
+/** @returns the largest limit, as named in the error */
 async function largestLimit(): Promise<number> {
   const { status, json } = await server.call("GET", "/users?limit=1000");
   expect(status).toBe(400);
@@ -47,7 +47,7 @@ async function untilSent(): Promise<void> {
   while ((await unsentBytes()) > 0) await Bun.sleep(10);
 }
 
-/** Asks for a page and reads nothing of it. */
+/** Requests a page and reads nothing of the response. */
 function stall(path: string): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect(Number(new URL(server.url).port), "127.0.0.1", () => {
@@ -71,7 +71,7 @@ test("a page returns 400 with the number of records that fit when it exceeds 16 
   expect(page.headers.get("link")).toContain(`offset=${limit}`);
   const larger = await server.call("GET", `/users?limit=${limit + 1}`);
   expect(larger.json.error).toContain(`at most ${limit} here`);
-  // Fewer are left there, so the same limit is no problem.
+  // Fewer records follow this offset, so the same limit is valid.
   const last = await server.call("GET", `/users?limit=1000&offset=${USERS - 30}`);
   expect([last.status, last.json.data.length]).toEqual([200, 30]);
 });
@@ -100,7 +100,7 @@ test("large pages return 503 and small ones 200 when other clients stop reading"
   ]);
   while ((await unsentBytes()) < UNSENT_BYTES / 2) await Bun.sleep(10);
   let response = await server.call("GET", `/users?limit=${limit}`);
-  // The system's own buffers take some of a response before its reader counts as slow.
+  // The operating system buffers a part of each response.
   while (response.status === 200) {
     readers.push(await stall(`/users?limit=${limit}`));
     response = await server.call("GET", `/users?limit=${limit}`);

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { expectRefused, newEmail, newOrder, newUser } from "./make.ts";
+import { expectError, newEmail, newOrder, newUser } from "./make.ts";
 import { startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
@@ -8,7 +8,7 @@ const range = {
   limit: "Validation failed: limit must be an integer from 1 to 1000",
   offset: `Validation failed: offset must be an integer from 0 to ${largest}`,
 };
-/** By id ascending, as the lists must show them: 60 users, and of the first two 53 and 2 orders. */
+/** By ascending id, like the lists: 60 users, of whom the first two have 53 and 2 orders. */
 const users: TestResponse["json"][] = [];
 const orders: TestResponse["json"][] = [];
 beforeAll(async () => {
@@ -27,15 +27,15 @@ afterAll(() => server[Symbol.asyncDispose]());
 const of = (path: string) => (path.startsWith("/users") ? users : orders);
 
 /** The targets of a `Link` header by relation, as paths under `/api/v1`. */
-function links(answer: TestResponse): Record<string, string> {
-  const header = answer.headers.get("link") ?? "";
+function links(response: TestResponse): Record<string, string> {
+  const header = response.headers.get("link") ?? "";
   const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
-  expect(found.map(([whole]) => whole).join("")).toBe(header); // Nothing else stands in it.
+  expect(found.map(([whole]) => whole).join("")).toBe(header); // It has nothing else.
   return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
 }
-/** The offset of each relation; every target keeps the path, the limit and the filters. */
-function offsets(answer: TestResponse, path: string, kept: Record<string, string>) {
-  const pairs = Object.entries(links(answer)).map(([rel, target]) => {
+/** @returns the offset of each relation. Every target must have the same path, limit and filters. */
+function offsets(response: TestResponse, path: string, kept: Record<string, string>) {
+  const pairs = Object.entries(links(response)).map(([rel, target]) => {
     const url = new URL(target, "http://localhost");
     const { offset, ...rest } = Object.fromEntries(url.searchParams);
     expect(url.pathname).toBe(path);
@@ -49,11 +49,11 @@ for (const path of ["/users", "/orders"]) {
   test(`\`GET ${path}\` returns every record once when \`next\` is followed from \`after=0\``, async () => {
     const found: TestResponse["json"][] = [];
     for (let next: string | undefined = `${path}?after=0&limit=20`; next !== undefined; ) {
-      const answer: TestResponse = await server.call("GET", next);
-      expect(answer.json.meta).toEqual({ total: of(path).length, limit: 20, offset: 0 });
-      expect(links(answer)["first"]).toBe(`${path}?limit=20&after=0`);
-      found.push(...answer.json.data);
-      const { first, next: following, ...others } = links(answer);
+      const response: TestResponse = await server.call("GET", next);
+      expect(response.json.meta).toEqual({ total: of(path).length, limit: 20, offset: 0 });
+      expect(links(response)["first"]).toBe(`${path}?limit=20&after=0`);
+      found.push(...response.json.data);
+      const { first, next: following, ...others } = links(response);
       expect([first, others]).toEqual([expect.any(String), {}]);
       if (following !== undefined) {
         expect(following).toBe(`${path}?limit=20&after=${found.at(-1)?.id}`);
@@ -64,34 +64,34 @@ for (const path of ["/users", "/orders"]) {
   });
 
   test(`\`GET ${path}\` returns an empty page when \`after\` is beyond the last id`, async () => {
-    const answer = await server.call("GET", `${path}?after=${largest}`);
-    expect([answer.status, answer.json.data]).toEqual([200, []]);
-    expect(answer.json.meta.total).toBe(of(path).length);
-    expect(Object.keys(links(answer))).toEqual(["first"]);
+    const response = await server.call("GET", `${path}?after=${largest}`);
+    expect([response.status, response.json.data]).toEqual([200, []]);
+    expect(response.json.meta.total).toBe(of(path).length);
+    expect(Object.keys(links(response))).toEqual(["first"]);
   });
 
   test(`\`GET ${path}\` rejects \`after\` when it is not an id or comes with \`offset\``, async () => {
     for (const after of ["-1", "x", "01", "1.5", "", "9007199254740992"]) {
-      const answer = await server.call("GET", `${path}?after=${after}`);
+      const response = await server.call("GET", `${path}?after=${after}`);
       const problem = `must be an integer from 0 to ${largest}`;
-      expectRefused(answer, 400, `Validation failed: after ${problem}`);
+      expectError(response, 400, `Validation failed: after ${problem}`);
     }
     for (const query of ["after=1&offset=0", "offset=2&after=1"]) {
-      const answer = await server.call("GET", `${path}?${query}`);
-      expectRefused(answer, 400, "Validation failed: offset cannot be combined with after");
+      const response = await server.call("GET", `${path}?${query}`);
+      expectError(response, 400, "Validation failed: offset cannot be combined with after");
     }
   });
 
   test(`\`GET ${path}\` returns the first 50 records and the exact total when there is no query`, async () => {
-    const answer = await server.call("GET", path);
-    expect(answer.status).toBe(200);
-    expect(answer.headers.get("content-type")).toBe("application/json");
-    expect(answer.headers.get("cache-control")).toBe("no-store");
-    expect(answer.headers.get("etag")).toBeNull();
+    const response = await server.call("GET", path);
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-type")).toBe("application/json");
+    expect(response.headers.get("cache-control")).toBe("no-store");
+    expect(response.headers.get("etag")).toBeNull();
     const meta = { total: of(path).length, limit: 50, offset: 0 };
-    expect(answer.json).toEqual({ data: of(path).slice(0, 50), error: null, meta });
+    expect(response.json).toEqual({ data: of(path).slice(0, 50), error: null, meta });
     const empty = await server.call("GET", `${path}?`);
-    expect(empty.text).toBe(answer.text);
+    expect(empty.text).toBe(response.text);
   });
 
   for (const [query, limit, offset] of [
@@ -107,10 +107,10 @@ for (const path of ["/users", "/orders"]) {
     [`offset=${largest}&limit=1000`, 1000, Number(largest)],
   ] as const) {
     test(`\`GET ${path}\` returns the requested page when the query is ${query}`, async () => {
-      const answer = await server.call("GET", `${path}?${query}`);
-      expect(answer.status, answer.text).toBe(200);
+      const response = await server.call("GET", `${path}?${query}`);
+      expect(response.status, response.text).toBe(200);
       const meta = { total: of(path).length, limit, offset };
-      expect(answer.json).toEqual({
+      expect(response.json).toEqual({
         data: of(path).slice(offset, offset + limit),
         error: null,
         meta,
@@ -129,10 +129,10 @@ for (const path of ["/users", "/orders"]) {
     [5, 0, { first: 0, next: 5, last: path === "/users" ? 55 : 50 }],
   ] as const) {
     test(`\`Link\` of \`${path}\` has the existing pages when offset is ${offset} and limit ${limit}`, async () => {
-      const answer = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
-      const found = offsets(answer, path, { limit: `${limit}` });
+      const response = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
+      const found = offsets(response, path, { limit: `${limit}` });
       const { last, ...rest } = found;
-      // Where pages don't start at a multiple of the limit, only that there is a last one is sure.
+      // If pages do not start at a multiple of the limit, the offset of the last one is not defined.
       expect(last).toBeNumber();
       expect("last" in expected ? found : rest).toEqual(expected);
     });
@@ -149,7 +149,7 @@ for (const path of ["/users", "/orders"]) {
     ].map((value) => [name as keyof typeof range, value] as const),
   )) {
     test(`\`GET ${path}\` returns 400 and names the range when ${name} is "${bad}"`, async () => {
-      expectRefused(await server.call("GET", `${path}?${name}=${bad}`), 400, range[name]);
+      expectError(await server.call("GET", `${path}?${name}=${bad}`), 400, range[name]);
     });
   }
 
@@ -179,13 +179,13 @@ for (const path of ["/users", "/orders"]) {
       : ["email=a@b.example", "Validation failed: email is not allowed"],
   ] as const) {
     test(`\`GET ${path}\` returns 400 when the query is ${query}`, async () => {
-      expectRefused(await server.call("GET", `${path}?${query}`), 400, error, "hunter2");
+      expectError(await server.call("GET", `${path}?${query}`), 400, error, "hunter2");
     });
   }
 
   test(`\`GET ${path}\` returns 404 when its path contains something like a query`, async () => {
     for (const hidden of ["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9", "/"]) {
-      expectRefused(await server.call("GET", `${path}${hidden}`), 404, /^not found/);
+      expectError(await server.call("GET", `${path}${hidden}`), 404, /^not found/);
     }
     expect((await server.call("GET", `${path}?limit=5`)).json.meta.limit).toBe(5);
   });
@@ -199,8 +199,8 @@ test("a request for one record returns 400 when it has a query parameter", async
     ["PATCH", `/orders/${orders[0].id}`, {}],
     ["DELETE", `/users/${users[59].id}`, undefined],
   ] as const) {
-    const answer = await server.call(method, `${path}?limit=5`, { body });
-    expectRefused(answer, 400, "Validation failed: limit is not allowed");
+    const response = await server.call(method, `${path}?limit=5`, { body });
+    expectError(response, 400, "Validation failed: limit is not allowed");
   }
   expect((await server.call("GET", "/users?limit=1")).json.meta.total).toBe(60);
 });
@@ -231,13 +231,13 @@ for (const [template, matches] of Object.entries(filters)) {
     const start = await server.call("GET", `/orders?${query}&limit=7&offset=14`);
     let next = links(start).first;
     for (let page = 0; next !== undefined; page += 1) {
-      const answer: TestResponse = await server.call("GET", next);
-      expect(answer.json.meta).toEqual({ total: expected.length, limit: 7, offset: page * 7 });
-      expect(offsets(answer, "/orders", kept).last).toBe(
+      const response: TestResponse = await server.call("GET", next);
+      expect(response.json.meta).toEqual({ total: expected.length, limit: 7, offset: page * 7 });
+      expect(offsets(response, "/orders", kept).last).toBe(
         Math.floor(Math.max(expected.length - 1, 0) / 7) * 7,
       );
-      walked.push(...answer.json.data);
-      next = links(answer).next;
+      walked.push(...response.json.data);
+      next = links(response).next;
     }
     expect(walked).toEqual(expected);
   });
@@ -247,10 +247,10 @@ test("`Link` encodes the email filter when it has reserved characters", async ()
   const email = `a+b&c=d%#-${crypto.randomUUID()}@example.com`;
   await using own = await startServer();
   await newUser(own, { email });
-  const answer = await own.call("GET", `/users?limit=1&email=${encodeURIComponent(email)}`);
-  expect(answer.json.meta.total).toBe(1);
-  const again = await own.call("GET", links(answer).first ?? "");
-  expect(again.json).toEqual(answer.json);
+  const response = await own.call("GET", `/users?limit=1&email=${encodeURIComponent(email)}`);
+  expect(response.json.meta.total).toBe(1);
+  const again = await own.call("GET", links(response).first ?? "");
+  expect(again.json).toEqual(response.json);
   const everyone = await own.call("GET", "/orders");
   expect(everyone.json).toEqual({
     data: [],
@@ -272,10 +272,10 @@ for (const query of [
 ]) {
   test(`\`GET /orders\` returns 400 when the filter is ${query}`, async () => {
     const [name = ""] = query.split("=");
-    const answer = await server.call("GET", `/orders?${query}`);
-    expectRefused(answer, 400, new RegExp(`^Validation failed: ${name} must `));
+    const response = await server.call("GET", `/orders?${query}`);
+    expectError(response, 400, new RegExp(`^Validation failed: ${name} must `));
     const twice = await server.call("GET", `/orders?${query}&${query}`);
-    expectRefused(twice, 400, `Validation failed: ${name} is given more than once`);
+    expectError(twice, 400, `Validation failed: ${name} is given more than once`);
   });
 }
 
@@ -290,8 +290,8 @@ for (const [name, path, status] of [
   ["a bad query", () => "/users?limit=0", 400],
 ] as const) {
   test(`\`HEAD\` returns the headers of GET without a body for ${name}`, async () => {
-    const shown = (answer: TestResponse) =>
-      [...answer.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
+    const shown = (response: TestResponse) =>
+      [...response.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
     const get = await server.call("GET", path());
     const head = await server.call("HEAD", path());
     expect([head.status, get.status]).toEqual([status, status]);

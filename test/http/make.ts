@@ -1,4 +1,4 @@
-// What the HTTP tests share: records of their own, bodies byte for byte, and the shape of a refusal.
+// Shared by the HTTP tests: creating records, sending raw bodies, and checking errors.
 import { expect } from "bun:test";
 import type { TestResponse, TestServer } from "./server.ts";
 
@@ -28,7 +28,7 @@ export const order_keys = [
 /** RFC 3339, UTC, milliseconds, `Z`. */
 export const time_format = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
-/** What belongs to us and never to a client: no refusal may hold one of these. */
+/** Details of the implementation, which no error may contain. */
 const internals = [
   "SQLITE",
   "sqlite",
@@ -44,29 +44,29 @@ const internals = [
 
 export type Fields = Record<string, unknown>;
 
-/** One row of a refusal table; `hidden` must not appear in the answer. */
-export interface Refused {
+/** A row of a table of invalid input. `hidden` must not appear in the response. */
+export interface RejectedInput {
   name: string;
   fields: Fields;
   error: string | RegExp;
   hidden?: string;
 }
 
-/** An address no other test has. */
+/** @returns a unique email */
 export function newEmail(): string {
   return `user-${crypto.randomUUID()}@example.com`;
 }
 
-/** Creates a user with an address of its own; returns the record. */
+/** Creates a user with a unique email. @returns the record */
 export async function newUser(
   server: Pick<TestServer, "call">,
   fields: Fields = {},
 ): Promise<TestResponse["json"]> {
-  const answer = await server.call("POST", "/users", { body: { email: newEmail(), ...fields } });
-  return created(answer);
+  const response = await server.call("POST", "/users", { body: { email: newEmail(), ...fields } });
+  return created(response);
 }
 
-/** Creates an order of one item, 100 minor units of EUR; returns the record. */
+/** Creates an order of one item, 100 minor units of EUR. @returns the record */
 export async function newOrder(
   server: TestServer,
   user_id: number,
@@ -77,12 +77,13 @@ export async function newOrder(
   return created(await server.call("POST", "/orders", { body }));
 }
 
-function created(answer: TestResponse): TestResponse["json"] {
-  if (answer.status !== 201) throw new Error(`Cannot create: ${answer.status} ${answer.text}`);
-  return answer.json.data;
+function created(response: TestResponse): TestResponse["json"] {
+  if (response.status !== 201)
+    throw new Error(`Cannot create: ${response.status} ${response.text}`);
+  return response.json.data;
 }
 
-/** Sends a body byte for byte. */
+/** Sends a body unchanged. */
 export function send(
   server: TestServer,
   method: string,
@@ -95,28 +96,28 @@ export function send(
 
 /** The responses to GET of these paths, to compare before and after an error. */
 export async function stored(server: TestServer, ...paths: string[]): Promise<string[]> {
-  const answers = await Promise.all(paths.map((path) => server.call("GET", path)));
-  return answers.map((answer) => `${answer.status} ${answer.text}`);
+  const responses = await Promise.all(paths.map((path) => server.call("GET", path)));
+  return responses.map((response) => `${response.status} ${response.text}`);
 }
 
 /** Expects a JSON error. The first problem of a validation error must be the one in the message. */
-export function expectRefused(
-  answer: TestResponse,
+export function expectError(
+  response: TestResponse,
   status: number,
   error: string | RegExp,
   hidden?: string,
 ): void {
-  expect(answer.status, answer.text.slice(0, 500)).toBe(status);
-  expect(answer.headers.get("content-type")).toBe("application/json");
-  expect(answer.headers.get("cache-control")).toBe("no-store");
-  expect(answer.json.data).toBeNull();
-  if (typeof error === "string") expect(answer.json.error).toBe(error);
-  else expect(answer.json.error).toMatch(error);
-  expect(Object.keys(answer.json).sort()).toEqual(["data", "error", "meta"]);
-  if (answer.json.error.startsWith("Validation failed: ")) {
-    const { code, problems } = answer.json.meta;
+  expect(response.status, response.text.slice(0, 500)).toBe(status);
+  expect(response.headers.get("content-type")).toBe("application/json");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(response.json.data).toBeNull();
+  if (typeof error === "string") expect(response.json.error).toBe(error);
+  else expect(response.json.error).toMatch(error);
+  expect(Object.keys(response.json).sort()).toEqual(["data", "error", "meta"]);
+  if (response.json.error.startsWith("Validation failed: ")) {
+    const { code, problems } = response.json.meta;
     expect(code).toBe("validation_failed");
-    expect(answer.json.error).toBe(
+    expect(response.json.error).toBe(
       `Validation failed: ${problems[0].field} ${problems[0].problem}`,
     );
     expect(problems.length).toBeLessThanOrEqual(20);
@@ -124,8 +125,8 @@ export function expectRefused(
       expect(Object.keys(problem).sort()).toEqual(["field", "problem"]);
   } else {
     // `call` has compared the code with those of the operation.
-    expect(Object.keys(answer.json.meta)).toEqual(["code"]);
+    expect(Object.keys(response.json.meta)).toEqual(["code"]);
   }
-  for (const ours of internals) expect(answer.text).not.toContain(ours);
-  if (hidden !== undefined) expect(answer.text).not.toContain(hidden);
+  for (const ours of internals) expect(response.text).not.toContain(ours);
+  if (hidden !== undefined) expect(response.text).not.toContain(hidden);
 }

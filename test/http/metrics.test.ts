@@ -3,7 +3,7 @@ import { against_postgres } from "./backend.ts";
 import { newUser } from "./make.ts";
 import { startServer } from "./server.ts";
 
-/** The value of a series, e.g. `up{a="b"}`; `undefined` where there is none. */
+/** @returns the value of a series, e.g. `up{a="b"}`; `undefined` if it is missing */
 function sample(text: string, series: string): number | undefined {
   const line = text.split("\n").find((candidate) => candidate.startsWith(`${series} `));
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
@@ -35,7 +35,7 @@ test("`GET /metrics` counts requests by route and status, and commits", async ()
   expect(sample(text, "user_api_commit_duration_seconds_count")).toBeGreaterThan(0);
   expect(sample(text, "user_api_pending_writes")).toBe(0);
   expect(sample(text, "user_api_database_bytes")).toBeGreaterThan(4096);
-  // The log of PostgreSQL is its own affair.
+  // The log of PostgreSQL is not counted.
   expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!against_postgres);
   expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
   expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);

@@ -13,20 +13,20 @@ function post(fields: Record<string, unknown>): Promise<TestResponse> {
   return server.call("POST", "/orders", { body });
 }
 
-function expectText(answer: TestResponse, status: number, text: string): void {
-  expect(answer.status).toBe(status);
-  expect(answer.text).toBe(text);
-  expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
-  expect(answer.headers.get("cache-control")).toBe("no-store");
-  expect(answer.headers.get("etag")).toBeNull();
+function expectText(response: TestResponse, status: number, text: string): void {
+  expect(response.status).toBe(status);
+  expect(response.text).toBe(text);
+  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(response.headers.get("etag")).toBeNull();
 }
 
-/** `problem` is the problem or its beginning. */
-function expectInvalid(answer: TestResponse, field: string, problem = "must be "): void {
-  expect(answer.status).toBe(400);
-  expect(answer.json.data).toBeNull();
-  expect(answer.json.error).toStartWith(`Validation failed: ${field} ${problem}`);
-  expect(answer.json.meta.problems[0].field).toBe(field);
+/** @param problem the problem, or its beginning */
+function expectInvalid(response: TestResponse, field: string, problem = "must be "): void {
+  expect(response.status).toBe(400);
+  expect(response.json.data).toBeNull();
+  expect(response.json.error).toStartWith(`Validation failed: ${field} ${problem}`);
+  expect(response.json.meta.problems[0].field).toBe(field);
 }
 
 async function countOrders(): Promise<number> {
@@ -35,11 +35,11 @@ async function countOrders(): Promise<number> {
 
 describe("POST /orders", () => {
   test("`POST /orders` returns 201 with exactly the documented fields when only required ones are given", async () => {
-    const answer = await post({});
-    expect(answer.status).toBe(201);
-    expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
-    expect(answer.json.error).toBeNull();
-    const order = answer.json.data;
+    const response = await post({});
+    expect(response.status).toBe(201);
+    expect(Object.keys(response.json).sort()).toEqual(["data", "error"]);
+    expect(response.json.error).toBeNull();
+    const order = response.json.data;
     expect(Object.keys(order).sort()).toEqual([...order_keys]);
     expect(order).toMatchObject({
       user_id: buyer.id,
@@ -52,11 +52,11 @@ describe("POST /orders", () => {
     expect(order.items).toStrictEqual([line]);
     expect(order.created_at).toMatch(time_format);
     expect(order.updated_at).toBe(order.created_at);
-    expect(answer.headers.get("location")).toBe(`/api/v1/orders/${order.id}`);
-    expect(answer.headers.get("etag")).toBe('"1"');
-    expect(answer.headers.get("content-type")).toBe("application/json");
+    expect(response.headers.get("location")).toBe(`/api/v1/orders/${order.id}`);
+    expect(response.headers.get("etag")).toBe('"1"');
+    expect(response.headers.get("content-type")).toBe("application/json");
     const read = await server.call("GET", `/orders/${order.id}`);
-    expect(read.text).toBe(answer.text);
+    expect(read.text).toBe(response.text);
     expect(read.headers.get("etag")).toBe('"1"');
     expect(read.headers.get("cache-control")).toBe("private, no-cache");
   });
@@ -67,12 +67,12 @@ describe("POST /orders", () => {
       { sku: "a", quantity: 1, unit_price: 7 },
       { sku: "a", quantity: 2, unit_price: 5, name: "𝄞 'quoted' \"twice\"" },
     ];
-    const answer = await post({ items, metadata: { channel: "web" } });
-    expect(answer.status).toBe(201);
-    expect(answer.json.data.items).toStrictEqual(items);
-    expect(answer.json.data.total).toBe(17);
-    expect(answer.json.data.metadata).toEqual({ channel: "web" });
-    const read = await server.call("GET", `/orders/${answer.json.data.id}`);
+    const response = await post({ items, metadata: { channel: "web" } });
+    expect(response.status).toBe(201);
+    expect(response.json.data.items).toStrictEqual(items);
+    expect(response.json.data.total).toBe(17);
+    expect(response.json.data.metadata).toEqual({ channel: "web" });
+    const read = await server.call("GET", `/orders/${response.json.data.id}`);
     expect(read.json.data.items).toStrictEqual(items);
   });
 
@@ -94,12 +94,12 @@ describe("POST /orders", () => {
       ],
       MAX,
     ],
-  ])("`create` accepts %s when all else is valid", async (_what, items, total) => {
-    const answer = await post({ items });
-    expect(answer.status).toBe(201);
-    expect(answer.json.data.total).toBe(total);
-    const read = await server.call("GET", `/orders/${answer.json.data.id}`);
-    expect(read.json.data).toEqual(answer.json.data);
+  ])("`POST /orders` accepts %s", async (_what, items, total) => {
+    const response = await post({ items });
+    expect(response.status).toBe(201);
+    expect(response.json.data.total).toBe(total);
+    const read = await server.call("GET", `/orders/${response.json.data.id}`);
+    expect(read.json.data).toEqual(response.json.data);
     expect(read.json.data.items).toStrictEqual(items);
   });
 
@@ -152,14 +152,14 @@ describe("POST /orders", () => {
     ["status", { status: "paid" }, "status", "is "],
   ])("`POST /orders` rejects %s and stores nothing", async (_what, fields, field, problem) => {
     const before = await countOrders();
-    const answer = await post(fields);
-    expectInvalid(answer, field, problem);
+    const response = await post(fields);
+    expectInvalid(response, field, problem);
     expect(await countOrders()).toBe(before);
   });
 
   test.each([
     ["2 × 2^52", [{ ...line, unit_price: 2 ** 52 }]],
-    ["a million of the dearest", [{ sku: "x", quantity: 1_000_000, unit_price: MAX }]],
+    ["a million of the largest price", [{ sku: "x", quantity: 1_000_000, unit_price: MAX }]],
     [
       "2^53−1 and 1",
       [
@@ -168,18 +168,18 @@ describe("POST /orders", () => {
       ],
     ],
     ["100 items of 2^53−1", Array.from({ length: 100 }, () => ({ ...line, unit_price: MAX }))],
-  ])("`total` is refused when %s exceed 2^53−1", async (_what, items) => {
+  ])("`total` is rejected when %s exceed 2^53−1", async (_what, items) => {
     const before = await countOrders();
-    const answer = await post({ items });
-    expect(answer.status).toBe(400);
-    expect(answer.json.error).toStartWith("Validation failed: ");
+    const response = await post({ items });
+    expect(response.status).toBe(400);
+    expect(response.json.error).toStartWith("Validation failed: ");
     expect(await countOrders()).toBe(before);
   });
 
   test.each(["EUR", "USD", "JPY", "KWD", "CHF"])("`currency` %s is accepted", async (currency) => {
-    const answer = await post({ currency });
-    expect(answer.status).toBe(201);
-    expect(answer.json.data.currency).toBe(currency);
+    const response = await post({ currency });
+    expect(response.status).toBe(201);
+    expect(response.json.data.currency).toBe(currency);
   });
 
   test.each(["eur", "Eur", "EURO", "EU", "ZZZ", "", " EUR", "EUR\n", "€", 978, null, {}])(
@@ -194,17 +194,17 @@ describe("POST /orders", () => {
   test("`user_id` is rejected when the user was deleted", async () => {
     const gone = await newUser(server);
     expect((await server.call("DELETE", `/users/${gone.id}`)).status).toBe(200);
-    const answer = await post({ user_id: gone.id });
-    expectInvalid(answer, "user_id", "must be an existing user");
+    const response = await post({ user_id: gone.id });
+    expectInvalid(response, "user_id", "must be an existing user");
   });
 
   test("`quantity` 2.0 and `unit_price` 1e2 are integers when written so in JSON", async () => {
     const items = '[{"sku":"x","quantity":2.0,"unit_price":1e2}]';
     const raw = `{"user_id":${buyer.id}.0,"currency":"EUR","items":${items}}`;
-    const answer = await server.call("POST", "/orders", { raw });
-    expect(answer.status).toBe(201);
-    expect(answer.json.data).toMatchObject({ user_id: buyer.id, total: 200 });
-    expect(answer.text).toContain('"quantity":2,');
+    const response = await server.call("POST", "/orders", { raw });
+    expect(response.status).toBe(201);
+    expect(response.json.data).toMatchObject({ user_id: buyer.id, total: 200 });
+    expect(response.text).toContain('"quantity":2,');
   });
 });
 
@@ -215,9 +215,9 @@ describe("GET /orders/:id", () => {
     ["percent-encoded digits", (id) => String(id).replace(/./g, (digit) => `%3${digit}`)],
   ])("`id` finds the order when written with %s", async (_what, write) => {
     const order = await newOrder(server, buyer.id);
-    const answer = await server.call("GET", `/orders/${write(order.id)}`);
-    expect(answer.status).toBe(200);
-    expect(answer.json.data.id).toBe(order.id);
+    const response = await server.call("GET", `/orders/${write(order.id)}`);
+    expect(response.status).toBe(200);
+    expect(response.json.data.id).toBe(order.id);
   });
 
   const bad = "abc 1.5 1.0 0x1 1e0 %201 1%20 1%0A %00 %zz 1_0 1,0 1n １ + - +-1 NaN null".split(
@@ -246,13 +246,13 @@ describe("GET /orders/:id", () => {
 describe("PATCH /orders/:id", () => {
   test("`metadata` is merged, and nothing else changes, when it is patched", async () => {
     const order = await newOrder(server, buyer.id, { metadata: { a: "1", b: "2" } });
-    const answer = await server.call("PATCH", `/orders/${order.id}`, {
+    const response = await server.call("PATCH", `/orders/${order.id}`, {
       body: { metadata: { a: null, c: "3" } },
       headers: { "content-type": "application/merge-patch+json" },
     });
-    expect(answer.status).toBe(200);
-    expect(answer.headers.get("etag")).toBe('"2"');
-    const { updated_at, ...rest } = answer.json.data;
+    expect(response.status).toBe(200);
+    expect(response.headers.get("etag")).toBe('"2"');
+    const { updated_at, ...rest } = response.json.data;
     const { updated_at: created_at, ...old } = order;
     expect(rest).toEqual({ ...old, metadata: { b: "2", c: "3" }, version: 2 });
     expect(updated_at >= created_at).toBe(true);
@@ -264,17 +264,17 @@ describe("PATCH /orders/:id", () => {
   test("`metadata` and `status` change in one version when they are patched together", async () => {
     const order = await newOrder(server, buyer.id);
     const body = { status: "paid", metadata: { paid_by: "card" } };
-    const answer = await server.call("PATCH", `/orders/${order.id}`, { body });
-    expect(answer.status).toBe(200);
-    expect(answer.json.data).toMatchObject({ ...body, version: 2 });
+    const response = await server.call("PATCH", `/orders/${order.id}`, { body });
+    expect(response.status).toBe(200);
+    expect(response.json.data).toMatchObject({ ...body, version: 2 });
   });
 
   test("`PATCH` changes nothing, not even the version, when the body is {}", async () => {
     const order = await newOrder(server, buyer.id);
-    const answer = await server.call("PATCH", `/orders/${order.id}`, { body: {} });
-    expect(answer.status).toBe(200);
-    expect(answer.json.data).toEqual(order);
-    expect(answer.headers.get("etag")).toBe('"1"');
+    const response = await server.call("PATCH", `/orders/${order.id}`, { body: {} });
+    expect(response.status).toBe(200);
+    expect(response.json.data).toEqual(order);
+    expect(response.headers.get("etag")).toBe('"1"');
   });
 
   const readonly = "id user_id currency items total version created_at updated_at".split(" ");
@@ -293,8 +293,8 @@ describe("PATCH /orders/:id", () => {
     async (fields, field, problem) => {
       const order = await newOrder(server, buyer.id);
       const body = { metadata: { kept: "out" }, ...fields };
-      const answer = await server.call("PATCH", `/orders/${order.id}`, { body });
-      expectInvalid(answer, field, problem);
+      const response = await server.call("PATCH", `/orders/${order.id}`, { body });
+      expectInvalid(response, field, problem);
       expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
     },
   );
@@ -315,12 +315,12 @@ describe("PATCH /orders/:id", () => {
   };
   const matrix = Object.keys(STEPS).flatMap((from) => Object.keys(STEPS).map((to) => [from, to]));
 
-  /** An order brought to a status by the steps that lead there, as last read. */
+  /** Creates an order and changes its status step by step. @returns the response to a GET */
   async function orderAt(status: string): Promise<TestResponse> {
     const { id } = await newOrder(server, buyer.id);
     for (const step of WAY[status] ?? []) {
-      const answer = await server.call("PATCH", `/orders/${id}`, { body: { status: step } });
-      expect(answer.status).toBe(200);
+      const response = await server.call("PATCH", `/orders/${id}`, { body: { status: step } });
+      expect(response.status).toBe(200);
     }
     return server.call("GET", `/orders/${id}`);
   }
@@ -329,18 +329,18 @@ describe("PATCH /orders/:id", () => {
     const before = await orderAt(from as string);
     const { id, version } = before.json.data;
     const allowed = STEPS[from as string] as string[];
-    const answer = await server.call("PATCH", `/orders/${id}`, { body: { status: to } });
+    const response = await server.call("PATCH", `/orders/${id}`, { body: { status: to } });
     const after = await server.call("GET", `/orders/${id}`);
     if (allowed.includes(to as string)) {
-      expect(answer.status).toBe(200);
-      expect(answer.json.data).toMatchObject({ status: to, version: version + 1 });
-      expect(answer.headers.get("etag")).toBe(`"${version + 1}"`);
-      expect(after.text).toBe(answer.text);
+      expect(response.status).toBe(200);
+      expect(response.json.data).toMatchObject({ status: to, version: version + 1 });
+      expect(response.headers.get("etag")).toBe(`"${version + 1}"`);
+      expect(after.text).toBe(response.text);
       return;
     }
-    expect(answer.status).toBe(409);
+    expect(response.status).toBe(409);
     const next = allowed.length > 0 ? allowed.join(", ") : "none";
-    expect(answer.json).toEqual({
+    expect(response.json).toEqual({
       data: null,
       error: `cannot change status from ${from} to ${to}; allowed: ${next}`,
       meta: { code: "invalid_status_change" },
@@ -375,10 +375,10 @@ test.each(["PUT", "DELETE"])("`%s` of an order returns 405 and changes nothing",
     [path, "GET, HEAD, PATCH"],
     ["/orders", "GET, HEAD, POST"],
   ] as const) {
-    const answer = await server.call(method, target, { body: { status: "paid" } });
-    expect(answer.status).toBe(405);
-    expect(answer.headers.get("allow")?.split(", ").sort()).toEqual(allow.split(", ").sort());
-    expect(answer.json).toMatchObject({ data: null, error: expect.stringContaining(method) });
+    const response = await server.call(method, target, { body: { status: "paid" } });
+    expect(response.status).toBe(405);
+    expect(response.headers.get("allow")?.split(", ").sort()).toEqual(allow.split(", ").sort());
+    expect(response.json).toMatchObject({ data: null, error: expect.stringContaining(method) });
   }
   expect((await server.call("GET", path)).text).toBe(before.text);
 });

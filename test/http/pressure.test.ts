@@ -6,15 +6,15 @@ import { startServer } from "./server.ts";
 test("a write returns 503 with `Retry-After` when too many are queued, while reads succeed", async () => {
   await using server = await startServer({ MAX_PENDING_WRITES: "4" });
   const user = await newUser(server);
-  // Another process writes, and so the disk is busy for as long as the test wants.
+  // Another process writes, so that writes of the server wait.
   const other = await holdWrites(server.database);
 
   const emails = Array.from({ length: 12 }, newEmail);
   const posts = emails.map((email) => server.call("POST", "/users", { body: { email } }));
-  const refused = await Promise.race(posts);
-  expect(refused.status).toBe(503);
-  expect(refused.headers.get("retry-after")).toBe("1");
-  expect(refused.json).toEqual({
+  const rejected = await Promise.race(posts);
+  expect(rejected.status).toBe(503);
+  expect(rejected.headers.get("retry-after")).toBe("1");
+  expect(rejected.json).toEqual({
     data: null,
     error: expect.any(String),
     meta: { code: "unavailable" },
@@ -26,7 +26,7 @@ test("a write returns 503 with `Retry-After` when too many are queued, while rea
   const statuses = (await Promise.all(posts)).map(({ status }) => status);
   expect(new Set(statuses)).toEqual(new Set([201, 503]));
   const made = statuses.filter((status) => status === 201).length;
-  // The note of the token's use may have taken one of the four places.
+  // Recording the use of the token may have been one of the four waiting writes.
   expect(made).toBeWithin(3, 5);
   expect((await server.call("GET", "/users")).json.meta.total).toBe(1 + made);
 });

@@ -18,7 +18,7 @@ const operations = Object.entries(document.paths).flatMap(([template, methods]) 
   Object.entries(methods).map(([method, operation]) => ({ template, method, operation })),
 );
 
-// `call` throws where an answer is not as documented.
+// `call` throws if a response is not as documented.
 for (const { template, method, operation } of operations) {
   test(`\`${operation.operationId}\` responds as documented, without a 5xx, when the input is random`, async () => {
     const requests = requestsTo(template.replace("/api/v1", ""), operation, tokens);
@@ -30,7 +30,7 @@ for (const { template, method, operation } of operations) {
   });
 }
 
-/** What no schema can say of a body that it allows. */
+/** Errors in bodies that the schema allows, because it cannot express these rules. */
 const BEYOND_SCHEMAS = [
   /^Validation failed: user_id must be an existing user$/,
   /^Validation failed: items must add up to at most /,
@@ -41,17 +41,17 @@ test.each(operations.filter(({ operation }) => operation.requestBody !== undefin
   async ({ template, method, operation }) => {
     const path = template.replace("/api/v1", "").replace("{id}", "1");
     const schema = operation.requestBody?.content["application/json"]?.schema ?? {};
-    let [taken, refused] = [0, 0];
+    let [accepted, rejected] = [0, 0];
     const property = fc.asyncProperty(valuesNear(schema), async (body) => {
       const { status, text, json } = await server.call(method.toUpperCase(), path, { body });
       const fault = faultOfBody(schema, body);
       const known = status === 400 && BEYOND_SCHEMAS.some((reason) => reason.test(json.error));
       expect([status === 400 && !known, text]).toEqual([fault !== null, text]);
-      if (fault === null) taken += 1;
-      else refused += 1;
+      if (fault === null) accepted += 1;
+      else rejected += 1;
     });
     await fc.assert(property, RUNS);
-    // Else it would show nothing.
-    expect(Math.min(taken, refused)).toBeGreaterThan(3);
+    // Otherwise the test would show nothing.
+    expect(Math.min(accepted, rejected)).toBeGreaterThan(3);
   },
 );

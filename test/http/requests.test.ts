@@ -18,7 +18,7 @@ const spare = await newUser(server);
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
 const read = { token: server.read_token };
-const stranger = { token: null };
+const no_token = { token: null };
 const large = { raw: " ".repeat(65_537), headers: { "content-type": JSON_TYPE } };
 const form = { raw: "a=1", headers: { "content-type": "application/x-www-form-urlencoded" } };
 const malformed = { raw: "{", headers: { "content-type": JSON_TYPE } };
@@ -46,8 +46,8 @@ const KINDS: [status: number, kind: "one" | "list" | "json" | "text" | "error", 
   [400, "error", "GET", "/users/abc", {}],
   [400, "error", "GET", "/health?a=1", {}],
   [400, "text", "GET", "/orders/abc", {}],
-  [401, "text", "GET", "/users", stranger],
-  [401, "text", "GET", "/nope", stranger],
+  [401, "text", "GET", "/users", no_token],
+  [401, "text", "GET", "/nope", no_token],
   [403, "error", "POST", "/users", { body: {}, ...read }],
   [404, "error", "GET", "/nope", {}],
   [404, "error", "GET", "/users/", {}],
@@ -77,18 +77,18 @@ test.each(KINDS)(
   "a %i has the type, caching, envelope and request id of its kind (%s) for %s %s",
   async (status, kind, method, path, options) => {
     const id = `r-${crypto.randomUUID()}`;
-    const answer = await server.call(method, path, withId(options, id));
-    expect(answer.status, answer.text).toBe(status);
-    expect(answer.headers.get("x-request-id")).toBe(id);
+    const response = await server.call(method, path, withId(options, id));
+    expect(response.status, response.text).toBe(status);
+    expect(response.headers.get("x-request-id")).toBe(id);
     const caching = kind === "one" ? "private, no-cache" : "no-store";
-    expect(answer.headers.get("cache-control")).toBe(caching);
-    expect(answer.headers.has("etag")).toBe(kind === "one");
-    expect(answer.headers.has("idempotent-replayed")).toBe(false);
-    expect(answer.headers.has("server") || answer.headers.has("x-powered-by")).toBe(false);
-    if (status === 304) return expect(answer.text).toBe("");
-    expect(answer.headers.get("content-type")).toBe(kind === "text" ? TEXT_TYPE : JSON_TYPE);
-    if (kind === "text") return expect(answer.text).not.toMatch(/[\n{]/);
-    const { data, error, meta, ...rest } = answer.json;
+    expect(response.headers.get("cache-control")).toBe(caching);
+    expect(response.headers.has("etag")).toBe(kind === "one");
+    expect(response.headers.has("idempotent-replayed")).toBe(false);
+    expect(response.headers.has("server") || response.headers.has("x-powered-by")).toBe(false);
+    if (status === 304) return expect(response.text).toBe("");
+    expect(response.headers.get("content-type")).toBe(kind === "text" ? TEXT_TYPE : JSON_TYPE);
+    if (kind === "text") return expect(response.text).not.toMatch(/[\n{]/);
+    const { data, error, meta, ...rest } = response.json;
     expect(rest).toEqual({});
     if (kind === "error") {
       expect([data, typeof error, error.length > 3]).toEqual([null, "string", true]);
@@ -105,18 +105,18 @@ describe("X-Request-Id", () => {
   test.each(["a", "!", "~", '0,1;x="y"', "x".repeat(128), "__proto__", "%0a"])(
     "`X-Request-Id` is echoed when it is %s",
     async (id) => {
-      const answer = await server.call("GET", "/health", withId({}, id));
-      expect(answer.headers.get("x-request-id")).toBe(id);
+      const response = await server.call("GET", "/health", withId({}, id));
+      expect(response.headers.get("x-request-id")).toBe(id);
     },
   );
 
   test.each(["", "x".repeat(129), "a b", "a\tb", "é", "a\u007fb", "x".repeat(5000)])(
     "`X-Request-Id` is replaced by a generated one when it is %j",
     async (id) => {
-      for (const options of [{}, stranger]) {
-        const answer = await server.call("GET", "/users?limit=1", withId(options, id));
-        expect(answer.headers.get("x-request-id")).toMatch(/^[\x21-\x7e]{1,128}$/);
-        expect(answer.headers.get("x-request-id")).not.toBe(id);
+      for (const options of [{}, no_token]) {
+        const response = await server.call("GET", "/users?limit=1", withId(options, id));
+        expect(response.headers.get("x-request-id")).toMatch(/^[\x21-\x7e]{1,128}$/);
+        expect(response.headers.get("x-request-id")).not.toBe(id);
       }
     },
   );
@@ -124,7 +124,9 @@ describe("X-Request-Id", () => {
   test("`X-Request-Id` is unique when the client sends none", async () => {
     for (const path of ["/health", `/users/${user.id}`]) {
       const asked = Array.from({ length: 20 }, () => server.call("GET", path));
-      const ids = (await Promise.all(asked)).map((answer) => answer.headers.get("x-request-id"));
+      const ids = (await Promise.all(asked)).map((response) =>
+        response.headers.get("x-request-id"),
+      );
       expect(new Set(ids).size).toBe(20);
     }
   });
@@ -157,10 +159,10 @@ test.each([
   const before = await server.call("GET", path);
   for (const method of METHODS.filter((method) => !allow.split(", ").includes(method))) {
     const lines = [`Authorization: Bearer ${server.write_token}`, "Content-Length: 0"];
-    const answer = await wire(method, path, lines);
-    expect([method, answer.status]).toEqual([method, 405]);
-    expect(answer.allow?.split(", ").sort()).toEqual(allow.split(", ").sort());
-    expect(JSON.parse(answer.text)).toMatchObject({
+    const response = await wire(method, path, lines);
+    expect([method, response.status]).toEqual([method, 405]);
+    expect(response.allow?.split(", ").sort()).toEqual(allow.split(", ").sort());
+    expect(JSON.parse(response.text)).toMatchObject({
       data: null,
       error: expect.stringContaining(`method ${method} is not allowed here`),
       meta: { code: "method_not_allowed" },
@@ -213,10 +215,10 @@ test.each(UNKNOWN_PATHS)(
     const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
     for (const method of ["GET", "POST", "DELETE"]) {
       const authorization = `Authorization: Bearer ${server.write_token}`;
-      const answer = await wireAt(method, path, [authorization, "Content-Length: 0"]);
-      expect([method, answer.status]).toEqual([method, 404]);
-      expect(JSON.parse(answer.text)).toEqual({ data: null, error, meta: { code: "not_found" } });
-      expect(answer.top).toContain('</api/v1/docs>; rel="service-doc"');
+      const response = await wireAt(method, path, [authorization, "Content-Length: 0"]);
+      expect([method, response.status]).toEqual([method, 404]);
+      expect(JSON.parse(response.text)).toEqual({ data: null, error, meta: { code: "not_found" } });
+      expect(response.top).toContain('</api/v1/docs>; rel="service-doc"');
       const without = await wireAt(method, path, ["Content-Length: 0"]);
       expect([without.status, without.text]).toEqual([401, "unauthorised"]);
       expect(without.top).toContain('</api/v1/docs>; rel="service-doc"');
@@ -259,8 +261,8 @@ test.each(KINDS.filter(([, , method]) => method === "GET"))(
     ];
     expect(head.status).toBe(get.status);
     expect(head.text).toBe("");
-    const shown = (answer: TestResponse) =>
-      [...answer.headers].filter(([name]) => !/^(date|content-length|connection)$/.test(name));
+    const shown = (response: TestResponse) =>
+      [...response.headers].filter(([name]) => !/^(date|content-length|connection)$/.test(name));
     expect(shown(head)).toEqual(shown(get));
   },
 );
@@ -287,9 +289,9 @@ test.each<[path: string, status: number, field: string | null]>([
   const own = field === null ? [] : [field];
   const lines = status === 401 ? own : [authorization, ...own];
   for (const method of ["HEAD", "GET"]) {
-    const answer = await wire(method, path, lines);
-    const dates = answer.top.match(/^date: .*$/gim) ?? [];
-    expect([method, answer.status, dates.length]).toEqual([method, status, 1]);
+    const response = await wire(method, path, lines);
+    const dates = response.top.match(/^date: .*$/gim) ?? [];
+    expect([method, response.status, dates.length]).toEqual([method, status, 1]);
     const sent_ms = Date.parse(dates[0]?.slice("date: ".length) ?? "");
     expect(Date.now() - sent_ms).toBeWithin(-1_000, 5_000);
     expect(dates[0]).toEndWith(" GMT");
@@ -299,14 +301,14 @@ test.each<[path: string, status: number, field: string | null]>([
 /** Each request has two or more errors. The response is that of the first one in the order of checks. */
 const BAD_KEY = { "idempotency-key": "a b" };
 test.each<[status: number, over: string, ...Call]>([
-  [401, "404", "GET", "/nope", stranger],
-  [401, "405", "DELETE", "/users", stranger],
-  [401, "413", "POST", "/users", { ...large, ...stranger }],
-  [401, "415", "POST", "/users", { ...form, ...stranger }],
-  [401, "400", "POST", "/users", { ...malformed, ...stranger }],
-  [401, "400 of a query", "GET", "/users?a=1", stranger],
-  [401, "404 of a record", "GET", "/orders/999999", stranger],
-  [401, "412", "PATCH", `/users/${user.id}`, { ...stale, ...stranger }],
+  [401, "404", "GET", "/nope", no_token],
+  [401, "405", "DELETE", "/users", no_token],
+  [401, "413", "POST", "/users", { ...large, ...no_token }],
+  [401, "415", "POST", "/users", { ...form, ...no_token }],
+  [401, "400", "POST", "/users", { ...malformed, ...no_token }],
+  [401, "400 of a query", "GET", "/users?a=1", no_token],
+  [401, "404 of a record", "GET", "/orders/999999", no_token],
+  [401, "412", "PATCH", `/users/${user.id}`, { ...stale, ...no_token }],
   [404, "403", "POST", "/nope", { body: {}, ...read }],
   [404, "413", "POST", "/nope", large],
   [404, "415", "POST", "/nope", form],
@@ -354,8 +356,8 @@ test.each<[status: number, over: string, ...Call]>([
   [404, "409", "PUT", "/users/999999", { body: { email: user.email } }],
   [404, "409 of a step", "PATCH", "/orders/999999", { body: { status: "delivered" } }],
 ])("%i comes before %s when both apply: %s %s", async (status, _over, method, path, options) => {
-  const answer = await server.call(method, path, options);
-  expect(answer.status, answer.text).toBe(status);
+  const response = await server.call(method, path, options);
+  expect(response.status, response.text).toBe(status);
 });
 
 test("413 comes before 400 when a chunked body is too large and `Idempotency-Key` is malformed", async () => {
@@ -376,28 +378,28 @@ test("413 comes before 400 when a chunked body is too large and `Idempotency-Key
 describe("RATE_LIMIT", () => {
   const burst = (at: TestServer, method: string, path: string, options: CallOptions = {}) =>
     Promise.all(Array.from({ length: 20 }, () => at.call(method, path, options)));
-  const statuses = (answers: TestResponse[]) =>
-    [...new Set(answers.map(({ status }) => status))].sort();
+  const statuses = (responses: TestResponse[]) =>
+    [...new Set(responses.map(({ status }) => status))].sort();
 
   test("`RATE_LIMIT` returns 429 with `Retry-After` when a token exceeds it", async () => {
     await using limited = await startServer({ RATE_LIMIT: "2" });
-    const answers = await burst(limited, "GET", "/users");
-    expect(statuses(answers)).toEqual([200, 429]);
-    expect(answers.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2);
-    for (const answer of answers.filter(({ status }) => status === 429)) {
-      expect(answer.headers.get("retry-after")).toBe("1");
-      expect(answer.headers.get("cache-control")).toBe("no-store");
-      expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
-      expect(answer.headers.get("x-request-id")).not.toBeNull();
-      expect(answer.json).toEqual({
+    const responses = await burst(limited, "GET", "/users");
+    expect(statuses(responses)).toEqual([200, 429]);
+    expect(responses.filter(({ status }) => status === 200).length).toBeGreaterThanOrEqual(2);
+    for (const response of responses.filter(({ status }) => status === 429)) {
+      expect(response.headers.get("retry-after")).toBe("1");
+      expect(response.headers.get("cache-control")).toBe("no-store");
+      expect(response.headers.get("content-type")).toBe(JSON_TYPE);
+      expect(response.headers.get("x-request-id")).not.toBeNull();
+      expect(response.json).toEqual({
         data: null,
         error: expect.any(String),
         meta: { code: "too_many_requests" },
       });
     }
     expect((await limited.call("GET", "/users", { token: limited.read_token })).status).toBe(200);
-    expect(statuses(await burst(limited, "GET", "/health", stranger))).toEqual([200]);
-    expect(statuses(await burst(limited, "GET", "/users", stranger))).toEqual([401]);
+    expect(statuses(await burst(limited, "GET", "/health", no_token))).toEqual([200]);
+    expect(statuses(await burst(limited, "GET", "/users", no_token))).toEqual([401]);
   });
 
   test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
@@ -415,10 +417,10 @@ describe("RATE_LIMIT", () => {
   });
 
   test("there is no rate limit when `RATE_LIMIT` is not set", async () => {
-    const answers = (
+    const responses = (
       await Promise.all([1, 2, 3, 4, 5].map(() => burst(server, "GET", "/users")))
     ).flat();
-    expect(statuses(answers)).toEqual([200]);
+    expect(statuses(responses)).toEqual([200]);
   });
 });
 
@@ -434,10 +436,10 @@ describe("MAX_BODY_BYTES", () => {
     const post = (raw: string) => limited.call("POST", "/users", { raw, ...typed });
     expect((await post(body(bytes))).status).toBe(201);
     for (const size of [bytes + 1, bytes * 20, 5_000_000]) {
-      const answer = await post(body(size));
-      expect(answer.status).toBe(413);
-      expect(answer.headers.get("content-type")).toBe(JSON_TYPE);
-      expect(answer.json).toEqual({
+      const response = await post(body(size));
+      expect(response.status).toBe(413);
+      expect(response.headers.get("content-type")).toBe(JSON_TYPE);
+      expect(response.json).toEqual({
         data: null,
         error: expect.any(String),
         meta: { code: "payload_too_large" },
@@ -459,9 +461,9 @@ describe("MAX_BODY_BYTES", () => {
     const send = (raw: string) =>
       server.raw(`${head.join("\r\n")}\r\n\r\n${raw.length.toString(16)}\r\n${raw}\r\n0\r\n\r\n`);
     expect(await send(body(65_536))).toStartWith("HTTP/1.1 201");
-    const refused = await send(body(65_537));
-    expect(refused).toStartWith("HTTP/1.1 413");
-    expect(refused).toContain('{"data":null,"error":"');
+    const rejected = await send(body(65_537));
+    expect(rejected).toStartWith("HTTP/1.1 413");
+    expect(rejected).toContain('{"data":null,"error":"');
   });
 });
 
@@ -482,10 +484,10 @@ describe("CORS_ORIGIN", () => {
       CORS_ORIGIN: "https://a.example,http://b.example:8080",
     });
     const calls: Call[] = [
-      ["GET", "/health", stranger],
+      ["GET", "/health", no_token],
       ["GET", "/users", {}],
       ["POST", "/users", { body: { email: newEmail() } }],
-      ["GET", "/users", stranger],
+      ["GET", "/users", no_token],
       ["GET", "/nope", {}],
       ["DELETE", "/users", {}],
       ["POST", "/users", large],
@@ -493,10 +495,10 @@ describe("CORS_ORIGIN", () => {
     ];
     for (const call of calls) {
       for (const origin of ["https://a.example", "http://b.example:8080"]) {
-        const answer = await ask(open, origin, ...call);
-        expect(answer.headers.get("access-control-allow-origin")).toBe(origin);
-        expect(answer.headers.get("access-control-expose-headers")).toBe(exposed);
-        expect(answer.headers.get("vary")).toBe("Origin");
+        const response = await ask(open, origin, ...call);
+        expect(response.headers.get("access-control-allow-origin")).toBe(origin);
+        expect(response.headers.get("access-control-expose-headers")).toBe(exposed);
+        expect(response.headers.get("vary")).toBe("Origin");
       }
       for (const origin of [
         "https://a.example.evil",
@@ -508,32 +510,32 @@ describe("CORS_ORIGIN", () => {
         "null",
         "*",
       ]) {
-        const answer = await ask(open, origin, ...call);
-        expect(answer.headers.has("access-control-allow-origin")).toBe(false);
+        const response = await ask(open, origin, ...call);
+        expect(response.headers.has("access-control-allow-origin")).toBe(false);
       }
     }
   });
 
   test("a preflight succeeds without a token when the origin is allowed", async () => {
     await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
-    const options = { ...stranger, headers: preflight };
+    const options = { ...no_token, headers: preflight };
     for (const path of ["/users", "/users/1", "/orders", "/orders/1"]) {
-      const answer = await ask(open, "https://a.example", "OPTIONS", path, options);
-      expect([answer.status, answer.text]).toEqual([204, ""]);
-      expect(answer.headers.get("access-control-allow-origin")).toBe("https://a.example");
+      const response = await ask(open, "https://a.example", "OPTIONS", path, options);
+      expect([response.status, response.text]).toEqual([204, ""]);
+      expect(response.headers.get("access-control-allow-origin")).toBe("https://a.example");
       const allowed = (name: string) =>
-        answer.headers.get(`access-control-allow-${name}`)?.split(", ").sort();
+        response.headers.get(`access-control-allow-${name}`)?.split(", ").sort();
       expect(allowed("methods")).toEqual(["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"]);
       expect(allowed("headers")).toEqual([
         ...["Authorization", "Content-Type", "Idempotency-Key"],
         ...["If-Match", "If-None-Match", "X-Request-Id"],
       ]);
-      expect(Number(answer.headers.get("access-control-max-age"))).toBeGreaterThan(0);
-      const refused = await ask(open, "https://evil.example", "OPTIONS", path, options);
-      expect(refused.status).toBe(401);
-      expect(refused.headers.has("access-control-allow-origin")).toBe(false);
+      expect(Number(response.headers.get("access-control-max-age"))).toBeGreaterThan(0);
+      const rejected = await ask(open, "https://evil.example", "OPTIONS", path, options);
+      expect(rejected.status).toBe(401);
+      expect(rejected.headers.has("access-control-allow-origin")).toBe(false);
     }
-    const plain = await ask(open, "https://a.example", "OPTIONS", "/users", stranger);
+    const plain = await ask(open, "https://a.example", "OPTIONS", "/users", no_token);
     expect(plain.status).toBe(401);
   });
 

@@ -179,9 +179,9 @@ export async function sendCall(
   // As bytes, because `fetch` adds a content type to a string.
   const content = typeof text === "string" ? new TextEncoder().encode(text) : (text ?? null);
   const init = { method, headers: all, body: content, redirect: "manual" } as const;
-  const answer = await toTestResponse(await fetch(`${url}/api/v1${path}`, init));
-  expectDocumented(method, `/api/v1${path}`, answer);
-  return answer;
+  const response = await toTestResponse(await fetch(`${url}/api/v1${path}`, init));
+  expectDocumented(method, `/api/v1${path}`, response);
+  return response;
 }
 
 export function sendBytes(

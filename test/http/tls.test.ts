@@ -2,7 +2,7 @@ import { afterAll, expect, test } from "bun:test";
 import { startServer } from "./server.ts";
 
 const directory = `${import.meta.dir}/../fixtures`;
-/** A self-signed certificate of localhost and 127.0.0.1, of no worth anywhere else. */
+/** A self-signed certificate for localhost and 127.0.0.1. */
 const TLS_CERT = `${directory}/localhost.crt`;
 const TLS_KEY = `${directory}/localhost.key`;
 

@@ -1,10 +1,10 @@
 import { afterAll, expect, test } from "bun:test";
 import {
-  expectRefused,
+  expectError,
   newEmail,
   newOrder,
   newUser,
-  type Refused,
+  type RejectedInput,
   send,
   stored,
   time_format,
@@ -18,25 +18,25 @@ afterAll(() => server[Symbol.asyncDispose]());
 const emoji = "😀"; // One code point, two UTF-16 units, four bytes.
 const keys = (count: number) =>
   Object.fromEntries(Array.from({ length: count }, (_, at) => [`key_${at}`, "v"]));
-/** A valid address of `length` code points: labels of at most 60, four of them in the domain. */
+/** @returns a valid email of `length` code points, with labels of at most 60 */
 const longEmail = (length: number) =>
   `${crypto.randomUUID().padEnd(length - 196, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
 
 test("`POST /users` returns the record with its defaults when only email is given", async () => {
   const email = `As-Typed+${crypto.randomUUID()}@Example.COM`;
-  const answer = await server.call("POST", "/users", { body: { email } });
-  expect(answer.status).toBe(201);
-  expect(answer.headers.get("content-type")).toBe("application/json");
-  expect(Object.keys(answer.json).sort()).toEqual(["data", "error"]);
-  expect(answer.json.error).toBeNull();
-  const user = answer.json.data;
+  const response = await server.call("POST", "/users", { body: { email } });
+  expect(response.status).toBe(201);
+  expect(response.headers.get("content-type")).toBe("application/json");
+  expect(Object.keys(response.json).sort()).toEqual(["data", "error"]);
+  expect(response.json.error).toBeNull();
+  const user = response.json.data;
   expect(Object.keys(user).sort()).toEqual([...user_keys]);
   expect(user).toMatchObject({ email, name: null, metadata: {}, version: 1 });
   expect(Number.isSafeInteger(user.id) && user.id >= 1).toBe(true);
   expect(user.created_at).toMatch(time_format);
   expect(user.updated_at).toMatch(time_format);
-  expect(answer.headers.get("location")).toBe(`/api/v1/users/${user.id}`);
-  expect(answer.headers.get("etag")).toBe('"1"');
+  expect(response.headers.get("location")).toBe(`/api/v1/users/${user.id}`);
+  expect(response.headers.get("etag")).toBe('"1"');
   const got = await server.call("GET", `/users/${user.id}`);
   expect(got.status).toBe(200);
   expect(got.headers.get("content-type")).toBe("application/json");
@@ -82,8 +82,8 @@ for (const [typed, other] of [
       ["PATCH", `/users/${rival.id}`],
       ["PUT", `/users/${rival.id}`],
     ] as const) {
-      const answer = await server.call(method, path, { body: { email: same } });
-      expectRefused(answer, 409, "email is already taken", host);
+      const response = await server.call(method, path, { body: { email: same } });
+      expectError(response, 409, "email is already taken", host);
     }
     expect(await stored(server, "/users?limit=1", `/users/${rival.id}`)).toEqual(before);
     for (const method of ["PATCH", "PUT"]) {
@@ -99,8 +99,8 @@ test("`GET /users?email` returns an empty page when no user has the email, and r
   const none = await server.call("GET", `/users?email=${newEmail()}`);
   expect(none.json).toEqual({ data: [], error: null, meta: { total: 0, limit: 50, offset: 0 } });
   for (const bad of ["", "nobody-at-all", "a%00b@example.com", "a%20b@example.com"]) {
-    const refused = await server.call("GET", `/users?email=${bad}`);
-    expectRefused(refused, 400, /^Validation failed: email must /, "nobody-at-all");
+    const response = await server.call("GET", `/users?email=${bad}`);
+    expectError(response, 400, /^Validation failed: email must /, "nobody-at-all");
   }
 });
 
@@ -119,27 +119,27 @@ for (const { name, body, changed } of [
 ]) {
   test(`\`PATCH /users/:id\` changes only the given fields when ${name}`, async () => {
     const user = await newUser(server, full);
-    const answer = await server.call("PATCH", `/users/${user.id}`, { body });
-    expect(answer.status).toBe(200);
-    expect(answer.headers.get("etag")).toBe('"2"');
-    const { updated_at } = answer.json.data;
+    const response = await server.call("PATCH", `/users/${user.id}`, { body });
+    expect(response.status).toBe(200);
+    expect(response.headers.get("etag")).toBe('"2"');
+    const { updated_at } = response.json.data;
     expect(updated_at).toMatch(time_format);
     expect(updated_at >= user.updated_at).toBe(true);
-    expect(answer.json).toEqual({
+    expect(response.json).toEqual({
       data: { ...user, ...changed, version: 2, updated_at },
       error: null,
     });
-    expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(answer.json);
+    expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(response.json);
   });
 }
 
 test("`PATCH /users/:id` changes nothing, not even the version, when the body is {}", async () => {
   const user = await newUser(server, full);
   const type = "application/merge-patch+json";
-  const answer = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get("etag")).toBe('"1"');
-  expect(answer.json).toEqual({ data: user, error: null });
+  const response = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
+  expect(response.status).toBe(200);
+  expect(response.headers.get("etag")).toBe('"1"');
+  expect(response.json).toEqual({ data: user, error: null });
   expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
 });
 
@@ -147,7 +147,7 @@ test("`PATCH /users/:id` limits the keys of the merged metadata", async () => {
   const user = await newUser(server, { metadata: keys(50) });
   const patch = (metadata: Record<string, string | null>) =>
     server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
-  expectRefused(await patch({ extra: "v" }), 400, /^Validation failed: metadata must /);
+  expectError(await patch({ extra: "v" }), 400, /^Validation failed: metadata must /);
   expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
   const { key_0, ...rest } = keys(50);
   const swapped = await patch({ extra: key_0 ?? "", key_0: null });
@@ -157,12 +157,12 @@ test("`PATCH /users/:id` limits the keys of the merged metadata", async () => {
 test("`PUT /users/:id` resets omitted optional fields", async () => {
   const user = await newUser(server, full);
   const body = { email: newEmail() };
-  const answer = await server.call("PUT", `/users/${user.id}`, { body });
-  expect(answer.status).toBe(200);
-  expect(answer.headers.get("etag")).toBe('"2"');
-  const { updated_at } = answer.json.data;
+  const response = await server.call("PUT", `/users/${user.id}`, { body });
+  expect(response.status).toBe(200);
+  expect(response.headers.get("etag")).toBe('"2"');
+  const { updated_at } = response.json.data;
   const data = { ...user, ...body, name: null, metadata: {}, version: 2, updated_at };
-  expect(answer.json).toEqual({ data, error: null });
+  expect(response.json).toEqual({ data, error: null });
   const again = await server.call("PUT", `/users/${user.id}`, { body: { ...body, ...full } });
   expect(again.json.data).toMatchObject({
     ...body,
@@ -176,13 +176,13 @@ test("`PUT /users/:id` resets omitted optional fields", async () => {
 test("`DELETE /users/:id` returns the deleted user, then 404, and frees the email but not the id", async () => {
   await using own = await startServer();
   const user = await newUser(own, full);
-  const answer = await own.call("DELETE", `/users/${user.id}`);
-  expect(answer.status).toBe(200);
-  expect(answer.json).toEqual({ data: user, error: null });
+  const response = await own.call("DELETE", `/users/${user.id}`);
+  expect(response.status).toBe(200);
+  expect(response.json).toEqual({ data: user, error: null });
   for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
     const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
     const gone = await own.call(method, `/users/${user.id}`, { body });
-    expectRefused(gone, 404, "user not found");
+    expectError(gone, 404, "user not found");
   }
   expect((await own.call("GET", "/users")).json.meta.total).toBe(0);
   await own.restart();
@@ -195,7 +195,7 @@ test("`DELETE /users/:id` returns 409 and deletes nothing when the user has orde
   const order = await newOrder(server, user.id);
   const paths = [`/users/${user.id}`, `/orders/${order.id}`];
   const before = await stored(server, ...paths);
-  expectRefused(await server.call("DELETE", `/users/${user.id}`), 409, "user has orders");
+  expectError(await server.call("DELETE", `/users/${user.id}`), 409, "user has orders");
   expect(await stored(server, ...paths)).toEqual(before);
 });
 
@@ -225,13 +225,13 @@ for (const [id, status, error] of [
     const before = await stored(server, "/users?limit=1000");
     for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
       const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
-      expectRefused(await server.call(method, `/users/${id}`, { body }), status, error);
+      expectError(await server.call(method, `/users/${id}`, { body }), status, error);
     }
     expect(await stored(server, "/users?limit=1000")).toEqual(before);
   });
 }
 
-const accepted: Refused["fields"][] = [
+const accepted: RejectedInput["fields"][] = [
   { email: longEmail(254) },
   { name: "n" },
   { name: emoji.repeat(200) },
@@ -240,7 +240,7 @@ const accepted: Refused["fields"][] = [
   { metadata: { [emoji.repeat(40)]: emoji.repeat(500), empty: "" } },
   { metadata: { constructor: "c", ["__proto__"]: "p", toString: "t", "a.b[0]": "d" } },
 ];
-/** As entries, since `toEqual` has ideas of its own about a key named `__proto__`. */
+/** As entries, because `toEqual` does not compare a key named `__proto__`. */
 const plain = (value: unknown) =>
   typeof value === "object" && value !== null ? Object.entries(value).sort() : value;
 for (const [at, fields] of accepted.entries()) {
@@ -253,8 +253,8 @@ for (const [at, fields] of accepted.entries()) {
       ["PUT", { email }],
       ["PATCH", fields],
     ] as const) {
-      const answer = await server.call(method, `/users/${id}`, { body });
-      expect(answer.status, answer.text).toBe(200);
+      const response = await server.call(method, `/users/${id}`, { body });
+      expect(response.status, response.text).toBe(200);
       const got = (await server.call("GET", `/users/${id}`)).json.data;
       for (const [field, value] of Object.entries("email" in body ? body : fields)) {
         expect(plain(got[field])).toEqual(plain(value));
@@ -266,15 +266,20 @@ for (const [at, fields] of accepted.entries()) {
 test("`PATCH /users/:id` clears __proto__ like any other key when it is null", async () => {
   const user = await newUser(server, { metadata: { ["__proto__"]: "p", kept: "k" } });
   const raw = '{"metadata":{"__proto__":null,"constructor":"c"}}';
-  const answer = await send(server, "PATCH", `/users/${user.id}`, raw);
-  expect(Object.entries(answer.json.data.metadata).sort()).toEqual([
+  const response = await send(server, "PATCH", `/users/${user.id}`, raw);
+  expect(Object.entries(response.json.data.metadata).sort()).toEqual([
     ["constructor", "c"],
     ["kept", "k"],
   ]);
 });
 
 const secret = "hunter2-secret";
-const row = (field: string, value: unknown, error: string | RegExp, hidden = secret): Refused => {
+const row = (
+  field: string,
+  value: unknown,
+  error: string | RegExp,
+  hidden = secret,
+): RejectedInput => {
   const name = `${field} is ${JSON.stringify(value)?.slice(0, 40)}`;
   return { name, fields: { [field]: value }, error, hidden };
 };
@@ -303,7 +308,7 @@ const wrong_values: Record<string, unknown[]> = {
     ...[98765, { a: secret }].map((value) => ({ ["__proto__"]: value })),
   ],
 };
-const refused: Refused[] = [
+const rejected: RejectedInput[] = [
   ...["id", "version", "created_at", "updated_at"].map((field) =>
     row(field, secret, `Validation failed: ${field} is read-only`),
   ),
@@ -315,22 +320,22 @@ const refused: Refused[] = [
     values.map((value) => row(field, value, must(field))),
   ),
 ];
-const refused_whole: Refused[] = [
+const rejected_if_complete: RejectedInput[] = [
   row("email", undefined, "Validation failed: email is required"),
   row("metadata", null, must("metadata")),
   row("metadata", { k: null }, must("metadata")),
 ];
 for (const method of ["POST", "PUT", "PATCH"]) {
   for (const { name, fields, error, hidden } of [
-    ...refused,
-    ...(method === "PATCH" ? [] : refused_whole),
+    ...rejected,
+    ...(method === "PATCH" ? [] : rejected_if_complete),
   ]) {
     test(`\`${method} /users\` returns 400 and stores nothing when ${name}`, async () => {
       const user = await newUser(server, full);
       const before = await stored(server, "/users?limit=1", `/users/${user.id}`);
       const path = method === "POST" ? "/users" : `/users/${user.id}`;
       const body = method === "PATCH" ? fields : { email: newEmail(), ...fields };
-      expectRefused(await server.call(method, path, { body }), 400, error, hidden);
+      expectError(await server.call(method, path, { body }), 400, error, hidden);
       expect(await stored(server, "/users?limit=1", `/users/${user.id}`)).toEqual(before);
     });
   }

@@ -1,5 +1,5 @@
-// The image as `make image-test` builds it, in containers: that it needs nothing but its volume, loses
-// nothing, and tells in its own words what it lacks.
+// The image in containers, run by `make image-test`: it must need only its volume, lose no data, and report what is
+// missing.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { chmodSync } from "node:fs";
 import { connect, type Socket } from "node:net";
@@ -15,11 +15,11 @@ import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } fr
 const archive = Bun.env["TEST_IMAGE"] ?? "";
 const against_image = archive !== "";
 
-/** In millions of bytes: what one downloads, and what a disk keeps. */
+/** Limits in MB (10^6 bytes), uncompressed and compressed. */
 const [LARGEST_RAW_MB, LARGEST_GZIP_MB] = [119, 56];
-/** `docker stop` without a flag. */
+/** Default of `docker stop`. */
 const DOCKER_GRACE_S = 10;
-/** Writes a second, and for how long. */
+/** Writes per second, and the duration in seconds. */
 const [LOAD_RATE, LOAD_S] = [200, 5];
 const NOBODY = 65_532;
 
@@ -36,13 +36,13 @@ function testImage(name: string, work: () => Promise<void>): void {
   test.skipIf(!against_image)(name, work, TIMEOUT_MS);
 }
 
-/** A server on a volume of this name. */
+/** Starts a server with a volume of this name. */
 function serve(volume: string, settings: Record<string, string> = {}): Promise<Container> {
   const token = newToken();
   return podman.serve(token, { volume, settings: { API_TOKEN: token, ...settings } });
 }
 
-// Of the Dockerfile only the last stage is built here.
+// The tests build only the last stage of the Dockerfile, which does not use this version.
 test("`Dockerfile` uses the Bun that package.json pins", async () => {
   const dockerfile = await Bun.file(`${import.meta.dir}/../../Dockerfile`).text();
   expect(dockerfile).toContain(
@@ -50,7 +50,7 @@ test("`Dockerfile` uses the Bun that package.json pins", async () => {
   );
 });
 
-testImage("The image is small, raw and compressed", async () => {
+testImage("the image is small, uncompressed and compressed", async () => {
   let gzip_bytes = 0;
   // Bun's own gzip compresses 2 % less.
   const gzip = Bun.spawn(["gzip", "-c", archive], { stdout: "pipe" });
@@ -120,15 +120,15 @@ testImage("Records and tokens are kept when another container uses the same volu
     await using first = await podman.serve(token, { volume });
     await newUser(first, { name: "Ünïcode 😀" });
     ({ text } = await first.call("GET", "/users/1"));
-    // Beside the server, in a container of its own.
+    // In another container, while the server is running.
     const other = await podman.run({ volume, args: ["token", "create", "other"] });
-    const answer = await first.call("GET", "/users/1", { token: other.stdout.trim() });
-    expect([answer.status, answer.text]).toEqual([200, text]);
+    const response = await first.call("GET", "/users/1", { token: other.stdout.trim() });
+    expect([response.status, response.text]).toEqual([200, text]);
     expect(await first.stop(DOCKER_GRACE_S)).toBe(0);
   }
   await using second = await podman.serve(token, { volume });
-  const answer = await second.call("GET", "/users/1");
-  expect([answer.status, answer.text]).toEqual([200, text]);
+  const response = await second.call("GET", "/users/1");
+  expect([response.status, response.text]).toEqual([200, text]);
 });
 
 testImage("`SIGTERM` lets requests in flight finish, and exits with 0", async () => {
@@ -152,13 +152,13 @@ testImage(
     await using server = await serve("hanging");
     const request = startRequest(server, newEmail());
     for (let round = 0; round < 5; round += 1) await server.call("GET", "/health");
-    // Docker kills then, which would be 137.
+    // After it Docker kills the server, and the exit code is 137.
     expect(await server.stop(DOCKER_GRACE_S)).toBe(0);
     expect(await request.response).toBe("");
   },
 );
 
-/** Writes at the rate, each whether or not those before it are answered. @returns each answer */
+/** Sends writes at the rate without waiting for responses. @returns the responses */
 async function load(server: Container) {
   const started_ms = performance.now();
   const writes: Promise<TestResponse>[] = [];
@@ -172,18 +172,18 @@ async function load(server: Container) {
 }
 
 testImage(
-  "The server loses and rejects no write, and needs little memory, under load",
+  "the server loses and rejects no write, and needs little memory, under load",
   async () => {
     const volume = "loaded";
     let ids: number[] = [];
     {
       await using server = await serve(volume);
       const loaded = load(server);
-      // It runs in the same container, and takes of the same memory.
+      // The check runs in the same container and uses the same memory.
       expect(await server.checkHealth()).toBe(0);
-      const answers = await loaded;
-      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
-      ids = answers.map(({ json }) => json.data.id).sort((one, other) => one - other);
+      const responses = await loaded;
+      expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 201));
+      ids = responses.map(({ json }) => json.data.id).sort((one, other) => one - other);
       expect(new Set(ids).size).toBe(LOAD_RATE * LOAD_S);
 
       const memory_bytes = highestMemory(server.pid);
@@ -204,7 +204,7 @@ testImage(
   },
 );
 
-/** Records as large as they can be: 27 kB of ASCII, or 63 kB that are 21,000 characters. */
+/** The largest records: 27 kB of ASCII, or 63 kB with 21,000 non-ASCII characters. */
 const large_metadata: Record<string, Record<string, string>> = {
   ASCII: Object.fromEntries(
     Array.from({ length: 50 }, (_, at) => [`field-${at}`.padEnd(40, "-"), "x".repeat(500)]),
@@ -224,7 +224,7 @@ async function createLargeUsers(server: Container, metadata: Record<string, stri
   }
 }
 
-/** Asks for a page and never reads it. */
+/** Requests a page and never reads the response. */
 function stall(server: Container, path: string): Socket {
   const { hostname, port } = new URL(server.url);
   const socket = connect(Number(port), hostname);
@@ -237,7 +237,7 @@ function stall(server: Container, path: string): Socket {
 
 for (const [alphabet, metadata] of Object.entries(large_metadata)) {
   testImage(
-    `The server stays within 128 MiB when many clients read the largest pages of ${alphabet}, or stop reading`,
+    `the server stays within 128 MiB when many clients read the largest pages of ${alphabet}, or stop reading`,
     async () => {
       await using server = await serve(`large-${alphabet.toLowerCase()}`, { LOG_LEVEL: "warn" });
       await createLargeUsers(server, metadata);

@@ -1,13 +1,13 @@
 /**
- * The image in containers, as one should run it: no rights, nothing to write to but the volume, little
- * memory. By podman and runc, on configuration and storage in a temporary folder, so that no image,
- * container, volume or setting of this machine is touched, and without systemd.
+ * Runs the image in containers as recommended: without privileges, with a read-only file system except for the
+ * volume, and with little memory. Uses podman and runc without systemd, with configuration and storage in a
+ * temporary directory, so that no image, container, volume or setting of this machine changes.
  */
 import { mkdirSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { sendCall, type TestServer } from "../http/server.ts";
 
-/** What a container may use at most, where control groups can tell it so. */
+/** Memory limit of a container, if control groups can enforce it. */
 export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
 
 export interface Outcome {
@@ -17,45 +17,45 @@ export interface Outcome {
 }
 
 export interface RunOptions {
-  /** The name of a volume, or the path of a folder; by default a volume of its own. */
+  /** The name of a volume, or the path of a directory. Default: a new volume. */
   readonly volume?: string;
   /** Environment variables by name. */
   readonly settings?: Readonly<Record<string, string>>;
-  /** After the name of the image. */
+  /** Arguments after the name of the image. */
   readonly args?: readonly string[];
 }
 
-/** A server in a container; disposed of, it is gone, and its volume stays. */
+/** A server in a container. Disposing of it removes the container and keeps the volume. */
 export interface Container
   extends AsyncDisposable,
     Pick<TestServer, "url" | "write_token" | "call"> {
-  /** Of its first process, outside of the container. */
+  /** Process id of its first process, outside the container. */
   readonly pid: number;
-  /** What `podman inspect` tells, by a template such as `{{.State.ExitCode}}`. */
+  /** @returns the output of `podman inspect` for a template such as `{{.State.ExitCode}}` */
   inspect(template: string): Promise<string>;
-  /** @returns the code that HEALTHCHECK ends with */
+  /** @returns the exit code of HEALTHCHECK */
   checkHealth(): Promise<number>;
-  /** SIGTERM, then SIGKILL after this many seconds. @returns the exit code: 137 after SIGKILL */
+  /** Sends SIGTERM, and SIGKILL after this many seconds. @returns the exit code, 137 after SIGKILL */
   stop(grace_s: number): Promise<number>;
 }
 
 export interface Podman extends AsyncDisposable {
-  /** Whether control groups keep to MEMORY_LIMIT_BYTES here. */
+  /** Whether control groups enforce MEMORY_LIMIT_BYTES here. */
   readonly limits_memory: boolean;
-  /** What `podman image inspect` tells. */
+  /** @returns the output of `podman image inspect` */
   inspectImage(): Promise<any>;
-  /** Runs a command to its end. */
+  /** Runs a command until it exits. */
   run(options: RunOptions): Promise<Outcome>;
-  /** Runs a server until it is stopped. @param token one that it accepts */
+  /** Starts a server. @param token a token that it accepts */
   serve(token: string, options: RunOptions): Promise<Container>;
 }
 
 const rights = ["--read-only", "--read-only-tmpfs=false", "--cap-drop=all", "--pids-limit=64"];
 const memory = [`--memory=${MEMORY_LIMIT_BYTES}b`, `--memory-swap=${MEMORY_LIMIT_BYTES}b`];
-/** Seconds, in case the test is killed and cannot end it. */
+/** Maximum lifetime of a container in seconds, in case the test is killed. */
 const lifetime = "--timeout=120";
 
-/** What a machine may not have (systemd, a journal, high limits, a bridge) is not asked for. */
+/** Needs no systemd, journal, high limits or bridge, which a machine may not have. */
 function configure(directory: string): Record<string, string> {
   const containers = `
 [containers]
@@ -70,7 +70,7 @@ tmp_dir = "${directory}/tmp"
 [network]
 network_config_dir = "${directory}/networks"
 `;
-  // vfs works on every file system, at the price of a copy of the image for each container.
+  // vfs works on every file system, but copies the image for each container.
   const storage = `
 [storage]
 driver = "vfs"
@@ -80,13 +80,13 @@ runroot = "${directory}/run"
   return { "containers.conf": containers, "storage.conf": storage };
 }
 
-/** A port that was free a moment ago: HEALTHCHECK must know it, so the container cannot choose. */
+/** @returns a port that was free just now. HEALTHCHECK must know it, so the server cannot choose one. */
 function freePort(): number {
   using server = Bun.serve({ port: 0, fetch: () => new Response() });
   return server.port ?? 0;
 }
 
-/** @param archive path of the image, as `docker save` makes it */
+/** @param archive path of the image, in the format of `docker save` */
 export async function openPodman(archive: string): Promise<Podman> {
   await using resources = new AsyncDisposableStack();
   const directory = resources.use(makeDirectory());
@@ -99,7 +99,7 @@ export async function openPodman(archive: string): Promise<Podman> {
     HOME: directory.path,
     CONTAINERS_CONF: directory.at("containers.conf"),
     CONTAINERS_STORAGE_CONF: directory.at("storage.conf"),
-    // podman would have systemd run HEALTHCHECK; here the tests do.
+    // podman runs HEALTHCHECK with systemd. Here the tests run it.
     DISABLE_HC_SYSTEMD: "true",
   };
 
@@ -112,7 +112,7 @@ export async function openPodman(archive: string): Promise<Podman> {
     ]);
     return { code, stdout, stderr };
   }
-  /** @returns what it printed; throws when it fails */
+  /** @returns its output @throws if it fails */
   async function ask(...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await podman(...args);
     if (code !== 0) throw new Error(`podman ${args.join(" ")}: ${stderr}`);

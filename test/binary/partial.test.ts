@@ -2,18 +2,18 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
-import { makeDirectory } from "../directory.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 
-function start(directory: { at(name: string): string }, ...args: string[]) {
+function start(directory: TemporaryDirectory, ...args: string[]) {
   const env = { DATABASE_URL: directory.at("a.db"), PORT: "0" };
   return Bun.spawn([binary, ...args], { env, stdout: "ignore", stderr: "pipe" });
 }
 
 /** Creates a database that takes a while to copy. */
-async function makeLarge(directory: { at(name: string): string }): Promise<void> {
+async function makeLarge(directory: TemporaryDirectory): Promise<void> {
   expect(await start(directory, "token", "create", "a").exited).toBe(0);
   using db = new Database(directory.at("a.db"));
   db.run("create table filler (content blob)");
@@ -22,16 +22,17 @@ async function makeLarge(directory: { at(name: string): string }): Promise<void>
   }
 }
 
-function partials(directory: { readonly path: string }): string[] {
+function partials(directory: TemporaryDirectory): string[] {
   return readdirSync(directory.path).filter((name) => name.includes(".partial"));
 }
 
-test.if(against_binary)("`backup` removes the temporary files of killed processes", async () => {
-  using directory = makeDirectory();
-  await makeLarge(directory);
+/** Kills a command while it writes a temporary file, three times. @param target the name of the file it creates */
+async function killRepeatedly(directory: TemporaryDirectory, target: string, ...args: string[]) {
   for (let round = 0; round < 3; round += 1) {
-    const child = start(directory, "backup", directory.at("b.db"));
-    const own = new RegExp(`^b\\.db\\.user-api-${child.pid}-[0-9a-f]{8}\\.partial$`);
+    const child = start(directory, ...args);
+    const own = new RegExp(
+      `^${target.replaceAll(".", "\\.")}\\.user-api-${child.pid}-[0-9a-f]{8}\\.partial$`,
+    );
     const isThere = () => partials(directory).some((name) => own.test(name));
     while (child.exitCode === null && !isThere()) await Bun.sleep(1);
     child.kill("SIGKILL");
@@ -40,6 +41,12 @@ test.if(against_binary)("`backup` removes the temporary files of killed processe
       expect.stringMatching(own),
     ]);
   }
+}
+
+test.if(against_binary)("`backup` removes the temporary files of killed processes", async () => {
+  using directory = makeDirectory();
+  await makeLarge(directory);
+  await killRepeatedly(directory, "b.db", "backup", directory.at("b.db"));
   const child = start(directory, "backup", directory.at("b.db"));
   expect(await child.exited, await child.stderr.text()).toBe(0);
   expect(partials(directory)).toEqual([]);
@@ -54,17 +61,7 @@ test.if(against_binary)(
       using db = new Database(directory.at("a.db"));
       db.run("pragma user_version = 1");
     }
-    for (let round = 0; round < 3; round += 1) {
-      const child = start(directory, "serve");
-      const own = new RegExp(`^a\\.db\\.v1\\.user-api-${child.pid}-[0-9a-f]{8}\\.partial$`);
-      const isThere = () => partials(directory).some((name) => own.test(name));
-      while (child.exitCode === null && !isThere()) await Bun.sleep(1);
-      child.kill("SIGKILL");
-      await child.exited;
-      expect(partials(directory).filter((name) => name.endsWith(".partial"))).toEqual([
-        expect.stringMatching(own),
-      ]);
-    }
+    await killRepeatedly(directory, "a.db.v1", "serve");
     const child = start(directory, "serve");
     while (child.exitCode === null && !readdirSync(directory.path).includes("a.db.v1")) {
       await Bun.sleep(5);

@@ -93,13 +93,8 @@ for (const { route, method, path, json } of routes) {
       ],
       ...['x="y;z\\""; charset=latin1'],
     ]) {
-      const response = await send(
-        server,
-        method,
-        path(),
-        json(),
-        `application/json; ${parameters}`,
-      );
+      const type = `application/json; ${parameters}`;
+      const response = await send(server, method, path(), json(), type);
       expectError(response, 415, "the request body must be UTF-8");
       const accepted = patch ? `application/json, ${merge}` : null;
       expect(response.headers.get("accept-patch")).toBe(accepted);
@@ -112,13 +107,8 @@ for (const { route, method, path, json } of routes) {
       ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"],
       ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"],
     ]) {
-      const response = await send(
-        server,
-        method,
-        path(),
-        json(),
-        `application/json; ${parameters}`,
-      );
+      const type = `application/json; ${parameters}`;
+      const response = await send(server, method, path(), json(), type);
       expect([200, 201], `${parameters}: ${response.text}`).toContain(response.status);
     }
   });

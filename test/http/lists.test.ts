@@ -278,29 +278,3 @@ for (const query of [
     expectError(twice, 400, `Validation failed: ${name} is given more than once`);
   });
 }
-
-for (const [name, path, status] of [
-  ["a list", () => "/users?limit=3&offset=4", 200],
-  ["a filtered list", () => "/orders?status=paid&limit=2", 200],
-  ["a user", () => `/users/${users[0].id}`, 200],
-  ["an order", () => `/orders/${orders[0].id}`, 200],
-  ["an unknown user", () => `/users/${largest}`, 404],
-  ["an unknown order", () => `/orders/${largest}`, 404],
-  ["no order id", () => "/orders/abc", 400],
-  ["a bad query", () => "/users?limit=0", 400],
-] as const) {
-  test(`\`HEAD\` returns the headers of GET without a body for ${name}`, async () => {
-    const shown = (response: TestResponse) =>
-      [...response.headers].filter(([header]) => !["x-request-id", "date"].includes(header)).sort();
-    const get = await server.call("GET", path());
-    const head = await server.call("HEAD", path());
-    expect([head.status, get.status]).toEqual([status, status]);
-    expect(shown(head)).toEqual(shown(get));
-    expect(head.text).toBe("");
-    const wire = await server.raw(
-      `HEAD /api/v1${path()} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n` +
-        `Authorization: Bearer ${server.write_token}\r\n\r\n`,
-    );
-    expect(wire.slice(wire.indexOf("\r\n\r\n"))).toBe("\r\n\r\n");
-  });
-}

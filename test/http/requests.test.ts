@@ -285,18 +285,22 @@ test.each<[path: string, status: number, field: string | null]>([
   ["/docs", 304, "If-None-Match: *"],
   ["/docs/swagger-ui.js", 200, null],
   ["/docs/swagger-ui.js", 200, "Accept-Encoding: br"],
-])("`HEAD %s` has one Date, like GET, when its status is %i", async (path, status, field) => {
-  const own = field === null ? [] : [field];
-  const lines = status === 401 ? own : [authorization, ...own];
-  for (const method of ["HEAD", "GET"]) {
-    const response = await wire(method, path, lines);
-    const dates = response.top.match(/^date: .*$/gim) ?? [];
-    expect([method, response.status, dates.length]).toEqual([method, status, 1]);
-    const sent_ms = Date.parse(dates[0]?.slice("date: ".length) ?? "");
-    expect(Date.now() - sent_ms).toBeWithin(-1_000, 5_000);
-    expect(dates[0]).toEndWith(" GMT");
-  }
-});
+])(
+  "`HEAD %s` has one Date, like GET, and no body, when its status is %i",
+  async (path, status, field) => {
+    const own = field === null ? [] : [field];
+    const lines = status === 401 ? own : [authorization, ...own];
+    for (const method of ["HEAD", "GET"]) {
+      const response = await wire(method, path, lines);
+      const dates = response.top.match(/^date: .*$/gim) ?? [];
+      expect([method, response.status, dates.length]).toEqual([method, status, 1]);
+      if (method === "HEAD") expect(response.text).toBe("");
+      const sent_ms = Date.parse(dates[0]?.slice("date: ".length) ?? "");
+      expect(Date.now() - sent_ms).toBeWithin(-1_000, 5_000);
+      expect(dates[0]).toEndWith(" GMT");
+    }
+  },
+);
 
 /** Each request has two or more errors. The response is that of the first one in the order of checks. */
 const BAD_KEY = { "idempotency-key": "a b" };

@@ -1,13 +1,13 @@
-/** A tar.gz whose bytes depend on nothing but what is in it. */
+/** Creates a tar.gz whose bytes depend only on its content. */
 import { chmod, readdir } from "node:fs/promises";
 import { $ } from "bun";
 
-/** Three seconds a binary; 12, the highest, is 2 % smaller and takes eleven. */
+/** Takes 3 s per binary. The highest level, 12, takes 11 s and is 2 % smaller. */
 const LEVEL = 9;
 
 /**
- * @param parent directory that holds `directory`, whose name all paths in the archive begin with
- * @param executables files in `directory` that may be run
+ * @param parent the directory of `directory`, whose name is the first part of all paths in the archive
+ * @param executables executable files in `directory`
  * @param seconds since 1970, the time of every file
  */
 export async function createArchive(
@@ -16,7 +16,7 @@ export async function createArchive(
   executables: readonly string[],
   seconds: number,
 ): Promise<Uint8Array> {
-  // What the umask left would be in the archive.
+  // Otherwise the modes in the archive would depend on the umask.
   await chmod(`${parent}/${directory}`, 0o755);
   for (const file of await readdir(`${parent}/${directory}`)) {
     await chmod(`${parent}/${directory}/${file}`, executables.includes(file) ? 0o755 : 0o644);
@@ -25,6 +25,6 @@ export async function createArchive(
     await $`tar --create --directory=${parent} --format=ustar --sort=name --mtime=@${seconds} --owner=0 --group=0 --numeric-owner ${directory}`
       .quiet()
       .arrayBuffer();
-  // Not the gzip of this machine: another version writes other bytes. This one comes with Bun.
+  // Not the gzip of this machine, whose output depends on its version. This one is part of Bun.
   return Bun.gzipSync(tar, { library: "libdeflate", level: LEVEL });
 }

@@ -75,13 +75,9 @@ async function licenseTexts(directory: string, files: readonly string[]): Promis
   return (await Promise.all(texts)).filter((text) => text !== "");
 }
 
-async function readLock(): Promise<Lock> {
-  return Bun.JSONC.parse(await Bun.file("bun.lock").text()) as Lock;
-}
-
 /** @returns sorted by name @throws if a package has no licence */
 export async function readContents(metafile: Metafile): Promise<BundledPackage[]> {
-  const lock = await readLock();
+  const lock = Bun.JSONC.parse(await Bun.file("bun.lock").text()) as Lock;
   const integrities = new Map(
     Object.values(lock.packages).map(([spec, , , integrity]) => [spec, integrity]),
   );
@@ -94,24 +90,14 @@ export async function readContents(metafile: Metafile): Promise<BundledPackage[]
   const names = new Set(manifests.map(({ name }) => name));
   return Promise.all(
     manifests.map(async (manifest, index) => {
-      const { name, version, license } = manifest;
+      const { name, version, license, homepage = null } = manifest;
       const integrity = integrities.get(`${name}@${version}`);
       if (license === undefined) throw new Error(`${name} has no licence in its package.json`);
       if (integrity === undefined) throw new Error(`bun.lock has no ${name}@${version}`);
       const texts = await licenseTexts(...(directories[index] ?? ["", []]));
       const needs = { ...manifest.dependencies, ...manifest.peerDependencies };
-      const dependencies = Object.keys(needs)
-        .filter((need) => names.has(need))
-        .sort();
-      return {
-        name,
-        version,
-        license,
-        homepage: manifest.homepage ?? null,
-        integrity,
-        dependencies,
-        texts,
-      };
+      const dependencies = [...names].filter((need) => Object.hasOwn(needs, need)).sort();
+      return { name, version, license, homepage, integrity, dependencies, texts };
     }),
   );
 }

@@ -5,10 +5,10 @@ import type { Target } from "./targets.ts";
 
 const RULE = "=".repeat(80);
 
-/** Bun's own list of the libraries in it and their licences, of the version that is used. */
+/** Bun's list of its libraries and their licences, for the pinned version. */
 const BUN_DOCUMENT = "node_modules/bun-types/docs/project/license.mdx";
 
-/** The licences that this list names, and those of the parts that it calls "several licenses". */
+/** The licences in this list, and those of the parts with "several licenses". */
 const BUN_LICENSES = [
   ...["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "blessing", "IJG", "ISC"],
   ...["LGPL-2.0-or-later", "LGPL-2.1-or-later", "libpng-2.0", "MIT", "Unicode-3.0", "Zlib"],
@@ -18,12 +18,12 @@ function section(title: string, ...paragraphs: readonly string[]): string {
   return [`${RULE}\n${title}\n${RULE}`, ...paragraphs].join("\n\n");
 }
 
-/** The licences that an SPDX expression names. */
+/** @returns the licences in an SPDX expression */
 function licensesOf(expression: string): string[] {
   return expression.split(/\s+(?:AND|OR)\s+|[()]/).filter((id) => id !== "");
 }
 
-/** @throws when there is no such licence */
+/** @throws if the licence is unknown */
 function textOf(id: string): string {
   const text = licenses[id]?.licenseText;
   if (text === undefined) throw new Error(`Cannot find the text of the licence ${id}`);
@@ -31,12 +31,13 @@ function textOf(id: string): string {
 }
 
 function describePackage({ name, version, license, texts }: BundledPackage): string {
-  // A package without a licence file: the text of its licence is in the last part.
-  const words = texts.length > 0 ? texts : [`Licence: ${license}`];
-  return section(`${name} ${version}`, ...words);
+  // If a package has no licence file, the text of its licence is at the end.
+  const paragraphs = texts.length > 0 ? texts : [`Licence: ${license}`];
+  return section(`${name} ${version}`, ...paragraphs);
 }
 
-export interface NoticesInput {
+/** What goes into a binary. */
+export interface ReleaseFacts {
   readonly version: string;
   readonly target: Target;
   readonly packages: readonly BundledPackage[];
@@ -44,9 +45,9 @@ export interface NoticesInput {
   readonly versions: Readonly<Record<string, string | undefined>>;
 }
 
-/** @throws when the text of a licence is not known */
-export async function createNotices(input: NoticesInput): Promise<string> {
-  const { version, target, packages, versions } = input;
+/** @throws if the text of a licence is unknown */
+export async function createNotices(facts: ReleaseFacts): Promise<string> {
+  const { version, target, packages, versions } = facts;
   const document = (await Bun.file(BUN_DOCUMENT).text()).replace(/^---\n.*?\n---\n/s, "").trim();
 
   const without_text = packages.filter(({ texts }) => texts.length === 0);

@@ -1,55 +1,43 @@
 /** The bill of materials (SBOM) of one binary, in CycloneDX 1.6. */
 import { Enums, Models, Serialize, Spec, Validation } from "@cyclonedx/cyclonedx-library";
-import type { BundledPackage } from "./contents.ts";
-import type { Target } from "./targets.ts";
+import type { ReleaseFacts } from "./notices.ts";
 
-export interface Materials {
-  readonly version: string;
-  readonly target: Target;
-  readonly packages: readonly BundledPackage[];
-  /** `process.versions` of Bun. */
-  readonly versions: Readonly<Record<string, string | undefined>>;
+export interface Materials extends ReleaseFacts {
   /** Checksum of the binary, in hexadecimal. */
   readonly sha256: string;
   /** Time of the commit, so that the SBOM of a commit is always the same. */
   readonly committed_at: Date;
 }
 
-function createComponent(
-  name: string,
-  fields: {
-    version: string;
-    license: string;
-    purl: string;
-    copyright?: string;
-    url: string | null;
-  },
-  type: Enums.ComponentType = Enums.ComponentType.Library,
-): Models.Component {
-  const { version, license, purl, copyright, url } = fields;
-  const component = new Models.Component(type, name, {
-    version,
-    purl,
-    bomRef: purl,
-    scope: Enums.ComponentScope.Required,
-  });
-  if (copyright !== undefined) component.copyright = copyright;
-  const simple = /^[\w.-]+$/.test(license);
-  component.licenses.add(
-    simple ? new Models.SpdxLicense(license) : new Models.LicenseExpression(license),
-  );
-  if (url !== null) {
-    component.externalReferences.add(
-      new Models.ExternalReference(url, Enums.ExternalReferenceType.Website),
-    );
-  }
-  return component;
+/** An npm package. */
+interface Part {
+  readonly name: string;
+  readonly version: string;
+  readonly license: string;
+  readonly purl: string;
+  readonly homepage: string | null;
+  /** Hash of the package's archive, as npm writes it: `sha512-…` in base64. */
+  readonly integrity: string;
 }
 
-/** `sha512-…` in base64, as npm has it, is a hash of the package's archive. */
-function addIntegrity(component: Models.Component, integrity: string): void {
+function createComponent(
+  { name, version, license, purl, homepage, integrity }: Part,
+  type: Enums.ComponentType = Enums.ComponentType.Library,
+): Models.Component {
+  const scope = Enums.ComponentScope.Required;
+  const component = new Models.Component(type, name, { version, purl, bomRef: purl, scope });
+  const is_simple = /^[\w.-]+$/.test(license);
+  component.licenses.add(
+    is_simple ? new Models.SpdxLicense(license) : new Models.LicenseExpression(license),
+  );
+  if (homepage !== null) {
+    component.externalReferences.add(
+      new Models.ExternalReference(homepage, Enums.ExternalReferenceType.Website),
+    );
+  }
   const hex = Buffer.from(integrity.replace(/^sha512-/, ""), "base64").toString("hex");
   component.hashes.set(Enums.HashAlgorithm["SHA-512"], hex);
+  return component;
 }
 
 function npmPurl(name: string, version: string): string {
@@ -67,25 +55,22 @@ function createBom(materials: Materials): Models.Bom {
   application.hashes.set(Enums.HashAlgorithm["SHA-256"], materials.sha256);
 
   const bun = createComponent(
-    "bun",
     {
+      name: "bun",
       version: bun_version,
       license: "MIT",
       purl: npmPurl(target.runtime_package, bun_version),
-      copyright: "Copyright (c) Oven",
-      url: "https://bun.com",
+      homepage: "https://bun.com",
+      integrity: target.runtime_integrity,
     },
     Enums.ComponentType.Platform,
   );
-  addIntegrity(bun, target.runtime_integrity);
+  bun.copyright = "Copyright (c) Oven";
 
   const bundled = new Map(
     packages.map((bundle) => {
-      const { name, version: released, license, homepage: url } = bundle;
-      const purl = npmPurl(name, released);
-      const component = createComponent(name, { version: released, license, purl, url });
-      addIntegrity(component, bundle.integrity);
-      return [name, component];
+      const purl = npmPurl(bundle.name, bundle.version);
+      return [bundle.name, createComponent({ ...bundle, purl })];
     }),
   );
   for (const { name, dependencies } of packages) {

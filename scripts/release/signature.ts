@@ -1,6 +1,6 @@
 /**
- * Whether the signature of a program for macOS fits it. Apple's processors run nothing unsigned; Bun
- * signs what it makes ad hoc, and some of its versions did so wrongly, which only a Mac would notice.
+ * Checks the ad-hoc signature of a macOS binary. Apple silicon runs only signed programs. Bun signs its binaries,
+ * but some versions of Bun do so incorrectly, which otherwise only a Mac would detect.
  * @see https://developer.apple.com/documentation/technotes/tn3126-inside-code-signing-hashes
  */
 const MACH_O_64 = 0xfeedfacf;
@@ -20,9 +20,9 @@ function fail(reason: string): never {
   throw new Error(`The signature is not valid: ${reason}`);
 }
 
-/** Where the signature lies; load commands are little-endian. */
+/** @returns the region of the signature. Load commands are little-endian. */
 function findSignature(file: DataView): Region {
-  if (file.getUint32(0, true) !== MACH_O_64) fail("this is no program for macOS");
+  if (file.getUint32(0, true) !== MACH_O_64) fail("this is not a macOS binary");
   let at = HEADER_BYTES;
   for (let left = file.getUint32(16, true); left > 0; left -= 1) {
     if (file.getUint32(at, true) === LC_CODE_SIGNATURE) {
@@ -33,9 +33,9 @@ function findSignature(file: DataView): Region {
   return fail("there is none");
 }
 
-/** Where the first blob of hashes begins; blobs are big-endian. */
+/** @returns the offset of the first code directory. Blobs are big-endian. */
 function findDirectory(file: DataView, { offset }: Region): number {
-  if (file.getUint32(offset) !== SUPER_BLOB) fail("it does not begin as one");
+  if (file.getUint32(offset) !== SUPER_BLOB) fail("it does not start with a super blob");
   const count = file.getUint32(offset + 8);
   for (let index = 0; index < count; index += 1) {
     const at = offset + file.getUint32(offset + 12 + 8 * index + 4);
@@ -44,7 +44,7 @@ function findDirectory(file: DataView, { offset }: Region): number {
   return fail("it has no hashes");
 }
 
-/** @throws when it is absent, not ad hoc, or any hash is not that of its page */
+/** @throws if the signature is missing or not ad hoc, or if a hash does not match its page */
 export function requireAdHocSignature(bytes: Uint8Array): void {
   const file = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const region = findSignature(file);
@@ -58,8 +58,8 @@ export function requireAdHocSignature(bytes: Uint8Array): void {
   const limit = file.getUint32(at + 32);
   const hash_bytes = file.getUint8(at + 36);
   const page_bytes = 2 ** file.getUint8(at + 39);
-  if (limit !== region.offset) fail("it does not end where the signature begins");
-  if (pages !== Math.ceil(limit / page_bytes)) fail("it has not one hash a page");
+  if (limit !== region.offset) fail("its hashes do not cover everything before it");
+  if (pages !== Math.ceil(limit / page_bytes)) fail("it does not have one hash per page");
   for (let page = 0; page < pages; page += 1) {
     const start = page * page_bytes;
     const content = bytes.subarray(start, Math.min(start + page_bytes, limit));

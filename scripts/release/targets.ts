@@ -1,13 +1,13 @@
-/** For what a release has a binary, and which build of Bun each one is made of. */
+/** The platforms of a release, and the build of Bun for each. */
 export interface Target {
-  /** As in the names of the files. */
+  /** Part of the file names. */
   readonly name: string;
   readonly os: "linux" | "macos";
-  /** As `bun build` calls it. */
+  /** The `--target` of `bun build`. */
   readonly bun_target: string;
-  /** The npm package whose `bin/bun` the binary begins with, in the version that package.json pins. */
+  /** The npm package with the executable of Bun, in the version that package.json pins. */
   readonly runtime_package: string;
-  /** SHA-512 of that package's archive, as npm writes it. A new Bun needs a new one. */
+  /** SHA-512 of the package's archive, as npm writes it. Update it with the version of Bun. */
   readonly runtime_integrity: string;
 }
 

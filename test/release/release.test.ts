@@ -109,7 +109,7 @@ describe("notices", () => {
     const document = await Bun.file("node_modules/bun-types/docs/project/license.mdx").text();
     const [, table = ""] = /## Linked libraries\n(.*?)\n## /s.exec(document) ?? [];
     const text = await createNotices({ ...facts(), target: targets[0]! });
-    const ids: [words: RegExp, id: string][] = [
+    const ids: [pattern: RegExp, id: string][] = [
       [/Apache/, "Apache-2.0"],
       [/BSD 2-Clause/, "BSD-2-Clause"],
       [/BSD 3-Clause|BSD License/, "BSD-3-Clause"],
@@ -129,7 +129,7 @@ describe("notices", () => {
     expect(rows.length).toBeGreaterThan(20);
     for (const row of rows) {
       // A licence that is new in the list needs its text in the notices.
-      const named = ids.filter(([words]) => words.test(row.split("|")[2] ?? ""));
+      const named = ids.filter(([pattern]) => pattern.test(row.split("|")[2] ?? ""));
       expect(named, row).not.toBeEmpty();
       for (const [, id] of named) expect(text).toContain(`Text of ${id}\n`);
     }

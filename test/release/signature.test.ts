@@ -1,4 +1,4 @@
-// The check of the signature of a program for macOS, on a small file made like one.
+// The check of the signature of a macOS binary, with a small file of the same format.
 import { expect, test } from "bun:test";
 import { requireAdHocSignature } from "../../scripts/release/signature.ts";
 
@@ -8,7 +8,7 @@ const PAGES = 3;
 const DIRECTORY_BYTES = 44;
 const BLOB_BYTES = 20 + DIRECTORY_BYTES + PAGES * 32;
 
-/** A header, one load command, and code; then the signature of all that. */
+/** @returns a header, one load command and code, followed by their signature */
 function makeProgram(flags = 2): Uint8Array {
   const bytes = new Uint8Array(CODE_BYTES + BLOB_BYTES).fill(7, 48, CODE_BYTES);
   const view = new DataView(bytes.buffer);
@@ -27,7 +27,7 @@ function makeProgram(flags = 2): Uint8Array {
   view.setUint32(directory + 32, CODE_BYTES);
   bytes.set([32, 2, 0, 12], directory + 36);
   for (let page = 0; page < PAGES; page += 1) {
-    // The last one is as long as what is left, not filled up.
+    // The last page is not padded.
     const content = bytes.subarray(
       page * PAGE_BYTES,
       Math.min((page + 1) * PAGE_BYTES, CODE_BYTES),
@@ -44,18 +44,18 @@ function changed(at: number): Uint8Array {
   return bytes;
 }
 
-test("`requireAdHocSignature` passes when every hash is that of its page", () => {
+test("`requireAdHocSignature` passes when every hash matches its page", () => {
   expect(() => requireAdHocSignature(makeProgram())).not.toThrow();
 });
 
 test.each([
-  ["a byte of the first page is another", changed(100), "page 0 of 3"],
-  ["the last byte of the code is another", changed(CODE_BYTES - 1), "page 2 of 3"],
-  ["the last hash is another", changed(CODE_BYTES + BLOB_BYTES - 1), "page 2 of 3"],
+  ["a byte of the first page has changed", changed(100), "page 0 of 3"],
+  ["the last byte of the code has changed", changed(CODE_BYTES - 1), "page 2 of 3"],
+  ["the last hash has changed", changed(CODE_BYTES + BLOB_BYTES - 1), "page 2 of 3"],
   ["there is no signature", changed(32), "there is none"],
-  ["it is for Linux", changed(0), "this is no program for macOS"],
-  ["it is signed by somebody", makeProgram(0), "it is not ad hoc"],
-  ["something follows it", Uint8Array.of(...makeProgram(), 0), "something follows it"],
+  ["the binary is not for macOS", changed(0), "this is not a macOS binary"],
+  ["it is signed with a certificate", makeProgram(0), "it is not ad hoc"],
+  ["data follows the signature", Uint8Array.of(...makeProgram(), 0), "something follows it"],
 ])("`requireAdHocSignature` throws when %s", (_what, bytes, reason) => {
   expect(() => requireAdHocSignature(bytes)).toThrow(reason);
 });

@@ -3,7 +3,7 @@ import { fingerprint } from "../src/idempotency.ts";
 
 const path = "/api/v1/users";
 
-/** Bodies that are one JSON value, as a client could write it. */
+/** Different spellings of the same JSON value. */
 const equal: [string, string, string][] = [
   ["the members stand in another order", '{"a":1,"b":2}', '{"b":2,"a":1}'],
   [
@@ -62,7 +62,7 @@ test("`fingerprint` differs when the bodies are different JSON values", () => {
   expect(new Set(prints).size).toBe(bodies.length);
 });
 
-test("`fingerprint` differs when method or path differ", () => {
+test("`fingerprint` differs when the method or the path differs", () => {
   const prints = [
     fingerprint("POST", path, {}),
     fingerprint("PUT", path, {}),
@@ -72,8 +72,8 @@ test("`fingerprint` differs when method or path differ", () => {
   expect(new Set(prints).size).toBe(prints.length);
 });
 
-test("`fingerprint` is 64 hexadecimal digits, the same in every run, when called", () => {
-  // SHA-256 of `POST /api/v1/users` LF `{"a":1}`: a key outlives the process that claimed it.
+test("`fingerprint` returns 64 hexadecimal digits, the same in every run", () => {
+  // SHA-256 of `POST /api/v1/users` LF `{"a":1}`. It must not change, because it is stored.
   expect(fingerprint("POST", path, { a: 1 })).toBe(
     "386f4f612405847e83b1c1a328e5878fb8c2e0808108a7159aca0c7e57305abb",
   );

@@ -20,7 +20,7 @@ test("`build` returns the records, and holds their memory until they are read", 
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("`build` rejects a page, and holds nothing of it, when no buffer is left", async () => {
+test("`build` rejects a page and frees its memory when no buffer is left", async () => {
   const pages = createLargePages(2 ** 20);
   const work = async (builder: PageBuilder) => {
     builder.add([record(1, 600_000), record(2, 600_000)]);
@@ -30,7 +30,7 @@ test("`build` rejects a page, and holds nothing of it, when no buffer is left", 
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("`build` takes no buffer for records that are added after the page was rejected", async () => {
+test("`build` allocates no buffer for records that are added after the page was rejected", async () => {
   const pages = createLargePages(2 ** 22);
   let late: PageBuilder | null = null;
   const failure = new Error("the work has failed");

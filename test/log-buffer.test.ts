@@ -2,10 +2,10 @@ import { expect, test } from "bun:test";
 import { createLogBuffer, shareWrites, type WriteBytes } from "../src/log-buffer.ts";
 
 const LINE = `${"x".repeat(999)}\n`;
-/** So many lines of a thousand characters fit; the last one may exceed the limit. */
+/** Number of lines that fit. The last one may exceed the limit. */
 const FITTING = Math.ceil(2 ** 20 / LINE.length);
 
-/** A descriptor whose reader can stand still. */
+/** A descriptor whose reader can stall. */
 function makeDescriptor() {
   let text = "";
   let blocked = Promise.withResolvers<void>();
@@ -69,7 +69,7 @@ test("`createLogBuffer` reports dropped lines in their place when the reader is 
   buffer.onResume((lines) => buffer.write(`${lines} dropped\n`));
   for (let count = 0; count < FITTING + 7; count += 1) buffer.write(LINE);
   expect(buffer.droppedLines()).toBe(7);
-  // A write in progress counts: what is kept does not double.
+  // A write in progress counts towards the limit.
   await Bun.sleep(15);
   buffer.write("one more\n");
   expect(buffer.droppedLines()).toBe(8);
@@ -106,7 +106,7 @@ test.concurrent("`finish` gives up and returns true when the reader is stalled",
 
 test.concurrent("`finish` waits for the reader when it is slow", async () => {
   let text = "";
-  // Takes longer than a second in all.
+  // Takes longer than a second in total.
   const buffer = createLogBuffer(async (bytes) => {
     await Bun.sleep(400);
     const count = Math.min(bytes.length, 2);

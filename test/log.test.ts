@@ -17,7 +17,7 @@ test("`log` writes one JSON line when an event has fields", () => {
   ]);
 });
 
-test("`log` writes the level and the event alone when there are no fields", () => {
+test("`log` writes only the level and the event when there are no fields", () => {
   const { log, lines } = makeLog("debug");
   log.warn("cleanup failed");
   expect(lines).toEqual([
@@ -68,7 +68,7 @@ const written: Record<LogLevel, string[]> = {
 };
 
 for (const level of log_levels) {
-  test(`\`log\` writes its level and graver ones when the level is ${level}`, () => {
+  test(`\`log\` writes its level and higher ones when the level is ${level}`, () => {
     const { log, lines } = makeLog(level);
     for (const severity of ["debug", "info", "warn", "error"] as const) {
       log[severity](severity);

@@ -25,7 +25,7 @@ for (const [what, patch, expected] of patches) {
   });
 }
 
-test("`patchMetadata` makes a member when the key is __proto__", () => {
+test("`patchMetadata` creates a member when the key is __proto__", () => {
   const patched = patchMetadata(current, JSON.parse('{"__proto__": "x", "constructor": "y"}'));
   expect(JSON.stringify(patched)).toBe('{"a":"1","b":"2","__proto__":"x","constructor":"y"}');
   expect(Object.getPrototypeOf(patched)).toBe(Object.prototype);

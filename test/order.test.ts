@@ -27,7 +27,7 @@ const order: Order = {
   updated_at: "2026-11-20T18:57:03.120Z",
 };
 
-/** [quantity, unit_price] of each item, and their sum. */
+/** [quantity, unit_price] of each item, and the total. */
 const totals: [string, [number, number][], number][] = [
   ["the price is nothing", [[1_000_000, 0]], 0],
   ["there is one item", [[3, 250]], 750],
@@ -43,7 +43,7 @@ const totals: [string, [number, number][], number][] = [
   ["it is 2^51", [[1, 2 ** 51]], 2 ** 51],
   ["it is 2^53 - 1 in one", [[1, MAX]], MAX],
   [
-    "it is 2^53 - 1 in two",
+    "it is 2^53 - 1 from two items",
     [
       [1, MAX - 1],
       [1, 1],
@@ -51,7 +51,7 @@ const totals: [string, [number, number][], number][] = [
     MAX,
   ],
   [
-    "it is 2^53 - 1 by a product",
+    "it is 2^53 - 1 from one product",
     [
       [1_000_000, 9_007_199_254],
       [1, 740_991],
@@ -106,7 +106,7 @@ for (const [when, rows] of too_much) {
   });
 }
 
-test("`orderFields` keeps the items and metadata as they are when given", () => {
+test("`orderFields` does not change the items and metadata", () => {
   const items = [{ ...item, name: "Ä" }, item];
   expect(orderFields({ ...input, items, metadata: { b: "2" } })).toEqual({
     user_id: 7,
@@ -128,10 +128,10 @@ const next: Record<OrderStatus, readonly OrderStatus[]> = {
 
 for (const from of order_statuses) {
   for (const to of order_statuses) {
-    const taken = next[from].includes(to);
-    test(`\`patchOrder\` ${taken ? "accepts" : "rejects"} the change when ${from} → ${to}`, () => {
+    const allowed = next[from].includes(to);
+    test(`\`patchOrder\` ${allowed ? "accepts" : "rejects"} the change when ${from} → ${to}`, () => {
       const change = () => patchOrder({ ...order, status: from }, { status: to });
-      if (taken) {
+      if (allowed) {
         expect(change()).toEqual({ status: to, metadata: { a: "1" } });
       } else {
         const allowed = next[from].join(", ") || "none";
@@ -142,7 +142,7 @@ for (const from of order_statuses) {
   }
 }
 
-test("`patchOrder` changes the metadata alone when the patch has no status", () => {
+test("`patchOrder` changes only the metadata when the patch has no status", () => {
   for (const status of order_statuses) {
     const patched = patchOrder({ ...order, status }, { metadata: { a: null, b: "2" } });
     expect(patched).toEqual({ status, metadata: { b: "2" } });
@@ -150,7 +150,7 @@ test("`patchOrder` changes the metadata alone when the patch has no status", () 
   expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
 });
 
-test("`patchOrder` is null when the patch is empty", () => {
+test("`patchOrder` returns `null` when the patch is empty", () => {
   expect(patchOrder(order, {})).toBeNull();
   expect(patchOrder({ ...order, status: "canceled" }, {})).toBeNull();
 });
@@ -158,7 +158,7 @@ test("`patchOrder` is null when the patch is empty", () => {
 const checkInput = createValidator(OrderInput, Order);
 const checkPatch = createValidator(OrderPatch, Order);
 
-test("`OrderInput` accepts a body when it is at its bounds", () => {
+test("`OrderInput` accepts values at their bounds", () => {
   const bounds: OrderItem[] = [
     { sku: "😀".repeat(64), name: "😀".repeat(200), quantity: 1_000_000, unit_price: 0 },
     { sku: "a", name: "a", quantity: 1, unit_price: MAX },

@@ -4,9 +4,9 @@ import { basename } from "node:path";
 import { claimPartial } from "../src/partial-file.ts";
 import { makeDirectory, type TemporaryDirectory } from "./directory.ts";
 
-/** The id of a process that has ended. */
+/** Process id of a process that has ended. */
 const dead = Bun.spawnSync(["true"]).pid;
-/** Of one that is alive, and of one that belongs to another user unless root runs the tests. */
+/** Process ids of a live process, and of one that belongs to another user unless the tests run as root. */
 const alive = [process.ppid, 1].filter((pid) => pid !== process.pid);
 
 function write(directory: TemporaryDirectory, names: readonly string[], age_s = 0): void {
@@ -21,14 +21,14 @@ const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.
 const own_name = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
 const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
-test("`claimPartial` removes the files of dead processes and of its own id when the target is the same", () => {
+test("`claimPartial` removes the files of dead processes, and of its own id, for the same target", () => {
   using directory = makeDirectory();
   write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
   expect(basename(claimPartial(directory.at("a.db")))).toMatch(own_name);
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("`claimPartial` leaves the files of processes that are alive when it runs", () => {
+test("`claimPartial` keeps the files of live processes", () => {
   using directory = makeDirectory();
   const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
   write(directory, names, 86_400);
@@ -44,7 +44,7 @@ test("`claimPartial` removes files of other targets when they are older than an 
   expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
 });
 
-test("`claimPartial` leaves all other files when their names are similar", () => {
+test("`claimPartial` keeps other files with similar names", () => {
   using directory = makeDirectory();
   const names = [
     "a.db",

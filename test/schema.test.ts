@@ -13,7 +13,7 @@ import {
 import { expectThrown } from "./expect-error.ts";
 
 const emoji = "😀"; // One code point, two UTF-16 units.
-const lone = "\ud83d"; // Half of it.
+const lone = "\ud83d"; // A lone surrogate.
 
 const emails = [
   "a@b.cd",
@@ -62,11 +62,11 @@ const no_emails = [
   "a\u0000@b.cd",
 ];
 
-test("`isEmail` is true when the text is one address", () => {
+test("`isEmail` is true for a valid email", () => {
   for (const text of emails) expect(isEmail(text), JSON.stringify(text)).toBe(true);
 });
 
-test("`isEmail` is false when the text is anything else", () => {
+test("`isEmail` is false for any other text", () => {
   for (const text of no_emails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
 });
 
@@ -151,7 +151,7 @@ for (const [what, extra] of accepted) {
 }
 
 const text_rule = "must be text without U+0000 and lone surrogates";
-const refused: [string, unknown, ...string[]][] = [
+const rejected: [string, unknown, ...string[]][] = [
   ["is null", null, "body must be a JSON object"],
   ["is an array", [], "body must be a JSON object"],
   ["is text", "{}", "body must be a JSON object"],
@@ -232,7 +232,7 @@ const refused: [string, unknown, ...string[]][] = [
   ],
 ];
 
-for (const [what, value, ...expected] of refused) {
+for (const [what, value, ...expected] of rejected) {
   test(`\`createValidator\` names the fields and problems when the body ${what}`, () => {
     const { message, problems } = expectThrown(() => check(value), "invalid");
     expect(message).toBe(`Validation failed: ${problems[0]?.field} ${problems[0]?.problem}`);
@@ -242,7 +242,7 @@ for (const [what, value, ...expected] of refused) {
   });
 }
 
-test("`createValidator` lists 20 problems at most when there are more", () => {
+test("`createValidator` lists at most 20 problems", () => {
   const many = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`x${at}`, at]));
   const { problems } = expectThrown(() => check({ ...ok, ...many }), "invalid");
   expect(problems.map(({ field }) => field)).toEqual(
@@ -254,7 +254,7 @@ test("`createValidator` reports a field as not allowed when it knows no record",
   expectThrown(() => createValidator(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
 });
 
-test("`displayField` cuts a name when it has more than 100 characters", () => {
+test("`displayField` shortens a name of more than 100 characters", () => {
   expect(displayField("a".repeat(100))).toBe("a".repeat(100));
   expect(displayField("a".repeat(101))).toBe(`${"a".repeat(100)}…`);
   expect(displayField("").length).toBeGreaterThan(0);

@@ -1,4 +1,4 @@
-/** Rules that a machine can check: imports between layers, banned constructs, and documents that match the code. */
+/** Checks conventions: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
 import { settings } from "../src/config.ts";
 import { makeHarness } from "./cli/harness.ts";
@@ -6,7 +6,7 @@ import { makeHarness } from "./cli/harness.ts";
 const root = `${import.meta.dir}/..`;
 
 interface Source {
-  /** As in `src/http/app.ts`. */
+  /** E.g. `src/http/app.ts`. */
   readonly path: string;
   readonly layer: string;
   readonly text: string;
@@ -61,17 +61,17 @@ const packages: Record<string, RegExp> = {
 
 describe("layers", () => {
   test.each(sources.map((source) => [source.path, source] as const))(
-    "`%s` imports inwards only when it imports at all",
+    "`%s` imports only what its layer allows",
     (path, source) => {
       for (const specifier of source.imports) {
         const target = targetLayer(source, specifier);
         if (target === null) {
-          // Files are written the same way by the commands and by SQLite, which share only the domain.
+          // The commands and SQLite write files in the same way, and share only the domain.
           const allowed =
             path === "src/partial-file.ts" ? /^node:(fs|path)$/ : packages[source.layer];
           expect([path, specifier]).toEqual([path, expect.stringMatching(allowed ?? /^$/)]);
         } else if (target === "outside") {
-          // The version stands in package.json alone.
+          // The version is only in package.json.
           expect([path, specifier]).toEqual(["src/cli/program.ts", "../../package.json"]);
         } else if (target === "http" && source.layer === "cli") {
           expect(["src/cli/serve.ts", "src/cli/openapi.ts"]).toContain(path);
@@ -101,7 +101,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
   { what: "an asynchronous transaction", pattern: /\b(?:transaction|write)\(\s*async/ },
   {
     what: "SQL made of values",
-    // Only what is constant may stand in a statement: column lists, clauses, settings.
+    // Statements may only interpolate constants: column lists, clauses, settings.
     pattern:
       /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|counted|where|name|table|keys_table|timeout_ms|available\.length|[A-Z_]+)\})/,
   },

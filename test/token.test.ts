@@ -16,7 +16,7 @@ const known = [
   "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
 ];
 
-test("`newToken` makes a token of the format when called 1,000 times", () => {
+test("`newToken` returns 1,000 tokens of the right format", () => {
   const made = Array.from({ length: 1000 }, () => newToken());
   expect(new Set(made).size).toBe(1000);
   for (const token of made) {
@@ -25,7 +25,7 @@ test("`newToken` makes a token of the format when called 1,000 times", () => {
   }
 });
 
-test("`newToken` favours no character when it draws 240,000", () => {
+test("`newToken` uses all characters equally often", () => {
   const drawn = new Map([...ALPHABET].map((character) => [character, 0]));
   for (let count = 0; count < 8000; count += 1) {
     for (const character of newToken().slice(4, 34)) {
@@ -33,18 +33,18 @@ test("`newToken` favours no character when it draws 240,000", () => {
     }
   }
   expect([...drawn.keys()].join("")).toBe(ALPHABET);
-  // 3,871 each are expected, with a standard deviation of 62: seven of them away are no chance.
+  // 3,871 each are expected, with a standard deviation of 62. Seven deviations are not a coincidence.
   for (const [character, count] of drawn) {
     expect(count, character).toBeGreaterThan(3871 - 7 * 62);
     expect(count, character).toBeLessThan(3871 + 7 * 62);
   }
 });
 
-test("`hasTokenFormat` is true when the checksum is that of another implementation", () => {
+test("`hasTokenFormat` is true for the checksum of another implementation", () => {
   for (const token of known) expect(hasTokenFormat(token), token).toBe(true);
 });
 
-test("`hasTokenFormat` is false when any one character is another", () => {
+test("`hasTokenFormat` is false when any one character has changed", () => {
   for (const token of [known[1] ?? "", newToken()]) {
     for (let at = 0; at < token.length; at += 1) {
       for (const character of `${ALPHABET}_- \0é`) {
@@ -70,7 +70,7 @@ test("`hasTokenFormat` is false when something is missing, swapped or added", ()
   for (const text of others) expect(hasTokenFormat(text), text).toBe(false);
 });
 
-test("`hashToken` is SHA-256 in hexadecimal when given text", () => {
+test("`hashToken` returns the SHA-256 in hexadecimal", () => {
   const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
   expect(hashToken("abc")).toBe(abc);
   expect(hashToken("abd")).not.toBe(abc);
@@ -103,7 +103,7 @@ for (const [what, fields, expected] of states) {
   });
 }
 
-test("`truncateToMinute` is the start of the minute when it is used within", () => {
+test("`truncateToMinute` returns the start of the minute", () => {
   const rows: [string, string][] = [
     ["2026-11-20T18:57:00.000Z", "2026-11-20T18:57:00.000Z"],
     ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:00.000Z"],

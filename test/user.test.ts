@@ -24,7 +24,7 @@ const user: User = {
 };
 const { email, name, metadata } = user;
 
-test("`emailKey` is the same when two emails differ in case only", () => {
+test("`emailKey` is the same for emails that differ only in case", () => {
   const pairs = [
     ["Anne@Example.COM", "anne@example.com"],
     ["ÄNNE@EXÄMPLE.de", "änne@exämple.de"],
@@ -32,7 +32,7 @@ test("`emailKey` is the same when two emails differ in case only", () => {
     ["𐐀@example.com", "𐐨@example.com"],
   ];
   for (const [left = "", right = ""] of pairs) expect(emailKey(left)).toBe(emailKey(right));
-  // Case is all that is taken away: nothing is normalised.
+  // Nothing except case is normalised.
   for (const other of ["änne@example.com", "a\u0308nne@example.com", "ａnne@example.com"]) {
     expect(emailKey("anne@example.com")).not.toBe(emailKey(other));
   }
@@ -68,7 +68,7 @@ const patches: [string, UserPatch, UserFields | null][] = [
 ];
 
 for (const [what, patch, expected] of patches) {
-  test(`\`patchUser\` keeps what is absent when the patch ${what}`, () => {
+  test(`\`patchUser\` keeps omitted fields when the patch ${what}`, () => {
     const before = structuredClone(user);
     expect(patchUser(user, patch)).toEqual(expected);
     expect(user).toEqual(before);
@@ -77,10 +77,10 @@ for (const [what, patch, expected] of patches) {
 
 const checkInput = createValidator(UserInput, User);
 const checkPatch = createValidator(UserPatch, User);
-/** A valid email of this many code points. */
+/** @returns a valid email of this many code points */
 const emailOf = (length: number) => `${emoji.repeat(length - 12)}@example.com`;
 
-test("`UserInput` and `UserPatch` take a value when it is at its bounds", () => {
+test("`UserInput` and `UserPatch` accept values at their bounds", () => {
   for (const value of [
     { email: emailOf(254) },
     { email, name: "a" },

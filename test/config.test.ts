@@ -93,7 +93,7 @@ test("`readConfig` ignores variables when they are not settings", () => {
   expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
 });
 
-test("`flagOf` returns the variable in kebab case when called", () => {
+test("`flagOf` returns the variable in kebab case", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 

@@ -4,7 +4,7 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { startServer } from "./server.ts";
 
 const server = await startServer();
-afterAll(() => server.stop());
+afterAll(() => server[Symbol.asyncDispose]());
 const no_token = { token: null };
 
 const FILES: [path: string, type: string, source: string][] = [

@@ -5,7 +5,7 @@ import { startServer, type TestResponse } from "./server.ts";
 
 const second_token = newToken();
 const server = await startServer({ API_TOKEN: second_token });
-afterAll(() => server.stop());
+afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 
 const newKey = () => `key-${crypto.randomUUID()}`;

@@ -3,7 +3,7 @@ import { newOrder, newUser, order_keys, time_format } from "./make.ts";
 import { startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
-afterAll(() => server.stop());
+afterAll(() => server[Symbol.asyncDispose]());
 const buyer = await newUser(server);
 
 const MAX = Number.MAX_SAFE_INTEGER;

@@ -9,7 +9,7 @@ import {
 } from "./server.ts";
 
 const server = await startServer();
-afterAll(() => server.stop());
+afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 const other = await newUser(server);
 const order = await newOrder(server, user.id);

@@ -262,10 +262,10 @@ export async function startServer(
 ): Promise<TestServer> {
   const database = await newDatabase(directory);
   const server = await startReplica(database, settings, await makeTokens(database));
-  const stop = server[Symbol.asyncDispose];
   return Object.assign(server, {
     async [Symbol.asyncDispose]() {
-      await stop();
+      // Takes 0.1 s less than a clean shutdown.
+      await server.stop("SIGKILL");
       await dropDatabase(database);
       directory[Symbol.dispose]();
     },

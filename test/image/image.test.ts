@@ -62,7 +62,7 @@ testImage("the image is small, uncompressed and compressed", async () => {
   expect(gzip_MB).toBeWithin(20, LARGEST_GZIP_MB);
 });
 
-testImage("The image has labels, a user, a volume and a port", async () => {
+testImage("the image has labels, a user, a volume and a port", async () => {
   const { Config, Labels, Healthcheck } = await podman.inspectImage();
   expect(Config).toMatchObject({
     User: `${NOBODY}:${NOBODY}`,
@@ -81,7 +81,7 @@ testImage("The image has labels, a user, a volume and a port", async () => {
   expect(Number(shutdown?.split("=")[1])).toBeWithin(1, DOCKER_GRACE_S);
 });
 
-testImage("The server has no privileges, and can write only to its volume", async () => {
+testImage("the server has no privileges, and can write only to its volume", async () => {
   await using server = await serve("rights");
   expect((await newUser(server)).id).toBe(1);
   expect(rightsOf(server.pid)).toEqual({
@@ -107,7 +107,7 @@ testImage(
   },
 );
 
-testImage("Records and tokens are kept when another container uses the same volume", async () => {
+testImage("records and tokens are kept when another container uses the same volume", async () => {
   const volume = "kept";
   const made = await podman.run({ volume, args: ["token", "create", "first-client"] });
   expect([made.code, made.stderr]).toEqual([

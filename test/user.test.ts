@@ -94,7 +94,7 @@ test("`UserInput` and `UserPatch` accept values at their bounds", () => {
 
 const email_rule = "email must be an email address of at most 254 characters";
 const name_rule = "name must be text of 1 to 200 characters or null";
-const refused: [unknown, string][] = [
+const rejected: [unknown, string][] = [
   [{ email: emailOf(255) }, email_rule],
   [{ email: null }, email_rule],
   [{ email: "anne" }, email_rule],
@@ -108,7 +108,7 @@ const refused: [unknown, string][] = [
   [{ email, orders: [] }, "orders is not allowed"],
 ];
 
-for (const [value, problem] of refused) {
+for (const [value, problem] of rejected) {
   test(`\`UserInput\` and \`UserPatch\` reject a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
     expectThrown(() => checkPatch(value), "invalid", `Validation failed: ${problem}`);

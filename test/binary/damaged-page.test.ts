@@ -1,12 +1,14 @@
-// Overwrites one page of the database with zeros while the server runs. Only the requests that need this page
-// may fail, each time, and the log must name the table: a permanent fault is not to be retried.
+// Overwrites one page of the database with zeros while the server runs. Only requests that need this page may fail,
+// with an error that is not to be retried, and the log must name the table.
 import { Database } from "bun:sqlite";
-import { expect, test } from "bun:test";
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { closeSync, copyFileSync, openSync, readFileSync, writeSync } from "node:fs";
+import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
   against_binary,
   logs,
+  startReplica,
   startServer,
   type TestResponse,
   type TestServer,
@@ -17,7 +19,7 @@ const PAGE_BYTES = 4096;
 /** The user whose page is damaged: in the middle, where no new user is written. */
 const DAMAGED_ID = 1_000;
 /** A user on another page. */
-const SOUND_ID = 200;
+const OTHER_ID = 200;
 
 function emailOf(id: number): string {
   return `user-${id}-${"x".repeat(40)}@example.com`;
@@ -34,7 +36,18 @@ async function createUsers(server: TestServer): Promise<void> {
   }
 }
 
-/** @returns the number of the leaf page of this b-tree that holds the text; the server must not run */
+/** The database that each test starts with; its file is copied. */
+let base: TestServer;
+if (against_binary) {
+  beforeAll(async () => {
+    base = await startServer();
+    await createUsers(base);
+    await base.stop();
+  }, 60_000);
+  afterAll(() => base[Symbol.asyncDispose]());
+}
+
+/** @returns the number of the leaf page of this b-tree that contains the text. The server must not run. */
 function findPage(database: string, btree: string, text: string): number {
   using db = new Database(database, { readonly: true });
   const pages = db
@@ -46,7 +59,7 @@ function findPage(database: string, btree: string, text: string): number {
   const found = pages.find(({ pageno }) =>
     bytes.subarray((pageno - 1) * PAGE_BYTES, pageno * PAGE_BYTES).includes(text),
   );
-  if (found === undefined) throw new Error(`no page of ${btree} holds ${text}`);
+  if (found === undefined) throw new Error(`no page of ${btree} contains ${text}`);
   return found.pageno;
 }
 
@@ -58,13 +71,18 @@ function clearPage(database: string, page: number): void {
 
 /** Starts a server with an empty cache on a database with one damaged page. */
 async function startDamaged(btree: string, text: string): Promise<TestServer> {
-  const server = await startServer();
-  await createUsers(server);
-  await server.stop();
-  const page = findPage(server.database, btree, text);
-  await server.restart();
-  clearPage(server.database, page);
-  return server;
+  const directory = makeDirectory();
+  const database = directory.at("test.db");
+  copyFileSync(base.database, database);
+  const page = findPage(database, btree, text);
+  const server = await startReplica(database, {}, base);
+  clearPage(database, page);
+  return Object.assign(server, {
+    async [Symbol.asyncDispose]() {
+      await server.stop("SIGKILL");
+      directory[Symbol.dispose]();
+    },
+  });
 }
 
 function expectInternalError(response: TestResponse): void {
@@ -72,7 +90,7 @@ function expectInternalError(response: TestResponse): void {
   expect(response.headers.has("retry-after")).toBe(false);
 }
 
-/** The log must say what an operator needs: which table, and that a retry will not help. */
+/** Expects that the log names the table and says that it is damaged. */
 async function expectDamageLogged(server: TestServer, table: string): Promise<void> {
   const errors = (await logs(server)).filter(({ level }) => level === "error");
   const reported = errors.filter((line) => {
@@ -85,7 +103,7 @@ async function expectDamageLogged(server: TestServer, table: string): Promise<vo
 async function expectServing(server: TestServer): Promise<void> {
   const health = await server.call("GET", "/health", { token: null });
   expect(health.status).toBe(200);
-  expect((await server.call("GET", `/users/${SOUND_ID}`)).status).toBe(200);
+  expect((await server.call("GET", `/users/${OTHER_ID}`)).status).toBe(200);
   expect((await server.call("GET", "/users?limit=10")).status).toBe(200);
   await newUser(server);
   expect(server.output).not.toContain('"event":"stopping"');

@@ -14,7 +14,7 @@ interface DocumentedHeader {
   readonly schema: object;
 }
 
-interface Response {
+interface DocumentedResponse {
   readonly headers: Readonly<Record<string, DocumentedHeader>>;
   /** By media type. */
   readonly content?: Readonly<Record<string, Media>>;
@@ -24,7 +24,7 @@ export interface Operation {
   readonly operationId: string;
   readonly parameters: readonly Parameter[];
   readonly requestBody?: { readonly content: Readonly<Record<string, Media>> };
-  readonly responses: Readonly<Record<string, Response>>;
+  readonly responses: Readonly<Record<string, DocumentedResponse>>;
 }
 
 export interface Parameter {
@@ -76,12 +76,15 @@ export const faultOfBody = createValidator(false);
 /** A header is text, whatever the type in its schema. */
 const faultOfHeader = createValidator(true);
 
-function* faultsOfHeaders({ headers: documented }: Response, headers: Headers): Generator<string> {
-  const known = new Set(Object.keys(documented).map((name) => name.toLowerCase()));
+function* faultsOfHeaders(
+  { headers: expected }: DocumentedResponse,
+  headers: Headers,
+): Generator<string> {
+  const known = new Set(Object.keys(expected).map((name) => name.toLowerCase()));
   for (const name of headers.keys()) {
     if (!known.has(name) && !CARRIED.test(name)) yield `header ${name} is not documented`;
   }
-  for (const [name, { required, schema }] of Object.entries(documented)) {
+  for (const [name, { required, schema }] of Object.entries(expected)) {
     const value = headers.get(name);
     if (value === null && required) yield `header ${name} is missing`;
     const fault = value === null ? null : faultOfHeader(schema, value);
@@ -90,28 +93,32 @@ function* faultsOfHeaders({ headers: documented }: Response, headers: Headers): 
 }
 
 function* faultsOfBody(
-  response: Response,
-  answer: TestResponse,
+  documented: DocumentedResponse,
+  response: TestResponse,
   has_body: boolean,
 ): Generator<string> {
-  const { content } = response;
+  const { content } = documented;
   if (content === undefined) {
-    if (answer.text !== "") yield "the body is not documented";
+    if (response.text !== "") yield "the body is not documented";
     return;
   }
-  const type = answer.headers.get("content-type") ?? "none";
+  const type = response.headers.get("content-type") ?? "none";
   const media = content[type];
   if (media === undefined) {
     yield `content type ${type} is not documented`;
   } else if (has_body) {
-    const value = type === "application/json" ? JSON.parse(answer.text) : answer.text;
+    const value = type === "application/json" ? JSON.parse(response.text) : response.text;
     const fault = faultOfBody(media.schema, value);
     if (fault !== null) yield `body: ${fault}`;
   }
 }
 
 /** @returns the documented response. A method that is not listed has the 401 and the 405 of the path */
-function responseOf(methods: Methods, method: string, status: number): Response | undefined {
+function responseOf(
+  methods: Methods,
+  method: string,
+  status: number,
+): DocumentedResponse | undefined {
   const listed = methods[method === "HEAD" ? "get" : method.toLowerCase()];
   if (listed !== undefined) return listed.responses[status];
   const [other] = Object.values(methods);
@@ -119,24 +126,24 @@ function responseOf(methods: Methods, method: string, status: number): Response 
 }
 
 /** @returns the differences from the document; empty if there are none or the path is not documented */
-export function undocumented(method: string, path: string, answer: TestResponse): string[] {
+export function undocumented(method: string, path: string, response: TestResponse): string[] {
   const [bare = ""] = path.split("?");
   const found = paths.find(({ pattern }) => pattern.test(bare));
-  const preflight = method === "OPTIONS" && answer.status === 204;
+  const preflight = method === "OPTIONS" && response.status === 204;
   if (found === undefined || preflight) return [];
-  const response = responseOf(found.methods, method, answer.status);
-  if (response === undefined) return [`status ${answer.status} is not documented`];
+  const documented = responseOf(found.methods, method, response.status);
+  if (documented === undefined) return [`status ${response.status} is not documented`];
   const has_body = method !== "HEAD";
   return [
-    ...faultsOfHeaders(response, answer.headers),
-    ...faultsOfBody(response, answer, has_body),
+    ...faultsOfHeaders(documented, response.headers),
+    ...faultsOfBody(documented, response, has_body),
   ];
 }
 
 /** @throws if the response is not as documented */
-export function expectDocumented(method: string, path: string, answer: TestResponse): void {
-  const faults = undocumented(method, path, answer);
+export function expectDocumented(method: string, path: string, response: TestResponse): void {
+  const faults = undocumented(method, path, response);
   if (faults.length === 0) return;
-  const { status, text } = answer;
+  const { status, text } = response;
   throw new Error(`${method} ${path}: ${status} ${text.slice(0, 500)}\n${faults.join("\n")}`);
 }

@@ -8,7 +8,7 @@ export interface RecordedCall {
   readonly method: string;
   /** Under `/api/v1`. */
   readonly path: string;
-  readonly answer: TestResponse;
+  readonly response: TestResponse;
 }
 
 type Call = readonly [operation: string, path: string, options?: CallOptions];
@@ -116,7 +116,12 @@ export async function exercise(): Promise<RecordedCall[]> {
   const listed = operations();
   const recorded_calls: RecordedCall[] = [];
   const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
-    recorded_calls.push({ operation, method, path, answer: await at.call(method, path, options) });
+    recorded_calls.push({
+      operation,
+      method,
+      path,
+      response: await at.call(method, path, options),
+    });
   };
   const methodOf = (name: string) =>
     listed.find(({ operation }) => operation === name)?.method ?? "GET";

@@ -18,10 +18,10 @@ afterAll(() => server[Symbol.asyncDispose]());
 
 test("`GET /openapi.json` returns the document with and without a token", async () => {
   for (const token of [null, server.read_token]) {
-    const answer = await server.call("GET", "/openapi.json", { token });
-    expect([answer.status, answer.text]).toEqual([200, openapiJson(version)]);
-    expect(answer.headers.get("content-type")).toBe("application/json");
-    expect(answer.headers.get("cache-control")).toBe("no-store");
+    const response = await server.call("GET", "/openapi.json", { token });
+    expect([response.status, response.text]).toEqual([200, openapiJson(version)]);
+    expect(response.headers.get("content-type")).toBe("application/json");
+    expect(response.headers.get("cache-control")).toBe("no-store");
   }
   const head = await server.call("HEAD", "/openapi.json", { token: null });
   expect([head.status, head.text]).toEqual([200, ""]);
@@ -213,15 +213,15 @@ test("`X-Request-Id` has no pattern, since any value is accepted", () => {
 const NOT_AT_WILL = new Set([500, 503]);
 
 test("every operation returns each documented status, and no others", async () => {
-  const exchanges = await exercise();
-  for (const { method, path, answer } of exchanges) {
-    expect([method, path, undocumented(method, `/api/v1${path}`, answer)]).toEqual([
+  const calls = await exercise();
+  for (const { method, path, response } of calls) {
+    expect([method, path, undocumented(method, `/api/v1${path}`, response)]).toEqual([
       method,
       path,
       [],
     ]);
   }
-  const seen = new Set(exchanges.map(({ operation, answer }) => `${operation} ${answer.status}`));
+  const seen = new Set(calls.map(({ operation, response }) => `${operation} ${response.status}`));
   const documented = operations().flatMap(({ operation, statuses }) =>
     [...statuses]
       .filter((status) => !NOT_AT_WILL.has(status))
@@ -231,7 +231,7 @@ test("every operation returns each documented status, and no others", async () =
 });
 
 /** A change that makes a response invalid → the reported problem. */
-const invalid_changes: [string, RegExp, (answer: TestResponse) => Partial<TestResponse>][] = [
+const invalid_changes: [string, RegExp, (response: TestResponse) => Partial<TestResponse>][] = [
   ["the status is another", /^status 418 is not documented/, () => ({ status: 418 })],
   ["a field is more", /body: .*additional properties/, ({ json }) => body(json, { more: 1 })],
   ["a field is missing", /body: .*required/, ({ json }) => body(json, { email: undefined })],
@@ -246,23 +246,23 @@ const invalid_changes: [string, RegExp, (answer: TestResponse) => Partial<TestRe
   [
     "a value has another type",
     /content type text\/html is not/,
-    (answer) => header(answer, "content-type", "text/html"),
+    (response) => header(response, "content-type", "text/html"),
   ],
   [
     "a header is not documented",
     /header x-more is not documented/,
-    (answer) => header(answer, "x-more", "1"),
+    (response) => header(response, "x-more", "1"),
   ],
-  ["a header is missing", /header ETag is missing/, (answer) => header(answer, "etag", null)],
-  ["a header is wrong", /header ETag: 1: /, (answer) => header(answer, "etag", "1")],
+  ["a header is missing", /header ETag is missing/, (response) => header(response, "etag", null)],
+  ["a header is wrong", /header ETag: 1: /, (response) => header(response, "etag", "1")],
 ];
 
 function body(json: TestResponse["json"], change: object): Partial<TestResponse> {
   return { text: JSON.stringify({ ...json, data: { ...json.data, ...change } }) };
 }
 
-function header(answer: TestResponse, name: string, value: string | null): Partial<TestResponse> {
-  const headers = new Headers(answer.headers);
+function header(response: TestResponse, name: string, value: string | null): Partial<TestResponse> {
+  const headers = new Headers(response.headers);
   if (value === null) headers.delete(name);
   else headers.set(name, value);
   return { headers };
@@ -272,10 +272,10 @@ test.each(invalid_changes)(
   "`undocumented` reports a problem when %s",
   async (_what, fault, change) => {
     const { id } = await newUser(server);
-    const answer = await server.call("GET", `/users/${id}`);
+    const response = await server.call("GET", `/users/${id}`);
     const path = `/api/v1/users/${id}`;
-    expect(undocumented("GET", path, answer)).toEqual([]);
-    expect(undocumented("GET", path, { ...answer, ...change(answer) })).toEqual([
+    expect(undocumented("GET", path, response)).toEqual([]);
+    expect(undocumented("GET", path, { ...response, ...change(response) })).toEqual([
       expect.stringMatching(fault),
     ]);
   },

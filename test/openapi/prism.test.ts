@@ -13,13 +13,13 @@ async function createPrism() {
   const known = await getHttpOperationsFromSpec(JSON.parse(openapiJson("1.2.3")));
   return {
     operations: new Set(known.map(({ iid }) => iid ?? "")),
-    objections({ operation, answer }: RecordedCall): string[] {
+    objections({ operation, response }: RecordedCall): string[] {
       const resource = known.find(({ iid }) => iid === operation);
       if (resource === undefined) return [`unknown operation ${operation}`];
       const element = {
-        statusCode: answer.status,
-        headers: Object.fromEntries(answer.headers),
-        body: answer.json ?? (answer.text === "" ? undefined : answer.text),
+        statusCode: response.status,
+        headers: Object.fromEntries(response.headers),
+        body: response.json ?? (response.text === "" ? undefined : response.text),
       };
       const result = validateOutput({ resource, element });
       return result._tag === "Left" ? result.left.map(({ message }) => message) : [];
@@ -30,21 +30,26 @@ async function createPrism() {
 const TIMEOUT_MS = 60_000;
 
 let prism: Awaited<ReturnType<typeof createPrism>>;
-let exchanges: RecordedCall[];
+let calls: RecordedCall[];
 if (enabled) {
   beforeAll(async () => {
     prism = await createPrism();
     // A response to HEAD has the headers of a body, but no body.
-    exchanges = (await exercise()).filter(({ method }) => method !== "HEAD");
+    calls = (await exercise()).filter(({ method }) => method !== "HEAD");
   }, TIMEOUT_MS);
 }
 
 test.skipIf(!enabled)("`Prism` accepts every response of every operation", () => {
-  expect(new Set(exchanges.map(({ operation }) => operation))).toEqual(prism.operations);
-  for (const exchange of exchanges) {
-    const { method, path, answer } = exchange;
-    const objections = prism.objections(exchange);
-    expect([method, path, answer.status, objections]).toEqual([method, path, answer.status, []]);
+  expect(new Set(calls.map(({ operation }) => operation))).toEqual(prism.operations);
+  for (const call of calls) {
+    const { method, path, response } = call;
+    const objections = prism.objections(call);
+    expect([method, path, response.status, objections]).toEqual([
+      method,
+      path,
+      response.status,
+      [],
+    ]);
   }
 });
 
@@ -58,27 +63,27 @@ function wrong(json: unknown): unknown {
 test.skipIf(!enabled)(
   "`Prism` rejects a response when its body, type, status or headers differ",
   () => {
-    for (const exchange of exchanges) {
-      const { answer, operation } = exchange;
+    for (const call of calls) {
+      const { response, operation } = call;
       const change = (changed: object) =>
-        prism.objections({ ...exchange, answer: { ...answer, ...changed } });
-      const without = new Headers(answer.headers);
+        prism.objections({ ...call, response: { ...response, ...changed } });
+      const without = new Headers(response.headers);
       without.delete("x-request-id");
-      const typed = new Headers(answer.headers);
+      const typed = new Headers(response.headers);
       typed.set("content-type", "text/html");
       const found: Record<string, number> = {
         headers: change({ headers: without }).length,
         status: change({ status: 418 }).length,
       };
       // A 304 has neither. The document says little about the bodies of metrics and of itself.
-      if (answer.text !== "") found["type"] = change({ headers: typed }).length;
-      if (answer.json !== undefined && operation !== "getOpenapi") {
-        found["body"] = change({ json: wrong(answer.json) }).length;
+      if (response.text !== "") found["type"] = change({ headers: typed }).length;
+      if (response.json !== undefined && operation !== "getOpenapi") {
+        found["body"] = change({ json: wrong(response.json) }).length;
       }
       for (const [part, count] of Object.entries(found)) {
-        expect([operation, answer.status, part, count > 0]).toEqual([
+        expect([operation, response.status, part, count > 0]).toEqual([
           operation,
-          answer.status,
+          response.status,
           part,
           true,
         ]);

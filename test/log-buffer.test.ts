@@ -62,7 +62,7 @@ test("`createLogBuffer` has one write in progress when the reader is stalled", a
   expect([descriptor.text(), buffer.droppedLines()]).toEqual(["a\n".repeat(5), 0]);
 });
 
-test("`createLogBuffer` reports dropped lines in their place when the reader is back", async () => {
+test("`createLogBuffer` reports dropped lines at their position when the reader continues", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);

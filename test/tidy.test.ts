@@ -111,7 +111,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
 
 describe("bans", () => {
   test.each(bans.map((ban) => [ban.what, ban] as const))(
-    "`%s` stands nowhere in src when read",
+    "`%s` does not occur in src",
     (_what, ban) => {
       const offenders = sources.filter(
         ({ path, text }) => ban.pattern.test(text) && !ban.but?.test(path),
@@ -157,7 +157,7 @@ const files = ["*", ".ci/*", ".github/**/*", "{bench,data,deploy,docs,scripts,sr
   .flatMap((pattern) => [...new Bun.Glob(pattern).scanSync({ cwd: root, dot: true })])
   .filter((path) => !path.includes("node_modules/"));
 
-/** All text in which an environment variable may be read. */
+/** All text that may read environment variables. */
 const program = (
   await Promise.all(
     files

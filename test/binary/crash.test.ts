@@ -18,7 +18,7 @@ const LIMIT = 333;
 /** Determines the moments and the random choices, but not how requests interleave. */
 const seed = Number(Bun.env["CRASH_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
 
-/** @returns numbers from 0 to below 1; mulberry32, since `Math.random` takes no seed */
+/** @returns a function that returns numbers from 0 to below 1 (mulberry32; `Math.random` has no seed) */
 function randomOf(start: number): () => number {
   let state = start | 0;
   return () => {

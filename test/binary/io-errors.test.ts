@@ -25,9 +25,9 @@ import { binary, type Fault, inject, optionsOf, readInjected, skip_traced } from
 const LANES = 4;
 /** All calls up to this one fail in turn; of the later ones only some do, with growing gaps. */
 const EACH_CALL_TO = 12;
-/** More calls than any scenario makes: a run that still finds one to fail does not end. */
+/** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
 const MAX_CALLS = 2_000;
-/** How long a client retries after the fault is gone. */
+/** How long a client retries after the fault has ended. */
 const TIMEOUT_MS = 20_000;
 
 /** The exit code of a process that was ended by SIGKILL. */
@@ -110,7 +110,7 @@ async function failEachCall(
   // How much a run covers: IO_ERRORS_VERBOSE=true bun test test/binary/io-errors.test.ts
   if (Bun.env["IO_ERRORS_VERBOSE"] === "true") console.info(scenario, counts);
   expect(problems).toEqual([]);
-  // Without this a scenario that makes no call at all would pass.
+  // Otherwise a scenario without any such call would pass.
   expect(Object.values(counts).some((count) => count > 0)).toBe(true);
 }
 
@@ -195,8 +195,8 @@ function nothingAcknowledged(users: number): Acknowledged {
 }
 
 /**
- * Opens the database as a server does, without a fault, and compares. In this process, with the code that the
- * program has: starting the program for this would take half of the time of all these tests.
+ * Opens the database as a server does, without a fault, and compares. In this process, because starting the binary
+ * would take half of the time of these tests.
  * @returns the differences
  */
 async function findLost(
@@ -346,7 +346,7 @@ const requests: readonly (readonly [name: string, request: Request])[] = [
   ],
 ];
 
-/** Another process writes so much that the next commit of the server makes a checkpoint due. */
+/** Writes so much from another connection that a checkpoint is due after the server's next commit. */
 function fillLog(database: string): void {
   using db = new Database(database);
   db.run("pragma wal_autocheckpoint = 0");
@@ -378,7 +378,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
     fillLog(database);
     const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
     try {
-      // The first makes the checkpoint due, and the second waits until it has ended.
+      // The first starts the checkpoint, and the second waits for it.
       await create();
       await create();
     } finally {
@@ -530,7 +530,7 @@ async function attemptBackup(server: TestServer, kind: Kind, when: string): Prom
   const fault = faultOf(kind, when, database);
   const result = await runWithFault(fault, directory.at("trace"), database, ["backup", copy]);
   const { code, stderr, injected } = result;
-  // The loader reads libraries with the same system call, before the program begins.
+  // The dynamic loader reads libraries with the same system call before the program starts.
   if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
   const problems = problemsOfEnd(code, stderr);
   const left = readdirSync(target.path);

@@ -88,7 +88,7 @@ function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
   const ends = new Set(writes.filter(endsTransaction));
   return emails.flatMap((email) => {
     const page = writes.findIndex(({ text }) => text.includes(email));
-    // The header of the page itself stands before it.
+    // The header of this page's frame comes before it.
     const header = writes.findIndex((write, at) => at >= page - 1 && ends.has(write));
     const last = writes[header + 1];
     const response = responses.find(({ text }) => text.includes(email));

@@ -58,7 +58,7 @@ describe("`seed`", () => {
     ).toEqual([...demoOrders({ users: 100, orders: 500 })]);
   });
 
-  test("stores as many records as the flags say, and can store users alone", async () => {
+  test("stores as many records as the flags say, and can store only users", async () => {
     using world = makeHarness();
     const { stderr } = await world.run("seed", "--users", "5001", "--orders", "0");
     expect(stderr).toBe("Created 5,001 users and 0 orders\n");

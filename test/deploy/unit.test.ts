@@ -1,16 +1,16 @@
-// The unit of systemd: that it fits the program, and how much of the host it leaves open.
+// The systemd unit: its settings, and its exposure as rated by systemd.
 import { describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
 
 const path = `${import.meta.dir}/../../deploy/user-api.service`;
 const unit = await Bun.file(path).text();
 
-/** The values of a key, in order; systemd lets most keys stand more than once. */
+/** @returns the values of a key, in order. systemd allows most keys more than once. */
 function valuesOf(key: string): string[] {
   return [...unit.matchAll(new RegExp(`^${key}=(.*)$`, "gm"))].map(([, value]) => value ?? "");
 }
 
-/** systemd's own scale: 0 is closed, 10 is open. */
+/** On systemd's scale from 0 (closed) to 10 (open). */
 const MAX_EXPOSURE = 1.5;
 
 describe("user-api.service", () => {

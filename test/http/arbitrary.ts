@@ -121,7 +121,7 @@ export interface RandomRequest {
   readonly options: CallOptions;
 }
 
-/** @param template of the path, under `/api/v1` @param tokens any of which may be sent */
+/** @param template the path below `/api/v1`, with parameters @param tokens the tokens to choose from */
 export function requestsTo(
   template: string,
   { parameters, requestBody }: Operation,

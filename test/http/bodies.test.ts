@@ -138,7 +138,7 @@ for (const { route, method, path, json } of routes) {
     expectError(malformed, 413, /./);
     for (const response of [
       await server.raw(`${parts}${chunked(...halves, " ", "")}`),
-      await server.raw(`${parts}${chunked(...halves, " ")}`), // Counted as it is read: it never ends.
+      await server.raw(`${parts}${chunked(...halves, " ")}`), // Never complete: its size is counted while it is read.
       await server.raw(request(method, path(), [head, "Content-Length: 99999999999"], "{")),
     ]) {
       expect(response).toMatch(/^HTTP\/1\.1 413 /);

@@ -1,4 +1,5 @@
-// `treaty<App>` of Eden. `make openapi-test` compiles this file: where a line is no error, `@ts-expect-error` is one.
+// `treaty<App>` of Eden. `make openapi-test` compiles this file: `@ts-expect-error` is itself an error if the line
+// below compiles.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { App } from "../../src/http/app.ts";
 import { startServer, type TestServer } from "../http/server.ts";
@@ -16,7 +17,7 @@ async function createApi(token: string) {
   // Only `make openapi-test` installs it.
   const { treaty } = await import("@elysiajs/eden");
   const headers = { authorization: `Bearer ${token}` };
-  // The root, because `await` would take any other part for a promise.
+  // The root, because `await` would treat any other part as a promise.
   return treaty<App>(server.url, { headers, parseDate: false });
 }
 
@@ -59,24 +60,24 @@ test("`App` rejects requests and responses that do not exist", () => {
     await api.users.post({ name: "Ann" });
     // @ts-expect-error: a name is text
     await api.users.post({ email: "a@example.com", name: 1 });
-    // @ts-expect-error: there is no such status
+    // @ts-expect-error: unknown status
     await api.orders({ id: 1 }).patch({ status: "lost" });
     // @ts-expect-error: a quantity is a number
     await api.orders.post({ user_id: 1, currency: "EUR", items: [{ sku: "a", quantity: "1" }] });
-    // @ts-expect-error: there is no such method
+    // @ts-expect-error: unknown method
     await api.orders({ id: 1 }).delete();
-    // @ts-expect-error: there is no such path
+    // @ts-expect-error: unknown path
     await api.customers.get();
-    // @ts-expect-error: there is no such parameter
+    // @ts-expect-error: unknown parameter
     await api.users.get({ query: { page: 2 } });
-    // @ts-expect-error: there is no such status
+    // @ts-expect-error: unknown status
     await api.orders.get({ query: { status: "lost" } });
     // @ts-expect-error: it has no parameters
     await api.health.get({ query: { limit: 1 } });
     const { data, error } = await api.users({ id: 1 }).get();
     // @ts-expect-error: it may have failed
     data.data.email;
-    // @ts-expect-error: there is no such field
+    // @ts-expect-error: unknown field
     data?.data.phone;
     // @ts-expect-error: GET of a user never conflicts
     error?.status === 409;

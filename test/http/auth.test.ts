@@ -6,7 +6,7 @@ import { newEmail, newOrder, newUser } from "./make.ts";
 import { type CallOptions, logs, startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
-afterAll(() => server.stop());
+afterAll(() => server[Symbol.asyncDispose]());
 const valid = server.write_token;
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
@@ -40,17 +40,17 @@ async function stored(): Promise<string> {
 }
 
 /** Expects a 401 that reveals nothing else. */
-function expectUnauthorised(answer: TestResponse, challenges: string[], method = "GET"): void {
-  expect(answer.status).toBe(401);
-  expect(answer.text).toBe(method === "HEAD" ? "" : "unauthorised");
-  expect(answer.headers.get("content-type")).toBe("text/plain; charset=utf-8");
-  expect(challenges).toContain(answer.headers.get("www-authenticate") ?? "(none)");
-  expect(answer.headers.get("cache-control")).toBe("no-store");
-  expect(answer.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
-  const told = [...answer.headers.keys()].sort();
+function expectUnauthorised(response: TestResponse, challenges: string[], method = "GET"): void {
+  expect(response.status).toBe(401);
+  expect(response.text).toBe(method === "HEAD" ? "" : "unauthorised");
+  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(challenges).toContain(response.headers.get("www-authenticate") ?? "(none)");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
+  const names = [...response.headers.keys()].sort();
   const usual = ["cache-control", "content-type", "link", "www-authenticate", "x-request-id"];
   const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
-  expect(told.filter((name) => !carried.includes(name))).toEqual(usual);
+  expect(names.filter((name) => !carried.includes(name))).toEqual(usual);
 }
 
 /** Parses a raw response. */
@@ -202,8 +202,8 @@ test.each(Object.entries(VARIANTS))(
   async (_when, variant) => {
     const before = await stored();
     for (const [method, path, body] of ROUTES) {
-      const answer = await send(variant, method, path, body);
-      expectUnauthorised(answer, variant.challenges ?? PLAIN, method);
+      const response = await send(variant, method, path, body);
+      expectUnauthorised(response, variant.challenges ?? PLAIN, method);
     }
     expect(await stored()).toBe(before);
   },
@@ -312,9 +312,9 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
   "`GET /health` returns 200 when `Authorization` is %j",
   async (authorization) => {
     const options = { token: null, headers: authorization ? { authorization } : {} };
-    const answer = await server.call("GET", "/health", options);
-    expect(answer.status).toBe(200);
-    expect(answer.json).toEqual({ data: { status: "ok" }, error: null });
+    const response = await server.call("GET", "/health", options);
+    expect(response.status).toBe(200);
+    expect(response.json).toEqual({ data: { status: "ok" }, error: null });
     expect((await server.call("HEAD", "/health", options)).status).toBe(200);
     for (const raw of ["{}", "{", " ".repeat(100_000)]) {
       const headers = { ...json, ...options.headers };
@@ -347,15 +347,15 @@ describe("a read token", () => {
     async (_what, options) => {
       const before = await stored();
       for (const [method, path, body] of [...writing, ...bad_ids]) {
-        const answer = await server.call(method, path, {
+        const response = await server.call(method, path, {
           ...(body && { body }),
           ...options,
           token,
         });
-        expect(answer.status).toBe(403);
-        expect(answer.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
-        expect(answer.headers.get("content-type")).toBe("application/json");
-        expect(answer.json).toEqual({
+        expect(response.status).toBe(403);
+        expect(response.headers.get("www-authenticate")).toBe('Bearer error="insufficient_scope"');
+        expect(response.headers.get("content-type")).toBe("application/json");
+        expect(response.json).toEqual({
           data: null,
           error: "this token may only read",
           meta: { code: "read_only_token" },

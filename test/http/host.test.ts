@@ -29,7 +29,7 @@ async function send(
 }
 
 const problem = "must be one valid host name";
-const refusal = {
+const invalid_host = {
   data: null,
   error: `Validation failed: Host ${problem}`,
   meta: { code: "validation_failed", problems: [{ field: "Host", problem }] },
@@ -99,7 +99,7 @@ test.each(invalid.map((hosts) => [hosts]))(
     const list = await send(server, "GET", "/api/v1/users", hosts, server.read_token);
     const record = await send(server, "GET", `/api/v1/users/${user.id}`, hosts, server.read_token);
     for (const { status, text } of [health, list, record]) {
-      expect([status, JSON.parse(text)]).toEqual([400, refusal]);
+      expect([status, JSON.parse(text)]).toEqual([400, invalid_host]);
     }
   },
 );
@@ -132,10 +132,10 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     async (method, path) => {
       const without = await send(server, method, path, hosts, null);
       expect(without.status).toBe(401);
-      const answer = await send(server, method, path, hosts, server.write_token);
-      expect(answer.status).toBe(400);
-      expect(answer.head).toContain("content-type: application/json");
-      if (method !== "HEAD") expect(JSON.parse(answer.text)).toEqual(refusal);
+      const response = await send(server, method, path, hosts, server.write_token);
+      expect(response.status).toBe(400);
+      expect(response.head).toContain("content-type: application/json");
+      if (method !== "HEAD") expect(JSON.parse(response.text)).toEqual(invalid_host);
     },
   );
 
@@ -152,7 +152,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     async (method, path) => {
       const { status, text } = await send(server, method, path, hosts, null);
       expect(status).toBe(400);
-      if (method !== "HEAD") expect(JSON.parse(text)).toEqual(refusal);
+      if (method !== "HEAD") expect(JSON.parse(text)).toEqual(invalid_host);
     },
   );
 }
@@ -171,11 +171,11 @@ test("a write changes nothing when `Host` is invalid", async () => {
   const before = await server.call("GET", path);
   const body = '{"name":"Eve"}';
   const lines = ["PATCH /api/v1", path, " HTTP/1.1\r\nHost: a\r\nHost: b\r\n"].join("");
-  const answer = await server.raw(
+  const response = await server.raw(
     `${lines}Authorization: Bearer ${server.write_token}\r\nConnection: close\r\n` +
       `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
   );
-  expect(answer).toStartWith("HTTP/1.1 400");
+  expect(response).toStartWith("HTTP/1.1 400");
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 
@@ -184,7 +184,7 @@ test("`Host` may be missing when the request is HTTP/1.0", async () => {
     ["1.0", 200],
     ["1.1", 400],
   ] as const) {
-    const answer = await server.raw(`GET /api/v1/health HTTP/${version}\r\n\r\n`);
-    expect(answer).toStartWith(`HTTP/1.1 ${status}`);
+    const response = await server.raw(`GET /api/v1/health HTTP/${version}\r\n\r\n`);
+    expect(response).toStartWith(`HTTP/1.1 ${status}`);
   }
 });

@@ -97,15 +97,15 @@ test("`fastPath` reads the credentials from the header", async () => {
 });
 
 test("`fastPath` returns 401 without reading the record when the token is invalid", async () => {
-  let asked = 0;
+  let verified = 0;
   const identify = () => {
-    asked += 1;
+    verified += 1;
     throw new AppError("invalid_token", "unauthorised");
   };
   const get = () => expect.unreachable();
   const { set, body, token: found } = await resultOf(plain, {}, { identify, get });
   expect([set.status, body, found]).toEqual([401, "unauthorised", null]);
-  expect(asked).toBe(1);
+  expect(verified).toBe(1);
 });
 
 test("`fastPath` returns 429 without reading the record when the rate limit is exceeded", async () => {

@@ -1,13 +1,19 @@
-/** How fast it starts, and how much memory it takes. */
-import { mkdtempSync, rmSync } from "node:fs";
-import { type Contender, contenders, start } from "./contenders.ts";
-import { apply } from "./load.ts";
-import { freePort, residentMemory_mb, startServer } from "./process.ts";
-import { median } from "./rounds.ts";
-import { binary, data_folder, type Seed } from "./seed.ts";
+/** Start, memory, and the latency of reads while other clients write. */
+import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { apply, create_user, get_user, type Load } from "./load.ts";
+import { freePort, residentMemory_mb, type Server, startServer } from "./process.ts";
+import { median, type Plan, untilQuiet } from "./rounds.ts";
+import { binary, data_directory, type Seed } from "./seed.ts";
+import { type Program, programs, start, withServers } from "./servers.ts";
 
-/** After this long without a request a server counts as idle. */
+/** A server counts as idle after this time without a request. */
 const IDLE_MS = 500;
+/** Connections that read while 64 write. */
+const READERS = 4;
+/** A page of SQLite with its header in the log. */
+const FRAME = new Uint8Array(4096 + 24).fill(1);
+/** Pages after which SQLite starts its log again. */
+const FRAMES = 1000;
 
 export interface Footprint {
   readonly name: string;
@@ -15,79 +21,130 @@ export interface Footprint {
   readonly idle_mb: number;
 }
 
-/** One half of the requests. */
+/** Memory during one half of the requests. */
 export interface Growth {
-  /** So far. */
+  /** Number of requests until the end of this half. */
   readonly requests: number;
-  /** Median of all moments: at one moment it says more of the collector than of the service. */
+  /** Median over the half: a single moment depends on the garbage collector. */
   readonly memory_mb: number;
 }
 
-/** From nothing: an empty folder, in which the database is made, too. */
-async function startCold(): Promise<Omit<Footprint, "name">> {
-  const folder = mkdtempSync(`${data_folder}/cold-`);
+export interface ReadsDuringWrites {
+  readonly read_p99_ms: number;
+  /** Of raw Bun.serve while 64 others read: what one thread reaches without any write. */
+  readonly floor_p99_ms: number;
+  readonly fsync_p50_ms: number;
+  readonly fsync_p99_ms: number;
+  readonly writes_per_s: number;
+  readonly reads_per_s: number;
+}
+
+export const empty_start = "user-api, empty directory";
+
+/** Starts the service without a database, which it then creates. */
+function startEmpty(directory: string, token: string): Promise<Server> {
   const port = freePort();
-  const server = await startServer({
+  return startServer({
     command: [binary, "serve"],
-    env: { PORT: String(port) },
-    cwd: folder,
+    // Without a token it would create one and print it.
+    env: { PORT: String(port), API_TOKEN: token },
+    cwd: directory,
     port,
     ready_path: "/api/v1/health",
     token: null,
   });
-  await Bun.sleep(IDLE_MS);
-  const idle_mb = residentMemory_mb(server.pid);
-  await server.stop();
-  rmSync(folder, { recursive: true });
-  return { start_ms: server.start_ms, idle_mb };
 }
-
-async function startWarm(seed: Seed, contender: Contender): Promise<Omit<Footprint, "name">> {
-  const server = await start(seed, { contender });
-  await Bun.sleep(IDLE_MS);
-  const idle_mb = residentMemory_mb(server.pid);
-  await server.stop();
-  return { start_ms: server.start_ms, idle_mb };
-}
-
-export const cold = "user-api, empty folder";
 
 export async function measureFootprints(seed: Seed, rounds: number): Promise<Footprint[]> {
-  const found = new Map<string, Omit<Footprint, "name">[]>();
+  const found: Footprint[] = [];
+  async function measure(name: string, starting: Promise<Server>): Promise<void> {
+    const server = await starting;
+    await Bun.sleep(IDLE_MS);
+    found.push({ name, start_ms: server.start_ms, idle_mb: residentMemory_mb(server.pid) });
+    await server.stop();
+  }
   for (let round = 0; round < rounds; round += 1) {
-    found.set(cold, [...(found.get(cold) ?? []), await startCold()]);
-    for (const contender of Object.keys(contenders) as Contender[]) {
-      found.set(contender, [...(found.get(contender) ?? []), await startWarm(seed, contender)]);
+    const directory = mkdtempSync(`${data_directory}/empty-`);
+    await measure(empty_start, startEmpty(directory, seed.token));
+    rmSync(directory, { recursive: true });
+    for (const program of Object.keys(programs) as Program[]) {
+      await measure(program, start(seed, { program }));
     }
   }
-  return [...found].map(([name, samples]) => {
-    const start_ms = median(samples.map((sample) => sample.start_ms));
-    const idle_mb = median(samples.map((sample) => sample.idle_mb));
-    console.log(`  ${name}: ${start_ms.toFixed(0)} ms to the first 200, ${idle_mb.toFixed(0)} MB`);
-    return { name, start_ms, idle_mb };
-  });
+  return [...Map.groupBy(found, ({ name }) => name)].map(([name, samples]) => ({
+    name,
+    start_ms: median(samples.map(({ start_ms }) => start_ms)),
+    idle_mb: median(samples.map(({ idle_mb }) => idle_mb)),
+  }));
 }
 
-/** Memory of this service in the first half of the requests and in the second. */
-export async function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {
-  const server = await start(seed, { contender: "user-api" });
-  const found: Growth[] = [];
-  let count = 0;
-  try {
+export function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {
+  return withServers(seed, { "user-api": { program: "user-api" } } as const, async (servers) => {
+    const server = servers["user-api"];
+    const found: Growth[] = [];
+    let count = 0;
     for (const target of [requests / 2, requests]) {
       const samples_mb: number[] = [];
       while (count < target) {
-        const load = { mode: "user", connections: 64, duration_s: 2 } as const;
-        const sample = await apply(server, load);
-        if (sample.fault !== null) throw new Error(`reading failed: ${sample.fault}`);
+        const sample = await apply(server, { request: get_user, connections: 64, duration_s: 2 });
+        if (sample.fault !== null) throw new Error(`cannot read: ${sample.fault}`);
         count += sample.requests;
         samples_mb.push(residentMemory_mb(server.pid));
       }
       found.push({ requests: count, memory_mb: median(samples_mb) });
     }
-  } finally {
-    await server.stop();
-  }
-  console.log("  memory:", JSON.stringify(found));
-  return found;
+    return found;
+  });
+}
+
+/** Overwrites a file page by page, as SQLite does with its write-ahead log, and syncs after each page. */
+function measureSync(count: number): { p50_ms: number; p99_ms: number } {
+  const path = `${data_directory}/fsync`;
+  const file = openSync(path, "w");
+  for (let frame = 0; frame < FRAMES; frame += 1) writeSync(file, FRAME);
+  fsyncSync(file);
+  const durations_ms = Array.from({ length: count }, (_, i) => {
+    const started_ms = performance.now();
+    writeSync(file, FRAME, 0, FRAME.length, (i % FRAMES) * FRAME.length);
+    fsyncSync(file);
+    return performance.now() - started_ms;
+  }).sort((left, right) => left - right);
+  closeSync(file);
+  rmSync(path);
+  const at = (part: number) => durations_ms[Math.floor(part * (count - 1))] ?? Number.NaN;
+  return { p50_ms: at(0.5), p99_ms: at(0.99) };
+}
+
+/** How long a read takes while 64 clients write, and how long one fsync of this disk takes. */
+export function measureReadsDuringWrites(seed: Seed, plan: Plan): Promise<ReadsDuringWrites[]> {
+  const variants = { service: { program: "user-api" }, raw: { program: "raw" } } as const;
+  return withServers(seed, variants, async ({ service, raw }) => {
+    const { duration_s } = plan;
+    const reading: Load = { request: get_user, connections: READERS, duration_s };
+    const found: ReadsDuringWrites[] = [];
+    for (let round = 0; round < plan.starts * plan.rounds; round += 1) {
+      await untilQuiet(plan);
+      const sync = measureSync(500 * duration_s);
+      const [writes, reads] = await Promise.all([
+        apply(service, { request: create_user, connections: 64, duration_s }),
+        apply(service, reading),
+      ]);
+      await untilQuiet(plan);
+      const [, floor] = await Promise.all([
+        apply(raw, { request: get_user, connections: 64, duration_s }),
+        apply(raw, reading),
+      ]);
+      const fault = writes.fault ?? reads.fault ?? floor.fault;
+      if (fault !== null) throw new Error(`reads during writes: ${fault}`);
+      found.push({
+        read_p99_ms: reads.p99_ms,
+        floor_p99_ms: floor.p99_ms,
+        fsync_p50_ms: sync.p50_ms,
+        fsync_p99_ms: sync.p99_ms,
+        writes_per_s: writes.requests_per_s,
+        reads_per_s: reads.requests_per_s,
+      });
+    }
+    return found;
+  });
 }

@@ -1,170 +1,164 @@
-/** What was to be reached, and what was. */
-import { cold, type Footprint, type Growth } from "./footprint.ts";
-import { depthName, depths_title, sizeName, sizes_title } from "./lists.ts";
-import { on_postgres, on_sqlite, postgres_titles } from "./postgres.ts";
-import { framework, framework_logging, many_tokens, ours, reads_title } from "./reads.ts";
-import { compare, type Group, median } from "./rounds.ts";
-import { type Beside, titleOf } from "./writes.ts";
+/** The goals, and which of them were reached. */
+import { empty_start, type Footprint, type Growth, type ReadsDuringWrites } from "./footprint.ts";
+import { loadsOf, pocketbase } from "./pocketbase.ts";
+import * as postgres from "./postgres.ts";
+import { median, medianOf, type Table } from "./rounds.ts";
+import * as sqlite from "./sqlite.ts";
 
 export interface Results {
   readonly quick: boolean;
   readonly date: string;
+  readonly minutes: number;
   readonly starts: number;
   readonly rounds: number;
   readonly duration_s: number;
   readonly machine: Readonly<Record<string, string>>;
   readonly versions: Readonly<Record<string, string>>;
-  readonly groups: readonly Group[];
-  readonly beside: readonly Beside[];
+  readonly tables: readonly Table[];
+  readonly reads_during_writes: readonly ReadsDuringWrites[];
   readonly footprints: readonly Footprint[];
   readonly growth: readonly Growth[];
-  /** Rows of the small and of the large end of each comparison of lists. */
+  /** Parts that failed, with the reason. */
+  readonly failures: readonly string[];
+  /** Numbers of rows of the tables that the first page is read from. */
   readonly sizes: readonly number[];
-  readonly depth: number;
+  /** Number of users that PocketBase has. */
+  readonly pocketbase_users: number;
 }
 
 export interface Verdict {
   readonly figure: string;
   readonly goal: string;
   readonly measured: string;
-  /** The same ratio by the CPU time that a request costs the server. */
+  /** The same ratio by the CPU time per request. */
   readonly by_cpu: string;
-  /** `null` where there is no goal. */
+  /** `null` if there is no goal, or no measurement. */
   readonly reached: boolean | null;
 }
 
-export function groupOf(results: Results, title: string): Group {
-  const group = results.groups.find((candidate) => candidate.title === title);
-  if (group === undefined) throw new Error(`nothing was measured of ${title}`);
-  return group;
+/** Which row of a table is divided by which, and the smallest ratio that is good enough. */
+type Ratio = readonly [title: string, name: string, other: string, goal?: number];
+
+function sqliteRatios({ sizes }: Results): Ratio[] {
+  const { ours, ceiling, reads_title, depths_title, sizes_title, orders_title } = sqlite;
+  const [least = 0, most = 0] = [sizes[0], sizes.at(-1)];
+  const create = sqlite.createTitle;
+  return [
+    [reads_title, ours, ceiling, 0.7],
+    [reads_title, sqlite.no_log, ceiling, 0.8],
+    [reads_title, "Elysia alone, with log lines", ceiling],
+    [reads_title, "Elysia alone", ceiling],
+    [reads_title, sqlite.many_tokens, ceiling],
+    [reads_title, ours, "Hono on Bun", 1.1],
+    [reads_title, ours, "Fastify", 3],
+    [reads_title, ours, "Express", 6],
+    [reads_title, ours, "Fastify, newer Node"],
+    [reads_title, ours, "Express, newer Node"],
+    [depths_title, "deep offset", "first page", 0.8],
+    [depths_title, "deep after", "first page", 0.9],
+    [sizes_title, sqlite.sizeName(ours, most), sqlite.sizeName(ours, least), 0.9],
+    ...[1, 8, 256].flatMap((connections): Ratio[] => [
+      [create(connections), ours, "raw, FULL"],
+      [create(connections), ours, "raw, NORMAL"],
+    ]),
+    [create(64), ours, "raw, FULL", 5],
+    [create(64), ours, "raw, NORMAL", 0.6],
+    [create(64), ours, "Hono, NORMAL"],
+    [orders_title, ours, "Fastify, FULL", 5],
+    [orders_title, ours, "Fastify, newer Node, FULL"],
+  ];
 }
 
-function shownRatio(ratio: number): string {
+function postgresRatios(): Ratio[] {
+  const { loads, lone_loads, nearTitle, farTitle, deep_title } = postgres;
+  const { on_postgres, on_sqlite, hono, fastify } = postgres;
+  const goals = [
+    { load: loads.get, [on_sqlite]: 0.65, [hono]: 3, [fastify]: 5 },
+    { load: loads.list, [on_sqlite]: 0.5, [hono]: 1.6, [fastify]: 1.6 },
+    { load: loads.create, [on_sqlite]: 0.55, [hono]: 4, [fastify]: 8 },
+    { load: loads.order, [on_sqlite]: 0.65, [hono]: 7, [fastify]: 9 },
+  ];
+  return [
+    ...goals.flatMap(({ load, ...others }) =>
+      Object.entries(others).map(([other, goal]): Ratio => {
+        return [nearTitle(load), on_postgres, other, goal];
+      }),
+    ),
+    ...Object.values(lone_loads).map((load): Ratio => [nearTitle(load), on_postgres, on_sqlite]),
+    [deep_title, "deep after", "first page", 0.9],
+    ...Object.values(loads).flatMap((load): Ratio[] => [
+      [farTitle(load), on_postgres, hono],
+      [farTitle(load), on_postgres, fastify],
+    ]),
+  ];
+}
+
+export function tableOf({ tables }: Results, title: string): Table | undefined {
+  return tables.find((table) => table.title === title);
+}
+
+function show(ratio: number): string {
+  if (Number.isNaN(ratio)) return "not measured";
   return ratio < 0.1 ? ratio.toPrecision(1) : ratio.toFixed(2);
 }
 
-function ratioVerdict(
-  figure: string,
-  group: Group,
-  [name, other]: readonly [string, string],
-  goal: number | null,
-): Verdict {
-  const { ratio, cpu_ratio } = compare(group, name, other);
+function judgeRatio(results: Results, [title, name, other, goal]: Ratio): Verdict {
+  const table = tableOf(results, title);
+  const of = (row: string, field: "requests_per_s" | "cpu_us") => medianOf(table, row, field);
+  const ratio = of(name, "requests_per_s") / of(other, "requests_per_s");
   return {
-    figure,
-    goal: goal === null ? "" : `≥ ${goal}`,
-    measured: shownRatio(ratio),
-    by_cpu: shownRatio(cpu_ratio),
-    reached: goal === null ? null : ratio >= goal,
+    figure: `${title}: ${name} / ${other}`,
+    goal: goal === undefined ? "" : `≥ ${goal}`,
+    measured: show(ratio),
+    by_cpu: show(of(other, "cpu_us") / of(name, "cpu_us")),
+    reached: goal === undefined || Number.isNaN(ratio) ? null : ratio >= goal,
   };
 }
 
-function limitVerdict(figure: string, value: number, limit: number, unit: string): Verdict {
-  const digits = unit === "" ? 2 : 0;
+/** What is measured in a unit, and the value that it must stay below. */
+type Limit = readonly [figure: string, value: number, unit: string, limit?: number];
+
+function limitsOf(results: Results): Limit[] {
+  const { reads_during_writes, footprints, growth } = results;
+  const perSync = (field: "read_p99_ms" | "floor_p99_ms") =>
+    median(reads_during_writes.map((round) => round[field] / round.fsync_p99_ms));
+  const started = footprints.find(({ name }) => name === empty_start);
+  const [first = Number.NaN, second = Number.NaN] = growth.map(({ memory_mb }) => memory_mb);
+  const requests = (growth[1]?.requests ?? 0).toLocaleString("en");
+  const lone_title = postgres.nearTitle(postgres.lone_loads.order);
+  const lone_ms = medianOf(tableOf(results, lone_title), postgres.on_postgres, "p50_ms");
+  return [
+    [`${lone_title}: p50`, lone_ms, " ms"],
+    ["p99 of GET /users/:id while 64 clients write / of one fsync", perSync("read_p99_ms"), "", 3],
+    ["The same of raw Bun.serve while 64 clients read", perSync("floor_p99_ms"), ""],
+    ["First 200 after a start in an empty directory", started?.start_ms ?? Number.NaN, " ms", 100],
+    ["Idle memory", started?.idle_mb ?? Number.NaN, " MB", 80],
+    [`Memory in the second half of ${requests} requests`, second, " MB", 150],
+    // Growth below this is noise of the garbage collector.
+    ["The same / in the first half", second / first, "", 1.05],
+  ];
+}
+
+function judgeLimit([figure, value, unit, limit]: Limit): Verdict {
+  const measured = `${value.toFixed(value < 10 ? 2 : 0)}${unit}`;
   return {
     figure,
-    goal: `< ${limit}${unit}`,
-    measured: `${value.toFixed(digits)}${unit}`,
+    goal: limit === undefined ? "" : `< ${limit}${unit}`,
+    measured: Number.isNaN(value) ? "not measured" : measured,
     by_cpu: "",
-    reached: value < limit,
+    reached: limit === undefined || Number.isNaN(value) ? null : value < limit,
   };
-}
-
-function readVerdicts(results: Results): Verdict[] {
-  const group = groupOf(results, reads_title);
-  const against: readonly [string, string, number | null][] = [
-    [ours, "raw Bun.serve", 0.7],
-    [`${ours}, no log lines`, "raw Bun.serve", 0.8],
-    [framework_logging, "raw Bun.serve", null],
-    [framework, "raw Bun.serve", null],
-    [many_tokens, "raw Bun.serve", null],
-    [ours, "Hono on Bun", 1.1],
-    [ours, "Fastify", 3],
-    [ours, "Express", 6],
-    [ours, "Fastify, newer Node", null],
-    [ours, "Express, newer Node", null],
-  ];
-  return against.map(([name, other, goal]) =>
-    ratioVerdict(`GET one user: ${name} / ${other}`, group, [name, other], goal),
-  );
-}
-
-function listVerdicts(results: Results): Verdict[] {
-  const depth = [depthName(results.depth), depthName(0)] as const;
-  const [few = 0, ...more] = results.sizes;
-  const many = more.at(-1) ?? few;
-  const size = [sizeName(ours, many), sizeName(ours, few)] as const;
-  const rows = `${many.toLocaleString("en")} rows / at ${few.toLocaleString("en")}`;
-  return [
-    ratioVerdict(`List of 20: ${depth[0]} / offset 0`, groupOf(results, depths_title), depth, 0.8),
-    ratioVerdict(`List of 20 at ${rows}`, groupOf(results, sizes_title), size, 0.9),
-  ];
-}
-
-function writeVerdicts(results: Results): Verdict[] {
-  const verdicts: Verdict[] = [];
-  for (const connections of [1, 8, 64, 256]) {
-    const title = titleOf("post-user", connections);
-    const group = results.groups.find((candidate) => candidate.title === title);
-    if (group === undefined) continue;
-    const counted = connections === 64;
-    const raw = (mode: string) => `${title}: ${ours} / one transaction a request, ${mode}`;
-    verdicts.push(ratioVerdict(raw("FULL"), group, [ours, "raw, FULL"], counted ? 5 : null));
-    verdicts.push(ratioVerdict(raw("NORMAL"), group, [ours, "raw, NORMAL"], counted ? 0.6 : null));
-    if (!counted) continue;
-    const figure = `${title}: ${ours} / Hono with the same features, NORMAL`;
-    verdicts.push(ratioVerdict(figure, group, [ours, "Hono, NORMAL"], null));
-  }
-  const orders = groupOf(results, titleOf("post-order", 64));
-  for (const [other, goal] of [
-    ["Fastify, FULL", 5],
-    ["Fastify, newer Node, FULL", null],
-  ] as const) {
-    verdicts.push(ratioVerdict(`${orders.title}: ${ours} / ${other}`, orders, [ours, other], goal));
-  }
-  return verdicts;
-}
-
-/** None where there was no PostgreSQL. */
-function postgresVerdicts({ groups }: Results): Verdict[] {
-  return groups
-    .filter(({ title }) => postgres_titles.includes(title))
-    .map((group) =>
-      ratioVerdict(`${group.title} / on SQLite`, group, [on_postgres, on_sqlite], null),
-    );
-}
-
-/** Growth up to this in the second half of the requests is noise of the collector. */
-const FLAT = 1.05;
-
-function footprintVerdicts({ beside, footprints, growth }: Results): Verdict[] {
-  const ratios = beside.map((round) => round.read_p99_ms / round.fsync_p99_ms);
-  const start = footprints.find(({ name }) => name === cold);
-  const [half, full] = growth;
-  if (start === undefined || half === undefined || full === undefined) return [];
-  const requests = full.requests.toLocaleString("en");
-  return [
-    limitVerdict("GET p99 while 64 write / p99 of one sync", median(ratios), 3, ""),
-    {
-      figure: "The same of raw Bun.serve while 64 read, so without any write",
-      goal: "",
-      measured: median(beside.map((round) => round.floor_p99_ms / round.fsync_p99_ms)).toFixed(2),
-      by_cpu: "",
-      reached: null,
-    },
-    limitVerdict("Cold start in an empty folder to the first 200", start.start_ms, 100, " ms"),
-    limitVerdict("Idle memory", start.idle_mb, 80, " MB"),
-    limitVerdict(`Memory in the second half of ${requests} requests`, full.memory_mb, 150, " MB"),
-    limitVerdict("The same / in the first half", full.memory_mb / half.memory_mb, FLAT, ""),
-  ];
 }
 
 export function judge(results: Results): Verdict[] {
+  const peers = Object.values(loadsOf(results.pocketbase_users)).map(
+    ({ title }): Ratio => [title, sqlite.ours, pocketbase],
+  );
+  const ratios = [...sqliteRatios(results), ...peers, ...postgresRatios()]
+    // A quick run creates users with 64 connections only.
+    .filter(([title]) => !results.quick || tableOf(results, title) !== undefined);
   return [
-    ...readVerdicts(results),
-    ...listVerdicts(results),
-    ...writeVerdicts(results),
-    ...postgresVerdicts(results),
-    ...footprintVerdicts(results),
+    ...ratios.map((ratio) => judgeRatio(results, ratio)),
+    ...limitsOf(results).map(judgeLimit),
   ];
 }

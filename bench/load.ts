@@ -1,16 +1,41 @@
-/** One run of wrk against one server, and what it cost the server. */
-import type { Running } from "./contenders.ts";
-import { memoryLatency_ns } from "./memory.ts";
+/** One run of wrk against one server, and the CPU time that it costs the server. */
 import { busyTime_us, cpuTime_us, LOAD_CORE, pinned, SERVER_CORE } from "./process.ts";
+import type { Running } from "./servers.ts";
 
-/** Longer than any answer that is measured here; one that takes longer makes the run invalid. */
+/** Longer than any response that is measured here. */
 const TIMEOUT_S = 60;
 
-/** `user` reads users one by one, in no order; a path is asked again and again. */
-export type Mode = "user" | "post-user" | "post-order" | `/${string}`;
+/** In `path` and `body`, `{id}` becomes the id of a user, `{new}` a word that no other request has. */
+export interface Request {
+  readonly method: "GET" | "POST";
+  readonly path: string;
+  readonly body?: string;
+  /** Whether each request has a new `Idempotency-Key`. */
+  readonly keyed?: boolean;
+}
+
+const items = [
+  { sku: "tea-01", quantity: 2, unit_price: 1999 },
+  { sku: "cup-07", name: "Cup, blue", quantity: 1, unit_price: 1250 },
+  { sku: "pot-02", quantity: 1, unit_price: 4900 },
+];
+
+export const get_user: Request = { method: "GET", path: "/api/v1/users/{id}" };
+export const first_page: Request = { method: "GET", path: "/api/v1/users?limit=20&offset=0" };
+export const create_user: Request = {
+  method: "POST",
+  path: "/api/v1/users",
+  body: '{"email":"{new}@example.com","name":"Ann Example"}',
+};
+export const place_order: Request = {
+  method: "POST",
+  path: "/api/v1/orders",
+  body: `{"user_id":{id},"currency":"EUR","items":${JSON.stringify(items)}}`,
+  keyed: true,
+};
 
 export interface Load {
-  readonly mode: Mode;
+  readonly request: Request;
   readonly connections: number;
   readonly duration_s: number;
 }
@@ -20,15 +45,13 @@ export interface Sample {
   readonly requests_per_s: number;
   readonly p50_ms: number;
   readonly p99_ms: number;
-  /** CPU time of the server for one request, and of its database server if it has one. */
+  /** CPU time of the server per request, including that of its database server. */
   readonly cpu_us: number;
-  /** Part of its core that wrk used: near 1 it is wrk that was measured. */
+  /** Part of its core that wrk used: near 1, wrk is the limit. */
   readonly wrk_load: number;
-  /** Part of a core, the server's or wrk's, that others used: far above 0 the run says little. */
+  /** Part of a core, the server's or wrk's, that other processes used. */
   readonly disturbance: number;
-  /** Of one read beyond a core's own caches, just before. */
-  readonly memory_ns: number;
-  /** What makes this run worthless; `null` when all was answered as it should be. */
+  /** Why the run does not count; `null` if every response was 2xx. */
   readonly fault: string | null;
 }
 
@@ -37,44 +60,52 @@ interface Summary {
   readonly duration_s: number;
   readonly p50_ms: number;
   readonly p99_ms: number;
-  readonly refused: number;
+  readonly rejected: number;
   readonly broken: number;
 }
 
-function faultOf({ requests, refused, broken }: Summary): string | null {
-  if (requests === 0) return "no answer at all";
-  if (refused > 0) return `${refused} answers were refusals`;
-  if (broken > 0) return `${broken} connections broke or timed out`;
-  return null;
+function faultOf({ requests, rejected, broken }: Summary): string | null {
+  if (requests === 0) return "no response at all";
+  if (rejected > 0) return `${rejected} responses were not 2xx`;
+  return broken > 0 ? `${broken} connections broke or timed out` : null;
 }
 
 export async function apply(server: Running, load: Load): Promise<Sample> {
-  // Emails and keys are new in every run.
-  const name = Bun.randomUUIDv7();
+  const { method, path, body = "", keyed = false } = load.request;
   server.requireUp();
-  const usedSoFar_us = () => cpuTime_us(server.pid) + (server.database_us?.() ?? 0);
-  const memory_ns = memoryLatency_ns();
-  const before_us = usedSoFar_us();
+  const used_us = () => cpuTime_us(server.pid) + (server.databaseTime_us?.() ?? 0);
+  const proxy_before_us = server.proxyTime_us?.() ?? 0;
+  const used_before_us = used_us();
   const busy_before_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
   const wrk = Bun.spawn(
     pinned(LOAD_CORE, [
       ...["wrk", "-t1", `-c${load.connections}`, `-d${load.duration_s}s`],
       ...[`--timeout=${TIMEOUT_S}s`, "-s", `${import.meta.dir}/load.lua`, server.url, "--"],
-      ...[load.mode, server.token, name, String(server.users)],
+      // Emails and keys are new in every run.
+      ...[
+        method,
+        path,
+        body,
+        String(keyed),
+        server.token,
+        Bun.randomUUIDv7(),
+        String(server.users),
+      ],
     ]),
     { stdout: "pipe", stderr: "inherit" },
   );
   const output = await wrk.stdout.text();
   await wrk.exited;
   server.requireUp();
-  const used_us = usedSoFar_us() - before_us;
+  const server_us = used_us() - used_before_us;
   const busy_after_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
   const line = output.split("\n").findLast((text) => text.startsWith("{"));
-  if (line === undefined) throw new Error(`wrk said: ${output}`);
-  const summary = JSON.parse(line) as Summary;
+  if (line === undefined) throw new Error(`wrk printed: ${output}`);
+  const summary: Summary = JSON.parse(line);
   const { requests, duration_s, p50_ms, p99_ms } = summary;
   const wrk_us = Number(wrk.resourceUsage()?.cpuTime.total ?? 0);
-  const others_us = [used_us, wrk_us].map(
+  const proxy_us = (server.proxyTime_us?.() ?? 0) - proxy_before_us;
+  const others_us = [server_us, wrk_us + proxy_us].map(
     (own_us, core) => (busy_after_us[core] ?? 0) - (busy_before_us[core] ?? 0) - own_us,
   );
   return {
@@ -82,10 +113,9 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
     requests_per_s: requests / duration_s,
     p50_ms,
     p99_ms,
-    cpu_us: requests === 0 ? 0 : used_us / requests,
+    cpu_us: requests === 0 ? 0 : server_us / requests,
     wrk_load: wrk_us / 1e6 / duration_s,
     disturbance: Math.max(0, ...others_us) / 1e6 / duration_s,
-    memory_ns,
     fault: faultOf(summary),
   };
 }

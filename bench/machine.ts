@@ -1,14 +1,12 @@
-/** Where it was measured, and with what. */
+/** Where it was measured, and with which versions. */
 import { Database } from "bun:sqlite";
 import { cpus, release, totalmem } from "node:os";
-import { new_node, old_node } from "./contenders.ts";
 import manifest from "./package.json" with { type: "json" };
+import { describePocketBase } from "./pocketbase.ts";
 import { describePostgres } from "./postgres.ts";
-import { binary, data_folder } from "./seed.ts";
-
-function output(...command: string[]): string {
-  return Bun.spawnSync(command).stdout.toString().trim();
-}
+import { output } from "./process.ts";
+import { binary, data_directory } from "./seed.ts";
+import { new_node, old_node } from "./servers.ts";
 
 export function describeMachine(): Record<string, string> {
   const models = cpus();
@@ -17,7 +15,7 @@ export function describeMachine(): Record<string, string> {
     processor: `${models.length} × ${models[0]?.model.trim()}`,
     memory: `${Math.round(totalmem() / 2 ** 30)} GB`,
     system: `${system}, kernel ${release()}`,
-    "file system": output("findmnt", "-no", "FSTYPE", "-T", data_folder),
+    "file system": output("findmnt", "-no", "FSTYPE", "-T", data_directory),
   };
 }
 
@@ -26,16 +24,18 @@ export function describeVersions(): Record<string, string> {
   const { dependencies } = manifest;
   const node = (command: string, addon: string) =>
     `${output(command, "--version").slice(1)} with better-sqlite3 ${addon}`;
-  const [, wrk = ""] = /wrk (?:debian\/)?(\S+)/.exec(output("wrk", "--version")) ?? [];
+  // `wrk --version` exits with 1.
+  const printed = Bun.spawnSync(["wrk", "--version"]).stdout.toString();
   return {
     "user-api": `${output(binary, "version")}, commit ${output("git", "rev-parse", "--short", "HEAD")}`,
-    PostgreSQL: describePostgres() ?? "none, so that it was not measured",
+    PostgreSQL: describePostgres() ?? "not installed",
     Bun: `${Bun.version} with SQLite ${sqlite?.[0]}`,
-    Hono: dependencies.hono,
+    Hono: `${dependencies.hono}, postgres.js ${dependencies.postgres}`,
     Node: node(old_node, dependencies["better-sqlite3"]),
     "newer Node": node(new_node, dependencies["better-sqlite3-13"].replace(/.*@/, "")),
-    Fastify: dependencies.fastify,
+    Fastify: `${dependencies.fastify}, pg ${dependencies.pg}`,
     Express: dependencies.express,
-    wrk,
+    PocketBase: describePocketBase() ?? "not installed",
+    wrk: /wrk (?:debian\/)?(\S+)/.exec(printed)?.[1] ?? "",
   };
 }

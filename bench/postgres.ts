@@ -1,90 +1,199 @@
 /**
- * The service on PostgreSQL against itself on SQLite. The server is one of the tests', made of what is
- * installed, on the service's own core: what both take together is what SQLite has for itself.
+ * The service on PostgreSQL, compared with itself on SQLite and with other servers on the same PostgreSQL. The
+ * database server shares the core of the measured server, which SQLite has for itself.
  */
-import { findPrograms, makeInstance } from "../test/postgres/instance.ts";
-import { type Running, startOn } from "./contenders.ts";
-import type { Mode } from "./load.ts";
-import { cpuTime_us, SERVER_CORE } from "./process.ts";
-import { type Candidate, type Group, interleave, type Plan } from "./rounds.ts";
-import { binary, copyOf, data_folder, type Seed } from "./seed.ts";
+import { SQL } from "bun";
+import { findPrograms, type Instance, makeInstance } from "../test/postgres/instance.ts";
+import { create_user, first_page, get_user, place_order, type Request } from "./load.ts";
+import {
+  cpuTime_us,
+  freePort,
+  LOAD_CORE,
+  output,
+  pinned,
+  SERVER_CORE,
+  sumOfCpuTime_us,
+} from "./process.ts";
+import { type Entry, fewerRounds, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
+import { binary, createToken, type Seed } from "./seed.ts";
+import { type Running, type Variant, withServers } from "./servers.ts";
 
 export const on_sqlite = "user-api on SQLite";
 export const on_postgres = "user-api on PostgreSQL";
+export const hono = "Hono + postgres.js";
+export const fastify = "Fastify + pg";
+const fastify_on_new_node = "Fastify + pg, newer Node";
 
-const loads: readonly (readonly [what: string, mode: Mode, connections: number])[] = [
-  ["GET /users/:id", "user", 1],
-  ["GET /users/:id", "user", 64],
-  ["GET /users?limit=20", "/api/v1/users?limit=20&offset=0", 8],
-  ["POST /users", "post-user", 1],
-  ["POST /users", "post-user", 64],
-  ["POST /orders with 3 items and a new key", "post-order", 64],
-];
-
-function titleOf([what, , connections]: (typeof loads)[number]): string {
-  return `On PostgreSQL: ${what}, ${connections} connection${connections === 1 ? "" : "s"}`;
+interface PostgresLoad {
+  readonly what: string;
+  readonly request: Request;
+  readonly connections: number;
 }
 
-export const postgres_titles: readonly string[] = loads.map(titleOf);
+const get = { what: "GET /users/:id", request: get_user };
+const list = { what: "GET /users?limit=20", request: first_page };
+const create = { what: "POST /users", request: create_user };
+const order = { what: "POST /orders with 3 items and a new key", request: place_order };
 
-function run(...words: readonly string[]): string {
-  const { success, stdout, stderr } = Bun.spawnSync([binary, ...words]);
-  if (!success) throw new Error(`user-api ${words.join(" ")}: ${stderr}`);
-  return stdout.toString().trim();
+export const loads = {
+  get: { ...get, connections: 64 },
+  list: { ...list, connections: 8 },
+  create: { ...create, connections: 64 },
+  order: { ...order, connections: 64 },
+};
+/** Of one client, and of the service only. */
+export const lone_loads = {
+  get: { ...get, connections: 1 },
+  create: { ...create, connections: 1 },
+  order: { ...order, connections: 1 },
+};
+
+export function nearTitle({ what, connections }: PostgresLoad): string {
+  return `On PostgreSQL: ${titleOf(what, connections)}`;
 }
-
-/** Brings the records of a seed to another database. @returns a token for it */
-function move(seed: Seed, database_url: string): string {
-  const token = run("token", "create", "bench", "--database-url", database_url);
-  for (const table of ["users", "orders"]) {
-    const file = `${data_folder}/run-${table}.ndjson`;
-    run("export", table, "--output", file, "--database-url", seed.path);
-    run("import", table, file, "--database-url", database_url);
-  }
-  return token;
+export function farTitle({ what, connections }: PostgresLoad): string {
+  return `On PostgreSQL 1 ms away: ${titleOf(what, connections)}`;
 }
+export const deep_title = `On PostgreSQL: ${titleOf("GET /users?limit=20&after", 8)}`;
 
-/** @returns the version of the server's programs; `null` when there are none */
+/** @returns the version of the server; `null` if PostgreSQL is not installed */
 export function describePostgres(): string | null {
   const programs = findPrograms();
   if (programs === null) return null;
-  const told = Bun.spawnSync([`${programs}/postgres`, "--version"]).stdout.toString();
-  return told.replace("postgres (PostgreSQL)", "").trim();
+  return output(`${programs}/postgres`, "--version").replace("postgres (PostgreSQL)", "").trim();
 }
 
-/** Its connections, which are processes, last as long as the service runs. */
-function sumOf(pids: readonly number[]): number {
-  return pids.reduce((sum, pid) => sum + cpuTime_us(pid), 0);
-}
-
-/** Nothing, and a line that says so, where there is no PostgreSQL. */
-export async function measurePostgres(seed: Seed, plan: Plan): Promise<Group[]> {
+/** Starts PostgreSQL on the core of the measured servers. Its defaults have `fsync` on. */
+async function startPostgres(): Promise<Instance> {
   const programs = findPrograms();
-  if (programs === null) {
-    console.log("\nPostgreSQL is not measured: there is no initdb here");
-    return [];
-  }
-  await using resources = new AsyncDisposableStack();
-  const instance = resources.use(await makeInstance(programs, {}));
+  if (programs === null) throw new Error("PostgreSQL is not installed");
+  const instance = await makeInstance(programs, {});
   await instance.start();
-  // Those that it starts from now on are where it is.
+  // The server itself is the first: what it starts later inherits the core. A process of a connection that has just
+  // been closed may be gone.
   for (const pid of instance.processes()) {
     Bun.spawnSync(["taskset", "-c", "-p", String(SERVER_CORE), String(pid)]);
   }
-  const token = move(seed, instance.url);
-  const service = await startOn(instance.url, { ...seed, token }, { contender: "user-api" });
-  resources.defer(() => service.stop());
-  const sqlite = await startOn(copyOf(seed, "sqlite", true), seed, { contender: "user-api" });
-  resources.defer(() => sqlite.stop());
-  const postgres: Running = { ...service, database_us: () => sumOf(instance.processes()) };
-  const groups: Group[] = [];
-  for (const load of loads) {
-    const [, mode, connections] = load;
-    const candidates: Candidate[] = [
-      { name: on_sqlite, server: sqlite, load: { mode, connections } },
-      { name: on_postgres, server: postgres, load: { mode, connections } },
-    ];
-    groups.push(await interleave(titleOf(load), candidates, plan));
-  }
-  return groups;
+  return instance;
+}
+
+async function run(url: string, ...statements: string[]): Promise<void> {
+  await using sql = new SQL(url, { max: 1 });
+  for (const statement of statements) await sql.unsafe(statement);
+}
+
+/** Creates a database that has users only. */
+async function fillDeep(instance_url: string, users: number): Promise<Seed> {
+  await run(instance_url, "create database deep");
+  const path = new URL("/deep", instance_url).href;
+  const token = createToken(path, "bench");
+  const insert = `
+    insert into users (email, email_key, name, metadata, version, created_at, updated_at)
+    select printed, printed, 'User', '{"plan":"basic"}', 1, created_at, created_at
+    from (
+      select 'user' || i || '@example.com' as printed, '2026-01-01T00:00:00.000Z' as created_at
+      from generate_series(1, ${users}) as i
+    ) as numbered
+  `;
+  await run(path, insert, "vacuum analyze", "checkpoint");
+  return { path, token, users, orders: 0 };
+}
+
+/** Starts a proxy that holds back everything that is sent to the database for 1 ms. It shares the core of wrk. */
+async function startProxy(database_url: string) {
+  const port = freePort();
+  const url = new URL(database_url);
+  const script = `${import.meta.dir}/servers/delay.ts`;
+  const command = pinned(LOAD_CORE, [process.execPath, script, String(port), url.port, "1"]);
+  const child = Bun.spawn(command, { stdout: "pipe", stderr: "inherit" });
+  // It prints a line as soon as it listens.
+  await child.stdout.getReader().read();
+  url.port = String(port);
+  return {
+    url: url.href,
+    proxyTime_us: () => cpuTime_us(child.pid),
+    async [Symbol.asyncDispose]() {
+      child.kill();
+      await child.exited;
+    },
+  };
+}
+
+/** One table per load. Under a load of one client, only the service is measured. */
+function measureLoads(
+  seed: Seed,
+  variants: Readonly<Record<string, Variant>>,
+  tables: readonly (PostgresLoad & { readonly title: string })[],
+  times: Pick<Running, "databaseTime_us" | "proxyTime_us">,
+  plan: Plan,
+): Promise<void> {
+  return restarted(plan, () =>
+    withServers(seed, variants, async (servers) => {
+      for (const { title, request, connections } of tables) {
+        const lone = connections === 1;
+        const entries: Entry[] = [];
+        for (const [name, running] of Object.entries(servers)) {
+          if (lone && !name.startsWith("user-api")) continue;
+          const server = name === on_sqlite ? running : { ...running, ...times };
+          entries.push({ name, server, request, connections });
+        }
+        await interleave(title, entries, lone ? fewerRounds(plan) : plan);
+      }
+    }),
+  );
+}
+
+/** The first page of one table, and a deep one. */
+async function measureDeep(
+  seed: Seed,
+  depth: number,
+  databaseTime_us: () => number,
+  plan: Plan,
+): Promise<void> {
+  const variants = { service: { program: "user-api", database: seed.path } } as const;
+  const pages = { "first page": "", "deep after": `&after=${depth}` };
+  await restarted(plan, () =>
+    withServers(seed, variants, async ({ service }) => {
+      const server = { ...service, databaseTime_us };
+      const entries = Object.entries(pages).map(([name, query]): Entry => {
+        const request = { method: "GET", path: `/api/v1/users?limit=20${query}` } as const;
+        return { name, server, request, connections: 8 };
+      });
+      await interleave(deep_title, entries, plan);
+    }),
+  );
+}
+
+/** @param depth number of users before the deep page */
+export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Promise<void> {
+  await using instance = await startPostgres();
+  output(binary, "copy", "--to", instance.url, "--database-url", seed.path);
+  await run(instance.url, "vacuum analyze", "checkpoint");
+  const databaseTime_us = () => sumOfCpuTime_us(instance.processes());
+  const variantsOn = (database: string) =>
+    ({
+      [on_postgres]: { program: "user-api", database },
+      [hono]: { program: "Hono", database },
+      [fastify]: { program: "Fastify", database },
+    }) as const;
+
+  const near = {
+    [on_sqlite]: { program: "user-api" },
+    ...variantsOn(instance.url),
+    [fastify_on_new_node]: { program: "Fastify, newer Node", database: instance.url },
+  } as const;
+  const near_loads = [...Object.values(loads), ...Object.values(lone_loads)];
+  const near_tables = near_loads.map((load) => ({ ...load, title: nearTitle(load) }));
+  await measureLoads(seed, near, near_tables, { databaseTime_us }, plan);
+
+  await using proxy = await startProxy(instance.url);
+  const far_tables = Object.values(loads).map((load) => ({ ...load, title: farTitle(load) }));
+  const times = { databaseTime_us, proxyTime_us: proxy.proxyTime_us };
+  // One start: the delay matters more than what differs between two starts.
+  await measureLoads(seed, variantsOn(proxy.url), far_tables, times, {
+    ...plan,
+    starts: 1,
+  });
+  const deep = await fillDeep(instance.url, depth + depth / 10);
+  await measureDeep(deep, depth, databaseTime_us, plan);
 }

@@ -1,27 +1,40 @@
-/** Processes pinned to a core, and what the kernel tells of them. */
+/** Processes that are pinned to a core, and what the kernel reports about them. */
 import { readFileSync } from "node:fs";
 
-/** The server has one core for itself, the load generator the other. */
+/** The measured server, with its database, has one core; the load generator has the other. */
 export const SERVER_CORE = 0;
 export const LOAD_CORE = 1;
 
-/** `utime` and `stime` are counted in hundredths of a second on every Linux (USER_HZ). */
+/** The kernel counts CPU time in hundredths of a second (USER_HZ). */
 const TICK_US = 10_000;
-const READY_PATIENCE_MS = 120_000;
+const START_TIMEOUT_MS = 120_000;
 
 export function pinned(core: number, command: readonly string[]): string[] {
   return ["taskset", "-c", String(core), ...command];
 }
 
-/** CPU time that a process has used, all its threads, in user and kernel mode. */
+/** CPU time of a process, of all its threads and of its children that have ended. */
 export function cpuTime_us(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
-  // The name before it may have spaces.
+  // The name before this may contain spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-  return (Number(fields[11]) + Number(fields[12])) * TICK_US;
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * TICK_US;
 }
 
-/** Time that a core was not idle, whoever used it, the host of a virtual machine among them. */
+/** Sum over processes that may end at any time. */
+export function sumOfCpuTime_us(pids: readonly number[]): number {
+  let sum_us = 0;
+  for (const pid of pids) {
+    try {
+      sum_us += cpuTime_us(pid);
+    } catch {
+      // It has ended: its time counts with its parent.
+    }
+  }
+  return sum_us;
+}
+
+/** Time that a core was not idle, including what the host of a virtual machine took. */
 export function busyTime_us(core: number): number {
   const line = new RegExp(`^cpu${core} (.*)$`, "m").exec(readFileSync("/proc/stat", "utf8"));
   const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] =
@@ -29,13 +42,12 @@ export function busyTime_us(core: number): number {
   return (user + nice + system + irq + softirq + steal) * TICK_US;
 }
 
-/** Memory that a process occupies, mapped files among it. */
+/** Resident memory of a process, including mapped files. */
 export function residentMemory_mb(pid: number): number {
   const [, kilobytes] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kilobytes) / 1024;
 }
 
-/** A port that is free now. */
 export function freePort(): number {
   const listener = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
   const { port } = listener;
@@ -43,17 +55,34 @@ export function freePort(): number {
   return port;
 }
 
+/** Runs a command to its end. @throws {Error} with its standard error if it fails */
+export function output(...command: readonly string[]): string {
+  const { success, stdout, stderr } = Bun.spawnSync([...command]);
+  if (!success) throw new Error(`${command.join(" ")}: ${stderr}`);
+  return stdout.toString().trim();
+}
+
 export interface Server {
   readonly pid: number;
   readonly url: string;
   /** From the start of the process to its first 200. */
   readonly start_ms: number;
-  /** @throws when it has ended by itself */
+  /** @throws {Error} if the process has ended */
   requireUp(): void;
   stop(): Promise<void>;
 }
 
-async function answers(url: string, token: string | null): Promise<boolean> {
+export interface Start {
+  readonly command: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly cwd: string;
+  readonly port: number;
+  /** Requested until the response is 200. */
+  readonly ready_path: string;
+  readonly token: string | null;
+}
+
+async function isReady(url: string, token: string | null): Promise<boolean> {
   try {
     const headers = token === null ? {} : { authorization: `Bearer ${token}` };
     const response = await fetch(url, { headers, keepalive: false });
@@ -64,17 +93,7 @@ async function answers(url: string, token: string | null): Promise<boolean> {
   }
 }
 
-export interface Start {
-  readonly command: readonly string[];
-  readonly env: Record<string, string>;
-  readonly cwd: string;
-  readonly port: number;
-  /** Asked until it answers 200. */
-  readonly ready_path: string;
-  readonly token: string | null;
-}
-
-/** Log lines go to /dev/null: written they are, but no disk or terminal is measured. */
+/** The log goes to /dev/null: it is written, but no disk or terminal is measured. */
 export async function startServer(options: Start): Promise<Server> {
   const url = `http://127.0.0.1:${options.port}`;
   const started_ms = performance.now();
@@ -84,27 +103,21 @@ export async function startServer(options: Start): Promise<Server> {
     stdout: Bun.file("/dev/null"),
     stderr: "inherit",
   });
-  const shown = options.command.join(" ");
   function requireUp(): void {
     const end = child.exitCode ?? child.signalCode;
-    if (end !== null) throw new Error(`${shown} has ended: ${end}`);
+    if (end !== null) throw new Error(`${options.command.join(" ")} has ended: ${end}`);
   }
-  while (!(await answers(url + options.ready_path, options.token))) {
+  async function stop(): Promise<void> {
+    child.kill("SIGTERM");
+    await child.exited;
+  }
+  while (!(await isReady(url + options.ready_path, options.token))) {
     requireUp();
-    if (performance.now() - started_ms > READY_PATIENCE_MS) {
-      child.kill("SIGKILL");
-      throw new Error(`${shown} does not answer`);
+    if (performance.now() - started_ms > START_TIMEOUT_MS) {
+      await stop();
+      throw new Error(`${options.command.join(" ")} does not respond`);
     }
     await Bun.sleep(1);
   }
-  return {
-    pid: child.pid,
-    url,
-    start_ms: performance.now() - started_ms,
-    requireUp,
-    async stop() {
-      child.kill("SIGTERM");
-      await child.exited;
-    },
-  };
+  return { pid: child.pid, url, start_ms: performance.now() - started_ms, requireUp, stop };
 }

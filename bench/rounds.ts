@@ -1,48 +1,60 @@
-/** A B A B: what is compared takes turns, so that a slow minute of the machine meets all alike. */
-import type { Running } from "./contenders.ts";
-import { apply, type Load, type Sample } from "./load.ts";
-import { busyTime_us, LOAD_CORE, SERVER_CORE } from "./process.ts";
+/** Rounds in the order A B A B: a slow minute of the machine affects all servers alike. */
+import { apply, type Load, type Request, type Sample } from "./load.ts";
+import { busyTime_us, LOAD_CORE, output, SERVER_CORE } from "./process.ts";
+import type { Running } from "./servers.ts";
 
 export interface Plan {
-  /** How often all servers are started anew: two starts of one program differ by up to a tenth. */
+  /** How often all servers are restarted: two starts of one program differ by up to 10 %. */
   readonly starts: number;
-  /** Of each start. */
+  /** Rounds per start. */
   readonly rounds: number;
-  /** Of those whose figure is near its goal: on a shared host a second is a quarter off the next. */
+  /** Rounds per start for figures that are near their goal. */
   readonly near_rounds: number;
   readonly duration_s: number;
-  /** Just before each run. */
+  /** 0 for none. */
   readonly warmup_s: number;
-  /** How often a run is made again at most when others took too much of its cores. */
-  readonly repeats: number;
-  /** How long a run waits at most for others to leave the cores alone. */
-  readonly patience_s: number;
+  /** Time that is left for waiting until the cores are idle and for repeating disturbed runs. */
+  readonly spare: { left_ms: number };
+  /** What has been measured: title of a table, then name of a row. */
+  readonly samples: Map<string, Map<string, Sample[]>>;
 }
 
-/** Above this part of a core a run is disturbed. */
+/** A run is disturbed if other processes use more than this part of a core. */
 const DISTURBED = 0.1;
-const LOOK_MS = 250;
+const LOOK_MS = 100;
+/** Maximum number of times that a disturbed run is repeated. */
+const MAX_REPEATS = 2;
+/** Engines discard compiled code of a server that was idle for 20 s. */
+const WARM_MS = 15_000;
 
-/** Waits for others to leave the cores alone. */
-export async function untilQuiet(patience_s: number): Promise<void> {
+/** Waits until other processes leave the cores alone, or no spare time is left. */
+export async function untilQuiet({ spare }: Plan): Promise<void> {
   const busy_us = () => busyTime_us(SERVER_CORE) + busyTime_us(LOAD_CORE);
-  for (let waited_ms = 0; waited_ms < patience_s * 1000; waited_ms += LOOK_MS) {
+  while (spare.left_ms > 0) {
     const before_us = busy_us();
     await Bun.sleep(LOOK_MS);
     if (busy_us() - before_us <= LOOK_MS * 1000 * DISTURBED) return;
+    spare.left_ms -= LOOK_MS;
   }
 }
 
-export interface Candidate {
+/** One row of a table: a server under a load. */
+export interface Entry {
   readonly name: string;
   readonly server: Running;
-  readonly load: Omit<Load, "duration_s">;
+  readonly request: Request;
+  readonly connections: number;
 }
 
 /** One table of the results. */
-export interface Group {
+export interface Table {
   readonly title: string;
   readonly rows: readonly { readonly name: string; readonly samples: readonly Sample[] }[];
+}
+
+/** @returns `/api/v1/users, 64 connections` for `titleOf("/api/v1/users", 64)` */
+export function titleOf(what: string, connections: number): string {
+  return `${what}, ${connections} connection${connections === 1 ? "" : "s"}`;
 }
 
 export function median(values: readonly number[]): number {
@@ -52,92 +64,79 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] ?? Number.NaN) + upper) / 2;
 }
 
-/**
- * The first undisturbed run, or the least disturbed; one that has a fault is never made again. Just before it
- * the server is warmed up: what an engine has compiled it throws away when it stands still for 20 s, so that who
- * had waited while others were warmed up was 13 % slower.
- */
-async function measure({ server, load }: Candidate, plan: Plan): Promise<Sample> {
-  const { duration_s, warmup_s, repeats, patience_s } = plan;
-  // What the one before has left to the kernel, one that does not sync above all, is not this one's to write.
-  Bun.spawnSync(["sync"]);
-  await untilQuiet(patience_s);
-  await apply(server, { ...load, duration_s: warmup_s });
-  let best = await apply(server, { ...load, duration_s });
-  for (let repeat = 0; repeat < repeats; repeat += 1) {
+function describe({ requests_per_s, p99_ms, cpu_us, disturbance, fault }: Sample): string {
+  const rate = `${requests_per_s.toFixed(0)}/s, p99 ${p99_ms.toFixed(2)} ms, ${cpu_us.toFixed(1)} µs CPU`;
+  return `${rate}, others ${(disturbance * 100).toFixed(0)} %${fault === null ? "" : `: ${fault}`}`;
+}
+
+/** @returns the first undisturbed run, or the least disturbed one; a run with a fault is never repeated */
+async function measure({ server, request, connections }: Entry, warm: boolean, plan: Plan) {
+  const load: Load = { request, connections, duration_s: plan.duration_s };
+  // Dirty pages of the previous server must not be written during this run.
+  output("sync");
+  await untilQuiet(plan);
+  if (!warm && plan.warmup_s > 0) await apply(server, { ...load, duration_s: plan.warmup_s });
+  let best = await apply(server, load);
+  for (let repeat = 0; repeat < MAX_REPEATS && plan.spare.left_ms > 0; repeat += 1) {
     if (best.disturbance <= DISTURBED || best.fault !== null) break;
-    await untilQuiet(patience_s);
-    const next = await apply(server, { ...load, duration_s });
+    await untilQuiet(plan);
+    const next = await apply(server, load);
+    plan.spare.left_ms -= load.duration_s * 1000;
     if (next.disturbance < best.disturbance || next.fault !== null) best = next;
   }
   return best;
 }
 
+/** Measures the entries in turns, and adds the samples to a table. */
 export async function interleave(
   title: string,
-  candidates: readonly Candidate[],
+  entries: readonly Entry[],
   plan: Plan,
-): Promise<Group> {
+): Promise<void> {
   console.log(`\n${title}`);
-  const rows = candidates.map(({ name }) => ({ name, samples: [] as Sample[] }));
+  const rows = plan.samples.getOrInsertComputed(title, () => new Map());
+  const last_ms = new Map<Entry, number>();
   for (let round = 0; round < plan.rounds; round += 1) {
-    for (const [index, candidate] of candidates.entries()) {
-      const sample = await measure(candidate, plan);
-      rows[index]?.samples.push(sample);
-      console.log(`  ${candidate.name}: ${describe(sample)}`);
+    for (const entry of entries) {
+      const warm = performance.now() - (last_ms.get(entry) ?? -Infinity) < WARM_MS;
+      const sample = await measure(entry, warm, plan);
+      last_ms.set(entry, performance.now());
+      rows.getOrInsertComputed(entry.name, () => []).push(sample);
+      console.log(`  ${entry.name}: ${describe(sample)}`);
     }
   }
-  return { title, rows };
 }
 
-/** One table of several; rows of one name become one. */
-export function joined(title: string, groups: readonly Group[]): Group {
-  const rows = new Map<string, Sample[]>();
-  for (const { name, samples } of groups.flatMap((group) => group.rows)) {
-    rows.set(name, [...(rows.get(name) ?? []), ...samples]);
-  }
-  return { title, rows: [...rows].map(([name, samples]) => ({ name, samples })) };
+/** For figures without a goal. */
+export function fewerRounds(plan: Plan): Plan {
+  return { ...plan, rounds: Math.ceil(plan.rounds / 2) };
 }
 
-/** Measures as often as the plan says, each time with servers started anew, and brings it together. */
-export async function restarted(
-  { starts }: Plan,
-  measure: () => Promise<readonly Group[]>,
-): Promise<readonly Group[]> {
-  const measured: Group[] = [];
-  for (let start = 0; start < starts; start += 1) measured.push(...(await measure()));
-  return [...Map.groupBy(measured, ({ title }) => title)].map(([title, groups]) =>
-    joined(title, groups),
-  );
+export function tablesOf({ samples }: Plan): Table[] {
+  return [...samples].map(([title, rows]) => ({
+    title,
+    rows: [...rows].map(([name, samples]) => ({ name, samples })),
+  }));
 }
 
-function describe(sample: Sample): string {
-  const { requests_per_s, p99_ms, cpu_us, disturbance, memory_ns, fault } = sample;
-  const rate = `${requests_per_s.toFixed(0)}/s, p99 ${p99_ms.toFixed(2)} ms`;
-  const others = `others ${(disturbance * 100).toFixed(0)} %, memory ${memory_ns.toFixed(0)} ns`;
-  const cost = `${cpu_us.toFixed(1)} µs CPU, ${others}`;
-  return `${rate}, ${cost}${fault === null ? "" : `: ${fault}`}`;
+/** Measures once per start. `work` starts the servers. */
+export async function restarted({ starts }: Plan, work: () => Promise<void>): Promise<void> {
+  for (let start = 0; start < starts; start += 1) await work();
 }
 
-/** The samples that count: without fault, and undisturbed if any is. */
+/** @returns the samples that count: those without a fault, and only undisturbed ones if there are any */
 export function counted(samples: readonly Sample[]): readonly Sample[] {
-  const whole = samples.filter(({ fault }) => fault === null);
-  const quiet = whole.filter(({ disturbance }) => disturbance <= DISTURBED);
-  return quiet.length === 0 ? whole : quiet;
+  const valid = samples.filter(({ fault }) => fault === null);
+  const quiet = valid.filter(({ disturbance }) => disturbance <= DISTURBED);
+  return quiet.length === 0 ? valid : quiet;
 }
 
-export function rowOf(group: Group, name: string): readonly Sample[] {
-  const row = group.rows.find((candidate) => candidate.name === name);
-  if (row === undefined) throw new Error(`${group.title} has no ${name}`);
-  return counted(row.samples);
-}
-
-/** The ratio of the medians, by requests a second and by the CPU time that a request costs. */
-export function compare(group: Group, name: string, other: string) {
-  const middle = (row: string, field: "requests_per_s" | "cpu_us") =>
-    median(rowOf(group, row).map((sample) => sample[field]));
-  return {
-    ratio: middle(name, "requests_per_s") / middle(other, "requests_per_s"),
-    cpu_ratio: middle(other, "cpu_us") / middle(name, "cpu_us"),
-  };
+/** @returns the median of a field over the samples of a row that count; `NaN` if the row was not measured */
+export function medianOf(
+  table: Table | undefined,
+  name: string,
+  field: "requests_per_s" | "cpu_us" | "p50_ms",
+): number {
+  const samples = table?.rows.find((row) => row.name === name)?.samples ?? [];
+  return median(counted(samples).map((sample) => sample[field]));
 }

@@ -1,121 +1,157 @@
 /**
- * Measures all, and writes RESULTS.md and results.svg: `bun run.ts`. With `--quick` in two minutes,
- * roughly, and into `data/`. With `--report` only writes anew what was measured last.
+ * Measures everything, and writes RESULTS.md and results.svg. `--quick` takes about two minutes and writes to
+ * `data/`. `--only PART`, which may be repeated, takes the other parts from the last run. `--report` measures nothing.
  */
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
-import { requireAll } from "./contenders.ts";
-import { measureFootprints, measureGrowth } from "./footprint.ts";
+import { existsSync, mkdirSync } from "node:fs";
+import { parseArgs } from "node:util";
+import { measureFootprints, measureGrowth, measureReadsDuringWrites } from "./footprint.ts";
 import { judge, type Results } from "./goals.ts";
-import { measureDepths, measureSizes } from "./lists.ts";
 import { describeMachine, describeVersions } from "./machine.ts";
 import { plot } from "./plot.ts";
+import { measurePocketBase } from "./pocketbase.ts";
 import { measurePostgres } from "./postgres.ts";
-import { LOAD_CORE } from "./process.ts";
-import { measureReads } from "./reads.ts";
+import { LOAD_CORE, output } from "./process.ts";
 import { report } from "./report.ts";
-import { restarted } from "./rounds.ts";
-import { data_folder, type Seed, seed } from "./seed.ts";
-import { measureBeside, measureWrites } from "./writes.ts";
+import { type Plan, tablesOf } from "./rounds.ts";
+import { data_directory, removeCopies, type Seed, seed } from "./seed.ts";
+import { requireTools } from "./servers.ts";
+import { measureDepths, measureReads, measureSizes, measureWrites } from "./sqlite.ts";
 
-const quick = Bun.argv.includes("--quick");
-const again = Bun.argv.includes("--report");
+const { values: flags } = parseArgs({
+  args: Bun.argv.slice(2),
+  options: {
+    quick: { type: "boolean", default: false },
+    report: { type: "boolean", default: false },
+    only: { type: "string", multiple: true, default: [] },
+  },
+});
 
-const settings = quick
+const settings = flags.quick
   ? {
-      plan: {
-        starts: 1,
-        rounds: 1,
-        near_rounds: 1,
-        duration_s: 1,
-        warmup_s: 1,
-        repeats: 0,
-        patience_s: 0,
-      },
+      plan: { starts: 1, rounds: 1, near_rounds: 1, duration_s: 1, warmup_s: 0 },
+      spare_s: 0,
+      long_s: 1,
       connections: [64],
       seeds: [
         [10_000, 10_000],
         [100_000, 200_000],
       ],
+      pocketbase_users: 10_000,
+      postgres_depth: 100_000,
       footprints: 1,
       requests: 200_000,
     }
   : {
-      plan: {
-        starts: 3,
-        rounds: 3,
-        near_rounds: 9,
-        duration_s: 1,
-        warmup_s: 1,
-        repeats: 2,
-        patience_s: 20,
-      },
+      plan: { starts: 2, rounds: 3, near_rounds: 4, duration_s: 1, warmup_s: 1 },
+      spare_s: 45,
+      long_s: 5,
       connections: [1, 8, 64, 256],
       seeds: [
         [10_000, 10_000],
         [1_000_000, 2_000_000],
         [10_000_000, 0],
       ],
-      footprints: 5,
+      pocketbase_users: 100_000,
+      postgres_depth: 1_000_000,
+      footprints: 3,
       requests: 1_000_000,
     };
 
-const results_path = `${data_folder}/results${quick ? "-quick" : ""}.json`;
+const plan: Plan = {
+  ...settings.plan,
+  spare: { left_ms: settings.spare_s * 1000 },
+  samples: new Map(),
+};
+const results_path = `${data_directory}/results${flags.quick ? "-quick" : ""}.json`;
 
-/** Copies and folders of earlier runs; the seeds stay. */
-function tidy(): void {
-  for (const file of readdirSync(data_folder)) {
-    if (/^(?:run|cold|draft|fsync)-/.test(file))
-      rmSync(`${data_folder}/${file}`, { recursive: true });
-  }
-}
+/** What is not a table. */
+type Others = { -readonly [Key in "footprints" | "growth" | "reads_during_writes"]: Results[Key] };
 
-async function measure(): Promise<Results> {
-  requireAll();
-  // What is left of one core is not enough for a server.
-  Bun.spawnSync(["taskset", "-a", "-c", "-p", String(LOAD_CORE), String(process.pid)]);
-  mkdirSync(data_folder, { recursive: true });
-  tidy();
-  const seeds = settings.seeds.map(([users = 0, orders = 0]) => seed(users, orders));
-  const [small, medium] = seeds as [Seed, Seed];
-  const { plan } = settings;
-  // Plain SQL takes up to a second for one answer where there are many rows, and eight ask.
-  const long = { ...plan, rounds: 1, duration_s: 5 * plan.duration_s };
-  const footprints = await measureFootprints(small, settings.footprints);
-  const groups = [
-    ...(await restarted(plan, async () => [await measureReads(small, plan)])),
-    ...(await restarted(plan, async () => [await measureDepths(medium, plan)])),
-    ...(await restarted(plan, async () => [await measureSizes(seeds, long)])),
-    ...(await restarted(plan, () => measureWrites(small, settings.connections, plan))),
-    ...(await restarted(plan, () => measurePostgres(small, plan))),
-  ];
-  const beside = await measureBeside(small, plan);
-  const growth = await measureGrowth(small, settings.requests);
-  tidy();
+/** @param seedAt creates a seed when the first part needs it */
+function partsOf(seedAt: (index: number) => Seed, others: Others) {
+  const small = () => seedAt(0);
+  const all = () => settings.seeds.map((_, index) => seedAt(index));
   return {
-    quick,
-    date: new Date().toISOString().slice(0, 10),
-    starts: plan.starts,
-    rounds: plan.rounds,
-    duration_s: plan.duration_s,
-    machine: describeMachine(),
-    versions: describeVersions(),
-    groups,
-    beside,
-    footprints,
-    growth,
-    sizes: seeds.map(({ users }) => users),
-    depth: medium.orders / 2,
+    start: async () => {
+      others.footprints = await measureFootprints(small(), settings.footprints);
+    },
+    reads: () => measureReads(small(), plan),
+    depths: () => measureDepths(seedAt(1), plan),
+    sizes: () => measureSizes(all(), settings.long_s, plan),
+    writes: () => measureWrites(small(), settings.connections, plan),
+    pocketbase: () => measurePocketBase(seed(settings.pocketbase_users, 0), plan),
+    postgres: () => measurePostgres(small(), settings.postgres_depth, plan),
+    latency: async () => {
+      others.reads_during_writes = await measureReadsDuringWrites(small(), plan);
+    },
+    growth: async () => {
+      others.growth = await measureGrowth(small(), settings.requests);
+    },
   };
 }
 
-const results: Results = again ? await Bun.file(results_path).json() : await measure();
-await Bun.write(results_path, JSON.stringify(results));
-// A first look is not what is kept under version control.
-const folder = results.quick ? data_folder : import.meta.dir;
-await Bun.write(`${folder}/RESULTS.md`, report(results));
-await Bun.write(`${folder}/results.svg`, plot(results));
+async function readLastResults(): Promise<Partial<Results>> {
+  return existsSync(results_path) ? await Bun.file(results_path).json() : {};
+}
 
-const missed = judge(results).filter(({ reached }) => reached === false);
-console.log(`\nWritten: ${folder}/RESULTS.md and results.svg. Goals not reached: ${missed.length}`);
-for (const { figure, goal, measured } of missed)
-  console.log(`  ${figure}: ${measured}, goal ${goal}`);
+async function measure(): Promise<Results> {
+  requireTools();
+  // This process must not take time of the server's core.
+  output("taskset", "-a", "-c", "-p", String(LOAD_CORE), String(process.pid));
+  mkdirSync(data_directory, { recursive: true });
+  removeCopies();
+  const started_ms = performance.now();
+  // Before the measurements, since these fail if a tool is missing.
+  const where = { machine: describeMachine(), versions: describeVersions() };
+  const seeds = new Map<number, Seed>();
+  const failures: string[] = [];
+  const last: Partial<Results> = flags.only.length === 0 ? {} : await readLastResults();
+  const { footprints = [], growth = [], reads_during_writes = [] } = last;
+  const others: Others = { footprints, growth, reads_during_writes };
+  const parts = partsOf((index) => {
+    const [users = 0, orders = 0] = settings.seeds[index] ?? [];
+    return seeds.getOrInsertComputed(index, () => seed(users, orders));
+  }, others);
+  for (const [name, part] of Object.entries(parts)) {
+    if (flags.only.length > 0 && !flags.only.includes(name)) continue;
+    try {
+      await part();
+    } catch (error) {
+      // One part that fails must not cost the results of the others.
+      console.error(error);
+      failures.push(`${name}: ${error instanceof Error ? error.message : error}`);
+    }
+    removeCopies();
+  }
+  const kept = (last.tables ?? []).filter(({ title }) => !plan.samples.has(title));
+  return {
+    quick: flags.quick,
+    date: new Date().toISOString().slice(0, 10),
+    minutes: (performance.now() - started_ms) / 60_000,
+    starts: plan.starts,
+    rounds: plan.rounds,
+    duration_s: plan.duration_s,
+    ...where,
+    tables: [...kept, ...tablesOf(plan)],
+    ...others,
+    failures,
+    sizes: settings.seeds.map(([users = 0]) => users),
+    pocketbase_users: settings.pocketbase_users,
+  };
+}
+
+const results = flags.report ? ((await readLastResults()) as Results) : await measure();
+await Bun.write(results_path, JSON.stringify(results));
+// Only full results are under version control.
+const directory = results.quick ? data_directory : import.meta.dir;
+await Bun.write(`${directory}/RESULTS.md`, report(results));
+await Bun.write(`${directory}/results.svg`, plot(results));
+
+console.log(
+  `\nWrote ${directory}/RESULTS.md and results.svg in ${results.minutes.toFixed(1)} minutes`,
+);
+for (const { figure, goal, measured, reached } of judge(results)) {
+  if (reached === false) console.log(`  not reached: ${figure}: ${measured}, goal ${goal}`);
+}
+for (const failure of results.failures) console.log(`  failed: ${failure}`);
+if (results.failures.length > 0) process.exitCode = 1;

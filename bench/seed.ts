@@ -1,14 +1,12 @@
-/**
- * Databases of the service's own schema, filled by SQL alone. They are kept in `data/` and made again
- * when the schema changes.
- */
+/** SQLite databases of the service's own schema, filled with SQL. They are kept in `data/` until the schema changes. */
 import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
+import { output } from "./process.ts";
 
-export const data_folder = `${import.meta.dir}/data`;
+export const data_directory = `${import.meta.dir}/data`;
 export const binary = `${import.meta.dir}/../dist/user-api`;
 
-/** Rows a transaction: few enough to stay in SQLite's cache. */
+/** Rows per transaction: few enough to stay in SQLite's cache. */
 const BATCH = 100_000;
 
 export interface Seed {
@@ -22,20 +20,18 @@ function remove(path: string): void {
   for (const suffix of ["", "-wal", "-shm", "-serving"]) rmSync(path + suffix, { force: true });
 }
 
-/** Makes a token, and with it a database that is missing: the service's own migrations run. */
-function createToken(path: string, name: string): string {
-  const made = Bun.spawnSync([binary, "token", "create", name, "--database-url", path]);
-  if (!made.success) throw new Error(`cannot make a token in ${path}: ${made.stderr}`);
-  return made.stdout.toString().trim();
+/** Creates a token, and the schema if the database is empty. */
+export function createToken(database_url: string, name: string): string {
+  return output(binary, "token", "create", name, "--database-url", database_url);
 }
 
-/** Brings all into the file itself, so that it can be copied. */
-function settle(path: string): void {
+/** Moves everything into the file itself, so that it can be copied. */
+function checkpoint(path: string): void {
   using db = new Database(path);
   db.run("pragma wal_checkpoint(truncate)");
 }
 
-/** Names the schema: a seed of another one is of no use. */
+/** @returns a hash of the schema: a seed of an older schema is useless */
 function schemaOf(path: string): string {
   using db = new Database(path);
   const rows = db.query("select sql from sqlite_schema order by name").values();
@@ -47,14 +43,14 @@ const numbers = `
 `;
 const now = "2026-01-01T00:00:00.000Z";
 
-// Zeros in front, so that the index of emails is filled in its order, too.
+// With leading zeros, so that the index of emails is filled in order.
 const insert_users = `${numbers}
   insert into users (email, email_key, name, metadata, version, created_at, updated_at)
   select printf('user%09d@example.com', i), printf('user%09d@example.com', i),
     printf('User %d', i), '{"plan":"basic"}', 1, '${now}', '${now}'
   from n
 `;
-// 7919 is prime, so that every user has an order before one has two.
+// 7919 is prime, so every user gets an order before one gets a second.
 const insert_orders = `${numbers}
   insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
     created_at, updated_at)
@@ -63,7 +59,7 @@ const insert_orders = `${numbers}
     iif(i % 10 < 7, 'delivered', iif(i % 10 = 7, 'paid', 'pending')), '{}', 1, '${now}', '${now}'
   from n
 `;
-// As an import counts them: the service's triggers count what changes, not what is new.
+// The triggers count changes of status, but not new orders, so this counts them as an import does.
 const count_orders = `
   insert into buckets (list, level, bucket, ids)
   select status, $level, (id - 1) >> $shift, count(*)
@@ -76,12 +72,12 @@ const count_orders = `
   where status <> 'pending'
   group by 3
 `;
-/** Of each level of the buckets: how many bits of an id it leaves out. */
+/** For each level of the buckets, how many low bits of an id it ignores. */
 const shifts = [6, 12, 18, 62];
 
 function fill(path: string, users: number, orders: number): void {
   using db = new Database(path, { strict: true });
-  // Nothing here outlives a failure: an unfinished seed is never renamed into place.
+  // An unfinished seed is never renamed, so nothing has to survive a failure.
   db.run("pragma journal_mode = off");
   db.run("pragma synchronous = off");
   db.run("pragma cache_size = -1000000");
@@ -98,41 +94,41 @@ function fill(path: string, users: number, orders: number): void {
   db.run("pragma journal_mode = wal");
 }
 
-/** Takes a seed from `data/`, or makes it. */
+/** Creates a seed, unless `data/` has it. */
 export function seed(users: number, orders: number): Seed {
-  mkdirSync(data_folder, { recursive: true });
-  const draft = `${data_folder}/draft.db`;
+  mkdirSync(data_directory, { recursive: true });
+  const draft = `${data_directory}/draft.db`;
   remove(draft);
   createToken(draft, "draft");
-  const kind = `seed-${users}-${orders}`;
-  const path = `${data_folder}/${kind}-${schemaOf(draft)}.db`;
+  const name = `seed-${users}-${orders}`;
+  const path = `${data_directory}/${name}-${schemaOf(draft)}.db`;
   if (!existsSync(path)) {
-    for (const file of readdirSync(data_folder)) {
-      if (file.startsWith(`${kind}-`)) rmSync(`${data_folder}/${file}`);
+    for (const file of readdirSync(data_directory)) {
+      if (file.startsWith(`${name}-`)) rmSync(`${data_directory}/${file}`);
     }
     const started_ms = performance.now();
     fill(draft, users, orders);
     renameSync(draft, path);
-    const duration_s = ((performance.now() - started_ms) / 1000).toFixed(1);
-    console.log(`seeded ${users} users and ${orders} orders in ${duration_s} s`);
+    const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
+    console.log(`seeded ${users} users and ${orders} orders in ${seconds} s`);
   }
   remove(draft);
   const token = createToken(path, `bench ${Date.now()}`);
-  settle(path);
+  checkpoint(path);
   return { path, token, users, orders };
 }
 
-/** More tokens for a seed, as many clients have. */
+/** Adds tokens to a seed. */
 export function createTokens({ path }: Seed, count: number): string[] {
   const stamp = Date.now();
   const tokens = Array.from({ length: count }, (_, i) => createToken(path, `bench ${stamp} ${i}`));
-  settle(path);
+  checkpoint(path);
   return tokens;
 }
 
-/** A copy for one server, without the triggers if it is not ours: what they keep, only we need. */
+/** Copies a seed for one server. Other servers get no triggers: only the service needs what these maintain. */
 export function copyOf(seed: Seed, name: string, triggers: boolean): string {
-  const path = `${data_folder}/run-${name}.db`;
+  const path = `${data_directory}/run-${name}.db`;
   remove(path);
   copyFileSync(seed.path, path);
   if (triggers) return path;
@@ -140,4 +136,11 @@ export function copyOf(seed: Seed, name: string, triggers: boolean): string {
   const names = db.query("select name from sqlite_schema where type = 'trigger'").values();
   for (const [trigger] of names) db.run(`drop trigger "${trigger}"`);
   return path;
+}
+
+/** Removes copies and directories of earlier runs. Seeds stay. */
+export function removeCopies(): void {
+  for (const file of readdirSync(data_directory)) {
+    if (!/^(?:seed|results)/i.test(file)) rmSync(`${data_directory}/${file}`, { recursive: true });
+  }
 }

@@ -1,16 +1,11 @@
-/** Express on Node with better-sqlite3 and zod. */
-import { hash, randomUUID } from "node:crypto";
+/** Express on Node with zod. */
+import { randomUUID } from "node:crypto";
 import express from "express";
-import { createOutput, createRequestLog } from "./output.js";
-import { OrderInput, UserId, UserInput } from "./schemas.js";
-import { configure, createStore } from "./store.js";
+import { logRequest } from "./log.js";
+import { OrderInput, PageQuery, UserId, UserInput } from "./schemas.js";
+import { openStore } from "./store.js";
 
-// One version is made for the machine's own Node, the other for the current one.
-const { default: Database } = await import(process.env.SQLITE);
-const db = new Database(process.env.DATABASE, { fileMustExist: true });
-configure(db, process.env.DURABILITY);
-const store = createStore(db, (text) => hash("sha256", text, "hex"));
-const logRequest = createRequestLog(createOutput(process.env.LOG === "on"));
+const store = await openStore();
 
 function refuse(res, status, error) {
   res.status(status).json({ data: null, error });
@@ -24,7 +19,7 @@ function sendRecord(req, res, row, status = 200) {
   return res.status(status).json({ data: row, error: null });
 }
 
-/** The checked value; `undefined` when the request was refused. */
+/** The validated value; `undefined` if the request was rejected. */
 function check(schema, value, res) {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -45,37 +40,44 @@ app.use((req, res, next) => {
   });
   next();
 });
-app.use((req, res, next) => {
+app.use(async (req, res, next) => {
   const [, credentials] = /^Bearer +(\S+) *$/i.exec(req.headers.authorization ?? "") ?? [];
-  req.token = credentials === undefined ? null : store.authenticate(credentials);
+  req.token = credentials === undefined ? null : await store.authenticate(credentials);
   if (req.token === null) refuse(res, 401, "unauthorised");
   else next();
 });
 app.use(express.json({ limit: 65_536 }));
 
-app.get("/api/v1/users/:id", (req, res) => {
+app.get("/api/v1/users/:id", async (req, res) => {
   const params = check(UserId, req.params, res);
   if (params === undefined) return;
-  const user = store.getUser(params.id);
+  const user = await store.getUser(params.id);
   if (user === null) refuse(res, 404, "user not found");
   else sendRecord(req, res, user);
 });
 
-app.post("/api/v1/users", (req, res) => {
+app.get("/api/v1/users", async (req, res) => {
+  const bounds = check(PageQuery, req.query, res);
+  if (bounds === undefined) return;
+  const { users, total } = await store.listUsers(bounds);
+  res.json({ data: users, error: null, meta: { total, ...bounds } });
+});
+
+app.post("/api/v1/users", async (req, res) => {
   const input = check(UserInput, req.body, res);
   if (input === undefined) return;
-  const user = store.createUser(input);
+  const user = await store.createUser(input);
   if (user === null) return refuse(res, 409, "email is already taken");
   res.set("Location", `/api/v1/users/${user.id}`);
   sendRecord(req, res, user, 201);
 });
 
-app.post("/api/v1/orders", (req, res) => {
+app.post("/api/v1/orders", async (req, res) => {
   const input = check(OrderInput, req.body, res);
   if (input === undefined) return;
   const key = req.headers["idempotency-key"];
-  const { record, replayed } = store.placeOrder(input, req.token.hash, key);
-  if (record === null) return refuse(res, 422, "order refused");
+  const { record, replayed } = await store.placeOrder(input, req.token.hash, key);
+  if (record === null) return refuse(res, 422, "order rejected");
   if (replayed) res.set("Idempotent-Replayed", "true");
   res.set("Location", `/api/v1/orders/${record.id}`);
   sendRecord(req, res, record, 201);

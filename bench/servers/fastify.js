@@ -1,68 +1,56 @@
-/** Fastify on Node with better-sqlite3: JSON Schema in and out (ajv, fast-json-stringify), pino. */
-import { hash, randomUUID } from "node:crypto";
+/** Fastify on Node: JSON Schema for requests and responses (ajv, fast-json-stringify), pino for the log. */
+import { randomUUID } from "node:crypto";
 import createApp, { LogController } from "fastify";
-import { createOutput } from "./output.js";
-import { configure, createStore } from "./store.js";
+import { z } from "zod";
+import { log_enabled, log_output } from "./log.js";
+import { OrderInput, UserInput } from "./schemas.js";
+import { openStore } from "./store.js";
 
-// One version is made for the machine's own Node, the other for the current one.
-const { default: Database } = await import(process.env.SQLITE);
-const db = new Database(process.env.DATABASE, { fileMustExist: true });
-configure(db, process.env.DURABILITY);
-const store = createStore(db, (text) => hash("sha256", text, "hex"));
+const store = await openStore();
 
-const metadata = {
-  type: "object",
-  maxProperties: 50,
-  propertyNames: { minLength: 1, maxLength: 40 },
-  additionalProperties: { type: "string", maxLength: 500 },
-};
-const item = {
+/** ajv has `format`, so the pattern that zod writes for an email would be checked twice. */
+function jsonSchema(schema) {
+  return z.toJSONSchema(schema, {
+    target: "draft-7",
+    override({ jsonSchema }) {
+      if (jsonSchema.format !== undefined) delete jsonSchema.pattern;
+    },
+  });
+}
+
+const user_input = jsonSchema(UserInput);
+const order_input = jsonSchema(OrderInput);
+const integer = { type: "integer" };
+const string = { type: "string" };
+const page_query = {
   type: "object",
   additionalProperties: false,
-  required: ["sku", "quantity", "unit_price"],
   properties: {
-    sku: { type: "string", minLength: 1, maxLength: 64 },
-    name: { type: "string", minLength: 1, maxLength: 200 },
-    quantity: { type: "integer", minimum: 1, maximum: 1_000_000 },
-    unit_price: { type: "integer", minimum: 0 },
+    limit: { type: "integer", minimum: 1, maximum: 1000, default: 50 },
+    offset: { type: "integer", minimum: 0, default: 0 },
   },
 };
-const id = { type: "integer", minimum: 1 };
-const user_fields = {
-  email: { type: "string", format: "email", maxLength: 254 },
-  name: { type: ["string", "null"], minLength: 1, maxLength: 200 },
-  metadata,
-};
-const order_fields = {
-  user_id: id,
-  currency: { type: "string", pattern: "^[A-Z]{3}$" },
-  items: { type: "array", minItems: 1, maxItems: 100, items: item },
-  metadata,
-};
-const kept = {
-  version: { type: "integer" },
-  created_at: { type: "string" },
-  updated_at: { type: "string" },
-};
 
-function input(required, properties) {
-  return { type: "object", additionalProperties: false, required, properties };
+/** With the schema of a record, Fastify serializes faster than `JSON.stringify`. */
+function recordOf(input, more = {}) {
+  const own = { id: integer, ...input.properties, ...more };
+  const common = { version: integer, created_at: string, updated_at: string };
+  return { type: "object", properties: { ...own, ...common } };
 }
 
-/** With the shape of its answers Fastify serialises faster than `JSON.stringify` does. */
-function answers(...all) {
-  const properties = Object.assign({ id }, ...all, kept);
-  const data = { type: "object", properties };
-  const body = { type: "object", properties: { data, error: { type: "null" } } };
-  return { 200: body, 201: body };
+function envelopeOf(data, more = {}) {
+  return { type: "object", properties: { data, error: { type: "null" }, ...more } };
 }
 
-const User = answers(user_fields);
-const Order = answers(order_fields, { total: { type: "integer" }, status: { type: "string" } });
+const user_record = recordOf(user_input);
+const user_response = envelopeOf(user_record);
+const order_response = envelopeOf(recordOf(order_input, { total: integer, status: string }));
+const meta = { type: "object", properties: { total: integer, limit: integer, offset: integer } };
+const page_response = envelopeOf({ type: "array", items: user_record }, { meta });
 
-// Fastify's own two lines a request would be one more than the others write.
+// Fastify's own two lines per request would be one more than the others write.
 const app = createApp({
-  logger: process.env.LOG === "on" ? { base: null, stream: createOutput(true) } : false,
+  logger: log_enabled ? { base: null, stream: log_output } : false,
   logController: new LogController({ disableRequestLogging: true }),
   bodyLimit: 65_536,
   genReqId: (request) => request.headers["x-request-id"] ?? randomUUID(),
@@ -81,12 +69,11 @@ function sendRecord(request, reply, row) {
 }
 
 app.decorateRequest("token", null);
-app.addHook("onRequest", (request, reply, done) => {
+app.addHook("onRequest", async (request, reply) => {
   reply.header("x-request-id", request.id);
   const [, credentials] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? "") ?? [];
-  request.token = credentials === undefined ? null : store.authenticate(credentials);
-  if (request.token === null) refuse(reply, 401, "unauthorised");
-  else done();
+  request.token = credentials === undefined ? null : await store.authenticate(credentials);
+  if (request.token === null) return refuse(reply, 401, "unauthorised");
 });
 app.addHook("onResponse", (request, reply, done) => {
   const fields = {
@@ -105,29 +92,34 @@ app.setErrorHandler((error, _request, reply) =>
   refuse(reply, error.statusCode ?? 500, error.validation ? error.message : "internal error"),
 );
 
-const params = { type: "object", properties: { id } };
-
-app.get("/api/v1/users/:id", { schema: { params, response: User } }, (request, reply) => {
-  const user = store.getUser(request.params.id);
+const get_schema = {
+  params: { type: "object", properties: { id: { type: "integer", minimum: 1 } } },
+  response: { 200: user_response },
+};
+app.get("/api/v1/users/:id", { schema: get_schema }, async (request, reply) => {
+  const user = await store.getUser(request.params.id);
   return user === null ? refuse(reply, 404, "user not found") : sendRecord(request, reply, user);
 });
 
-const user_schema = { body: input(["email"], user_fields), response: User };
-app.post("/api/v1/users", { schema: user_schema }, (request, reply) => {
-  const user = store.createUser(request.body);
+const list_schema = { querystring: page_query, response: { 200: page_response } };
+app.get("/api/v1/users", { schema: list_schema }, async (request) => {
+  const { users, total } = await store.listUsers(request.query);
+  return { data: users, error: null, meta: { total, ...request.query } };
+});
+
+const user_schema = { body: user_input, response: { 201: user_response } };
+app.post("/api/v1/users", { schema: user_schema }, async (request, reply) => {
+  const user = await store.createUser(request.body);
   if (user === null) return refuse(reply, 409, "email is already taken");
   reply.code(201).header("location", `/api/v1/users/${user.id}`);
   return sendRecord(request, reply, user);
 });
 
-const order_schema = {
-  body: input(["user_id", "currency", "items"], order_fields),
-  response: Order,
-};
-app.post("/api/v1/orders", { schema: order_schema }, (request, reply) => {
+const order_schema = { body: order_input, response: { 201: order_response } };
+app.post("/api/v1/orders", { schema: order_schema }, async (request, reply) => {
   const key = request.headers["idempotency-key"];
-  const { record, replayed } = store.placeOrder(request.body, request.token.hash, key);
-  if (record === null) return refuse(reply, 422, "order refused");
+  const { record, replayed } = await store.placeOrder(request.body, request.token.hash, key);
+  if (record === null) return refuse(reply, 422, "order rejected");
   if (replayed) reply.header("idempotent-replayed", "true");
   reply.code(201).header("location", `/api/v1/orders/${record.id}`);
   return sendRecord(request, reply, record);

@@ -1,25 +1,21 @@
-/** Hono on Bun with bun:sqlite, put together from Hono's own middleware as its manual shows. */
-import { Database } from "bun:sqlite";
+/** Hono on Bun, composed of Hono's own middleware as in its documentation. */
 import { zValidator } from "@hono/zod-validator";
 import { type Context, Hono } from "hono";
 import { bearerAuth } from "hono/bearer-auth";
 import { HTTPException } from "hono/http-exception";
 import { requestId } from "hono/request-id";
 import { routePath } from "hono/route";
-import { createOutput, createRequestLog } from "./output.js";
-import { OrderInput, UserId, UserInput } from "./schemas.js";
-import { configure, createStore } from "./store.js";
+import { logRequest } from "./log.js";
+import { OrderInput, PageQuery, UserId, UserInput } from "./schemas.js";
+import { openStore } from "./store.js";
 
-const db = new Database(Bun.env["DATABASE"], { readwrite: true, strict: true });
-configure(db, String(Bun.env["DURABILITY"]));
-const store = createStore(db, (text) => new Bun.CryptoHasher("sha256").update(text).digest("hex"));
-const logRequest = createRequestLog(createOutput(Bun.env["LOG"] === "on"));
+const store = await openStore();
 
 interface Env {
   Variables: { token: { name: string; hash: string }; requestId: string };
 }
 
-function record(c: Context<Env>, row: { version: number }, status: 200 | 201 = 200) {
+function sendRecord(c: Context<Env>, row: { version: number }, status: 200 | 201 = 200) {
   const etag = `"${row.version}"`;
   c.header("ETag", etag);
   c.header("Cache-Control", "private, no-cache");
@@ -27,7 +23,7 @@ function record(c: Context<Env>, row: { version: number }, status: 200 | 201 = 2
   return c.json({ data: row, error: null }, status);
 }
 
-/** zValidator's own answer has another shape than the envelope. */
+/** The validator's own response is no envelope. */
 function refuse(result: { success: boolean; error?: { message: string } }, c: Context) {
   if (result.success) return;
   return c.json({ data: null, error: `Validation failed: ${result.error?.message}` }, 400);
@@ -45,8 +41,8 @@ app.use(async (c, next) => {
 app.use(
   "/api/*",
   bearerAuth<Env>({
-    verifyToken: (credentials, c) => {
-      const token = store.authenticate(credentials);
+    verifyToken: async (credentials, c) => {
+      const token = await store.authenticate(credentials);
       if (token !== null) c.set("token", token);
       return token !== null;
     },
@@ -57,30 +53,33 @@ app.onError((error, c) => {
   return c.json({ data: null, error: status === 500 ? "internal error" : "unauthorised" }, status);
 });
 
-app.get("/api/v1/users/:id", zValidator("param", UserId, refuse), (c) => {
-  const user = store.getUser(c.req.valid("param").id);
+app.get("/api/v1/users/:id", zValidator("param", UserId, refuse), async (c) => {
+  const user = await store.getUser(c.req.valid("param").id);
   if (user === null) return c.json({ data: null, error: "user not found" }, 404);
-  return record(c, user);
+  return sendRecord(c, user);
 });
 
-app.post("/api/v1/users", zValidator("json", UserInput, refuse), (c) => {
-  const user = store.createUser(c.req.valid("json"));
+app.get("/api/v1/users", zValidator("query", PageQuery, refuse), async (c) => {
+  const bounds = c.req.valid("query");
+  const { users, total } = await store.listUsers(bounds);
+  return c.json({ data: users, error: null, meta: { total, ...bounds } });
+});
+
+app.post("/api/v1/users", zValidator("json", UserInput, refuse), async (c) => {
+  const user = await store.createUser(c.req.valid("json"));
   if (user === null) return c.json({ data: null, error: "email is already taken" }, 409);
   c.header("Location", `/api/v1/users/${user.id}`);
-  return record(c, user, 201);
+  return sendRecord(c, user, 201);
 });
 
-app.post("/api/v1/orders", zValidator("json", OrderInput, refuse), (c) => {
+app.post("/api/v1/orders", zValidator("json", OrderInput, refuse), async (c) => {
   const key = c.req.header("idempotency-key");
-  const { record: order, replayed } = store.placeOrder(
-    c.req.valid("json"),
-    c.get("token").hash,
-    key,
-  );
-  if (order === null) return c.json({ data: null, error: "order refused" }, 422);
+  const input = c.req.valid("json");
+  const { record, replayed } = await store.placeOrder(input, c.get("token").hash, key);
+  if (record === null) return c.json({ data: null, error: "order rejected" }, 422);
   if (replayed) c.header("Idempotent-Replayed", "true");
-  c.header("Location", `/api/v1/orders/${order.id}`);
-  return record(c, order, 201);
+  c.header("Location", `/api/v1/orders/${record.id}`);
+  return sendRecord(c, record, 201);
 });
 
 Bun.serve({

@@ -1,7 +1,6 @@
 /**
- * The ceiling: what Bun and SQLite alone can do. No authentication, no validation, no envelope, no
- * headers, no log. Writes are one transaction a request, at the durability that is asked for; the
- * list is plain SQL, as everyone writes it.
+ * The ceiling: what Bun and SQLite alone reach. No authentication, no validation, no envelope, no headers, no log.
+ * Writes are one transaction per request with the given durability. The list is plain SQL.
  */
 import { Database } from "bun:sqlite";
 

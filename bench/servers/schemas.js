@@ -1,12 +1,18 @@
-/** What Hono and Express check, as their users do: with zod. The rules are the service's. */
+/** What the other servers validate: the service's rules, in zod. Fastify gets them as JSON Schema. */
 import { z } from "zod";
 
 const Metadata = z
   .record(z.string().min(1).max(40), z.string().max(500))
-  .refine((value) => Object.keys(value).length <= 50);
+  .refine((value) => Object.keys(value).length <= 50)
+  .meta({ maxProperties: 50 });
 
 export const UserId = z.object({
   id: z.string().regex(/^[1-9]\d{0,15}$/).transform(Number),
+});
+
+export const PageQuery = z.strictObject({
+  limit: z.coerce.number().int().min(1).max(1000).default(50),
+  offset: z.coerce.number().int().min(0).default(0),
 });
 
 export const UserInput = z.strictObject({

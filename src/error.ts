@@ -20,6 +20,7 @@ export type ErrorCode =
   | "unsupported_media_type"
   | "key_reused"
   | "too_many_requests"
+  | "too_many_invalid_tokens"
   | "unavailable"
   /** A token that is not revoked already has this name. Only the command line creates tokens. */
   | "token_name_taken"

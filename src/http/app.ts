@@ -16,7 +16,7 @@ import { createResponder, lifecycle } from "./lifecycle.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
 import { createDocument, openapi, type Route } from "./openapi.ts";
 import { orders } from "./orders.ts";
-import { createRateLimiter } from "./rate-limit.ts";
+import { createAddressFinder, createFailureLimiter, createRateLimiter } from "./rate-limit.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { users } from "./users.ts";
 
@@ -33,14 +33,16 @@ export interface AppOptions {
 
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
-  const { api_token, rate_limit, max_body_bytes } = config;
+  const { api_token, rate_limit, invalid_token_limit, client_address_header } = config;
   const { tokens, sync_reads } = store;
-  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now });
+  const findAddress = createAddressFinder(client_address_header, () => app.server);
+  const failureLimiter = createFailureLimiter(invalid_token_limit, findAddress);
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, failureLimiter });
   const rateLimiter = createRateLimiter(rate_limit);
   const authentication = authenticate(verifier, cors);
   const authorization = authorize(authentication, rateLimiter);
-  const jsonBody = createJsonBody(max_body_bytes);
-  const respond = createResponder({ log, cors, metrics, drain });
+  const jsonBody = createJsonBody(config.max_body_bytes);
+  const respond = createResponder({ log, cors, metrics, drain, rateLimiter });
 
   const public_app = new Elysia()
     .use(publicHost())
@@ -53,7 +55,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     .use(metricsRoute(store, authorization, metrics));
   const all_routes: readonly Route[] = [...public_app.routes, ...protected_app.routes];
 
-  return new Elysia({
+  const app = new Elysia({
     strictPath: true,
     normalize: false,
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
@@ -65,6 +67,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     .use(public_app)
     .use(protected_app)
     .use(fallback(authentication, cors, public_app.routes, all_routes));
+  return app;
 }
 
 /** For typed clients: `treaty<App>` of Eden. */

@@ -14,7 +14,7 @@ import {
 } from "../token.ts";
 import type { Cors } from "./cors.ts";
 import { createHostCheck } from "./host.ts";
-import type { RateLimiter } from "./rate-limit.ts";
+import { enforceRateLimit, type FailureLimiter, type RateLimiter } from "./rate-limit.ts";
 
 export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
@@ -23,6 +23,7 @@ export interface TokenVerifierOptions {
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
   readonly now: () => Date;
+  readonly failureLimiter: FailureLimiter;
 }
 
 /** The header is the only place for a token. The case of the scheme does not matter (RFC 9110 §11.1). */
@@ -53,11 +54,12 @@ const MAX_HASHES = 1000;
  * @param credentials the result of `credentialsOf`
  * @throws {AppError} unauthorised if there are no credentials
  * @throws {AppError} invalid_token if they belong to no token that is valid now
+ * @throws {AppError} too_many_invalid_tokens instead, if the address of the request has sent too many of these
  */
-export type VerifyToken = (credentials: string | undefined) => Promise<Token>;
+export type VerifyToken = (credentials: string | undefined, request: Request) => Promise<Token>;
 
 /** Like `VerifyToken`, but synchronous. */
-export type VerifyTokenSync = (credentials: string | undefined) => Token;
+export type VerifyTokenSync = (credentials: string | undefined, request: Request) => Token;
 
 export interface TokenVerifier {
   readonly verifyToken: VerifyToken;
@@ -70,6 +72,7 @@ export function createTokenVerifier({
   sync_reads,
   api_token,
   now,
+  failureLimiter,
 }: TokenVerifierOptions): TokenVerifier {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hashes of tokens that were valid when last used, by token. */
@@ -77,14 +80,19 @@ export function createTokenVerifier({
   /** The minute in which the use of a token was last recorded, by hash. */
   const last_use_minutes = new Map<string, number>();
 
+  function rejectToken(request: Request): never {
+    if (failureLimiter(request)) fail("invalid_token", "unauthorised");
+    fail("too_many_invalid_tokens", "too many invalid tokens from this address");
+  }
+
   /**
    * Returns the hash by which the store identifies the token.
    * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
    */
-  function hashOf(credentials: string): string {
+  function hashOf(credentials: string, request: Request): string {
     const cached = cached_hashes.get(credentials);
     if (cached !== undefined) return cached;
-    if (!hasTokenFormat(credentials)) fail("invalid_token", "unauthorised");
+    if (!hasTokenFormat(credentials)) rejectToken(request);
     return hashToken(credentials);
   }
 
@@ -102,11 +110,11 @@ export function createTokenVerifier({
   }
 
   /** @throws {AppError} invalid_token */
-  function requireActive(credentials: string, token: Token | null): Token {
+  function requireActive(credentials: string, token: Token | null, request: Request): Token {
     const time = now();
     if (token === null || !isActive(token, time)) {
       cached_hashes.delete(credentials);
-      fail("invalid_token", "unauthorised");
+      rejectToken(request);
     }
     if (!cached_hashes.has(credentials)) {
       if (cached_hashes.size >= MAX_HASHES) cached_hashes.clear();
@@ -118,25 +126,21 @@ export function createTokenVerifier({
 
   const verifyTokenSync =
     (reads: Pick<SyncReads, "token">): VerifyTokenSync =>
-    (credentials) => {
+    (credentials, request) => {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
-      const hash = hashOf(credentials);
-      return requireActive(credentials, environmentTokenOf(hash) ?? reads.token(hash));
+      const hash = hashOf(credentials, request);
+      return requireActive(credentials, environmentTokenOf(hash) ?? reads.token(hash), request);
     };
 
   return {
-    async verifyToken(credentials) {
+    async verifyToken(credentials, request) {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
-      const hash = hashOf(credentials);
-      return requireActive(credentials, environmentTokenOf(hash) ?? (await tokens.find(hash)));
+      const hash = hashOf(credentials, request);
+      const token = environmentTokenOf(hash) ?? (await tokens.find(hash));
+      return requireActive(credentials, token, request);
     },
     verifyTokenSync: sync_reads && verifyTokenSync(sync_reads),
   };
-}
-
-/** @throws {AppError} too_many_requests */
-export function enforceRateLimit(rateLimiter: RateLimiter, token: Token): void {
-  if (!rateLimiter(token.hash)) fail("too_many_requests", "too many requests with this token");
 }
 
 /**
@@ -173,11 +177,11 @@ export function authenticate({ verifyToken, verifyTokenSync }: TokenVerifier, co
 
   /** @returns `null` for a preflight, which a browser sends without a token. The response has CORS headers only */
   function verifyWith<Result>(
-    verify: (credentials: string | undefined) => Result,
+    verify: (credentials: string | undefined, request: Request) => Result,
     { bearer: credentials, headers, request }: BearerContext,
   ): Result | null {
     if (cors?.preflight(request)) return null;
-    return verify(headers["authorization"] === undefined ? undefined : credentials);
+    return verify(headers["authorization"] === undefined ? undefined : credentials, request);
   }
 
   // Without a promise if possible, which saves 5 % of the CPU time of the HTTP layer.
@@ -207,7 +211,7 @@ export type Authentication = ReturnType<typeof authenticate>;
  * Requires the scope that the method needs, and enforces the rate limit. For known routes only.
  * @throws {AppError} read_only_token, too_many_requests
  */
-export function authorize(authentication: Authentication, rateLimiter: RateLimiter) {
+export function authorize(authentication: Authentication, rateLimiter: RateLimiter | null) {
   return new Elysia({ name: "authorize" })
     .use(authentication)
     .derive(({ token, request }) => {

@@ -61,6 +61,11 @@ export const error_responses = {
     code: "too_many_requests",
     headers: { "retry-after": "1" },
   },
+  too_many_invalid_tokens: {
+    status: 429,
+    code: "too_many_invalid_tokens",
+    headers: { "retry-after": "60" },
+  },
   unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
   token_name_taken: internal_error,
   damaged: internal_error,

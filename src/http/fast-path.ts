@@ -8,7 +8,7 @@ import type { Order } from "../order.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import type { User } from "../user.ts";
-import { credentialsOf, enforceRateLimit, type TokenVerifier } from "./auth.ts";
+import { credentialsOf, type TokenVerifier } from "./auth.ts";
 import { conditionalRecord, type ResponseHead } from "./envelope.ts";
 import { handleError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
@@ -17,12 +17,12 @@ import { foundOrder, orders_path } from "./orders.ts";
 import { type InputSchema, order_params, user_params } from "./params.ts";
 import { readPreconditions } from "./preconditions.ts";
 import { no_query } from "./query.ts";
-import type { RateLimiter } from "./rate-limit.ts";
+import { enforceRateLimit, type RateLimiter } from "./rate-limit.ts";
 import { foundUser, users_path } from "./users.ts";
 
 export interface FastPathOptions extends Pick<TokenVerifier, "verifyTokenSync"> {
   readonly store: Pick<Store, "sync_reads">;
-  readonly rateLimiter: RateLimiter;
+  readonly rateLimiter: RateLimiter | null;
   readonly respond: Respond;
   readonly log: Log;
 }
@@ -51,7 +51,7 @@ export function fastPath({ store, verifyTokenSync, rateLimiter, respond, log }: 
       let token: Token | null = null;
       let body: unknown;
       try {
-        token = verifyTokenSync(credentialsOf(headers.get("authorization")));
+        token = verifyTokenSync(credentialsOf(headers.get("authorization")), request);
         requireHost(headers.get("host"));
         enforceRateLimit(rateLimiter, token);
         const { id } = params["~standard"].validate(request.params).value;

@@ -2,11 +2,13 @@
 import { Elysia, NotFoundError } from "elysia";
 import { AppError } from "../error.ts";
 import type { Log } from "../log.ts";
+import type { Token } from "../token.ts";
 import type { Cors } from "./cors.ts";
 import type { Drain } from "./drain.ts";
 import { JSON_TYPE, PATCH_TYPES, REVALIDATE, type ResponseHead, TEXT_TYPE } from "./envelope.ts";
 import { handleError } from "./errors.ts";
 import type { Metrics } from "./metrics.ts";
+import type { RateLimiter } from "./rate-limit.ts";
 
 export const REQUEST_ID = /^[\x21-\x7e]{1,128}$/;
 
@@ -40,7 +42,7 @@ export interface HandledRequest {
   readonly request: Request;
   /** The pattern, not the path, so that the number of metrics is bounded. */
   readonly route: string;
-  readonly token: { readonly name: string } | null;
+  readonly token: Pick<Token, "name" | "hash"> | null;
   readonly set: ResponseHead;
   /** Text, bytes and streams are sent unchanged, anything else as JSON. */
   readonly body: unknown;
@@ -51,12 +53,20 @@ export interface ResponderOptions {
   readonly cors: Cors | null;
   readonly metrics: Pick<Metrics, "observeRequest">;
   readonly drain: Drain;
+  readonly rateLimiter: RateLimiter | null;
 }
 
 /** Creates the response, records metrics and logs the request. The response takes over the headers of `set`. */
 export type Respond = (handled: HandledRequest) => Response;
 
-export function createResponder({ log, cors, metrics, drain }: ResponderOptions): Respond {
+export function createResponder({
+  log,
+  cors,
+  metrics,
+  drain,
+  rateLimiter,
+}: ResponderOptions): Respond {
+  const has_shared_headers = cors === null && rateLimiter === null;
   /** Reused: a response copies these in half the time that it takes to build them from an object. */
   const shared_headers = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
 
@@ -84,7 +94,7 @@ export function createResponder({ log, cors, metrics, drain }: ResponderOptions)
     if (method === "HEAD") set.headers["date"] = new Date().toUTCString();
     const is_text = typeof body === "string";
     const is_raw = is_text || body instanceof Uint8Array || body instanceof ReadableStream;
-    if (status === 200 && !is_raw && cors === null && !drain.isDraining()) {
+    if (status === 200 && !is_raw && has_shared_headers && !drain.isDraining()) {
       const headers = recordHeaders(set, request_id);
       if (headers !== null) return new Response(JSON.stringify(body), { headers });
     }
@@ -94,6 +104,9 @@ export function createResponder({ log, cors, metrics, drain }: ResponderOptions)
     headers["x-request-id"] = request_id;
     if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
     if (drain.isDraining()) Object.assign(headers, drain.headers());
+    if (rateLimiter !== null && token !== null) {
+      Object.assign(headers, rateLimiter.headers(token.hash));
+    }
     if (BODILESS_STATUSES.has(status)) {
       delete headers["content-type"];
       return new Response(null, { status, headers });
@@ -112,7 +125,7 @@ export function lifecycle(log: Log, respond: Respond) {
     .derive({ as: "global" }, ({ headers, request }) => ({
       ...startRequest(headers["x-request-id"]),
       // Set by `authenticate`.
-      token: null as { readonly name: string } | null,
+      token: null as Token | null,
       // The URL, for `querySchema`: Elysia's parser drops parameters that are given twice, and also looks for
       // them in the path. The bearer plugin finds no token in it either. Routes see the validated type.
       query: request.url as unknown,

@@ -1,5 +1,5 @@
 /** The parts of the OpenAPI document that routes share: headers, parameters and errors. */
-import type { ErrorCode, FieldError } from "../error.ts";
+import type { ErrorCode } from "../error.ts";
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { MAX_PROBLEMS } from "../schema.ts";
 import { errorEnvelope, JSON_TYPE, PATCH_TYPES, REVALIDATE, TEXT_TYPE } from "./envelope.ts";
@@ -63,6 +63,18 @@ export function headers(): Record<string, Json> {
       ...constantHeader("Present if this is the stored response to an earlier request", "true"),
       required: false,
     },
+    RateLimit: {
+      ...header(
+        "The remaining requests of the token, if the server limits them (draft-ietf-httpapi-ratelimit-headers)",
+        {},
+        '"token";r=9;t=1',
+      ),
+      required: false,
+    },
+    RateLimitPolicy: {
+      ...header("The limit of the token: `q` requests in `w` seconds", {}, '"token";q=10;w=1'),
+      required: false,
+    },
     RetryAfter: header("The time to wait before a retry, in seconds", integer(0), 1),
     Allow: header("The methods of the path", {}, "GET, HEAD, POST"),
     AcceptPatch: constantHeader("Media types that PATCH accepts (RFC 5789)", PATCH_TYPES),
@@ -74,6 +86,8 @@ export function withCommonHeaders(own: Json = {}): Json {
   return {
     "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": ref("headers", "NoStore"),
+    RateLimit: ref("headers", "RateLimit"),
+    "RateLimit-Policy": ref("headers", "RateLimitPolicy"),
     ...own,
   };
 }
@@ -129,7 +143,7 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
   invalid: [
     "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
-    "email is required",
+    // The caller has an example that fits the operation.
   ],
   invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
   unauthorised: ["Unauthorised", "The request has no token"],
@@ -177,6 +191,11 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
     "The token exceeds the rate limit",
     "too many requests with this token",
   ],
+  too_many_invalid_tokens: [
+    "TooManyRequests",
+    "The address of the client has sent too many invalid tokens",
+    "too many invalid tokens from this address",
+  ],
   unavailable: [
     "Unavailable",
     "The database cannot be used at the moment, or the server is shutting down",
@@ -217,35 +236,66 @@ export function errorSchemas(): Record<string, Json> {
   };
 }
 
-/** @returns the name and the value of an example */
-function errorExample(code: string, message: string, problems: readonly FieldError[]) {
-  const error = problems.length === 0 ? message : `Validation failed: ${message}`;
-  return [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, error, problems) }];
+/**
+ * @param invalid_message of a validation error
+ * @returns the name and the value of each example
+ */
+function errorExamples(error_code: ErrorCode, code: string, invalid_message: string) {
+  if (error_code === "invalid") {
+    const [field = "", ...words] = invalid_message.split(" ");
+    const problems = [{ field, problem: words.join(" ") }];
+    const value = errorEnvelope(code, `Validation failed: ${invalid_message}`, problems);
+    return [["invalid", { value }]] as const;
+  }
+  const [, , ...messages] = error_docs[error_code];
+  return messages.map(
+    (message) => [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, message) }] as const,
+  );
 }
 
-/** @returns the media type and its content */
-function errorContent(error_code: ErrorCode): [string, Json] {
-  const template: ResponseTemplate = error_responses[error_code];
-  if ("text" in template) {
-    return [TEXT_TYPE, { schema: { ...text, const: template.text }, example: template.text }];
+/**
+ * @param error_codes all with the same status
+ * @returns the content by media type
+ */
+function errorContent(
+  error_codes: readonly ErrorCode[],
+  invalid_message: string,
+): Record<string, Json> {
+  const content: Record<string, Json> = {};
+  const codes: string[] = [];
+  const examples: (readonly [string, Json])[] = [];
+  for (const error_code of error_codes) {
+    const template: ResponseTemplate = error_responses[error_code];
+    if ("text" in template) {
+      content[TEXT_TYPE] = { schema: { ...text, const: template.text }, example: template.text };
+    } else {
+      codes.push(template.code);
+      examples.push(...errorExamples(error_code, template.code, invalid_message));
+    }
   }
-  const { code } = template;
-  const [, , ...messages] = error_docs[error_code];
-  const invalid = error_code === "invalid";
-  const problems = invalid ? [{ field: "email", problem: "is required" }] : [];
-  const examples = messages.map((message) => errorExample(code, message, problems));
+  if (codes.length === 0) return content;
   const properties = {
-    code: { ...text, enum: [code] },
+    code: { ...text, enum: codes },
     // Tools reject examples with members that only one part of an `allOf` has.
-    ...(invalid && { problems: { type: "array", items: ref("schemas", "FieldError") } }),
+    ...(error_codes.includes("invalid") && {
+      problems: { type: "array", items: ref("schemas", "FieldError") },
+    }),
   };
   const with_code = { type: "object", properties: { meta: { type: "object", properties } } };
   const schema = { allOf: [ref("schemas", "Error"), with_code] };
-  return [JSON_TYPE, { schema, examples: Object.fromEntries(examples) }];
+  content[JSON_TYPE] = { schema, examples: Object.fromEntries(examples) };
+  return content;
 }
 
-/** @param codes all with the same status */
-export function errorResponseDoc(codes: readonly ErrorCode[], name: string): Json {
+/**
+ * @param codes all with the same status
+ * @param invalid_message of a validation error, for the example
+ */
+export function errorResponseDoc(
+  codes: readonly ErrorCode[],
+  name: string,
+  invalid_message: string,
+): Json {
   const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";
@@ -261,6 +311,6 @@ export function errorResponseDoc(codes: readonly ErrorCode[], name: string): Jso
       ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
       ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
     }),
-    content: Object.fromEntries(codes.map(errorContent)),
+    content: errorContent(codes, invalid_message),
   };
 }

@@ -39,7 +39,13 @@ export interface Detail {
 /** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
 export const common_errors = {
   all: ["invalid", "method_not_allowed", "operator"],
-  token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
+  token: [
+    "unauthorised",
+    "invalid_token",
+    "too_many_requests",
+    "too_many_invalid_tokens",
+    "unavailable",
+  ],
   write: ["read_only_token"],
   body: ["payload_too_large", "unsupported_media_type"],
 } as const satisfies Readonly<Record<string, readonly ErrorCode[]>>;

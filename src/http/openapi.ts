@@ -130,6 +130,18 @@ function errorCodes(method: string, { security, errors = [] }: Partial<Detail>, 
   return Map.groupBy([...codes, ...errors], (code) => error_responses[code].status);
 }
 
+/** @returns the message of a validation error that the route can return, and a name for it */
+function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown>) {
+  const title = body?.schema["title"];
+  if (title !== undefined) {
+    const [required] = (body?.schema["required"] ?? []) as string[];
+    const message = required === undefined ? "nmae is not allowed" : `${required} is required`;
+    return { name: String(title), message };
+  }
+  if (properties(query).length === 0) return { name: "", message: "page is not allowed" };
+  return { name: "Query", message: "limit must be an integer from 1 to 1000" };
+}
+
 /** The names of the header fields that a route reads, most of which follow from its errors. */
 function headerNames(method: string, errors: readonly ErrorCode[], has_body: boolean): string[] {
   const names: string[] = [];
@@ -159,10 +171,15 @@ function createOperation(components: Components): (route: Route) => Json {
     return ref("parameters", id);
   }
 
-  function errorResponses(method: string, codes_by_status: Map<number, ErrorCode[]>): Json {
+  function errorResponses({ method, hooks }: Route): Json {
+    const { detail = {}, query, body } = hooks;
+    const codes_by_status = errorCodes(method, detail, body !== undefined);
+    const invalid = invalidExample(query, body);
     const entries = [...codes_by_status].map(([status, codes]) => {
-      const name = errorName(codes, method);
-      components.responses[name] ??= errorResponseDoc(codes, name);
+      const shared_name = errorName(codes, method);
+      // The example is one of this operation.
+      const name = codes.includes("invalid") ? `${shared_name}${invalid.name}` : shared_name;
+      components.responses[name] ??= errorResponseDoc(codes, shared_name, invalid.message);
       return [status, ref("responses", name)];
     });
     return Object.fromEntries(entries);
@@ -174,7 +191,9 @@ function createOperation(components: Components): (route: Route) => Json {
     return { description, headers: withCommonHeaders(headers), content };
   }
 
-  return ({ method, hooks: { detail = {}, params, query, body } }) => {
+  return (route) => {
+    const { method, hooks } = route;
+    const { detail = {}, params, query, body } = hooks;
     const { responses = {}, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...page_parameters, ...filters };
     const has_body = body !== undefined;
@@ -204,7 +223,7 @@ function createOperation(components: Components): (route: Route) => Json {
       responses: {
         ...mapValues(responses, successResponse),
         ...(names.includes("IfNoneMatch") && { 304: successResponse(not_modified) }),
-        ...errorResponses(method, errorCodes(method, detail, has_body)),
+        ...errorResponses(route),
       },
     };
   };

@@ -1,25 +1,109 @@
-/** @returns whether the request is within the limit. If so, the request is counted */
-export type RateLimiter = (token_hash: string) => boolean;
+/** Limits requests per token, and failed tokens per address. */
+import { fail } from "../error.ts";
+import type { Token } from "../token.ts";
+
+export interface RateLimiter {
+  /** Counts a request of a token. @returns whether it is within the limit */
+  readonly take: (token_hash: string) => boolean;
+  /**
+   * @returns the headers that tell a client its limit, as of its last request
+   * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
+   */
+  readonly headers: (token_hash: string) => Readonly<Record<string, string>>;
+}
 
 /**
  * A token bucket for each API token: bursts of up to `per_second` requests, refilled at the same rate.
- * @param per_second at least 1; 0 disables the limit
+ * @param per_second 0 for no limit
+ * @returns `null` if there is no limit
  */
 export function createRateLimiter(
   per_second: number,
   now_ms = () => performance.now(),
-): RateLimiter {
-  if (per_second === 0) return () => true;
+): RateLimiter | null {
+  if (per_second === 0) return null;
   const buckets = new Map<string, { tokens: number; refilled_ms: number }>();
-  return (token_hash) => {
+  const policy = `"token";q=${per_second};w=1`;
+  return {
+    take(token_hash) {
+      const time_ms = now_ms();
+      const bucket = buckets.get(token_hash) ?? { tokens: per_second, refilled_ms: time_ms };
+      buckets.set(token_hash, bucket);
+      const gained = ((time_ms - bucket.refilled_ms) / 1000) * per_second;
+      bucket.tokens = Math.min(per_second, bucket.tokens + gained);
+      bucket.refilled_ms = time_ms;
+      if (bucket.tokens < 1) return false;
+      bucket.tokens -= 1;
+      return true;
+    },
+    headers(token_hash) {
+      const remaining = Math.floor(buckets.get(token_hash)?.tokens ?? per_second);
+      // A bucket is full again after a second at most.
+      const limit = `"token";r=${remaining}${remaining < per_second ? ";t=1" : ""}`;
+      return { "ratelimit-policy": policy, ratelimit: limit };
+    },
+  };
+}
+
+/** @throws {AppError} too_many_requests */
+export function enforceRateLimit(rateLimiter: RateLimiter | null, { hash }: Token): void {
+  if (rateLimiter?.take(hash) === false) {
+    fail("too_many_requests", "too many requests with this token");
+  }
+}
+
+/** @returns the address of the client; `null` if it has disconnected */
+export type FindAddress = (request: Request) => string | null;
+
+/** The server that has the connection of a request. */
+type Connections = Pick<Bun.Server<unknown>, "requestIP"> | null;
+
+/**
+ * @param header of the proxy, which has the address of the client; `null` to use the connection
+ * @param getServer the server starts after the app is composed
+ */
+export function createAddressFinder(
+  header: string | null,
+  getServer: () => Connections,
+): FindAddress {
+  if (header === null) return (request) => getServer()?.requestIP(request)?.address ?? null;
+  return ({ headers }) => {
+    // The nearest proxy appends its client to the list. Everything before that is the client's own claim.
+    const value = headers.get(header)?.split(",").at(-1)?.trim();
+    return value === undefined || value === "" ? null : value;
+  };
+}
+
+/** Upper bound of the addresses that are counted at the same time. */
+const MAX_ADDRESSES = 100_000;
+const MINUTE_MS = 60_000;
+
+/** Counts an invalid token in a request. @returns whether its address is within the limit */
+export type FailureLimiter = (request: Request) => boolean;
+
+/**
+ * Limits invalid tokens per address. A minute begins with the first of them. Valid tokens are never limited here,
+ * because many clients can share an address.
+ * @param per_minute 0 for no limit
+ */
+export function createFailureLimiter(
+  per_minute: number,
+  findAddress: FindAddress,
+  now_ms = () => performance.now(),
+): FailureLimiter {
+  if (per_minute === 0) return () => true;
+  const addresses = new Map<string, { failures: number; readonly since_ms: number }>();
+  return (request) => {
+    const address = findAddress(request);
+    if (address === null) return true;
     const time_ms = now_ms();
-    const bucket = buckets.get(token_hash) ?? { tokens: per_second, refilled_ms: time_ms };
-    buckets.set(token_hash, bucket);
-    const gained = ((time_ms - bucket.refilled_ms) / 1000) * per_second;
-    bucket.tokens = Math.min(per_second, bucket.tokens + gained);
-    bucket.refilled_ms = time_ms;
-    if (bucket.tokens < 1) return false;
-    bucket.tokens -= 1;
-    return true;
+    let counted = addresses.get(address);
+    if (counted === undefined || time_ms - counted.since_ms >= MINUTE_MS) {
+      if (addresses.size >= MAX_ADDRESSES) addresses.clear();
+      counted = { failures: 0, since_ms: time_ms };
+      addresses.set(address, counted);
+    }
+    counted.failures += 1;
+    return counted.failures <= per_minute;
   };
 }

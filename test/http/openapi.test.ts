@@ -86,7 +86,7 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   413: ["payload_too_large"],
   415: ["unsupported_media_type"],
   422: ["idempotency_key_reused"],
-  429: ["too_many_requests"],
+  429: ["too_many_invalid_tokens", "too_many_requests"],
   503: ["unavailable"],
 };
 

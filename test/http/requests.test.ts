@@ -406,6 +406,55 @@ describe("RATE_LIMIT", () => {
     expect(statuses(await burst(limited, "GET", "/users", no_token))).toEqual([401]);
   });
 
+  test("every response to a token has the limit and the rest when `RATE_LIMIT` is set", async () => {
+    await using limited = await startServer({ RATE_LIMIT: "5" });
+    const paths = ["/users", "/users/1", "/orders/x", "/users?limit=0", "/nope"];
+    for (const path of [...paths, "/metrics"]) {
+      const { headers } = await limited.call("GET", path, { token: limited.read_token });
+      expect(headers.get("ratelimit-policy")).toBe('"token";q=5;w=1');
+      expect(headers.get("ratelimit")).toMatch(/^"token";r=[0-5](;t=1)?$/);
+    }
+    const rejected = (await burst(limited, "GET", "/users")).find(({ status }) => status === 429);
+    expect(rejected?.headers.get("ratelimit")).toBe('"token";r=0;t=1');
+    for (const options of [no_token, { token: "garbage" }]) {
+      const { headers } = await limited.call("GET", "/users", options);
+      expect(headers.has("ratelimit")).toBe(false);
+    }
+    const { headers } = await server.call("GET", "/users");
+    expect([headers.has("ratelimit"), headers.has("ratelimit-policy")]).toEqual([false, false]);
+  });
+
+  test("`INVALID_TOKEN_LIMIT` returns 429 when an address has sent too many invalid tokens", async () => {
+    await using limited = await startServer({
+      INVALID_TOKEN_LIMIT: "2",
+      CLIENT_ADDRESS_HEADER: "X-Forwarded-For",
+    });
+    const call = (token: string | null, address: string, path = "/users/1") =>
+      limited.call("GET", path, { token, headers: { "x-forwarded-for": address } });
+    for (const path of ["/users/1", "/users"]) {
+      expect((await call("garbage", "192.0.2.1", path)).status).toBe(401);
+    }
+    for (const path of ["/users/1", "/users", "/nope"]) {
+      // The first entry is the client's own claim.
+      const response = await call("garbage", "192.0.2.9, 192.0.2.1", path);
+      expect([response.status, response.headers.get("retry-after")]).toEqual([429, "60"]);
+      expect(response.json.meta.code).toBe("too_many_invalid_tokens");
+    }
+    expect((await call("garbage", "192.0.2.2")).status).toBe(401);
+    expect((await call(null, "192.0.2.1")).status).toBe(401);
+    expect((await call(limited.read_token, "192.0.2.1", "/users")).status).toBe(200);
+  });
+
+  test("`INVALID_TOKEN_LIMIT` counts by connection when no header is set", async () => {
+    await using limited = await startServer({ INVALID_TOKEN_LIMIT: "2" });
+    const statuses: number[] = [];
+    for (const address of ["192.0.2.1", "192.0.2.2", "192.0.2.3"]) {
+      const headers = { "x-forwarded-for": address };
+      statuses.push((await limited.call("GET", "/users", { token: "garbage", headers })).status);
+    }
+    expect(statuses).toEqual([401, 401, 429]);
+  });
+
   test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
     await using limited = await startServer({ RATE_LIMIT: "1" });
     const token = limited.read_token;
@@ -474,7 +523,8 @@ describe("MAX_BODY_BYTES", () => {
 describe("CORS_ORIGIN", () => {
   const preflight = { "access-control-request-method": "PATCH" };
   const exposed =
-    "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate";
+    "ETag, Link, Location, Retry-After, X-Request-Id, Idempotent-Replayed, Allow, Accept-Patch, WWW-Authenticate, " +
+    "RateLimit, RateLimit-Policy";
   const ask = (
     at: TestServer,
     origin: string,

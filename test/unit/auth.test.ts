@@ -23,6 +23,8 @@ function makeVerifiers(api_token: string | null = null) {
     queries: [] as string[],
     touched: [] as string[],
     touching: async () => {},
+    failures: 0,
+    max_failures: Number.POSITIVE_INFINITY,
   };
   const find = (hash: string) => {
     it.queries.push(hash);
@@ -38,11 +40,18 @@ function makeVerifiers(api_token: string | null = null) {
   } as unknown as TokenStore;
   const now = () => new Date(it.time_ms);
   const sync_reads = { token: find };
-  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now });
+  const request = new Request("http://a/");
+  const failureLimiter = (counted: Request) => {
+    expect(counted).toBe(request);
+    it.failures += 1;
+    return it.failures <= it.max_failures;
+  };
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, failureLimiter });
   return Object.assign(it, {
     verify: {
-      verifyToken: verifier.verifyToken,
-      verifyTokenSync: async (given: string | undefined) => verifier.verifyTokenSync?.(given),
+      verifyToken: (given: string | undefined) => verifier.verifyToken(given, request),
+      verifyTokenSync: async (given: string | undefined) =>
+        verifier.verifyTokenSync?.(given, request),
     },
   });
 }
@@ -85,6 +94,20 @@ for (const name of names) {
     it.time_ms += minute_ms;
     await expectRejection(it.verify[name](it.credentials), "invalid_token");
     expect(it.touched).toEqual([]);
+  });
+
+  test(`\`${name}\` counts invalid tokens, and reports too many of them`, async () => {
+    const it = makeVerifiers();
+    it.max_failures = 2;
+    await it.verify[name](it.credentials);
+    await expectRejection(it.verify[name](undefined), "unauthorised");
+    expect(it.failures).toBe(0);
+    await expectRejection(it.verify[name]("ab"), "invalid_token");
+    await expectRejection(it.verify[name](newToken()), "invalid_token");
+    const message = "too many invalid tokens from this address";
+    await expectRejection(it.verify[name]("ab"), "too_many_invalid_tokens", message);
+    await expectRejection(it.verify[name](newToken()), "too_many_invalid_tokens", message);
+    expect(await it.verify[name](it.credentials)).toBe(it.token);
   });
 
   test(`\`${name}\` accepts API_TOKEN without reading the store`, async () => {

@@ -30,7 +30,8 @@ function callRoute(routes: ReturnType<typeof fastPath>, path: string, init: Requ
 
 /** @returns the result of the request */
 async function resultOf(path: string, init: RequestInit = {}, world: World = {}) {
-  const { identify = () => token, take: rateLimiter = () => true, get = () => user } = world;
+  const { identify = () => token, take = () => true, get = () => user } = world;
+  const rateLimiter = { take, headers: () => ({}) };
   const handled: HandledRequest[] = [];
   let output = "";
   const log = createLog({

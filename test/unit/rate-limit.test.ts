@@ -1,12 +1,18 @@
 import { expect, test } from "bun:test";
-import { createRateLimiter } from "../../src/http/rate-limit.ts";
+import {
+  createAddressFinder,
+  createFailureLimiter,
+  createRateLimiter,
+} from "../../src/http/rate-limit.ts";
 
 /** A rate limiter with a clock that the test moves. */
 function makeLimit(per_second: number) {
   const clock = { time_ms: 1_000_000 };
-  const allow = createRateLimiter(per_second, () => clock.time_ms);
+  const limiter = createRateLimiter(per_second, () => clock.time_ms);
+  const allow = (owner: string) => limiter?.take(owner) ?? true;
   return {
     allow,
+    headers: (owner = "a") => limiter?.headers(owner) ?? {},
     clock,
     /** @returns how many of `tries` simultaneous requests are allowed */
     passing: (tries: number, owner = "a") =>
@@ -14,8 +20,73 @@ function makeLimit(per_second: number) {
   };
 }
 
-test("`createRateLimiter` allows every request when the rate is 0", () => {
-  expect(makeLimit(0).passing(100_000)).toBe(100_000);
+test("`createRateLimiter` limits nothing when the rate is 0", () => {
+  expect(createRateLimiter(0)).toBeNull();
+});
+
+test("`headers` has the policy and the remaining requests of the token", () => {
+  const { passing, headers, clock } = makeLimit(10);
+  const policy = '"token";q=10;w=1';
+  expect(headers()).toEqual({ "ratelimit-policy": policy, ratelimit: '"token";r=10' });
+  passing(3);
+  expect(headers()).toEqual({ "ratelimit-policy": policy, ratelimit: '"token";r=7;t=1' });
+  passing(20);
+  expect(headers()["ratelimit"]).toBe('"token";r=0;t=1');
+  expect(headers("b")["ratelimit"]).toBe('"token";r=10');
+  clock.time_ms += 500;
+  passing(1);
+  expect(headers()["ratelimit"]).toBe('"token";r=4;t=1');
+});
+
+const request = (address: string) => new Request("http://a/", { headers: { address } });
+const addressOf = ({ headers }: Request) => headers.get("address");
+
+test("`createFailureLimiter` limits the failures of each address in a minute", () => {
+  const clock = { time_ms: 1_000_000 };
+  const count = createFailureLimiter(3, addressOf, () => clock.time_ms);
+  const results = (address: string) => Array.from({ length: 5 }, () => count(request(address)));
+  expect(results("a")).toEqual([true, true, true, false, false]);
+  expect(results("b")).toEqual([true, true, true, false, false]);
+  clock.time_ms += 59_999;
+  expect(count(request("a"))).toBe(false);
+  clock.time_ms += 1;
+  expect(results("a")).toEqual([true, true, true, false, false]);
+});
+
+test("`createFailureLimiter` limits nothing when the limit is 0 or the address is unknown", () => {
+  const off = createFailureLimiter(0, addressOf);
+  const unknown = createFailureLimiter(1, () => null);
+  for (let tries = 0; tries < 10; tries += 1) {
+    expect([off(request("a")), unknown(request("a"))]).toEqual([true, true]);
+  }
+});
+
+test("`createFailureLimiter` forgets addresses when there are too many", () => {
+  const count = createFailureLimiter(1, addressOf);
+  for (let address = 0; address <= 100_000; address += 1) count(request(`${address}`));
+  expect(count(request("0"))).toBe(true);
+});
+
+test("`createAddressFinder` uses the connection when no header is set", () => {
+  const connections = { requestIP: () => ({ address: "192.0.2.1", port: 1, family: "IPv4" }) };
+  const find = createAddressFinder(null, () => connections as never);
+  expect(find(new Request("http://a/", { headers: { "x-forwarded-for": "203.0.113.9" } }))).toBe(
+    "192.0.2.1",
+  );
+  expect(createAddressFinder(null, () => null)(request("a"))).toBeNull();
+});
+
+test.each([
+  ["203.0.113.9", "203.0.113.9"],
+  ["198.51.100.1, 203.0.113.9", "203.0.113.9"],
+  ["198.51.100.1,203.0.113.9 ", "203.0.113.9"],
+  ["", null],
+  ["203.0.113.9,", null],
+])("`createAddressFinder` uses the last entry when the header is %j", (value, expected) => {
+  const find = createAddressFinder("X-Forwarded-For", () => null);
+  const headers = { "x-forwarded-for": value };
+  expect(find(new Request("http://a/", { headers }))).toBe(expected);
+  expect(find(new Request("http://a/"))).toBeNull();
 });
 
 for (const per_second of [1, 2, 10, 1000]) {

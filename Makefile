@@ -7,7 +7,7 @@
 bun := scripts/bun.sh
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## /make \1: /p' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 # `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
 run: node_modules/.installed ## start the server, and restart it when a file changes
@@ -73,7 +73,7 @@ failover-test: build ## kill a PostgreSQL server under load and promote its stan
 	@mkdir -p dist/test && : >dist/test/failover.xml
 	TEST_FAILOVER=true TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/failover --reporter=junit --reporter-outfile=dist/test/failover.xml
 
-release: node_modules/.installed ## build dist/release: binaries, licences, SBOMs, checksums
+release: node_modules/.installed ## build dist/release: binaries, licenses, SBOMs, checksums
 	$(bun) scripts/release.ts
 
 reproduce: ## build a release twice, in two directories, and compare

@@ -14,8 +14,8 @@ const BARS = 190;
 const ROW = 20;
 const title = "Requests per second, each server on one core";
 
-/** Each colour in a light and in a dark page. */
-const colours = {
+/** Each color in a light and in a dark page. */
+const colors = {
   paper: ["#ffffff", "#0d1117"],
   ink: ["#1f2328", "#e6edf3"],
   quiet: ["#59636e", "#9198a1"],
@@ -25,11 +25,11 @@ const colours = {
 
 function style(): string {
   const rules = (shade: 0 | 1) =>
-    Object.entries(colours)
+    Object.entries(colors)
       .map(([name, shades]) => `.${name}{fill:${shades[shade]}}`)
       .join("");
   // Outlines have no fill.
-  const outline = (shade: 0 | 1) => `.normal{fill:none;stroke:${colours.other[shade]}}`;
+  const outline = (shade: 0 | 1) => `.normal{fill:none;stroke:${colors.other[shade]}}`;
   const dark = `@media (prefers-color-scheme:dark){${rules(1)}${outline(1)}}`;
   const font = "font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif";
   return `<style>text{${font}}.bold{font-weight:bold}${rules(0)}${outline(0)}${dark}</style>`;

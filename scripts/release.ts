@@ -1,4 +1,4 @@
-// Builds dist/release: for each target an archive with the binary and its licences, and an SBOM; and the
+// Builds dist/release: for each target an archive with the binary and its licenses, and an SBOM; and the
 // checksums of these files. Builds of the same commit are identical.
 import { copyFile, mkdir, rename, rm } from "node:fs/promises";
 import { $ } from "bun";

@@ -21,7 +21,7 @@ export interface BundledPackage {
   readonly integrity: string;
   /** Names of its dependencies that are in the binary. */
   readonly dependencies: readonly string[];
-  /** The contents of its licence files. */
+  /** The contents of its license files. */
   readonly texts: readonly string[];
 }
 
@@ -62,7 +62,7 @@ function filesOf(metafile: Metafile): [directory: string, files: string[]][] {
 }
 
 /**
- * The licences of a package, and of others that are bundled in one of its files: webpack writes those next to
+ * The licenses of a package, and of others that are bundled in one of its files: webpack writes those next to
  * that file. `.br` files are made by scripts/assets.ts.
  */
 async function licenseTexts(directory: string, files: readonly string[]): Promise<string[]> {
@@ -75,7 +75,7 @@ async function licenseTexts(directory: string, files: readonly string[]): Promis
   return (await Promise.all(texts)).filter((text) => text !== "");
 }
 
-/** @returns sorted by name @throws if a package has no licence */
+/** @returns sorted by name @throws if a package has no license */
 export async function readContents(metafile: Metafile): Promise<BundledPackage[]> {
   const lock = Bun.JSONC.parse(await Bun.file("bun.lock").text()) as Lock;
   const integrities = new Map(
@@ -92,7 +92,7 @@ export async function readContents(metafile: Metafile): Promise<BundledPackage[]
     manifests.map(async (manifest, index) => {
       const { name, version, license, homepage = null } = manifest;
       const integrity = integrities.get(`${name}@${version}`);
-      if (license === undefined) throw new Error(`${name} has no licence in its package.json`);
+      if (license === undefined) throw new Error(`${name} has no license in its package.json`);
       if (integrity === undefined) throw new Error(`bun.lock has no ${name}@${version}`);
       const texts = await licenseTexts(...(directories[index] ?? ["", []]));
       const needs = { ...manifest.dependencies, ...manifest.peerDependencies };

@@ -1,14 +1,14 @@
-/** THIRD-PARTY-NOTICES: the licences of everything in a binary. */
+/** THIRD-PARTY-NOTICES: the licenses of everything in a binary. */
 import licenses from "spdx-license-list/full.js";
 import type { BundledPackage } from "./contents.ts";
 import type { Target } from "./targets.ts";
 
 const RULE = "=".repeat(80);
 
-/** Bun's list of its libraries and their licences, for the pinned version. */
+/** Bun's list of its libraries and their licenses, for the pinned version. */
 const BUN_DOCUMENT = "node_modules/bun-types/docs/project/license.mdx";
 
-/** The licences in this list, and those of the parts with "several licenses". */
+/** The licenses in this list, and those of the parts with "several licenses". */
 const BUN_LICENSES = [
   ...["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "blessing", "IJG", "ISC"],
   ...["LGPL-2.0-or-later", "LGPL-2.1-or-later", "libpng-2.0", "MIT", "Unicode-3.0", "Zlib"],
@@ -18,21 +18,21 @@ function section(title: string, ...paragraphs: readonly string[]): string {
   return [`${RULE}\n${title}\n${RULE}`, ...paragraphs].join("\n\n");
 }
 
-/** @returns the licences in an SPDX expression */
+/** @returns the licenses in an SPDX expression */
 function licensesOf(expression: string): string[] {
   return expression.split(/\s+(?:AND|OR)\s+|[()]/).filter((id) => id !== "");
 }
 
-/** @throws if the licence is unknown */
+/** @throws if the license is unknown */
 function textOf(id: string): string {
   const text = licenses[id]?.licenseText;
-  if (text === undefined) throw new Error(`Cannot find the text of the licence ${id}`);
+  if (text === undefined) throw new Error(`Cannot find the text of the license ${id}`);
   return text.trim();
 }
 
 function describePackage({ name, version, license, texts }: BundledPackage): string {
-  // If a package has no licence file, the text of its licence is at the end.
-  const paragraphs = texts.length > 0 ? texts : [`Licence: ${license}`];
+  // If a package has no license file, the text of its license is at the end.
+  const paragraphs = texts.length > 0 ? texts : [`License: ${license}`];
   return section(`${name} ${version}`, ...paragraphs);
 }
 
@@ -45,7 +45,7 @@ export interface ReleaseFacts {
   readonly versions: Readonly<Record<string, string | undefined>>;
 }
 
-/** @throws if the text of a licence is unknown */
+/** @throws if the text of a license is unknown */
 export async function createNotices(facts: ReleaseFacts): Promise<string> {
   const { version, target, packages, versions } = facts;
   const document = (await Bun.file(BUN_DOCUMENT).text()).replace(/^---\n.*?\n---\n/s, "").trim();
@@ -54,7 +54,7 @@ export async function createNotices(facts: ReleaseFacts): Promise<string> {
   const ids = [...BUN_LICENSES, ...without_text.flatMap(({ license }) => licensesOf(license))];
 
   return `${[
-    `Licences of the software in user-api ${version} for ${target.name}`,
+    `Licenses of the software in user-api ${version} for ${target.name}`,
     section(
       "Bun ".concat(versions["bun"] ?? ""),
       "Copyright (c) Oven. Its own list of what it contains:",

@@ -1,4 +1,4 @@
-// The SBOM and the licences of a release, compared with what the bundler puts into the binary.
+// The SBOM and the licenses of a release, compared with what the bundler puts into the binary.
 import { beforeAll, describe, expect, test } from "bun:test";
 import manifest from "../../package.json" with { type: "json" };
 import {
@@ -39,7 +39,7 @@ describe("contents", () => {
     for (const { integrity } of packages) expect(integrity).toMatch(/^sha512-[\w+/]{86}==$/);
   });
 
-  test("`texts` includes the licences of packages that another package bundles", () => {
+  test("`texts` includes the licenses of packages that another package bundles", () => {
     const text = packages.find(({ name }) => name === "swagger-ui-dist")?.texts.join("\n") ?? "";
     expect(text).toContain("Apache License");
     // React and DOMPurify are bundled in swagger-ui-dist.
@@ -82,7 +82,7 @@ describe("bill of materials", () => {
   test.each([
     ["an unknown field", { colour: "red" }],
     [
-      "a licence that is not in SPDX",
+      "a license that is not in SPDX",
       { components: [{ type: "library", name: "x", licenses: [{ license: { id: "Mine" } }] }] },
     ],
     ["a component without a name", { components: [{ type: "library" }] }],
@@ -93,7 +93,7 @@ describe("bill of materials", () => {
 });
 
 describe("notices", () => {
-  test.each(targets)("`createNotices` has the text of every licence for $name", async (target) => {
+  test.each(targets)("`createNotices` has the text of every license for $name", async (target) => {
     const text = await createNotices({ ...facts(), target });
     for (const { name, version, texts, license } of packages) {
       expect(text).toContain(`\n${name} ${version}\n`);
@@ -105,7 +105,7 @@ describe("notices", () => {
     expect(text).toContain("https://sqlite.org");
   });
 
-  test("`createNotices` has the text of every licence that Bun's own list names", async () => {
+  test("`createNotices` has the text of every license that Bun's own list names", async () => {
     const document = await Bun.file("node_modules/bun-types/docs/project/license.mdx").text();
     const [, table = ""] = /## Linked libraries\n(.*?)\n## /s.exec(document) ?? [];
     const text = await createNotices({ ...facts(), target: targets[0]! });
@@ -128,7 +128,7 @@ describe("notices", () => {
       .slice(2);
     expect(rows.length).toBeGreaterThan(20);
     for (const row of rows) {
-      // A licence that is new in the list needs its text in the notices.
+      // A license that is new in the list needs its text in the notices.
       const named = ids.filter(([pattern]) => pattern.test(row.split("|")[2] ?? ""));
       expect(named, row).not.toBeEmpty();
       for (const [, id] of named) expect(text).toContain(`Text of ${id}\n`);

@@ -1,18 +1,22 @@
 import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
-import { createLargePages } from "../large-page.ts";
+import { createLargePages, type LargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
-import { connect, type Database } from "./connection.ts";
+import { createCitusAccess } from "./citus.ts";
+import { type Connection, connect, type Database } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
-import { createIdempotencyStore } from "./idempotency.ts";
+import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
+import { createListReader } from "./lists.ts";
 import { migrate } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
+import { createReader } from "./reader.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
+import { createWriter } from "./writer.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
@@ -23,14 +27,28 @@ const probe_write = `
 `;
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
+/** Access to records on one server. */
+function createAccess(
+  db: Database,
+  large_pages: LargePages,
+  now: () => Date,
+): Pick<Connection, "reader" | "writer" | "lists"> {
+  return {
+    reader: createReader(db),
+    writer: createWriter(db, now),
+    lists: createListReader(db, large_pages),
+  };
+}
+
 /** Creates the store of a connected, migrated database. */
 function createStore(
   db: Database,
   layout: PostgresLayout,
   { database_url, now, max_unsent_bytes }: StoreOptions,
 ): Store {
-  const idempotency = createIdempotencyStore(db, now);
   const large_pages = createLargePages(max_unsent_bytes);
+  const access = layout === "citus" ? createCitusAccess : createAccess;
+  const connection: Connection = { db, now, ...access(db, large_pages, now) };
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -39,9 +57,9 @@ function createStore(
   }
 
   return {
-    users: createUserStore(db, idempotency, layout, large_pages, now),
-    orders: createOrderStore(db, idempotency, layout, large_pages, now),
-    tokens: createTokenStore(db, now),
+    users: createUserStore(connection),
+    orders: createOrderStore(connection),
+    tokens: createTokenStore(connection),
     sync_reads: null,
     bulk: createBulkStores(db, now),
     checkWritable: createWriteProbe({
@@ -61,7 +79,7 @@ function createStore(
     backUp,
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
     check: () => checkDatabase(db, layout),
-    deleteExpiredKeys: idempotency.deleteExpired,
+    deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     close: db.close,
   };
 }

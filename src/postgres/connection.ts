@@ -1,8 +1,11 @@
 import { SQL } from "bun";
 import type { StoreOptions } from "../store.ts";
 import { type Cell, formatCopyRows } from "./copy-format.ts";
-import { isRetryable, toUnavailable } from "./errors.ts";
+import { isConstraintViolation, isRolledBack, toUnavailable } from "./errors.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
+import type { ListReader } from "./lists.ts";
+import type { Reader } from "./reader.ts";
+import type { Writer } from "./writer.ts";
 
 /** Maximum number of attempts of work that the server rolls back because of a concurrent transaction. */
 const MAX_ATTEMPTS = 5;
@@ -68,9 +71,28 @@ export interface Database {
    * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
    */
   transact<Result>(work: Work<Result>, options?: TransactionOptions): Promise<Result>;
+  /**
+   * Runs one statement for several requests, which `limiter.admit` has admitted.
+   * @throws {AppError} unavailable if the database is unreachable or busy; the statement may be committed
+   */
+  readMany<Result>(work: Work<Result>): Promise<Result>;
+  /**
+   * Like `readMany`, for a number of writes. Also retries after a violated constraint: the statement reads what it
+   * depends on, so it fails only if that has changed since.
+   */
+  writeMany<Result>(writes: number, work: Work<Result>): Promise<Result>;
   readonly limiter: Limiter;
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
+}
+
+/** What the stores of a database share. */
+export interface Connection {
+  readonly db: Database;
+  readonly reader: Reader;
+  readonly writer: Writer;
+  readonly lists: ListReader;
+  readonly now: () => Date;
 }
 
 function sessionOf(sql: SQL): Session {
@@ -148,37 +170,57 @@ export function connect({
   const connections = sql.options.max ?? 1;
   const limiter = createLimiter({ connections, max_pending_writes, onTimeout: reconnect });
 
-  async function withRetry<Result>(work: () => Promise<Result>): Promise<Result> {
+  async function withRetry<Result>(
+    work: () => Promise<Result>,
+    mayRetry = isRolledBack,
+  ): Promise<Result> {
     for (let attempts = 1; ; attempts += 1) {
       try {
         return await work();
       } catch (error) {
-        if (!isRetryable(error) || attempts === MAX_ATTEMPTS) throw toUnavailable(error);
+        if (!mayRetry(error) || attempts === MAX_ATTEMPTS) throw toUnavailable(error);
         await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
       }
     }
   }
 
-  /** Reports the duration of a write, including its retries, after it succeeded. */
-  async function measure<Result>(work: () => Promise<Result>): Promise<Result> {
+  /** Reports the duration of writes, including retries, after they succeeded. */
+  async function measure<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
     const started_ms = performance.now();
     const result = await work();
-    onCommit?.(1, performance.now() - started_ms);
+    onCommit?.(writes, performance.now() - started_ms);
     return result;
+  }
+
+  function readMany<Result>(work: Work<Result>): Promise<Result> {
+    return limiter.run("read", () => withRetry(() => work(session)));
+  }
+
+  function runWrites<Result>(
+    writes: number,
+    work: Work<Result>,
+    mayRetry?: (error: unknown) => boolean,
+  ): Promise<Result> {
+    const run = () => withRetry(() => work(session), mayRetry);
+    return limiter.run("write", () => measure(writes, run));
   }
 
   return {
     limiter,
-    read: (work) => limiter.run("read", () => withRetry(() => work(session))),
-    write: (work) => limiter.run("write", () => measure(() => withRetry(() => work(session)))),
+    read: (work) => limiter.admit("read", () => readMany(work)),
+    write: (work) => limiter.admit("write", () => runWrites(1, work)),
+    readMany,
+    writeMany: (writes, work) =>
+      runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
     transact<Result>(
       work: Work<Result>,
       { access = "write", mode = "", timeout_ms }: TransactionOptions = {},
     ) {
       // Bun's type assumes that the result is a list of queries.
       const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
-      const run = () => withRetry(transaction);
-      return limiter.run(access, access === "write" ? () => measure(run) : run, timeout_ms);
+      const retried = () => withRetry(transaction);
+      const run = access === "write" ? () => measure(1, retried) : retried;
+      return limiter.admit(access, () => limiter.run(access, run, timeout_ms));
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

@@ -6,7 +6,9 @@ export const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
 
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
-const RETRYABLE = ["40001", "40P01"];
+const ROLLED_BACK = ["40001", "40P01"];
+
+const LOCK_TIMEOUT = "55P03";
 
 /**
  * SQLSTATEs that are not caused by the request: connection (08), login (28, 3D), insufficient resources (53),
@@ -47,8 +49,13 @@ function isConnectionError(error: unknown): boolean {
   return CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code);
 }
 
-export function isRetryable(error: unknown): boolean {
-  return RETRYABLE.includes(sqlState(error));
+/** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
+export function isRolledBack(error: unknown): boolean {
+  return ROLLED_BACK.includes(sqlState(error));
+}
+
+export function isConstraintViolation(error: unknown): boolean {
+  return [UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION].includes(sqlState(error));
 }
 
 export function isForeignKeyViolation(error: unknown): boolean {
@@ -66,6 +73,25 @@ export function toUnavailable(error: unknown): unknown {
   const unavailable = new AppError("unavailable", `the database ${problem}`);
   unavailable.cause = error;
   return unavailable;
+}
+
+/** @returns the SQLSTATE of an error, also if `toUnavailable` has mapped it */
+function originalState(error: unknown): string {
+  return sqlState(error instanceof AppError ? error.cause : error);
+}
+
+export function isLockTimeout(error: unknown): boolean {
+  return originalState(error) === LOCK_TIMEOUT;
+}
+
+/**
+ * @returns whether the server has rejected and rolled back a statement because of what it does, so that a part of it
+ * may succeed. After the loss of a connection the statement may be committed.
+ */
+export function isStatementError(error: unknown): boolean {
+  const state = originalState(error);
+  if (state === LOCK_TIMEOUT || ROLLED_BACK.includes(state)) return true;
+  return state !== "" && !TRANSIENT.test(state);
 }
 
 /**

@@ -9,7 +9,7 @@ const READ_SHARE = 5;
 /** Maximum number of reads that run or wait; further reads are rejected. */
 const MAX_PENDING_READS = 4096;
 /** How long work waits for a connection before it is rejected. */
-const QUEUE_TIMEOUT_MS = 5_000;
+export const QUEUE_TIMEOUT_MS = 5_000;
 /** Default timeout of work. It exceeds the statement timeout, so only an unresponsive server reaches it. */
 const STATEMENT_TIMEOUT_MS = 10_000;
 
@@ -17,12 +17,17 @@ export type Access = "read" | "write";
 
 export interface Limiter {
   /**
-   * Runs work as soon as a connection is free.
+   * Runs work that counts as a pending read or write until it ends. It waits for no connection.
+   * @throws {AppError} unavailable if too many are pending
+   */
+  admit<Result>(access: Access, work: () => Promise<Result>): Promise<Result>;
+  /**
+   * Runs admitted work as soon as a connection is free.
    * @param timeout_ms timeout from the start of the work; after it, the connection counts as busy until the work ends
-   * @throws {AppError} unavailable if too many wait, or the work times out
+   * @throws {AppError} unavailable if no connection becomes free, or the work times out
    */
   run<Result>(access: Access, work: () => Promise<Result>, timeout_ms?: number): Promise<Result>;
-  /** Number of writes that run or wait. */
+  /** Number of admitted writes that have not ended. */
   pendingWrites(): number;
   /** Whether the next write would be rejected. */
   isFull(): boolean;
@@ -104,33 +109,41 @@ export function createLimiter({
     if (next !== undefined) {
       running[next.access] += 1;
       next.start();
-    } else if (isIdle()) {
-      for (const wake of idle_waiters.splice(0)) wake();
+    } else {
+      wakeIfIdle();
     }
   }
 
   function isIdle(): boolean {
-    return running.read + running.write === 0;
+    return running.read + running.write + pending.read + pending.write === 0;
+  }
+
+  function wakeIfIdle(): void {
+    if (isIdle()) for (const wake of idle_waiters.splice(0)) wake();
   }
 
   return {
-    async run(access, work, timeout_ms = STATEMENT_TIMEOUT_MS) {
+    async admit(access, work) {
       if (pending[access] >= max_pending[access]) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);
       }
       pending[access] += 1;
       try {
-        await acquire(access);
-        const started_ms = performance.now();
-        const result = work();
-        const end = () => release(access);
-        result.then(end, end);
-        return await (timeout_ms === Number.POSITIVE_INFINITY
-          ? result
-          : withTimeout(result, timeout_ms, () => onTimeout?.(started_ms)));
+        return await work();
       } finally {
         pending[access] -= 1;
+        wakeIfIdle();
       }
+    },
+    async run(access, work, timeout_ms = STATEMENT_TIMEOUT_MS) {
+      await acquire(access);
+      const started_ms = performance.now();
+      const result = work();
+      const end = () => release(access);
+      result.then(end, end);
+      return timeout_ms === Number.POSITIVE_INFINITY
+        ? result
+        : withTimeout(result, timeout_ms, () => onTimeout?.(started_ms));
     },
     pendingWrites: () => pending.write,
     isFull: () => pending.write >= max_pending.write,

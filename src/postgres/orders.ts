@@ -1,6 +1,4 @@
-import type { PostgresLayout } from "../database-url.ts";
 import { failField } from "../error.ts";
-import type { LargePages } from "../large-page.ts";
 import {
   newOrder,
   type Order,
@@ -12,16 +10,8 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { Database, Session } from "./connection.ts";
-import { isForeignKeyViolation } from "./errors.ts";
-import type { IdempotencyStore } from "./idempotency.ts";
-import {
-  type ListSource,
-  type ListStatements,
-  listStatements,
-  readPage,
-  total_queries,
-} from "./lists.ts";
+import type { Connection, Session } from "./connection.ts";
+import type { List, ListFilter, ReadList } from "./lists.ts";
 import { retryOnConflict, version_conflict } from "./retry.ts";
 
 export const columns = `
@@ -45,17 +35,18 @@ export function fromRow(row: StoredOrder): Order {
   };
 }
 
+/** An order as JSON, from the columns of its table. */
+const json = `
+  '{"id":' || id || ',"user_id":' || user_id || ',"currency":"' || currency ||
+  '","items":' || items || ',"total":' || total || ',"status":"' || status ||
+  '","metadata":' || metadata || ',"version":' || version ||
+  ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
+`;
+
 const select_by_id = `
   select ${columns}
   from orders
   where id = $1
-`;
-const insert_order = `
-  insert into orders (
-    user_id, currency, items, total, status, metadata, version, created_at, updated_at
-  )
-  values ($1, $2, $3, $4, 'pending', $5, 1, $6, $6)
-  returning id::float8 as id
 `;
 // `user_id` tells Citus which node stores the order.
 const update_order = `
@@ -66,84 +57,63 @@ const update_order = `
   returning ${columns}
 `;
 
-const count_of_user = "select count(*) from orders where user_id = $4";
-const count_of_user_in_status = "select count(*) from orders where user_id = $4 and status = $5";
-
-/** Statements for each combination of filters. */
-function statementsOfLists(layout: PostgresLayout) {
-  const { orders, orders_in_status } = total_queries[layout];
-  const list = (where: string, total: string) =>
-    listStatements({ columns, table: "orders", where, total });
-  // A parameter would hide from PostgreSQL how many orders have the status. It would search for those in a rare one
-  // among all orders.
-  const inStatus = (status: OrderStatus) =>
-    list(`status = '${status}'`, orders_in_status.replace("$4", `'${status}'`));
-  return {
-    all: list("", orders),
-    in_status: {
-      pending: inStatus("pending"),
-      paid: inStatus("paid"),
-      shipped: inStatus("shipped"),
-      delivered: inStatus("delivered"),
-      canceled: inStatus("canceled"),
-    } satisfies Record<OrderStatus, ListStatements>,
-    of_user: list("user_id = $4", count_of_user),
-    of_user_in_status: list("user_id = $4 and status = $5", count_of_user_in_status),
-  };
-}
-
 async function find(session: Session, id: number): Promise<Order | null> {
   const row = await session.first<StoredOrder>(select_by_id, id);
   return row && fromRow(row);
 }
 
-export function createOrderStore(
-  db: Database,
-  idempotency: IdempotencyStore,
-  layout: PostgresLayout,
-  large_pages: LargePages,
-  now: () => Date,
-): OrderStore {
-  const lists = statementsOfLists(layout);
-
-  function listFor({ user_id, status }: OrderQuery): ListSource<StoredOrder> {
-    const toJson = orderJson;
-    if (user_id === undefined) {
-      return status === undefined
-        ? { statements: lists.all, filters: [], toJson }
-        : { statements: lists.in_status[status], filters: [], toJson };
-    }
-    return status === undefined
-      ? { statements: lists.of_user, filters: [user_id], toJson }
-      : { statements: lists.of_user_in_status, filters: [user_id, status], toJson };
-  }
-
-  async function insertOrder(session: Session, fields: OrderFields): Promise<Order> {
-    const time = now().toISOString();
-    try {
-      const row = await session.first<{ id: number }>(
-        insert_order,
-        fields.user_id,
-        fields.currency,
-        JSON.stringify(fields.items),
-        fields.total,
-        JSON.stringify(fields.metadata),
-        time,
-      );
-      if (row === null) throw new Error("an inserted order was not returned");
-      return newOrder(row.id, fields, time);
-    } catch (error) {
-      if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
-      throw error;
-    }
-  }
+export function createOrderStore({ db, reader, writer, lists, now }: Connection): OrderStore {
+  const list: List<StoredOrder> = {
+    table: "orders",
+    columns,
+    json,
+    filters: [],
+    toJson: orderJson,
+  };
+  const prepareList = (filters: readonly ListFilter[]) => lists.prepare({ ...list, filters });
+  const prepareStatus = (status: OrderStatus) => lists.prepare({ ...list, status });
+  const listAll = lists.prepare(list);
+  const listInStatus: Record<OrderStatus, ReadList> = {
+    pending: prepareStatus("pending"),
+    paid: prepareStatus("paid"),
+    shipped: prepareStatus("shipped"),
+    delivered: prepareStatus("delivered"),
+    canceled: prepareStatus("canceled"),
+  };
+  const listOfUser = prepareList(["user_id"]);
+  const listOfUserInStatus = prepareList(["user_id", "status"]);
 
   return {
-    list: (query) => readPage(db, large_pages, listFor(query), query),
+    list(query: OrderQuery) {
+      const { user_id, status } = query;
+      if (user_id === undefined) {
+        return status === undefined ? listAll(query, []) : listInStatus[status](query, []);
+      }
+      return status === undefined
+        ? listOfUser(query, [user_id])
+        : listOfUserInStatus(query, [user_id, status]);
+    },
 
-    get: (id) => db.read((session) => find(session, id)),
+    get: reader.prepare({ table: "orders", key: "id", columns }, fromRow),
 
-    place: (fields, key) => idempotency.once(key, (session) => insertOrder(session, fields)),
+    place: writer.prepare({
+      table: "orders",
+      columns: {
+        user_id: "bigint",
+        currency: "text",
+        items: "text",
+        total: "bigint",
+        status: "text",
+        metadata: "text",
+      },
+      refused: "(select users.id from users where users.id = input.user_id) is null",
+      json,
+      order: "user_id",
+      toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
+      namesOf: () => [],
+      refuse: () => failField("user_id", "must be an existing user"),
+      toRecord: newOrder,
+    }),
 
     update(id, edit, accepted) {
       return db.write((session) =>

@@ -1,6 +1,6 @@
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Connection, Session } from "./connection.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
@@ -16,11 +16,6 @@ const all = `
   select ${columns}
   from tokens
   order by id
-`;
-const with_hash = `
-  select ${columns}
-  from tokens
-  where hash = $1
 `;
 const any = `
   select hash
@@ -92,9 +87,21 @@ export function createTokenCache(read: (hash: string) => Promise<Token | null>) 
   };
 }
 
-export function createTokenStore(db: Database, now: () => Date): TokenStore {
-  const cache = createTokenCache((hash) =>
-    db.read((session) => session.first<Token>(with_hash, hash)),
+function fromRow(row: Token): Token {
+  return {
+    hash: row.hash,
+    name: row.name,
+    scope: row.scope,
+    created_at: row.created_at,
+    expires_at: row.expires_at,
+    last_used_at: row.last_used_at,
+    revoked_at: row.revoked_at,
+  };
+}
+
+export function createTokenStore({ db, reader, now }: Connection): TokenStore {
+  const cache = createTokenCache(
+    reader.prepare({ table: "tokens", key: "hash", columns }, fromRow),
   );
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {

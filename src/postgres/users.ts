@@ -1,9 +1,8 @@
-import type { PostgresLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
-import type { LargePages } from "../large-page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import {
   emailKey,
+  newUser,
   type StoredUser,
   type User,
   type UserFields,
@@ -11,10 +10,8 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import type { Database, Session } from "./connection.ts";
+import type { Connection, Session } from "./connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
-import type { IdempotencyStore } from "./idempotency.ts";
-import { type ListSource, listStatements, readPage, total_queries } from "./lists.ts";
 import { retryOnConflict, version_conflict } from "./retry.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
@@ -33,21 +30,18 @@ export function fromRow(row: StoredUser): User {
   };
 }
 
-const select_by_email = `
-  select ${columns}
-  from users
-  where email_key = $1
+/** A user as JSON, from the columns of its table. */
+const json = `
+  '{"id":' || id || ',"email":' || to_json(email) ||
+  ',"name":' || coalesce(to_json(name)::text, 'null') || ',"metadata":' || metadata ||
+  ',"version":' || version ||
+  ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
 `;
+
 const select_by_id = `
   select ${columns}
   from users
   where id = $1
-`;
-const insert_user = `
-  insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-  values ($1, $2, $3, $4, 1, $5, $5)
-  on conflict (email_key) do nothing
-  returning ${columns}
 `;
 const update_user = `
   update users
@@ -71,39 +65,18 @@ async function find(session: Session, id: number): Promise<User | null> {
   return row && fromRow(row);
 }
 
-export function createUserStore(
-  db: Database,
-  idempotency: IdempotencyStore,
-  layout: PostgresLayout,
-  large_pages: LargePages,
-  now: () => Date,
-): UserStore {
-  const all: ListSource<StoredUser> = {
-    statements: listStatements({
-      columns,
-      table: "users",
-      where: "",
-      total: total_queries[layout].users,
-    }),
+export function createUserStore({ db, reader, writer, lists, now }: Connection): UserStore {
+  const withEmail = reader.prepare(
+    { table: "users", key: "email_key", columns },
+    (row: StoredUser) => row,
+  );
+  const listAll = lists.prepare<StoredUser>({
+    table: "users",
+    columns,
+    json,
     filters: [],
     toJson: userJson,
-  };
-
-  async function create(session: Session, fields: UserFields): Promise<User> {
-    const { email, name, metadata } = fields;
-    const email_key = emailKey(email);
-    // Checked first, because an insert consumes an id even if it conflicts.
-    if ((await session.first(select_by_email, email_key)) !== null) failEmailTaken();
-    const row = await session.first<StoredUser>(
-      insert_user,
-      email,
-      email_key,
-      name,
-      JSON.stringify(metadata),
-      now().toISOString(),
-    );
-    return row === null ? failEmailTaken() : fromRow(row);
-  }
+  });
 
   /** @returns the updated row; `null` if the version has changed */
   async function updateUser(session: Session, { id, version }: User, fields: UserFields) {
@@ -126,19 +99,33 @@ export function createUserStore(
   }
 
   return {
-    list(query: UserQuery) {
+    async list(query: UserQuery) {
       const { offset, after = 0, email } = query;
-      if (email === undefined) return readPage(db, large_pages, all, query);
-      return db.read(async (session) => {
-        const rows = await session.all<StoredUser>(select_by_email, emailKey(email));
-        const page = rows.filter(({ id }) => id > after).slice(offset);
-        return { records: page.map(userJson).join(","), total: rows.length, next_after: null };
-      });
+      if (email === undefined) return listAll(query, []);
+      const user = await withEmail(emailKey(email));
+      const is_on_page = user !== null && user.id > after && offset === 0;
+      return {
+        records: is_on_page ? userJson(user) : "",
+        total: user === null ? 0 : 1,
+        next_after: null,
+      };
     },
 
-    get: (id) => db.read((session) => find(session, id)),
+    get: reader.prepare({ table: "users", key: "id", columns }, fromRow),
 
-    create: (fields, key) => idempotency.once(key, (session) => create(session, fields)),
+    create: writer.prepare({
+      table: "users",
+      columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
+      refused: "(select users.id from users where users.email_key = input.email_key) is not null",
+      json,
+      order: 'email_key collate "C"',
+      toInput: ({ email, name, metadata }: UserFields) => {
+        return { email, email_key: emailKey(email), name, metadata };
+      },
+      namesOf: ({ email }) => [emailKey(email)],
+      refuse: failEmailTaken,
+      toRecord: newUser,
+    }),
 
     update(id, edit, accepted) {
       return db.write((session) =>

@@ -40,20 +40,20 @@ async function failInserts(world: Harness, times: number, state: string) {
   };
 }
 
-/** A TCP proxy that can drop the connection after it has forwarded a commit, before the response. */
+/** A TCP proxy that can drop the connection after it has forwarded a write, before the response. */
 async function makeLine(server_url: string) {
   const url = new URL(server_url);
   const server_port = Number(url.port);
   const host = url.hostname;
-  let losing = false;
+  let losing: string | null = null;
   const server = createServer((client) => {
     const upstream = createConnection(server_port, host);
     let lost = false;
     client.on("data", (sent) => {
-      if (losing && /commit/i.test(sent.toString("latin1"))) {
-        losing = false;
+      if (losing !== null && sent.includes(losing)) {
+        losing = null;
         lost = true;
-        // The first data to come back is the response, so the commit is done.
+        // The response is so small that the server sends it at once, after the commit.
         upstream.once("data", () => client.destroy());
       }
       upstream.write(sent);
@@ -70,8 +70,9 @@ async function makeLine(server_url: string) {
   url.port = String((server.address() as AddressInfo).port);
   return {
     url: url.href,
-    loseCommit() {
-      losing = true;
+    /** @param text part of the values of the write */
+    loseAnswerTo(text: string) {
+      losing = text;
     },
     async [Symbol.asyncDispose]() {
       server.close();
@@ -239,7 +240,7 @@ describe.if(cluster !== null)("the store", () => {
     const store = await world.open({ database_url: line.url });
     const key = { owner: "a", key: "b", fingerprint: "c" };
     const fields = userFields();
-    line.loseCommit();
+    line.loseAnswerTo(fields.email);
     await expectRejection(store.users.create(fields, key), "unavailable");
     expect(await store.users.create(fields, key)).toMatchObject({
       record: { email: fields.email },

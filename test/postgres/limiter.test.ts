@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createLimiter } from "../../src/postgres/limiter.ts";
+import { type Access, createLimiter, type Limiter } from "../../src/postgres/limiter.ts";
 import { expectRejection } from "../expect-error.ts";
 
 /** Work that resolves when the test says so. */
@@ -13,12 +13,17 @@ function makeWork() {
   return work;
 }
 
+/** Admits work and runs it. */
+function admitted(gate: Limiter, access: Access, work: () => Promise<string>) {
+  return gate.admit(access, () => gate.run(access, work));
+}
+
 const turn = () => Bun.sleep(0);
 
 test("`run` starts as many tasks as there are connections, and the next when one ends", async () => {
   const gate = createLimiter({ connections: 2, max_pending_writes: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
-  const results = works.map(({ run }, at) => gate.run(at % 2 === 0 ? "read" : "write", run));
+  const results = works.map(({ run }, at) => admitted(gate, at % 2 === 0 ? "read" : "write", run));
   const begun = () => works.map((work) => work.begun);
   await turn();
   expect(begun()).toEqual([true, true, false, false]);
@@ -38,21 +43,21 @@ test("`run` starts as many tasks as there are connections, and the next when one
   expect(gate.pendingWrites()).toBe(0);
 });
 
-test("`run` rejects a write when `max_pending_writes` are running or waiting, and still runs reads", async () => {
+test("`admit` rejects a write when `max_pending_writes` are running or waiting, and still runs reads", async () => {
   const gate = createLimiter({ connections: 4, max_pending_writes: 2 });
   const works = [makeWork(), makeWork()];
-  const results = works.map(({ run }) => gate.run("write", run));
+  const results = works.map(({ run }) => admitted(gate, "write", run));
   expect(gate.isFull()).toBe(true);
   await expectRejection(
-    gate.run("write", makeWork().run),
+    admitted(gate, "write", makeWork().run),
     "unavailable",
     "too many writes are waiting",
   );
-  expect(await gate.run("read", async () => "read")).toBe("read");
+  expect(await admitted(gate, "read", async () => "read")).toBe("read");
   for (const work of works) work.resolve("done");
   await Promise.all(results);
   expect(gate.isFull()).toBe(false);
-  expect(await gate.run("write", async () => "written")).toBe("written");
+  expect(await admitted(gate, "write", async () => "written")).toBe("written");
 });
 
 test("`run` reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {

@@ -1,5 +1,5 @@
 /**
- * SQL that Citus rejects, searched for in every statement, since both layouts use the same statements.
+ * SQL that Citus rejects, searched for in every statement but those of batches, since both layouts use the others.
  * @see https://docs.citusdata.com/en/stable/develop/reference_workarounds.html
  */
 import { expect, test } from "bun:test";
@@ -21,7 +21,9 @@ async function readStatements(): Promise<{ file: string; sql: string }[]> {
   return statements;
 }
 
-const statements = await readStatements();
+const all_statements = await readStatements();
+/** A batch has its input as JSON. Only the plain layout has batches. */
+const statements = all_statements.filter(({ sql }) => !sql.includes("json_to_recordset("));
 const changes = statements.filter(({ sql }) => /^(insert|update|delete)\b/.test(sql));
 
 /** The column that a distributed table is distributed by. */
@@ -57,8 +59,10 @@ test("`readStatements` finds changes of every table", () => {
 });
 
 test("no statement interpolates values", () => {
-  const parts = /\$\{(?!(?:columns|table|order|filter|total|into|text_bytes\[table\]|[A-Z_]+)\})/;
-  expect(statements.filter(({ sql }) => parts.test(sql))).toEqual([]);
+  const names =
+    "columns|counts|filter|input_names|input_types|into|json|key|order|refused|table|total|type|values";
+  const parts = new RegExp(`\\$\\{(?!(?:${names}|text_bytes\\[table\\]|[A-Z_]+)\\})`);
+  expect(all_statements.filter(({ sql }) => parts.test(sql))).toEqual([]);
 });
 
 test.each(refused)("no statement has %s, which Citus rejects", (_what, pattern) => {

@@ -1,0 +1,145 @@
+/**
+ * Batches: requests that arrive in one turn of the event loop share one statement. Requests that arrive while it
+ * runs wait for it and share the next one, because a transaction costs many times as much as a row.
+ */
+import { AppError } from "../error.ts";
+import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
+
+/** If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. */
+const NEXT_BATCH_MS = 5;
+
+export interface BatchOptions<Item, Result> {
+  /**
+   * Runs items together. The promise ends the batch.
+   * @returns the result of each item, in order; a promise for an item that takes longer than the batch
+   */
+  readonly run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>;
+  /** Maximum number of items in a batch. If so many wait, the next batch starts at once. */
+  readonly max_items: number;
+  /** Maximum number of batches that run at the same time. The default is no maximum. */
+  readonly max_batches?: number;
+  /** Maximum size of a batch, unless it has a single item. */
+  readonly max_size?: number;
+  /** The default is 0. */
+  readonly sizeOf?: (item: Item) => number;
+  /** Two items with a common name do not run at the same time. The default is none. */
+  readonly namesOf?: (item: Item) => readonly string[];
+  readonly queue_timeout_ms?: number;
+}
+
+interface Waiting<Item, Result> {
+  readonly item: Item;
+  readonly names: readonly string[];
+  readonly since_ms: number;
+  readonly resolve: (result: Result | Promise<Result>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/**
+ * @returns a function that runs an item in a batch. It rejects with the error of the batch, or {AppError} unavailable
+ * if the item waits for too long
+ */
+export function createBatchQueue<Item, Result>({
+  run,
+  max_items,
+  max_batches = Number.POSITIVE_INFINITY,
+  max_size = Number.POSITIVE_INFINITY,
+  sizeOf = () => 0,
+  namesOf = () => [],
+  queue_timeout_ms = QUEUE_TIMEOUT_MS,
+}: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
+  let queue: Waiting<Item, Result>[] = [];
+  /** Names of the items that are running. */
+  const busy_names = new Set<string>();
+  let running = 0;
+  let newest_ms = 0;
+  let scheduled = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function rejectExpired(): void {
+    const expired_ms = performance.now() - queue_timeout_ms;
+    while (queue[0] !== undefined && queue[0].since_ms <= expired_ms) {
+      queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
+    }
+  }
+
+  function mayStart(): boolean {
+    if (running === 0 || queue.length >= max_items) return running < max_batches;
+    return running < max_batches && performance.now() - newest_ms >= NEXT_BATCH_MS;
+  }
+
+  /** Moves the items of the next batch out of the queue. Those whose name is busy stay. */
+  function takeBatch(): Waiting<Item, Result>[] {
+    const batch: Waiting<Item, Result>[] = [];
+    let size = 0;
+    queue = queue.filter((waiting) => {
+      const { item, names } = waiting;
+      if (batch.length === max_items || names.some((name) => busy_names.has(name))) return true;
+      const new_size = size + sizeOf(item);
+      if (batch.length > 0 && new_size > max_size) return true;
+      size = new_size;
+      for (const name of names) busy_names.add(name);
+      batch.push(waiting);
+      return false;
+    });
+    return batch;
+  }
+
+  function release({ names }: Waiting<Item, Result>): void {
+    for (const name of names) busy_names.delete(name);
+  }
+
+  function settle(waiting: Waiting<Item, Result>, result: Result | Promise<Result>): void {
+    waiting.resolve(result);
+    const end = () => {
+      release(waiting);
+      schedule();
+    };
+    if (result instanceof Promise) result.then(end, end);
+    else end();
+  }
+
+  async function start(batch: readonly Waiting<Item, Result>[]): Promise<void> {
+    running += 1;
+    newest_ms = performance.now();
+    try {
+      const results = await run(batch.map(({ item }) => item));
+      for (const [at, waiting] of batch.entries()) {
+        settle(waiting, results[at] as Result | Promise<Result>);
+      }
+    } catch (error) {
+      for (const waiting of batch) {
+        waiting.reject(error);
+        release(waiting);
+      }
+    } finally {
+      running -= 1;
+      startBatches();
+    }
+  }
+
+  function startBatches(): void {
+    scheduled = false;
+    clearTimeout(timer);
+    rejectExpired();
+    while (queue.length > 0 && mayStart()) {
+      const batch = takeBatch();
+      // All that wait have a name that is busy.
+      if (batch.length === 0) break;
+      void start(batch);
+    }
+    if (queue.length > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
+  }
+
+  function schedule(): void {
+    if (scheduled || queue.length === 0) return;
+    scheduled = true;
+    setImmediate(startBatches);
+  }
+
+  return (item) =>
+    new Promise<Result>((resolve, reject) => {
+      queue.push({ item, names: namesOf(item), since_ms: performance.now(), resolve, reject });
+      schedule();
+    });
+}

@@ -1,0 +1,227 @@
+/**
+ * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
+ * one statement and therefore one commit. Each has an outcome of its own.
+ */
+import { fail } from "../error.ts";
+import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
+import { createBatchQueue } from "./batch.ts";
+import type { Database } from "./connection.ts";
+import { isLockTimeout, isStatementError } from "./errors.ts";
+import { expiryTime } from "./idempotency.ts";
+
+const MAX_CREATES = 256;
+/** More would compete for the rows that count the records. */
+const MAX_BATCHES = 3;
+/** Maximum size of a batch in UTF-16 code units of JSON. */
+const MAX_BATCH_LENGTH = 2 ** 19;
+/** If a batch waits longer than this for a lock, its records are created one by one. */
+const BATCH_LOCK_TIMEOUT = "200ms";
+
+interface CreateStatementParts {
+  readonly table: "users" | "orders";
+  /** Columns that a create sets, with their types, apart from the id, the version and the times. */
+  readonly columns: Readonly<Record<string, string>>;
+  /** A condition on the row `input`: the record cannot be created. It may read tables by primary key only. */
+  readonly refused: string;
+  /** The record as JSON, from the columns of its table. */
+  readonly json: string;
+  /** The order of the inserts, which is the order of their locks. */
+  readonly order: string;
+}
+
+/**
+ * Parameters of the statement: the creates as a JSON array, their time, the time at which expired keys were stored,
+ * and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
+ *
+ * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in one
+ * order, so that two batches do not wait for each other. Rows of tables are read by subqueries, because a join with
+ * the input could become a scan of the whole table, if that was empty when the plan was made.
+ */
+function createStatement(parts: CreateStatementParts): string {
+  const { table, refused, json, order } = parts;
+  const columns = Object.keys(parts.columns).join(", ");
+  const input = Object.entries({
+    ...parts.columns,
+    owner: "text",
+    key: "text",
+    fingerprint: "text",
+  });
+  const input_types = input.map(([name, type]) => `${name} ${type}`).join(", ");
+  const input_names = input.map(([name]) => name).join(", ");
+  return `
+    with
+      input as materialized (
+        select ${input_names}, position
+        from rows from (json_to_recordset($1::text::json) as (${input_types}))
+          with ordinality as input (${input_names}, position)
+        where (
+          select set_config('lock_timeout', coalesce($4::text, current_setting('lock_timeout')), true)
+        ) <> ''
+      ),
+      found as materialized (
+        select
+          input.*, kept.fingerprint as kept_fingerprint, kept.record as kept_record,
+          ${refused} as refused
+        from input
+        left join lateral (
+          select fingerprint, record
+          from idempotency_keys
+          where idempotency_keys.owner = input.owner
+            and idempotency_keys.key = input.key
+            and idempotency_keys.created_at > $3
+          limit 1
+        ) as kept on true
+      ),
+      planned as materialized (
+        select
+          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
+          case
+            when kept_fingerprint is null and not refused then nextval('${table}_id_seq')
+          end as id
+        from found
+      ),
+      claimed as (
+        insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+        select owner, key, fingerprint, ${json}, created_at
+        from planned
+        where key is not null and id is not null
+        order by key collate "C", owner collate "C"
+        on conflict (owner, key) do update
+        set fingerprint = excluded.fingerprint, record = excluded.record, created_at = excluded.created_at
+        where idempotency_keys.created_at <= $3
+        returning owner, key
+      ),
+      decided as materialized (
+        select
+          planned.*,
+          id is not null and (key is null or (owner, key) in (select owner, key from claimed))
+            as is_created
+        from planned
+      ),
+      inserted as (
+        insert into ${table} (id, ${columns}, version, created_at, updated_at)
+        select id, ${columns}, version, created_at, updated_at
+        from decided
+        where is_created
+        order by ${order}
+      )
+    select
+      position::integer as position, id::float8 as id, is_created, refused as is_refused,
+      kept_fingerprint, kept_record
+    from decided
+  `;
+}
+
+/** If nothing is kept, created or refused, a concurrent transaction has claimed the key. */
+interface CreatedRow {
+  readonly position: number;
+  readonly id: number | null;
+  readonly is_created: boolean;
+  readonly is_refused: boolean;
+  /** Those of the key; `null` if it is new. */
+  readonly kept_fingerprint: string | null;
+  readonly kept_record: string | null;
+}
+
+/** How records of one table are created. */
+export interface CreateParts<Fields, Row> extends CreateStatementParts {
+  /** The values of the columns. JSON columns are objects. */
+  readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
+  /** What must be unique apart from the key. */
+  readonly namesOf: (fields: Fields) => readonly string[];
+  /** @throws {AppError} always: the error of a record that is refused */
+  readonly refuse: () => never;
+  readonly toRecord: (id: number, fields: Fields, time: string) => Row;
+}
+
+/** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
+export type Create<Fields, Row> = (
+  fields: Fields,
+  key: IdempotencyKey | null,
+) => Promise<CreateResult<Row>>;
+
+export interface Writer {
+  prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row>;
+}
+
+interface PendingCreate {
+  /** Input of the statement. */
+  readonly json: string;
+  readonly names: readonly string[];
+}
+
+interface Outcome {
+  readonly row: CreatedRow;
+  readonly time: string;
+}
+
+export function createWriter({ limiter, writeMany }: Database, now: () => Date): Writer {
+  return {
+    prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
+      const { toInput, namesOf, refuse, toRecord } = parts;
+      const statement = createStatement(parts);
+
+      async function runOnce(
+        creates: readonly PendingCreate[],
+        lock_timeout: string | null,
+      ): Promise<readonly Outcome[]> {
+        const time = now();
+        const input = `[${creates.map(({ json }) => json).join(",")}]`;
+        const created_at = time.toISOString();
+        const rows = await writeMany(creates.length, (session) =>
+          session.all<CreatedRow>(statement, input, created_at, expiryTime(time), lock_timeout),
+        );
+        const outcomes: Outcome[] = [];
+        for (const row of rows) outcomes[row.position - 1] = { row, time: created_at };
+        return outcomes;
+      }
+
+      async function runAlone(create: PendingCreate): Promise<Outcome> {
+        const [outcome] = await runOnce([create], null);
+        if (outcome === undefined) throw new Error("a create returned no row");
+        return outcome;
+      }
+
+      /** If the batch fails because of one of its creates, each create runs alone, and only that one fails. */
+      async function run(
+        creates: readonly PendingCreate[],
+      ): Promise<readonly (Outcome | Promise<Outcome>)[]> {
+        try {
+          return await runOnce(creates, BATCH_LOCK_TIMEOUT);
+        } catch (error) {
+          if (creates.length === 1 ? !isLockTimeout(error) : !isStatementError(error)) throw error;
+          return creates.map(runAlone);
+        }
+      }
+
+      const enqueue = createBatchQueue({
+        run,
+        max_items: MAX_CREATES,
+        max_batches: MAX_BATCHES,
+        max_size: MAX_BATCH_LENGTH,
+        sizeOf: ({ json }: PendingCreate) => json.length,
+        namesOf: ({ names }) => names,
+      });
+
+      async function create(fields: Fields, key: IdempotencyKey | null) {
+        const json = JSON.stringify({ ...toInput(fields), ...key });
+        const names = [...namesOf(fields)];
+        if (key !== null) names.push(`${key.owner} ${key.key}`);
+        for (;;) {
+          const { row, time } = await enqueue({ json, names });
+          if (row.kept_record !== null) {
+            if (row.kept_fingerprint !== key?.fingerprint) {
+              fail("key_reused", "the idempotency key was used for another request");
+            }
+            return { record: JSON.parse(row.kept_record) as Row, replayed: true };
+          }
+          if (row.is_refused) refuse();
+          if (row.is_created)
+            return { record: toRecord(Number(row.id), fields, time), replayed: false };
+        }
+      }
+
+      return (fields, key) => limiter.admit("write", () => create(fields, key));
+    },
+  };
+}

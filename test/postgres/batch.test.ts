@@ -1,0 +1,128 @@
+import { expect, test } from "bun:test";
+import { type BatchOptions, createBatchQueue } from "../../src/postgres/batch.ts";
+import { expectRejection } from "../expect-error.ts";
+
+type Results = readonly (string | Promise<string>)[];
+
+/** A queue of texts, whose batches end when the test ends them. */
+function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
+  const batches: { items: readonly string[]; end: (results: Results) => void; fail: () => void }[] =
+    [];
+  const enqueue = createBatchQueue<string, string>({
+    max_items: 10,
+    ...options,
+    run(items) {
+      const { promise, resolve, reject } = Promise.withResolvers<Results>();
+      batches.push({ items, end: resolve, fail: () => reject(new Error("lost")) });
+      return promise;
+    },
+  });
+  return { batches, enqueue, items: () => batches.map(({ items }) => items.join("")) };
+}
+
+/** Enough turns for the next batch to start, but less time than it waits for one that takes long. */
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
+test("`enqueue` runs items together when they arrive in one turn", async () => {
+  const { batches, enqueue, items } = makeQueue();
+  const results = ["a", "b", "c"].map(enqueue);
+  expect(items()).toEqual([]);
+  await turns();
+  expect(items()).toEqual(["abc"]);
+  batches[0]?.end(["1", "2", "3"]);
+  expect(await Promise.all(results)).toEqual(["1", "2", "3"]);
+});
+
+test("`enqueue` runs an item with the next batch when it arrives while one is running", async () => {
+  const { batches, enqueue, items } = makeQueue();
+  enqueue("a");
+  await turns();
+  enqueue("b");
+  await turns();
+  enqueue("c");
+  await turns();
+  expect(items()).toEqual(["a"]);
+  batches[0]?.end(["1"]);
+  await turns();
+  expect(items()).toEqual(["a", "bc"]);
+});
+
+test("`enqueue` does not wait for a batch when it takes long", async () => {
+  const { batches, enqueue, items } = makeQueue({ max_batches: 2 });
+  enqueue("a");
+  await turns();
+  enqueue("b");
+  await Bun.sleep(20);
+  expect(items()).toEqual(["a", "b"]);
+  enqueue("c");
+  await Bun.sleep(20);
+  expect(items()).toEqual(["a", "b"]);
+  batches[1]?.end(["2"]);
+  await turns();
+  expect(items()).toEqual(["a", "b", "c"]);
+});
+
+test("`enqueue` starts another batch when as many items wait as it may have", async () => {
+  const { enqueue, items } = makeQueue({ max_items: 2 });
+  enqueue("a");
+  await turns();
+  for (const item of ["b", "c", "d"]) enqueue(item);
+  await turns();
+  expect(items().slice(0, 2)).toEqual(["a", "bc"]);
+});
+
+test("`enqueue` bounds the size of a batch, but runs an item of any size", async () => {
+  const { batches, enqueue, items } = makeQueue({ max_size: 3, sizeOf: (item) => item.length });
+  for (const item of ["aa", "bb", "c", "ddddd"]) enqueue(item);
+  await turns();
+  expect(items()).toEqual(["aac"]);
+  batches[0]?.end(["", ""]);
+  await turns();
+  expect(items()).toEqual(["aac", "bb"]);
+  batches[1]?.end([""]);
+  await turns();
+  expect(items()).toEqual(["aac", "bb", "ddddd"]);
+});
+
+test("`enqueue` keeps items apart when they have a name in common", async () => {
+  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [...item] });
+  for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
+  await turns();
+  expect(items()).toEqual(["xaybz"]);
+  await Bun.sleep(20);
+  expect(items()).toEqual(["xaybz"]);
+  // The first item takes longer than its batch.
+  const { promise, resolve } = Promise.withResolvers<string>();
+  batches[0]?.end([promise, "", ""]);
+  await Bun.sleep(20);
+  expect(items()).toEqual(["xaybz"]);
+  resolve("");
+  await turns();
+  expect(items()).toEqual(["xaybz", "ya"]);
+});
+
+test("`enqueue` rejects all items of a batch when it fails, and runs the next ones", async () => {
+  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [item] });
+  const results = Promise.allSettled(["a", "b"].map(enqueue));
+  await turns();
+  const next = enqueue("a");
+  batches[0]?.fail();
+  expect((await results).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+  await turns();
+  expect(items()).toEqual(["ab", "a"]);
+  batches[1]?.end(["1"]);
+  expect(await next).toBe("1");
+});
+
+test("`enqueue` rejects an item when it waits too long, and never runs it", async () => {
+  const { batches, enqueue, items } = makeQueue({ max_batches: 1, queue_timeout_ms: 30 });
+  const slow = enqueue("a");
+  await turns();
+  await expectRejection(enqueue("b"), "unavailable", "the database is busy");
+  batches[0]?.end(["1"]);
+  expect(await slow).toBe("1");
+  await turns();
+  expect(items()).toEqual(["a"]);
+});

@@ -1,0 +1,117 @@
+// Statements that requests share: how many there are, and how PostgreSQL runs them.
+import { describe, expect, test } from "bun:test";
+import { createLargePages } from "../../src/large-page.ts";
+import { type Connection, connect, type Database } from "../../src/postgres/connection.ts";
+import { createListReader } from "../../src/postgres/lists.ts";
+import { createOrderStore } from "../../src/postgres/orders.ts";
+import { createReader } from "../../src/postgres/reader.ts";
+import { createTokenStore } from "../../src/postgres/tokens.ts";
+import { createUserStore } from "../../src/postgres/users.ts";
+import { createWriter } from "../../src/postgres/writer.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { listed } from "../listed.ts";
+import { cluster, makeHarness } from "./harness.ts";
+
+/** The stores on one connection, so that its prepared statements can be looked at. */
+function openOnOneConnection(url: string) {
+  const database_url = Object.assign(new URL(url), { search: "?max=1" }).href;
+  const opened = connect({ database_url, max_pending_writes: 10 });
+  const sent = { reads: 0 };
+  const db: Database = {
+    ...opened,
+    readMany(work) {
+      sent.reads += 1;
+      return opened.readMany(work);
+    },
+  };
+  const now = () => new Date();
+  const connection: Connection = {
+    db,
+    now,
+    reader: createReader(db),
+    writer: createWriter(db, now),
+    lists: createListReader(db, createLargePages(2 ** 20)),
+  };
+  return {
+    db,
+    sent,
+    users: createUserStore(connection),
+    orders: createOrderStore(connection),
+    tokens: createTokenStore(connection),
+    [Symbol.asyncDispose]: db.close,
+  };
+}
+
+interface Prepared {
+  readonly name: string;
+  readonly statement: string;
+  readonly parameters: number;
+}
+
+const prepared_statements = `
+  select name, statement, cardinality(parameter_types) as parameters
+  from pg_prepared_statements
+  where statement like '%$1::text::json%'
+`;
+
+describe.if(cluster !== null)("statements that requests share", () => {
+  test("read no whole table when PostgreSQL planned them while the tables were empty", async () => {
+    await using world = await makeHarness();
+    await using store = openOnOneConnection(world.url);
+    const page = { limit: 10, offset: 0 };
+    const key = { owner: "a", key: "b", fingerprint: "c" };
+    await store.users.get(1);
+    await store.users.list(page);
+    await store.users.list({ ...page, email: "a@b.c" });
+    await store.orders.get(1);
+    await store.orders.list({ ...page, after: 0 });
+    await store.orders.list({ ...page, status: "paid" });
+    await store.orders.list({ ...page, user_id: 1 });
+    await store.orders.list({ ...page, user_id: 1, status: "paid" });
+    await store.tokens.find("a");
+    const { record } = await store.users.create(userFields(), key);
+    await store.orders.place(orderFields(record.id), null);
+    const plans = await store.db.transact(async (session) => {
+      await session.script("set local plan_cache_mode = force_generic_plan");
+      const prepared = await session.all<Prepared>(prepared_statements);
+      const explained: string[] = [];
+      for (const { name, parameters } of prepared) {
+        const values = Array.from({ length: parameters }, () => "null").join(", ");
+        const explain = `explain execute "${name}" (${values})`;
+        const lines = await session.all<{ "QUERY PLAN": string }>(explain);
+        explained.push(lines.map((line) => line["QUERY PLAN"]).join("\n"));
+      }
+      return explained;
+    });
+    expect(plans).toHaveLength(11);
+    for (const plan of plans) {
+      expect(plan).toContain("Function Scan on json");
+      // The counts are 96 rows.
+      expect(plan).not.toMatch(/Seq Scan on (?!counts)/);
+    }
+  });
+
+  test("are sent once when many look-ups or pages are requested in one turn", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const made = await Promise.all(Array.from({ length: 30 }, () => newUser(store)));
+    await using one = openOnOneConnection(world.url);
+    const ids = made.map(({ id }) => id);
+    const found = await Promise.all([...ids, 99, ...ids.slice(0, 3)].map(one.users.get));
+    const byId = new Map(made.map((user) => [user.id, user]));
+    expect(found).toEqual([...ids, 99, ...ids.slice(0, 3)].map((id) => byId.get(id) ?? null));
+    expect(one.sent.reads).toBe(1);
+    const pages = await Promise.all(
+      [0, 5, 29, 30].map((offset) => listed(one.users.list({ limit: 2, offset }))),
+    );
+    const sorted = [...made].sort((left, right) => left.id - right.id);
+    expect(pages).toEqual(
+      [0, 5, 29, 30].map((offset) => ({ rows: sorted.slice(offset, offset + 2), total: 30 })),
+    );
+    expect(one.sent.reads).toBe(2);
+    // A page that skips many rows does not delay the others.
+    const offsets = [0, 5_000];
+    await Promise.all(offsets.map((offset) => one.users.list({ limit: 2, offset })));
+    expect(one.sent.reads).toBe(4);
+  });
+});

@@ -1,0 +1,175 @@
+// Creates that share a statement: each has its own outcome, and none waits for the lock of another.
+import { describe, expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import type { IdempotencyKey } from "../../src/idempotency.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { cluster, makeHarness } from "./harness.ts";
+
+/** Connections of the service that wait for a lock. */
+const waiting_backends = `
+  select pid
+  from pg_stat_activity
+  where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
+`;
+
+function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
+  return { owner: "a".repeat(64), key, fingerprint };
+}
+
+/** @returns the code of each error; `new` or `replayed` for each record */
+async function outcomesOf(
+  creates: readonly Promise<{ readonly replayed: boolean }>[],
+): Promise<string[]> {
+  const results = await Promise.allSettled(creates);
+  return results.map((result) => {
+    if (result.status === "fulfilled") return result.value.replayed ? "replayed" : "new";
+    return result.reason instanceof AppError ? result.reason.code : String(result.reason);
+  });
+}
+
+describe.if(cluster !== null)("creates in one turn", () => {
+  test("share a commit, and each user has an outcome of its own", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const { users } = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const known = userFields();
+    const { record } = await users.create(known, keyOf("known"));
+    const [taken, also_taken] = [userFields(), userFields()];
+    for (const fields of [taken, also_taken]) await users.create(fields, null);
+    commits.length = 0;
+    const outcomes = await outcomesOf([
+      users.create(userFields(), null),
+      users.create(userFields({ email: taken.email.toUpperCase() }), null),
+      users.create(userFields(), keyOf("new")),
+      users.create(known, keyOf("known")),
+      users.create(userFields(), keyOf("known", "other")),
+      users.create(also_taken, keyOf("taken")),
+    ]);
+    const expected = ["new", "email_taken", "new", "replayed", "key_reused", "email_taken"];
+    expect(outcomes).toEqual(expected);
+    // Two creates with one key have a batch each.
+    expect(commits).toEqual([5, 1]);
+    expect((await users.list({ limit: 9, offset: 0 })).total).toBe(5);
+    // A create that is refused takes no id, and keeps no key.
+    expect((await users.create(userFields(), keyOf("taken"))).record.id).toBe(record.id + 5);
+  });
+
+  test("share a commit, and each order has an outcome of its own", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const { orders } = store;
+    const { id } = await newUser(store);
+    const first = await orders.place(orderFields(id), keyOf("known"));
+    commits.length = 0;
+    const placing = [
+      orders.place(orderFields(id, { currency: "USD" }), null),
+      orders.place(orderFields(id + 1), null),
+      orders.place(orderFields(id), keyOf("new")),
+      orders.place(orderFields(id), keyOf("known")),
+      orders.place(orderFields(id + 1), keyOf("nobody")),
+    ];
+    expect(await outcomesOf(placing)).toEqual(["new", "invalid", "new", "replayed", "invalid"]);
+    expect(commits).toEqual([5]);
+    expect((await placing[3])?.record).toEqual(first.record);
+    expect((await placing[0])?.record).toMatchObject({ id: first.record.id + 1, currency: "USD" });
+    expect((await placing[2])?.record).toMatchObject({ id: first.record.id + 2, currency: "EUR" });
+    expect(await store.check()).toEqual([]);
+  });
+
+  test("make one user when they have the same email, and one order when they have the same key", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const fields = userFields();
+    const creates = [1, 2, 3].map(() => store.users.create(fields, null));
+    expect(await outcomesOf(creates)).toEqual(["new", "email_taken", "email_taken"]);
+    const places = [1, 2, 3].map(() => store.orders.place(orderFields(1), keyOf("a")));
+    expect(await outcomesOf(places)).toEqual(["new", "replayed", "replayed"]);
+    const [one, ...others] = await Promise.all(places);
+    expect(others.map(({ record }) => record)).toEqual([1, 2].map(() => one?.record as never));
+  });
+
+  test("succeed before a lock is released when only one of them waits for it", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
+    const other = await world.hold(`select from users where id = ${ids[0]} for update`);
+    let locked = true;
+    const waiting = store.orders.place(orderFields(ids[0]), null).finally(() => {
+      expect(locked).toBe(false);
+    });
+    const places = Array.from({ length: 20 }, () => store.orders.place(orderFields(ids[1]), null));
+    await Promise.all(places);
+    // Later ones do not wait either.
+    await store.orders.place(orderFields(ids[1]), null);
+    locked = false;
+    await other.commit();
+    expect((await waiting).record.user_id).toBe(ids[0]);
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(22);
+  });
+
+  test("succeed when only one of them fails", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await world.run(`
+      create function fail() returns trigger language plpgsql as $$
+      begin
+        raise exception 'failed on purpose' using errcode = '22000';
+      end
+      $$;
+      create trigger failing before insert on users for each row when (new.name = 'bad')
+      execute function fail()
+    `);
+    const names = ["a", "bad", "c"];
+    const creates = names.map((name) => store.users.create(userFields({ name }), keyOf(name)));
+    const outcomes = await outcomesOf(creates);
+    expect(outcomes).toEqual(["new", expect.stringContaining("failed on purpose"), "new"]);
+    expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(2);
+  });
+
+  test("are all unavailable when their connection is lost", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await newUser(store);
+    const held = await world.hold("lock table users in exclusive mode");
+    const creates = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
+    const rejected = creates.map((create) => expectRejection(create, "unavailable"));
+    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
+    await world.run(`select pg_terminate_backend(pid) from (${waiting_backends}) as waiting`);
+    await Promise.all(rejected);
+    await held.commit();
+    const again = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
+    expect(await outcomesOf(again)).toEqual(["new", "new", "new"]);
+  });
+
+  test("have several batches when they are large", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const metadata = Object.fromEntries(
+      Array.from({ length: 50 }, (_, at) => [`key ${at}`, "x".repeat(500)]),
+    );
+    await Promise.all(Array.from({ length: 40 }, () => newUser(store, { metadata })));
+    // 40 × 26 kB: at most 512 Ki characters each.
+    expect(Math.max(...commits)).toBeLessThanOrEqual(20);
+    expect(commits.reduce((sum, writes) => sum + writes, 0)).toBe(40);
+  });
+
+  test("are refused when too many wait, whatever they create", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ max_pending_writes: 3 });
+    const { id } = await newUser(store);
+    const writes = [
+      store.users.create(userFields(), null),
+      store.orders.place(orderFields(id), null),
+      store.users.update(id, () => userFields(), null),
+    ];
+    expect((await store.statistics()).pending_writes).toBe(3);
+    const late = store.orders.place(orderFields(id), null);
+    await expectRejection(late, "unavailable", "too many writes are waiting");
+    await Promise.all(writes);
+    expect((await store.statistics()).pending_writes).toBe(0);
+    await store.orders.place(orderFields(id), null);
+  });
+});

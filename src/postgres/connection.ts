@@ -29,6 +29,10 @@ const settings = {
   idle_in_transaction_session_timeout: 10_000,
   default_transaction_isolation: "read committed",
   synchronous_commit: "on",
+  // Otherwise a statement that is planned while a table is empty reads the whole table, until the next ANALYZE.
+  enable_seqscan: "off",
+  // The statements are short, but PostgreSQL overestimates their cost and would compile them.
+  jit: "off",
 };
 
 export type Value = string | number | null | readonly string[] | readonly number[];

@@ -14,8 +14,12 @@ const MAX_CREATES = 256;
 const MAX_BATCHES = 3;
 /** Maximum size of a batch in UTF-16 code units of JSON. */
 const MAX_BATCH_LENGTH = 2 ** 19;
-/** If a batch waits longer than this for a lock, its records are created one by one. */
-const BATCH_LOCK_TIMEOUT = "200ms";
+/** If a batch waits longer than this for a row, each of its records is created alone. */
+const ROW_LOCK_TIMEOUT = "200ms";
+/** A lock timeout after longer than this is that of the connection: the table is locked, for all of its rows. */
+const TABLE_LOCK_MS = 1_000;
+/** Maximum number of creates that wait longer for a row. The others need the connections. */
+const MAX_LOCKED = 2;
 
 interface CreateStatementParts {
   readonly table: "users" | "orders";
@@ -152,7 +156,7 @@ interface PendingCreate {
 
 interface Outcome {
   readonly row: CreatedRow;
-  readonly time: string;
+  readonly created_at: string;
 }
 
 export function createWriter({ limiter, writeMany }: Database, now: () => Date): Writer {
@@ -161,36 +165,63 @@ export function createWriter({ limiter, writeMany }: Database, now: () => Date):
       const { toInput, namesOf, refuse, toRecord } = parts;
       const statement = createStatement(parts);
 
+      /** @param lock_timeout `null` for that of the connection */
       async function runOnce(
         creates: readonly PendingCreate[],
         lock_timeout: string | null,
       ): Promise<readonly Outcome[]> {
         const time = now();
-        const input = `[${creates.map(({ json }) => json).join(",")}]`;
         const created_at = time.toISOString();
-        const rows = await writeMany(creates.length, (session) =>
-          session.all<CreatedRow>(statement, input, created_at, expiryTime(time), lock_timeout),
-        );
-        const outcomes: Outcome[] = [];
-        for (const row of rows) outcomes[row.position - 1] = { row, time: created_at };
-        return outcomes;
+        const input = `[${creates.map(({ json }) => json).join(",")}]`;
+        let started_ms = 0;
+        try {
+          const rows = await writeMany(creates.length, (session) => {
+            started_ms = performance.now();
+            return session.all<CreatedRow>(
+              statement,
+              input,
+              created_at,
+              expiryTime(time),
+              lock_timeout,
+            );
+          });
+          const outcomes: Outcome[] = [];
+          for (const row of rows) outcomes[row.position - 1] = { row, created_at };
+          return outcomes;
+        } catch (error) {
+          const waited_ms = performance.now() - started_ms;
+          if (isLockTimeout(error) && waited_ms > TABLE_LOCK_MS)
+            fail("unavailable", "the database is busy");
+          throw error;
+        }
       }
+
+      /** Creates that wait for a locked row, each with a statement of its own. */
+      const enqueueLocked = createBatchQueue({
+        run: (creates: readonly PendingCreate[]) => runOnce(creates, null),
+        max_items: 1,
+        max_batches: MAX_LOCKED,
+      });
 
       async function runAlone(create: PendingCreate): Promise<Outcome> {
-        const [outcome] = await runOnce([create], null);
-        if (outcome === undefined) throw new Error("a create returned no row");
-        return outcome;
+        try {
+          return (await runOnce([create], ROW_LOCK_TIMEOUT))[0] as Outcome;
+        } catch (error) {
+          if (isLockTimeout(error)) return enqueueLocked(create);
+          throw error;
+        }
       }
 
-      /** If the batch fails because of one of its creates, each create runs alone, and only that one fails. */
+      /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
       async function run(
         creates: readonly PendingCreate[],
       ): Promise<readonly (Outcome | Promise<Outcome>)[]> {
         try {
-          return await runOnce(creates, BATCH_LOCK_TIMEOUT);
+          return await runOnce(creates, ROW_LOCK_TIMEOUT);
         } catch (error) {
-          if (creates.length === 1 ? !isLockTimeout(error) : !isStatementError(error)) throw error;
-          return creates.map(runAlone);
+          if (creates.length > 1 && isStatementError(error)) return creates.map(runAlone);
+          if (isLockTimeout(error)) return creates.map(enqueueLocked);
+          throw error;
         }
       }
 
@@ -208,7 +239,7 @@ export function createWriter({ limiter, writeMany }: Database, now: () => Date):
         const names = [...namesOf(fields)];
         if (key !== null) names.push(`${key.owner} ${key.key}`);
         for (;;) {
-          const { row, time } = await enqueue({ json, names });
+          const { row, created_at } = await enqueue({ json, names });
           if (row.kept_record !== null) {
             if (row.kept_fingerprint !== key?.fingerprint) {
               fail("key_reused", "the idempotency key was used for another request");
@@ -216,8 +247,10 @@ export function createWriter({ limiter, writeMany }: Database, now: () => Date):
             return { record: JSON.parse(row.kept_record) as Row, replayed: true };
           }
           if (row.is_refused) refuse();
-          if (row.is_created)
-            return { record: toRecord(Number(row.id), fields, time), replayed: false };
+          if (row.is_created) {
+            const record = toRecord(Number(row.id), fields, created_at);
+            return { record, replayed: false };
+          }
         }
       }
 

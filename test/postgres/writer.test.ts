@@ -109,6 +109,27 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(22);
   });
 
+  test("succeed before a lock is released when more of them wait for it than there are connections", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const made = await Promise.all(Array.from({ length: 12 }, () => newUser(store)));
+    const free = await newUser(store);
+    const other = await world.hold(`select from users where id <> ${free.id} for update`);
+    let locked = true;
+    const waiting = made.map(({ id }) =>
+      store.orders.place(orderFields(id), null).finally(() => {
+        expect(locked).toBe(false);
+      }),
+    );
+    for (let round = 0; round < 3; round += 1) {
+      await store.orders.place(orderFields(free.id), null);
+    }
+    locked = false;
+    await other.commit();
+    await Promise.all(waiting);
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(15);
+  });
+
   test("succeed when only one of them fails", async () => {
     await using world = await makeHarness();
     const store = await world.open();
@@ -160,6 +181,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     await using world = await makeHarness();
     const store = await world.open({ max_pending_writes: 3 });
     const { id } = await newUser(store);
+    const held = await world.hold("lock table users in exclusive mode");
     const writes = [
       store.users.create(userFields(), null),
       store.orders.place(orderFields(id), null),
@@ -168,6 +190,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect((await store.statistics()).pending_writes).toBe(3);
     const late = store.orders.place(orderFields(id), null);
     await expectRejection(late, "unavailable", "too many writes are waiting");
+    await held.commit();
     await Promise.all(writes);
     expect((await store.statistics()).pending_writes).toBe(0);
     await store.orders.place(orderFields(id), null);

@@ -2,7 +2,7 @@
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
  * one statement and therefore one commit. Each has an outcome of its own.
  */
-import { fail } from "../error.ts";
+import { AppError, fail } from "../error.ts";
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
 import { createBatchQueue } from "./batch.ts";
 import type { Database } from "./connection.ts";
@@ -116,7 +116,6 @@ function createStatement(parts: CreateStatementParts): string {
   `;
 }
 
-/** If nothing is kept, created or refused, a concurrent transaction has claimed the key. */
 interface CreatedRow {
   readonly position: number;
   readonly id: number | null;
@@ -159,82 +158,83 @@ interface Outcome {
   readonly created_at: string;
 }
 
-export function createWriter({ limiter, writeMany }: Database, now: () => Date): Writer {
+/** @param lock_timeout `null` for that of the connection */
+type RunCreates = (
+  creates: readonly PendingCreate[],
+  lock_timeout: string | null,
+) => Promise<readonly Outcome[]>;
+
+function prepareStatement({ writeMany }: Database, now: () => Date, statement: string): RunCreates {
+  return async (creates, lock_timeout) => {
+    const time = now();
+    const created_at = time.toISOString();
+    const input = `[${creates.map(({ json }) => json).join(",")}]`;
+    const values = [input, created_at, expiryTime(time), lock_timeout];
+    let started_ms = 0;
+    try {
+      const rows = await writeMany(creates.length, (session) => {
+        started_ms = performance.now();
+        return session.all<CreatedRow>(statement, ...values);
+      });
+      const outcomes: Outcome[] = [];
+      for (const row of rows) outcomes[row.position - 1] = { row, created_at };
+      return outcomes;
+    } catch (error) {
+      const is_table = isLockTimeout(error) && performance.now() - started_ms > TABLE_LOCK_MS;
+      throw is_table ? new AppError("unavailable", "the database is busy") : error;
+    }
+  };
+}
+
+/** @returns a function that runs a create in a batch */
+function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcome> {
+  /** Creates that wait for a locked row, each with a statement of its own. */
+  const enqueueLocked = createBatchQueue({
+    run: (creates: readonly PendingCreate[]) => run(creates, null),
+    max_items: 1,
+    max_batches: MAX_LOCKED,
+  });
+
+  async function runAlone(create: PendingCreate): Promise<Outcome> {
+    try {
+      return (await run([create], ROW_LOCK_TIMEOUT))[0] as Outcome;
+    } catch (error) {
+      if (isLockTimeout(error)) return enqueueLocked(create);
+      throw error;
+    }
+  }
+
+  /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
+  async function runBatch(creates: readonly PendingCreate[]) {
+    try {
+      return await run(creates, ROW_LOCK_TIMEOUT);
+    } catch (error) {
+      if (creates.length > 1 && isStatementError(error)) return creates.map(runAlone);
+      if (isLockTimeout(error)) return creates.map(enqueueLocked);
+      throw error;
+    }
+  }
+
+  return createBatchQueue<PendingCreate, Outcome>({
+    run: runBatch,
+    max_items: MAX_CREATES,
+    max_batches: MAX_BATCHES,
+    max_size: MAX_BATCH_LENGTH,
+    sizeOf: ({ json }) => json.length,
+    namesOf: ({ names }) => names,
+  });
+}
+
+export function createWriter(db: Database, now: () => Date): Writer {
   return {
     prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
       const { toInput, namesOf, refuse, toRecord } = parts;
-      const statement = createStatement(parts);
+      const enqueue = createQueue(prepareStatement(db, now, createStatement(parts)));
 
-      /** @param lock_timeout `null` for that of the connection */
-      async function runOnce(
-        creates: readonly PendingCreate[],
-        lock_timeout: string | null,
-      ): Promise<readonly Outcome[]> {
-        const time = now();
-        const created_at = time.toISOString();
-        const input = `[${creates.map(({ json }) => json).join(",")}]`;
-        let started_ms = 0;
-        try {
-          const rows = await writeMany(creates.length, (session) => {
-            started_ms = performance.now();
-            return session.all<CreatedRow>(
-              statement,
-              input,
-              created_at,
-              expiryTime(time),
-              lock_timeout,
-            );
-          });
-          const outcomes: Outcome[] = [];
-          for (const row of rows) outcomes[row.position - 1] = { row, created_at };
-          return outcomes;
-        } catch (error) {
-          const waited_ms = performance.now() - started_ms;
-          if (isLockTimeout(error) && waited_ms > TABLE_LOCK_MS)
-            fail("unavailable", "the database is busy");
-          throw error;
-        }
-      }
-
-      /** Creates that wait for a locked row, each with a statement of its own. */
-      const enqueueLocked = createBatchQueue({
-        run: (creates: readonly PendingCreate[]) => runOnce(creates, null),
-        max_items: 1,
-        max_batches: MAX_LOCKED,
-      });
-
-      async function runAlone(create: PendingCreate): Promise<Outcome> {
-        try {
-          return (await runOnce([create], ROW_LOCK_TIMEOUT))[0] as Outcome;
-        } catch (error) {
-          if (isLockTimeout(error)) return enqueueLocked(create);
-          throw error;
-        }
-      }
-
-      /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
-      async function run(
-        creates: readonly PendingCreate[],
-      ): Promise<readonly (Outcome | Promise<Outcome>)[]> {
-        try {
-          return await runOnce(creates, ROW_LOCK_TIMEOUT);
-        } catch (error) {
-          if (creates.length > 1 && isStatementError(error)) return creates.map(runAlone);
-          if (isLockTimeout(error)) return creates.map(enqueueLocked);
-          throw error;
-        }
-      }
-
-      const enqueue = createBatchQueue({
-        run,
-        max_items: MAX_CREATES,
-        max_batches: MAX_BATCHES,
-        max_size: MAX_BATCH_LENGTH,
-        sizeOf: ({ json }: PendingCreate) => json.length,
-        namesOf: ({ names }) => names,
-      });
-
-      async function create(fields: Fields, key: IdempotencyKey | null) {
+      async function create(
+        fields: Fields,
+        key: IdempotencyKey | null,
+      ): Promise<CreateResult<Row>> {
         const json = JSON.stringify({ ...toInput(fields), ...key });
         const names = [...namesOf(fields)];
         if (key !== null) names.push(`${key.owner} ${key.key}`);
@@ -244,17 +244,18 @@ export function createWriter({ limiter, writeMany }: Database, now: () => Date):
             if (row.kept_fingerprint !== key?.fingerprint) {
               fail("key_reused", "the idempotency key was used for another request");
             }
-            return { record: JSON.parse(row.kept_record) as Row, replayed: true };
+            return { record: JSON.parse(row.kept_record), replayed: true };
           }
           if (row.is_refused) refuse();
           if (row.is_created) {
             const record = toRecord(Number(row.id), fields, created_at);
             return { record, replayed: false };
           }
+          // A concurrent transaction has claimed the key since. The next statement finds it.
         }
       }
 
-      return (fields, key) => limiter.admit("write", () => create(fields, key));
+      return (fields, key) => db.limiter.admit("write", () => create(fields, key));
     },
   };
 }

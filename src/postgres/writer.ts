@@ -38,8 +38,8 @@ interface CreateStatementParts {
  * and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
  *
  * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in one
- * order, so that two batches do not wait for each other. Rows of tables are read by subqueries, because a join with
- * the input could become a scan of the whole table, if that was empty when the plan was made.
+ * order, so that two batches do not wait for each other. Rows are read by subqueries, each with conditions on one unique
+ * index only: the plan may have been made while the tables were empty, and any other plan looked as good.
  */
 function createStatement(parts: CreateStatementParts): string {
   const { table, refused, json, order } = parts;
@@ -68,13 +68,11 @@ function createStatement(parts: CreateStatementParts): string {
           ${refused} as refused
         from input
         left join lateral (
-          select fingerprint, record
+          select fingerprint, record, created_at
           from idempotency_keys
-          where idempotency_keys.owner = input.owner
-            and idempotency_keys.key = input.key
-            and idempotency_keys.created_at > $3
+          where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
           limit 1
-        ) as kept on true
+        ) as kept on kept.created_at > $3
       ),
       planned as materialized (
         select

@@ -139,9 +139,9 @@ export function countQuery(list: Filtered): string {
 }
 
 /**
- * Parameters of the statement: limit, offset, the id after which the page begins, and the values of the filters. It returns the first rows of
- * the page: about 256 KiB plus one row at most, because Bun.SQL keeps a whole result in memory. `id` is qualified,
- * because a column alias hides it.
+ * Parameters of the statement: limit, offset, the id after which the page begins, and the values of the filters. It
+ * returns the first rows of the page: about 256 KiB plus one row at most, because Bun.SQL keeps a whole result in
+ * memory. `id` is qualified, because a column alias hides it.
  */
 function sliceStatement<Row>(list: List<Row>, total: string): string {
   const { table, columns } = list;

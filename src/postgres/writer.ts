@@ -25,7 +25,7 @@ interface CreateStatementParts {
   readonly table: "users" | "orders";
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
-  /** A condition on the row `input`: the record cannot be created. It may read tables by primary key only. */
+  /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly refused: string;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;

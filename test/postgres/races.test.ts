@@ -55,6 +55,22 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
   });
 
+  test("`create` makes one user an email when each is posted many times at once, in another order", async () => {
+    await using world = await makeHarness();
+    const replicas = [await world.open(), await world.open()] as const;
+    const creates = Array.from({ length: KEYS * POSTS }, (_, at) => {
+      const is_first = at % 2 === 0;
+      const n = Math.floor(at / POSTS);
+      const email = `${is_first ? n : KEYS - 1 - n}@example.com`;
+      return (is_first ? replicas[0] : replicas[1]).users.create(userFields({ email }), null);
+    });
+    const codes = (await Promise.allSettled(creates)).map(codeOf);
+    expect(codes.filter((code) => code === "done")).toHaveLength(KEYS);
+    expect(codes.filter((code) => code === "email_taken")).toHaveLength(KEYS * (POSTS - 1));
+    expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
+    expect(await replicas[1].check()).toEqual([]);
+  }, 30_000);
+
   test.each(["users", "orders"] as const)(
     "`%s.update` applies one edit per version when several are concurrent",
     async (table) => {

@@ -1,7 +1,7 @@
 // Creates that share a statement: each has its own outcome, and none waits for the lock of another.
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
-import type { IdempotencyKey } from "../../src/idempotency.ts";
+import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, makeHarness } from "./harness.ts";
@@ -128,6 +128,41 @@ describe.if(cluster !== null)("creates in one turn", () => {
     await other.commit();
     await Promise.all(waiting);
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(15);
+  });
+
+  test("have the outcome of the newest state when another transaction commits meanwhile", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const key = keyOf("k");
+    const email = "ann@example.com";
+    const insert_key = `
+      insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+      values ('${key.owner}', '${key.key}', '${key.fingerprint}', '{"id": 77}', '9999')
+    `;
+    const insert_user = `
+      insert into users (email, email_key, metadata, version, created_at, updated_at)
+      values ('${email}', '${email}', '{}', 1, '', '')
+    `;
+    /** Commits the statement while the create waits for it. */
+    const outcomeBeside = async (
+      statement: string,
+      create: () => Promise<CreateResult<unknown>>,
+    ) => {
+      const other = await world.hold(statement);
+      const outcomes = outcomesOf([create()]);
+      while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(1);
+      await other.commit();
+      return (await outcomes)[0];
+    };
+    const createUser = () => store.users.create(userFields({ email }), null);
+    expect(await outcomeBeside(insert_user, createUser)).toBe("email_taken");
+    const placeWithKey = () => store.orders.place(orderFields(id), key);
+    expect(await outcomeBeside(insert_key, placeWithKey)).toBe("replayed");
+    const place = () => store.orders.place(orderFields(id), null);
+    expect(await outcomeBeside(`delete from users where id = ${id}`, place)).toBe("invalid");
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
+    expect(await store.check()).toEqual([]);
   });
 
   test("succeed when only one of them fails", async () => {

@@ -71,7 +71,7 @@ async function makeLine(server_url: string) {
   return {
     url: url.href,
     /** @param text part of the values of the write */
-    loseAnswerTo(text: string) {
+    loseResponseTo(text: string) {
       losing = text;
     },
     async [Symbol.asyncDispose]() {
@@ -240,7 +240,7 @@ describe.if(cluster !== null)("the store", () => {
     const store = await world.open({ database_url: line.url });
     const key = { owner: "a", key: "b", fingerprint: "c" };
     const fields = userFields();
-    line.loseAnswerTo(fields.email);
+    line.loseResponseTo(fields.email);
     await expectRejection(store.users.create(fields, key), "unavailable");
     expect(await store.users.create(fields, key)).toMatchObject({
       record: { email: fields.email },

@@ -51,7 +51,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     // Two creates with one key have a batch each.
     expect(commits).toEqual([5, 1]);
     expect((await users.list({ limit: 9, offset: 0 })).total).toBe(5);
-    // A create that is refused takes no id, and keeps no key.
+    // A create that fails takes no id and stores no key.
     expect((await users.create(userFields(), keyOf("taken"))).record.id).toBe(record.id + 5);
   });
 
@@ -212,7 +212,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(commits.reduce((sum, writes) => sum + writes, 0)).toBe(40);
   });
 
-  test("are refused when too many wait, whatever they create", async () => {
+  test("are rejected when too many writes are pending, whatever they create", async () => {
     await using world = await makeHarness();
     const store = await world.open({ max_pending_writes: 3 });
     const { id } = await newUser(store);

@@ -63,7 +63,7 @@ async function startElysia(database_url: string, settings: Record<string, string
     now,
   });
   const app = createApp({
-    store: { ...store, sync_reads: null },
+    store,
     config,
     log,
     now,
@@ -71,6 +71,7 @@ async function startElysia(database_url: string, settings: Record<string, string
     drain: createDrain(),
     version: "0",
   });
+  app.config.serve = { ...app.config.serve, routes: {} };
   const listener = await listen(app, config, log);
   return {
     url: listener.url,

@@ -134,7 +134,13 @@ export function createBatchQueue<Item, Result>({
   function schedule(): void {
     if (scheduled || queue.length === 0) return;
     scheduled = true;
-    setImmediate(startBatches);
+    setImmediate(waitForStragglers);
+  }
+
+  /** Waits one more turn, unless the item is alone: of many busy clients, a part arrives one turn late. */
+  function waitForStragglers(): void {
+    if (queue.length === 1 || queue.length >= max_items) startBatches();
+    else setImmediate(startBatches);
   }
 
   return (item) =>

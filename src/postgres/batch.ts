@@ -25,6 +25,7 @@ export interface BatchOptions<Item, Result> {
   /** Two items with a common name do not run at the same time. The default is none. */
   readonly namesOf?: (item: Item) => readonly string[];
   readonly queue_timeout_ms?: number;
+  readonly next_batch_ms?: number;
 }
 
 interface Waiting<Item, Result> {
@@ -47,6 +48,7 @@ export function createBatchQueue<Item, Result>({
   sizeOf = () => 0,
   namesOf = () => [],
   queue_timeout_ms = QUEUE_TIMEOUT_MS,
+  next_batch_ms = NEXT_BATCH_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   let queue: Waiting<Item, Result>[] = [];
   /** Names of the items that are running. */
@@ -65,7 +67,7 @@ export function createBatchQueue<Item, Result>({
 
   function mayStart(): boolean {
     if (running === 0 || queue.length >= max_items) return running < max_batches;
-    return running < max_batches && performance.now() - newest_ms >= NEXT_BATCH_MS;
+    return running < max_batches && performance.now() - newest_ms >= next_batch_ms;
   }
 
   /** Moves the items of the next batch out of the queue. Those whose name is busy stay. */

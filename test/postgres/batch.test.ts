@@ -10,6 +10,8 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
     [];
   const enqueue = createBatchQueue<string, string>({
     max_items: 10,
+    // However slow the machine is, the next batch waits for the one that is running.
+    next_batch_ms: 60_000,
     ...options,
     run(items) {
       const { promise, resolve, reject } = Promise.withResolvers<Results>();
@@ -50,7 +52,7 @@ test("`enqueue` runs an item with the next batch when it arrives while one is ru
 });
 
 test("`enqueue` does not wait for a batch when it takes long", async () => {
-  const { batches, enqueue, items } = makeQueue({ max_batches: 2 });
+  const { batches, enqueue, items } = makeQueue({ max_batches: 2, next_batch_ms: 5 });
   enqueue("a");
   await turns();
   enqueue("b");
@@ -87,7 +89,7 @@ test("`enqueue` bounds the size of a batch, but runs an item of any size", async
 });
 
 test("`enqueue` keeps items apart when they have a name in common", async () => {
-  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [...item] });
+  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [...item], next_batch_ms: 0 });
   for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
   await turns();
   expect(items()).toEqual(["xaybz"]);

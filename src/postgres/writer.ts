@@ -220,6 +220,8 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     max_size: MAX_BATCH_LENGTH,
     sizeOf: ({ json }) => json.length,
     namesOf: ({ names }) => names,
+    // A commit takes longer than the responses to a batch.
+    waits_for_clients: true,
   });
 }
 

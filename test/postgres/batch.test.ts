@@ -51,6 +51,22 @@ test("`enqueue` runs an item with the next batch when it arrives while one is ru
   expect(items()).toEqual(["a", "bc"]);
 });
 
+test("`enqueue` runs an item with those that wait when it arrives at the end of a batch", async () => {
+  for (const waits_for_clients of [true, false]) {
+    const { batches, enqueue, items } = makeQueue({ waits_for_clients });
+    const client = enqueue("a").then(() => {
+      enqueue("c");
+    });
+    await turns();
+    enqueue("b");
+    await turns();
+    batches[0]?.end(["1"]);
+    await client;
+    await turns();
+    expect(items()).toEqual(waits_for_clients ? ["a", "bc"] : ["a", "b"]);
+  }
+});
+
 test("`enqueue` does not wait for a batch when it takes long", async () => {
   const { batches, enqueue, items } = makeQueue({ max_batches: 2, next_batch_ms: 5 });
   enqueue("a");

@@ -88,7 +88,7 @@ describe("examples of docs/clients.md", () => {
     async () => {
       using directory = await runExample("sh", "client.sh", ["sh"]);
       const created = await Bun.file(directory.at("user.json")).json();
-      expect(created.data.email).toBe("ann@example.com");
+      expect(created.data.email).toBe("dan@example.com");
       const pages = (await Bun.file(directory.at("users.ndjson")).text()).trim().split("\n");
       expect(pages).toHaveLength(3);
       const ids = pages.flatMap((line) => JSON.parse(line).data.map(({ id }: any) => id));

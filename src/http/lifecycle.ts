@@ -102,7 +102,11 @@ export function createResponder({
     headers["content-type"] ??= is_text ? TEXT_TYPE : JSON_TYPE;
     headers["cache-control"] ??= "no-store";
     headers["x-request-id"] = request_id;
-    if (cors !== null) Object.assign(headers, cors.headers(request.headers.get("origin")));
+    if (cors !== null) {
+      const { vary } = headers;
+      Object.assign(headers, cors.headers(request.headers.get("origin")));
+      if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
+    }
     if (drain.isDraining()) Object.assign(headers, drain.headers());
     if (rateLimiter !== null && token !== null) {
       Object.assign(headers, rateLimiter.headers(token.hash));

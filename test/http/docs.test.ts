@@ -178,3 +178,11 @@ test.each(FILES)("`%s` returns 405 for other methods and 400 for a query", async
   }
   expect((await server.call("GET", `${path}?url=https://example.com`, no_token)).status).toBe(400);
 });
+
+test("`Vary` of an asset has the encoding and the origin when CORS is enabled", async () => {
+  await using with_cors = await startServer({ CORS_ORIGIN: "https://app.example.com" });
+  const vary = async (path: string) =>
+    (await with_cors.call("GET", path, no_token)).headers.get("vary");
+  expect(await vary("/docs/swagger-ui.js")).toBe("accept-encoding, Origin");
+  expect(await vary("/docs/page.js")).toBe("Origin");
+});

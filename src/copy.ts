@@ -130,7 +130,8 @@ async function copyLastId(
 /**
  * Writes all rows, reads them back, and compares the number and the digest of each table with the source.
  * @param onProgress called with the number of rows written and read back; the total counts each row twice
- * @throws {AppError} operator if they differ, or `signal` cancels the copy
+ * @throws {AppError} operator if they differ
+ * @throws the reason of `signal` if it cancels the copy
  */
 export async function copyRows(
   source: CopySource,
@@ -143,7 +144,7 @@ export async function copyRows(
   const total = 2 * Object.values(counts).reduce((sum, rows) => sum + rows);
   let done = 0;
   function advance(rows: number): void {
-    if (signal.aborted) fail("operator", "interrupted");
+    signal.throwIfAborted();
     done += rows;
     onProgress(done, total);
   }

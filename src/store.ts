@@ -62,6 +62,7 @@ export interface Store {
    * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
    * @param signal cancels the backup, which then leaves no file
    * @throws {AppError} operator if the file exists, or cannot be written
+   * @throws the reason of `signal`, in the same words if it is an AppError
    */
   backUp(path: string, onProgress: OnProgress, signal: AbortSignal): Promise<BackupSummary>;
   /**

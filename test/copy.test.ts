@@ -6,6 +6,7 @@ import {
   copied_tables,
   copyRows,
 } from "../src/copy.ts";
+import { AppError } from "../src/error.ts";
 import { expectRejection } from "./expect-error.ts";
 
 type Table = keyof typeof copied_tables;
@@ -140,7 +141,8 @@ test("`copyRows` rejects when ids could be assigned again", async () => {
 test("`copyRows` stops after the current batch when aborted", async () => {
   const stop = new AbortController();
   const rows = makeEmpty();
-  const onRows = (done: number) => done === 5 && stop.abort();
+  const onRows = (done: number) =>
+    done === 5 && stop.abort(new AppError("operator", "interrupted"));
   await expectRejection(
     copyRows(inMemory(makeRows()), inMemory(rows), onRows, stop.signal),
     "operator",

@@ -1,6 +1,6 @@
 import { type Flags, readConfig } from "../config.ts";
 import type { BackupSummary, Store } from "../store.ts";
-import { type Io, withStore } from "./context.ts";
+import { type Io, stopSignal, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
 import { formatCount, joinWords } from "./text.ts";
 
@@ -20,10 +20,8 @@ function formatSize(bytes: number): string {
 /** Shows a progress bar; a signal cancels the backup. */
 async function backUpWithProgress(store: Store, path: string, io: Io): Promise<BackupSummary> {
   using progress = createProgress(io, 100);
-  const abort = new AbortController();
-  void io.untilStopped().then(() => abort.abort());
   const onProgress = (fraction: number) => progress.update(Math.floor(fraction * 100));
-  return await store.backUp(path, onProgress, abort.signal);
+  return await store.backUp(path, onProgress, stopSignal(io));
 }
 
 /**

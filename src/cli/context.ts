@@ -1,4 +1,5 @@
 import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
+import { AppError } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { Backend, Store } from "../store.ts";
 
@@ -88,4 +89,26 @@ export async function withStore<Result>(
   }
   await store.close();
   return result;
+}
+
+/**
+ * Listens for signals and uncaught errors.
+ * @returns aborts when the process should stop; the reason is the error to throw, which names an uncaught error
+ */
+export function stopSignal({ untilStopped }: Pick<Io, "untilStopped">): AbortSignal {
+  const abort = new AbortController();
+  void untilStopped().then((stop) =>
+    abort.abort(stop.by === "signal" ? new AppError("operator", "interrupted") : stop.error),
+  );
+  return abort.signal;
+}
+
+/**
+ * Call it with the result of `stopSignal`.
+ * @throws {AppError} operator with this message if a signal has arrived
+ * @throws the uncaught error if there was one
+ */
+export function throwIfStopped(stop: AbortSignal, message: string): void {
+  if (!stop.aborted) return;
+  throw stop.reason instanceof AppError ? new AppError("operator", message) : stop.reason;
 }

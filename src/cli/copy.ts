@@ -3,7 +3,7 @@ import { copyRows, type RowCounts } from "../copy.ts";
 import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { type Io, withStore } from "./context.ts";
+import { type Io, stopSignal, withStore } from "./context.ts";
 import { createProgress } from "./progress.ts";
 import { formatCount, joinWords } from "./text.ts";
 
@@ -30,14 +30,13 @@ function describeCounts(counts: RowCounts): string {
 /** Shows a progress bar; a signal cancels the copy. */
 async function copyWithProgress(store: Store, target_url: string, io: Io): Promise<RowCounts> {
   using progress = createProgress(io, PROGRESS_STEPS);
-  const abort = new AbortController();
-  void io.untilStopped().then(() => abort.abort());
+  const signal = stopSignal(io);
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? PROGRESS_STEPS : Math.floor((PROGRESS_STEPS * rows) / total));
   const { copyTarget } = io.backendOf(target_url);
   return await store.withCopySource((source) =>
     copyTarget({ database_url: target_url }, (target) =>
-      copyRows(source, target, onProgress, abort.signal),
+      copyRows(source, target, onProgress, signal),
     ),
   );
 }

@@ -5,7 +5,7 @@ import { type BulkStore, hasId } from "../import.ts";
 import { createOrderParser } from "../order.ts";
 import type { Store } from "../store.ts";
 import { createUserParser } from "../user.ts";
-import { type InputStream, type Io, withStore } from "./context.ts";
+import { type InputStream, type Io, stopSignal, throwIfStopped, withStore } from "./context.ts";
 import { readCsv } from "./csv.ts";
 import {
   type BulkTable,
@@ -168,18 +168,15 @@ function createTableImporter(
 async function* readUntilStopped(
   { chunks }: InputStream,
   progress: Progress,
-  stopped: Promise<unknown>,
+  stop: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  let is_stopped = false;
   let wake: (next: null) => void = () => {};
-  void stopped.then(() => {
-    is_stopped = true;
-    wake(null);
-  });
+  stop.addEventListener("abort", () => wake(null));
   const iterator = chunks[Symbol.asyncIterator]();
   let bytes = 0;
-  while (!is_stopped) {
-    // A terminal or a pipe may never send another chunk. Promise.race with `stopped` would keep every chunk.
+  while (!stop.aborted) {
+    // A terminal or a pipe may never send another chunk. Promise.race with one promise for the whole input would keep
+    // every chunk in memory.
     const { promise, resolve, reject } = Promise.withResolvers<IteratorResult<Uint8Array> | null>();
     wake = resolve;
     iterator.next().then(resolve, reject);
@@ -190,7 +187,7 @@ async function* readUntilStopped(
     bytes += next.value.length;
     progress.update(bytes);
   }
-  fail("operator", "Interrupted");
+  throwIfStopped(stop, "Interrupted");
 }
 
 async function importAll(
@@ -205,7 +202,7 @@ async function importAll(
   const importer = createTableImporter(store, options, counts, report);
   const readEntries = formatFor(options.format, options.path) === "csv" ? readCsv : readNdjson;
   try {
-    for await (const entries of readEntries(readUntilStopped(input, progress, io.untilStopped()))) {
+    for await (const entries of readEntries(readUntilStopped(input, progress, stopSignal(io)))) {
       for (const entry of entries) await importer.add(entry);
     }
     await importer.flush();

@@ -3,7 +3,7 @@ import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { ImportResult } from "../import.ts";
 import type { Store } from "../store.ts";
-import { type Io, withStore } from "./context.ts";
+import { type Io, stopSignal, throwIfStopped, withStore } from "./context.ts";
 import { type DemoCounts, demoOrders, demoUsers } from "./demo-data.ts";
 import { createProgress, type Progress } from "./progress.ts";
 import { formatCount, formatNumber } from "./text.ts";
@@ -57,15 +57,12 @@ async function store<Record>(
 }
 
 async function storeAll({ bulk }: Store, counts: DemoCounts, progress: Progress, io: Io) {
-  let is_stopped = false;
-  void io.untilStopped().then(() => {
-    is_stopped = true;
-  });
+  const stop = stopSignal(io);
   let done = 0;
   const onBatch = (records: number) => {
     done += records;
     progress.update(done);
-    if (is_stopped) fail("operator", `Interrupted after ${formatCount(done, "record")}`);
+    throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
   };
   await store(demoUsers(counts), bulk.users.import, onBatch);
   await store(demoOrders(counts), bulk.orders.import, onBatch);

@@ -43,7 +43,7 @@ function expectedBytes(db: Database): number {
   return (pragma(db, "page_count") - pragma(db, "freelist_count")) * pragma(db, "page_size");
 }
 
-/** @throws {AppError} operator if the copy fails or is interrupted */
+/** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
 async function vacuumInto(
   db: Database,
   temporary_path: string,
@@ -62,7 +62,7 @@ async function vacuumInto(
     if (failure !== null) fail("operator", failure);
     onProgress(1);
   } catch (error) {
-    if (signal.aborted) fail("operator", "it was interrupted");
+    signal.throwIfAborted();
     throw error;
   } finally {
     clearInterval(progress_timer);

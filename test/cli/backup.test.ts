@@ -1,11 +1,10 @@
 import { expect, test } from "bun:test";
 import { backUpStore } from "../../src/cli/backup.ts";
-import type { Io } from "../../src/cli/context.ts";
+import type { Io, StopReason } from "../../src/cli/context.ts";
 import { AppError } from "../../src/error.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
-import { expectRejection } from "../expect-error.ts";
 import { makeHarness } from "./harness.ts";
 
 test("`backup` and `restore` print a summary when they succeed", async () => {
@@ -54,13 +53,13 @@ test("`backup` draws a progress bar on a terminal", async () => {
   expect(drawn).toMatch(/100%/);
 });
 
-test("`backup` stops when a signal arrives", async () => {
+/** @returns the error of a backup that stops for this reason */
+async function errorOfStopped(stop: StopReason): Promise<unknown> {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const backUp: Store["backUp"] = (_path, _onProgress, signal) => {
     const { promise, reject } = Promise.withResolvers<never>();
-    const interrupted = new AppError("operator", "it was interrupted");
-    signal.addEventListener("abort", () => reject(interrupted));
+    signal.addEventListener("abort", () => reject(signal.reason));
     return promise;
   };
   const open: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
@@ -69,11 +68,17 @@ test("`backup` stops when a signal arrives", async () => {
     backendOf: (url: string) => ({ ...backendOf(url), open }),
     terminal: null,
     now: () => world.clock.time,
-    untilStopped: async () => ({ by: "signal", signal: "SIGINT" }),
+    untilStopped: async () => stop,
   } as unknown as Io;
-  await expectRejection(
-    backUpStore(`${world.path}.copy`, {}, io),
-    "operator",
-    "it was interrupted",
-  );
+  return backUpStore(`${world.path}.copy`, {}, io).catch((error) => error);
+}
+
+test("`backup` stops when a signal arrives", async () => {
+  const error = await errorOfStopped({ by: "signal", signal: "SIGINT" });
+  expect(error).toEqual(new AppError("operator", "interrupted"));
+});
+
+test("`backup` throws an uncaught error, which is not an interruption", async () => {
+  const uncaught = new Error("a bug");
+  expect(await errorOfStopped({ by: "fault", error: uncaught })).toBe(uncaught);
 });

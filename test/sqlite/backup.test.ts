@@ -13,6 +13,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
+import { AppError } from "../../src/error.ts";
 import { migrate, migrations } from "../../src/sqlite/migrate.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
@@ -244,9 +245,9 @@ test("`backUp` leaves no file when it is interrupted", async () => {
   const store = await open(path);
   const stop = new AbortController();
   const made = store.backUp(directory.at("copy.db"), () => {}, stop.signal);
-  setTimeout(() => stop.abort(), 20);
+  setTimeout(() => stop.abort(new AppError("operator", "interrupted")), 20);
   expect((await expectRejection(made, "operator")).message).toBe(
-    `Cannot back up to ${directory.at("copy.db")}: it was interrupted`,
+    `Cannot back up to ${directory.at("copy.db")}: interrupted`,
   );
   await store.close();
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);

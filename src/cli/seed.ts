@@ -36,12 +36,12 @@ async function requireEmpty({ users, orders }: Store, database: string): Promise
 }
 
 /** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
-async function store<Record>(
-  records: Iterable<Record>,
-  importBatch: (batch: readonly Record[], dry_run: boolean) => Promise<readonly ImportResult[]>,
+async function importRecords<Row>(
+  records: Iterable<Row>,
+  importBatch: (batch: readonly Row[], dry_run: boolean) => Promise<readonly ImportResult[]>,
   onBatch: (records: number) => void,
 ): Promise<void> {
-  let batch: Record[] = [];
+  let batch: Row[] = [];
   async function flush(): Promise<void> {
     for (const result of await importBatch(batch, false)) {
       if (result.outcome === "rejected") fail("operator", `Cannot seed: ${result.reason}`);
@@ -56,7 +56,7 @@ async function store<Record>(
   await flush();
 }
 
-async function storeAll({ bulk }: Store, counts: DemoCounts, progress: Progress, io: Io) {
+async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress, io: Io) {
   const stop = stopSignal(io);
   let done = 0;
   const onBatch = (records: number) => {
@@ -64,8 +64,8 @@ async function storeAll({ bulk }: Store, counts: DemoCounts, progress: Progress,
     progress.update(done);
     throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
   };
-  await store(demoUsers(counts), bulk.users.import, onBatch);
-  await store(demoOrders(counts), bulk.orders.import, onBatch);
+  await importRecords(demoUsers(counts), bulk.users.import, onBatch);
+  await importRecords(demoOrders(counts), bulk.orders.import, onBatch);
 }
 
 /**
@@ -77,11 +77,11 @@ export async function seedStore(options: SeedOptions, flags: Flags, io: Io): Pro
     users: readCount("--users", options.users, 1),
     orders: readCount("--orders", options.orders, 0),
   };
-  await withStore(flags, io, { create: true }, async (opened, { database_url }) => {
+  await withStore(flags, io, { create: true }, async (store, { database_url }) => {
     const database = redactPassword(database_url);
-    await requireEmpty(opened, database);
+    await requireEmpty(store, database);
     using progress = createProgress(io, counts.users + counts.orders);
-    await storeAll(opened, counts, progress, io);
+    await importAll(store, counts, progress, io);
   });
   const [users, orders] = [formatCount(counts.users, "user"), formatCount(counts.orders, "order")];
   io.stderr(`Created ${users} and ${orders}\n`);

@@ -221,11 +221,11 @@ export function createOrderStore({
       );
     },
 
-    update(id, edit, accepted) {
+    update(id, edit, preconditions) {
       return writer.write(() => {
         const order = find(id);
         if (order === null) return null;
-        requirePreconditions(order, accepted);
+        requirePreconditions(order, preconditions);
         const changed = edit(order);
         if (changed === null) return order;
         const row = updateOrder.get({

@@ -132,11 +132,11 @@ export function createUserStore({
       );
     },
 
-    update(id, edit, accepted) {
+    update(id, edit, preconditions) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requirePreconditions(user, accepted);
+        requirePreconditions(user, preconditions);
         const fields = edit(user);
         if (fields === null) return user;
         const row = toRow(fields);
@@ -148,11 +148,11 @@ export function createUserStore({
       });
     },
 
-    remove(id, accepted) {
+    remove(id, preconditions) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
-        requirePreconditions(user, accepted);
+        requirePreconditions(user, preconditions);
         if (firstOrderOf.get({ id }) !== null) fail("user_has_orders", "user has orders");
         deleteUser.run({ id });
         return user;

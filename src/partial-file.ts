@@ -52,7 +52,7 @@ export function claimPartial(path: string): string {
 }
 
 /** Flushes a file, or the entries of a directory, to disk. */
-export function sync(path: string): void {
+export function fsyncPath(path: string): void {
   const descriptor = openSync(path, "r");
   try {
     fsyncSync(descriptor);

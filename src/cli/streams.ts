@@ -17,7 +17,7 @@ import {
 import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
 import { fail, systemCode } from "../error.ts";
-import { claimPartial, sync } from "../partial-file.ts";
+import { claimPartial, fsyncPath } from "../partial-file.ts";
 import type { InputStream, OutputStream } from "./context.ts";
 
 const STDIN = 0;
@@ -166,7 +166,7 @@ export function openOutput(path: string | null, force: boolean): OutputStream {
       else publishNew(written, target, path);
       done = true;
       // Before this, a power failure can undo the rename.
-      sync(dirname(resolve(target)));
+      fsyncPath(dirname(resolve(target)));
     }),
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);

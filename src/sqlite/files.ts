@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail, systemCode } from "../error.ts";
-import { sync } from "../partial-file.ts";
+import { fsyncPath } from "../partial-file.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = ["-wal", "-shm", "-journal"];
@@ -72,11 +72,11 @@ export function linkOrCopy(path: string, new_path: string): void {
  * @throws {AppError} operator if the path exists
  */
 export function publish(temporary_path: string, path: string): void {
-  sync(temporary_path);
+  fsyncPath(temporary_path);
   linkOrCopy(temporary_path, path);
   rmSync(temporary_path);
   try {
-    sync(dirname(resolve(path)));
+    fsyncPath(dirname(resolve(path)));
   } catch (error) {
     // A power failure could lose the name. Remove the file, so that a retry does not find it.
     rmSync(path);
@@ -87,7 +87,7 @@ export function publish(temporary_path: string, path: string): void {
 /** Atomically replaces a file with a complete, synced one: the path always names one of the two. */
 export function replaceFile(temporary_path: string, path: string): void {
   renameSync(temporary_path, path);
-  sync(dirname(resolve(path)));
+  fsyncPath(dirname(resolve(path)));
 }
 
 /** Removes a temporary database and its sidecar files. */

@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
-import { claimPartial, sync } from "../partial-file.ts";
+import { claimPartial, fsyncPath } from "../partial-file.ts";
 import { pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";
@@ -70,7 +70,7 @@ export function backUpBeforeMigration(db: Database): void {
     createPrivateFile(temporary_path);
     db.run("vacuum into ?", [temporary_path]);
     copyOwnership(temporary_path, db.filename);
-    sync(temporary_path);
+    fsyncPath(temporary_path);
     // An earlier attempt may have left a copy of an older state.
     replaceFile(temporary_path, backup_path);
   } catch (error) {

@@ -12,7 +12,7 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { fail } from "../error.ts";
-import { claimPartial, sync } from "../partial-file.ts";
+import { claimPartial, fsyncPath } from "../partial-file.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
@@ -74,7 +74,7 @@ function prepareReplacement(from: string, temporary_path: string): BackupSummary
     db.run("pragma journal_mode = delete");
   }
   const contents = verifyDatabase(temporary_path);
-  sync(temporary_path);
+  fsyncPath(temporary_path);
   return contents;
 }
 

@@ -35,7 +35,7 @@ const UNKNOWN_ROUTES: readonly string[] = ["/*", "none"];
 const MAX_PATH_CHARACTERS = 100;
 
 /** @returns the path of an absolute URL, shortened, in visible ASCII */
-function pathOf(url: string): string {
+function displayPath(url: string): string {
   const path = /^[^:]*:\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] || "/";
   const is_long = path.length > MAX_PATH_CHARACTERS;
   const shown = is_long ? `${path.slice(0, MAX_PATH_CHARACTERS)}...` : path;
@@ -63,7 +63,7 @@ const json_formatter: Formatter = {
   event: formatJson,
   request(time, fields, url) {
     const is_unknown = UNKNOWN_ROUTES.includes(fields.route);
-    const all = is_unknown ? { ...fields, path: pathOf(url) } : fields;
+    const all = is_unknown ? { ...fields, path: displayPath(url) } : fields;
     return formatJson(time, "info", "request", all);
   },
 };
@@ -100,7 +100,7 @@ function createTextFormatter(style: ApplyStyle): Formatter {
     request(time, { method, status, duration_ms }, url) {
       const code = style(status_styles[`${status}`.charAt(0)] ?? "red", `${status}`);
       const duration = style("dim", `${duration_ms.toFixed(1)} ms`);
-      return [style("dim", timeOfDay(time)), method, pathOf(url), code, duration].join(" ");
+      return [style("dim", timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
     },
   };
 }

@@ -1,3 +1,5 @@
+import { sortMembers } from "./json.ts";
+
 /**
  * Identifies a request that a client may send more than once.
  * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
@@ -19,17 +21,6 @@ export interface CreateResult<Row> {
 
 /** How long a response is stored and replayed. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;
-
-/** @returns the value with the members of every object sorted, so that equal values have equal JSON */
-export function sortMembers(value: unknown): unknown {
-  if (typeof value !== "object" || value === null) return value;
-  if (Array.isArray(value)) return value.map(sortMembers);
-  const members = value as Readonly<Record<string, unknown>>;
-  // Without a prototype, `__proto__` is an ordinary name.
-  const sorted: Record<string, unknown> = Object.create(null);
-  for (const name of Object.keys(members).sort()) sorted[name] = sortMembers(members[name]);
-  return sorted;
-}
 
 /** @returns the hexadecimal SHA-256 of method, path and body, which is compared as a JSON value */
 export function fingerprint(method: string, path: string, body: unknown): string {

@@ -1,7 +1,7 @@
 /** Export and import of whole tables: the port of a database, and the rules of an import. */
 import type { Clock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
-import { sortMembers } from "./idempotency.ts";
+import { sortMembers } from "./json.ts";
 
 /** The result of importing one record. */
 export type ImportResult =

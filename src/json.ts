@@ -16,6 +16,17 @@ export function quote(text: string): string {
   return UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
+/** @returns the value with the members of every object sorted, so that equal values have equal JSON */
+export function sortMembers(value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  if (Array.isArray(value)) return value.map(sortMembers);
+  const members = value as Readonly<Record<string, unknown>>;
+  // Without a prototype, `__proto__` is an ordinary name.
+  const sorted: Record<string, unknown> = Object.create(null);
+  for (const name of Object.keys(members).sort()) sorted[name] = sortMembers(members[name]);
+  return sorted;
+}
+
 /** The parts of a JSON number: integer digits, fraction digits and exponent. */
 const NUMBER = /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
 

@@ -1,4 +1,4 @@
-// The package has no types of its own, and those made for it bring all of Node's along.
+// The package has no types, and `@types/cli-progress` depends on those of Node.js.
 declare module "cli-progress" {
   import type { Terminal } from "./context.ts";
 

@@ -72,10 +72,8 @@ function createRandom(seed: number): Random {
   };
 }
 
-function pick<Value>(
-  random: Random,
-  values: readonly [Value, ...Value[]] | readonly Value[],
-): Value {
+/** @param values at least one */
+function pick<Value>(random: Random, values: readonly Value[]): Value {
   return values[Math.floor(random() * values.length)] as Value;
 }
 

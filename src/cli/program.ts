@@ -34,8 +34,8 @@ const database_settings = ["database_url"] as const satisfies SettingName[];
 
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
-  const { variable, default: default_value } = settings[name];
   const setting = settings[name];
+  const { variable, default: default_value } = setting;
   const note = "default_note" in setting ? setting.default_note : null;
   const shown = default_value === null ? note : JSON.stringify(default_value);
   return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;

@@ -5,7 +5,7 @@ import { isStorageError, storageError } from "./errors.ts";
 export interface TableReader {
   /**
    * Runs `work` in the snapshot of the current turn. If storage fails, it runs `work` once more in a new snapshot.
-   * `work` must be synchronous and must not change anything.
+   * `work` must be synchronous, and may write temporary tables only.
    * @throws {AppError} unavailable if the disk cannot be read
    * @throws {AppError} damaged if the disk can be read, but SQLite finds the file malformed
    */

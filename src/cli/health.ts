@@ -3,15 +3,15 @@ import { get as getHttps } from "node:https";
 import { type Config, type Flags, readConfig } from "../config.ts";
 import { fail, messageOf, systemCode } from "../error.ts";
 import type { Io } from "./context.ts";
+import { localUrl } from "./local-url.ts";
 
 const TIMEOUT_MS = 2_000;
 
 /** @returns the URL of the server with these settings, as seen from this machine */
 function healthUrl({ host, port, tls_cert }: Config): string {
-  const loopback_of: Record<string, string> = { "0.0.0.0": "127.0.0.1", "::": "::1" };
-  const reachable = loopback_of[host] ?? host;
-  const authority = reachable.includes(":") ? `[${reachable}]` : reachable;
-  return `${tls_cert === null ? "http" : "https"}://${authority}:${port}/api/v1/health`;
+  const authority = host.includes(":") ? `[${host}]` : host;
+  const scheme = tls_cert === null ? "http" : "https";
+  return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
 /**

@@ -9,6 +9,7 @@ import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Io } from "./context.ts";
+import { localUrl } from "./local-url.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -34,11 +35,6 @@ async function createFirstToken(tokens: TokenStore, config: Config): Promise<str
       fail("operator", `Cannot write ${redactPassword(config.database_url)}: ${messageOf(error)}`),
     );
   return created_token && token;
-}
-
-/** An address that a client on this machine can use. */
-function localUrl(url: string): string {
-  return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:");
 }
 
 /**

@@ -204,6 +204,9 @@ test("`health` prints ok when the server is healthy", async () => {
   expect(stderr).toBe(
     `Cannot connect to http://127.0.0.1:${port}/api/v1/health: connection refused\n`,
   );
+  // The reason depends on whether the machine has IPv6.
+  const with_ipv6 = await world.run("health", "--port", port, "--host", "::");
+  expect(with_ipv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
 });
 
 test("`health` exits with 1 when the status is not 200", async () => {

@@ -16,7 +16,7 @@ import { createResponder, lifecycle } from "./lifecycle.ts";
 import { type Metrics, metricsRoute } from "./metrics.ts";
 import { createDocument, openapi, type Route } from "./openapi.ts";
 import { orders } from "./orders.ts";
-import { createAddressFinder, createFailureLimiter, createRateLimiter } from "./rate-limit.ts";
+import { createAddressFinder, createInvalidTokenLimiter, createRateLimiter } from "./rate-limit.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { users } from "./users.ts";
 
@@ -36,8 +36,8 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const { api_token, rate_limit, invalid_token_limit, client_address_header } = config;
   const { tokens, sync_reads } = store;
   const findAddress = createAddressFinder(client_address_header, () => app.server);
-  const failureLimiter = createFailureLimiter(invalid_token_limit, findAddress);
-  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, failureLimiter });
+  const invalidTokenLimiter = createInvalidTokenLimiter(invalid_token_limit, findAddress);
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, invalidTokenLimiter });
   const rateLimiter = createRateLimiter(rate_limit);
   const authentication = authenticate(verifier, cors);
   const authorization = authorize(authentication, rateLimiter);

@@ -14,7 +14,7 @@ import {
 } from "../token.ts";
 import type { Cors } from "./cors.ts";
 import { createHostCheck } from "./host.ts";
-import { enforceRateLimit, type FailureLimiter, type RateLimiter } from "./rate-limit.ts";
+import { enforceRateLimit, type InvalidTokenLimiter, type RateLimiter } from "./rate-limit.ts";
 
 export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
@@ -23,7 +23,7 @@ export interface TokenVerifierOptions {
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
   readonly now: () => Date;
-  readonly failureLimiter: FailureLimiter;
+  readonly invalidTokenLimiter: InvalidTokenLimiter;
 }
 
 /** The header is the only place for a token. The case of the scheme does not matter (RFC 9110 §11.1). */
@@ -72,7 +72,7 @@ export function createTokenVerifier({
   sync_reads,
   api_token,
   now,
-  failureLimiter,
+  invalidTokenLimiter,
 }: TokenVerifierOptions): TokenVerifier {
   const environment_token = api_token === null ? null : environmentToken(api_token, now());
   /** The hashes of tokens that were valid when last used, by token. */
@@ -81,7 +81,7 @@ export function createTokenVerifier({
   const last_use_minutes = new Map<string, number>();
 
   function rejectToken(request: Request): never {
-    if (failureLimiter(request)) fail("invalid_token", "unauthorised");
+    if (invalidTokenLimiter(request)) fail("invalid_token", "unauthorised");
     fail("too_many_invalid_tokens", "too many invalid tokens from this address");
   }
 

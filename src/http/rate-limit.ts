@@ -1,10 +1,10 @@
-/** Limits requests per token, and failed tokens per address. */
+/** Limits requests per token, and invalid tokens per address. */
 import { fail } from "../error.ts";
 import type { Token } from "../token.ts";
 
 export interface RateLimiter {
   /** Counts a request of a token. @returns whether it is within the limit */
-  readonly take: (token_hash: string) => boolean;
+  readonly allow: (token_hash: string) => boolean;
   /**
    * @returns the headers that tell a client its limit, as of its last request
    * @see https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/
@@ -22,22 +22,22 @@ export function createRateLimiter(
   now_ms = () => performance.now(),
 ): RateLimiter | null {
   if (per_second === 0) return null;
-  const buckets = new Map<string, { tokens: number; refilled_ms: number }>();
+  const buckets = new Map<string, { available: number; refilled_ms: number }>();
   const policy = `"token";q=${per_second};w=1`;
   return {
-    take(token_hash) {
+    allow(token_hash) {
       const time_ms = now_ms();
-      const bucket = buckets.get(token_hash) ?? { tokens: per_second, refilled_ms: time_ms };
+      const bucket = buckets.get(token_hash) ?? { available: per_second, refilled_ms: time_ms };
       buckets.set(token_hash, bucket);
       const gained = ((time_ms - bucket.refilled_ms) / 1000) * per_second;
-      bucket.tokens = Math.min(per_second, bucket.tokens + gained);
+      bucket.available = Math.min(per_second, bucket.available + gained);
       bucket.refilled_ms = time_ms;
-      if (bucket.tokens < 1) return false;
-      bucket.tokens -= 1;
+      if (bucket.available < 1) return false;
+      bucket.available -= 1;
       return true;
     },
     headers(token_hash) {
-      const remaining = Math.floor(buckets.get(token_hash)?.tokens ?? per_second);
+      const remaining = Math.floor(buckets.get(token_hash)?.available ?? per_second);
       // A bucket is full again after a second at most.
       const limit = `"token";r=${remaining}${remaining < per_second ? ";t=1" : ""}`;
       return { "ratelimit-policy": policy, ratelimit: limit };
@@ -47,7 +47,7 @@ export function createRateLimiter(
 
 /** @throws {AppError} too_many_requests */
 export function enforceRateLimit(rateLimiter: RateLimiter | null, { hash }: Token): void {
-  if (rateLimiter?.take(hash) === false) {
+  if (rateLimiter?.allow(hash) === false) {
     fail("too_many_requests", "too many requests with this token");
   }
 }
@@ -79,20 +79,20 @@ const MAX_ADDRESSES = 100_000;
 const MINUTE_MS = 60_000;
 
 /** Counts an invalid token in a request. @returns whether its address is within the limit */
-export type FailureLimiter = (request: Request) => boolean;
+export type InvalidTokenLimiter = (request: Request) => boolean;
 
 /**
  * Limits invalid tokens per address. A minute begins with the first of them. Valid tokens are never limited here,
  * because many clients can share an address.
  * @param per_minute 0 for no limit
  */
-export function createFailureLimiter(
+export function createInvalidTokenLimiter(
   per_minute: number,
   findAddress: FindAddress,
   now_ms = () => performance.now(),
-): FailureLimiter {
+): InvalidTokenLimiter {
   if (per_minute === 0) return () => true;
-  const addresses = new Map<string, { failures: number; readonly since_ms: number }>();
+  const addresses = new Map<string, { invalid_tokens: number; readonly since_ms: number }>();
   return (request) => {
     const address = findAddress(request);
     if (address === null) return true;
@@ -100,10 +100,10 @@ export function createFailureLimiter(
     let counted = addresses.get(address);
     if (counted === undefined || time_ms - counted.since_ms >= MINUTE_MS) {
       if (addresses.size >= MAX_ADDRESSES) addresses.clear();
-      counted = { failures: 0, since_ms: time_ms };
+      counted = { invalid_tokens: 0, since_ms: time_ms };
       addresses.set(address, counted);
     }
-    counted.failures += 1;
-    return counted.failures <= per_minute;
+    counted.invalid_tokens += 1;
+    return counted.invalid_tokens <= per_minute;
   };
 }

@@ -41,12 +41,12 @@ function makeVerifiers(api_token: string | null = null) {
   const now = () => new Date(it.time_ms);
   const sync_reads = { token: find };
   const request = new Request("http://a/");
-  const failureLimiter = (counted: Request) => {
+  const invalidTokenLimiter = (counted: Request) => {
     expect(counted).toBe(request);
     it.failures += 1;
     return it.failures <= it.max_failures;
   };
-  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, failureLimiter });
+  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, invalidTokenLimiter });
   return Object.assign(it, {
     verify: {
       verifyToken: (given: string | undefined) => verifier.verifyToken(given, request),

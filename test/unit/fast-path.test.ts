@@ -31,7 +31,7 @@ function callRoute(routes: ReturnType<typeof fastPath>, path: string, init: Requ
 /** @returns the result of the request. @param is_sync whether the store has synchronous reads */
 async function handle(path: string, init: RequestInit, world: World, is_sync: boolean) {
   const { identify = () => token, take = () => true, get = () => user } = world;
-  const rateLimiter = { take, headers: () => ({}) };
+  const rateLimiter = { allow: take, headers: () => ({}) };
   const handled: HandledRequest[] = [];
   let output = "";
   const log = createLog({

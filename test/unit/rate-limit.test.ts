@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import {
   createAddressFinder,
-  createFailureLimiter,
+  createInvalidTokenLimiter,
   createRateLimiter,
 } from "../../src/http/rate-limit.ts";
 
@@ -9,7 +9,7 @@ import {
 function makeLimit(per_second: number) {
   const clock = { time_ms: 1_000_000 };
   const limiter = createRateLimiter(per_second, () => clock.time_ms);
-  const allow = (owner: string) => limiter?.take(owner) ?? true;
+  const allow = (owner: string) => limiter?.allow(owner) ?? true;
   return {
     allow,
     headers: (owner = "a") => limiter?.headers(owner) ?? {},
@@ -41,9 +41,9 @@ test("`headers` has the policy and the remaining requests of the token", () => {
 const request = (address: string) => new Request("http://a/", { headers: { address } });
 const addressOf = ({ headers }: Request) => headers.get("address");
 
-test("`createFailureLimiter` limits the failures of each address in a minute", () => {
+test("`createInvalidTokenLimiter` limits the invalid tokens of each address in a minute", () => {
   const clock = { time_ms: 1_000_000 };
-  const count = createFailureLimiter(3, addressOf, () => clock.time_ms);
+  const count = createInvalidTokenLimiter(3, addressOf, () => clock.time_ms);
   const results = (address: string) => Array.from({ length: 5 }, () => count(request(address)));
   expect(results("a")).toEqual([true, true, true, false, false]);
   expect(results("b")).toEqual([true, true, true, false, false]);
@@ -53,16 +53,16 @@ test("`createFailureLimiter` limits the failures of each address in a minute", (
   expect(results("a")).toEqual([true, true, true, false, false]);
 });
 
-test("`createFailureLimiter` limits nothing when the limit is 0 or the address is unknown", () => {
-  const off = createFailureLimiter(0, addressOf);
-  const unknown = createFailureLimiter(1, () => null);
+test("`createInvalidTokenLimiter` limits nothing when the limit is 0 or the address is unknown", () => {
+  const off = createInvalidTokenLimiter(0, addressOf);
+  const unknown = createInvalidTokenLimiter(1, () => null);
   for (let tries = 0; tries < 10; tries += 1) {
     expect([off(request("a")), unknown(request("a"))]).toEqual([true, true]);
   }
 });
 
-test("`createFailureLimiter` forgets addresses when there are too many", () => {
-  const count = createFailureLimiter(1, addressOf);
+test("`createInvalidTokenLimiter` forgets addresses when there are too many", () => {
+  const count = createInvalidTokenLimiter(1, addressOf);
   for (let address = 0; address <= 100_000; address += 1) count(request(`${address}`));
   expect(count(request("0"))).toBe(true);
 });

@@ -1,5 +1,5 @@
 /** The parts of the OpenAPI document that routes share: headers, parameters and errors. */
-import type { ErrorCode } from "../error.ts";
+import type { ErrorCode, FieldError } from "../error.ts";
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import { MAX_PROBLEMS } from "../schema.ts";
 import { errorEnvelope, JSON_TYPE, PATCH_TYPES, REVALIDATE, TEXT_TYPE } from "./envelope.ts";
@@ -237,15 +237,13 @@ export function errorSchemas(): Record<string, Json> {
 }
 
 /**
- * @param invalid_message of a validation error
+ * @param invalid the problem in the example of a validation error
  * @returns the name and the value of each example
  */
-function errorExamples(error_code: ErrorCode, code: string, invalid_message: string) {
+function errorExamples(error_code: ErrorCode, code: string, invalid: FieldError) {
   if (error_code === "invalid") {
-    const [field = "", ...words] = invalid_message.split(" ");
-    const problems = [{ field, problem: words.join(" ") }];
-    const value = errorEnvelope(code, `Validation failed: ${invalid_message}`, problems);
-    return [["invalid", { value }]] as const;
+    const message = `Validation failed: ${invalid.field} ${invalid.problem}`;
+    return [["invalid", { value: errorEnvelope(code, message, [invalid]) }]] as const;
   }
   const [, , ...messages] = error_docs[error_code];
   return messages.map(
@@ -259,7 +257,7 @@ function errorExamples(error_code: ErrorCode, code: string, invalid_message: str
  */
 function errorContent(
   error_codes: readonly ErrorCode[],
-  invalid_message: string,
+  invalid: FieldError,
 ): Record<string, Json> {
   const content: Record<string, Json> = {};
   const codes: string[] = [];
@@ -270,7 +268,7 @@ function errorContent(
       content[TEXT_TYPE] = { schema: { ...text, const: template.text }, example: template.text };
     } else {
       codes.push(template.code);
-      examples.push(...errorExamples(error_code, template.code, invalid_message));
+      examples.push(...errorExamples(error_code, template.code, invalid));
     }
   }
   if (codes.length === 0) return content;
@@ -289,12 +287,12 @@ function errorContent(
 
 /**
  * @param codes all with the same status
- * @param invalid_message of a validation error, for the example
+ * @param invalid the problem in the example of a validation error
  */
 export function errorResponseDoc(
   codes: readonly ErrorCode[],
   name: string,
-  invalid_message: string,
+  invalid: FieldError,
 ): Json {
   const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
@@ -311,6 +309,6 @@ export function errorResponseDoc(
       ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
       ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
     }),
-    content: errorContent(codes, invalid_message),
+    content: errorContent(codes, invalid),
   };
 }

@@ -4,6 +4,8 @@
  */
 import { Elysia } from "elysia";
 import type { ErrorCode } from "../error.ts";
+import { page_query } from "../page.ts";
+import { describeConstraint } from "../schema.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
 import { error_responses } from "./errors.ts";
 import {
@@ -130,16 +132,22 @@ function errorCodes(method: string, { security, errors = [] }: Partial<Detail>, 
   return Map.groupBy([...codes, ...errors], (code) => error_responses[code].status);
 }
 
-/** @returns the message of a validation error that the route can return, and a name for it */
+/** @returns a validation error that the route can return, and a name for it */
 function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown>) {
   const title = body?.schema["title"];
   if (title !== undefined) {
     const [required] = (body?.schema["required"] ?? []) as string[];
-    const message = required === undefined ? "nmae is not allowed" : `${required} is required`;
-    return { name: String(title), message };
+    const error =
+      required === undefined
+        ? { field: "nmae", problem: "is not allowed" }
+        : { field: required, problem: "is required" };
+    return { name: String(title), error };
   }
-  if (properties(query).length === 0) return { name: "", message: "page is not allowed" };
-  return { name: "Query", message: "limit must be an integer from 1 to 1000" };
+  if (properties(query).length === 0) {
+    return { name: "", error: { field: "page", problem: "is not allowed" } };
+  }
+  const problem = describeConstraint(page_query.limit);
+  return { name: "Query", error: { field: "limit", problem } };
 }
 
 /** The names of the header fields that a route reads, most of which follow from its errors. */
@@ -179,7 +187,7 @@ function createOperation(components: Components): (route: Route) => Json {
       const shared_name = errorName(codes, method);
       // The example is one of this operation.
       const name = codes.includes("invalid") ? `${shared_name}${invalid.name}` : shared_name;
-      components.responses[name] ??= errorResponseDoc(codes, shared_name, invalid.message);
+      components.responses[name] ??= errorResponseDoc(codes, shared_name, invalid.error);
       return [status, ref("responses", name)];
     });
     return Object.fromEntries(entries);

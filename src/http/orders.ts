@@ -56,6 +56,7 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     )
     .get(
       "/:id",
+      // A server handles this route in `fast-path.ts` instead.
       async ({ params, headers, set }) => {
         const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return conditionalRecord(set, foundOrder(await store.orders.get(params.id)), preconditions);

@@ -48,6 +48,7 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     )
     .get(
       "/:id",
+      // A server handles this route in `fast-path.ts` instead.
       async ({ params, headers, set }) => {
         const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return conditionalRecord(set, foundUser(await store.users.get(params.id)), preconditions);

@@ -77,7 +77,7 @@ async function requireSameResponses({ url, token, users }: Running): Promise<voi
   const found = {
     user: [user.status, data?.id, error, user.headers.get("etag")],
     request_id: user.headers.get("x-request-id"),
-    stranger: (await call("users/2", undefined, "x".repeat(40))).status,
+    invalid_token: (await call("users/2", undefined, "x".repeat(40))).status,
     invalid: (await call("users", { email: "nobody" })).status,
     page: [page.data.map(({ id }) => id), Number(page.meta?.total) >= users],
     order: [placed.status, repeated.status, repeated.headers.get("idempotent-replayed")],
@@ -86,7 +86,7 @@ async function requireSameResponses({ url, token, users }: Running): Promise<voi
   const expected = {
     user: [200, 2, null, '"1"'],
     request_id: "same",
-    stranger: 401,
+    invalid_token: 401,
     invalid: 400,
     page: [[2, 3], true],
     order: [201, 201, "true"],

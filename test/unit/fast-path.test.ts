@@ -15,9 +15,9 @@ import { newToken, type Token } from "../../src/token.ts";
 const token = { hash: "hash", name: "ci" } as Token;
 const user = { id: 7, version: 3 };
 
-interface World {
-  readonly identify?: VerifyTokenSync;
-  readonly take?: () => boolean;
+interface Dependencies {
+  readonly verify?: VerifyTokenSync;
+  readonly allow?: () => boolean;
   readonly get?: (id?: number) => unknown;
 }
 
@@ -29,9 +29,14 @@ function callRoute(routes: ReturnType<typeof fastPath>, path: string, init: Requ
 }
 
 /** @returns the result of the request. @param is_sync whether the store has synchronous reads */
-async function handle(path: string, init: RequestInit, world: World, is_sync: boolean) {
-  const { identify = () => token, take = () => true, get = () => user } = world;
-  const rateLimiter = { allow: take, headers: () => ({}) };
+async function handle(
+  path: string,
+  init: RequestInit,
+  dependencies: Dependencies,
+  is_sync: boolean,
+) {
+  const { verify = () => token, allow = () => true, get = () => user } = dependencies;
+  const rateLimiter = { allow, headers: () => ({}) };
   const handled: HandledRequest[] = [];
   let output = "";
   const log = createLog({
@@ -51,8 +56,8 @@ async function handle(path: string, init: RequestInit, world: World, is_sync: bo
   const store = { sync_reads, users: { get: asyncGet }, orders: { get: asyncGet } };
   const routes = fastPath({
     store: store as unknown as Store,
-    verifyToken: async (credentials, request) => identify(credentials, request),
-    verifyTokenSync: is_sync ? identify : null,
+    verifyToken: async (credentials, request) => verify(credentials, request),
+    verifyTokenSync: is_sync ? verify : null,
     rateLimiter,
     respond,
     log,
@@ -63,9 +68,9 @@ async function handle(path: string, init: RequestInit, world: World, is_sync: bo
 }
 
 /** @returns the result of the request, which is the same with and without synchronous reads */
-async function resultOf(path: string, init: RequestInit = {}, world: World = {}) {
-  const result = await handle(path, init, world, true);
-  const { route, token: found, set, body } = await handle(path, init, world, false);
+async function resultOf(path: string, init: RequestInit = {}, dependencies: Dependencies = {}) {
+  const result = await handle(path, init, dependencies, true);
+  const { route, token: found, set, body } = await handle(path, init, dependencies, false);
   expect({ route, token: found, set, body }).toEqual({
     route: result.route,
     token: result.token,
@@ -103,7 +108,7 @@ for (const path of ["/api/v1/users/07", "/api/v1/orders/7a", `${plain}?a=1`]) {
 
 test("`fastPath` reads the credentials from the header", async () => {
   const given: unknown[] = [];
-  const identify = (credentials: string | undefined) => {
+  const verify = (credentials: string | undefined) => {
     given.push(credentials);
     return token;
   };
@@ -114,21 +119,21 @@ test("`fastPath` reads the credentials from the header", async () => {
     "ab",
     "Bearer a, Bearer b",
   ]) {
-    await resultOf(plain, { headers: { authorization } }, { identify });
+    await resultOf(plain, { headers: { authorization } }, { verify });
   }
-  await resultOf(plain, { headers: {} }, { identify });
+  await resultOf(plain, { headers: {} }, { verify });
   const expected = ["ab", "ab", undefined, undefined, undefined, undefined];
   expect(given).toEqual(expected.flatMap((credentials) => [credentials, credentials]));
 });
 
 test("`fastPath` returns 401 without reading the record when the token is invalid", async () => {
   let verified = 0;
-  const identify = () => {
+  const verify = () => {
     verified += 1;
     throw new AppError("invalid_token", "unauthorised");
   };
   const get = () => expect.unreachable();
-  const { set, body, token: found } = await resultOf(plain, {}, { identify, get });
+  const { set, body, token: found } = await resultOf(plain, {}, { verify, get });
   expect([set.status, body, found]).toEqual([401, "unauthorised", null]);
   // Once by each store.
   expect(verified).toBe(2);
@@ -136,15 +141,15 @@ test("`fastPath` returns 401 without reading the record when the token is invali
 
 test("`fastPath` returns 429 without reading the record when the rate limit is exceeded", async () => {
   const get = () => expect.unreachable();
-  let taken = 0;
-  const take = () => {
-    taken += 1;
+  let counted = 0;
+  const allow = () => {
+    counted += 1;
     return false;
   };
-  const { set, token: found } = await resultOf(plain, {}, { take, get });
+  const { set, token: found } = await resultOf(plain, {}, { allow, get });
   expect([set.status, found]).toEqual([429, token]);
   // Once by each store.
-  expect(taken).toBe(2);
+  expect(counted).toBe(2);
 });
 
 test("`fastPath` returns the 404 of the routes when the record does not exist", async () => {
@@ -159,7 +164,7 @@ test("`fastPath` returns the 404 of the routes when the record does not exist", 
   expect(of_order.output).toBe("");
 });
 
-for (const failing of ["identify", "get"]) {
+for (const failing of ["verify", "get"]) {
   const failWith = (error: Error) => ({
     [failing]() {
       throw error;
@@ -167,16 +172,16 @@ for (const failing of ["identify", "get"]) {
   });
 
   test(`\`fastPath\` logs an error and returns 500 when \`${failing}\` fails`, async () => {
-    const world = failWith(new Error("disk I/O error"));
-    const { set, body, output, start } = await resultOf(plain, {}, world);
+    const dependencies = failWith(new Error("disk I/O error"));
+    const { set, body, output, start } = await resultOf(plain, {}, dependencies);
     expect([set.status, body]).toEqual([500, "internal error"]);
     expect(output).toContain("disk I/O error");
     expect(output).toContain(`${start.request_id}`);
   });
 
   test(`\`fastPath\` returns 503 when \`${failing}\` finds that the database does not respond`, async () => {
-    const world = failWith(new AppError("unavailable", "the database does not respond"));
-    const { set } = await resultOf(plain, {}, world);
+    const dependencies = failWith(new AppError("unavailable", "the database does not respond"));
+    const { set } = await resultOf(plain, {}, dependencies);
     expect(set.status).toBe(503);
     expect(set.headers["retry-after"]).toBe("1");
   });

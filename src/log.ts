@@ -97,9 +97,10 @@ function createTextFormatter(style: ApplyStyle): Formatter {
       const shown = level_style === undefined ? label : style(level_style, label);
       return [style("dim", timeOfDay(time)), shown, event, ...pairs].join(" ");
     },
-    request(time, { method, status, duration_ms }, url) {
+    request(time, { method, status, duration_ms, request_id }, url) {
       const code = style(status_styles[`${status}`.charAt(0)] ?? "red", `${status}`);
-      const duration = style("dim", `${duration_ms.toFixed(1)} ms`);
+      const id = status >= 400 ? ` ${request_id}` : "";
+      const duration = style("dim", `${duration_ms.toFixed(1)} ms${id}`);
       return [style("dim", timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
     },
   };

@@ -107,9 +107,9 @@ test("`request` writes one short line when the format is text", () => {
   }
   expect(lines).toEqual([
     "18:57:03 GET /api/v1/users/7 200 1.2 ms\n",
-    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms\n`),
-    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms\n`,
-    "18:57:03 GET /a?[31m?b 404 1.2 ms\n",
+    ...["/", "/", "/"].map((path) => `18:57:03 GET ${path} 404 1.2 ms ${request.request_id}\n`),
+    `18:57:03 GET /${"x".repeat(99)}... 404 1.2 ms ${request.request_id}\n`,
+    `18:57:03 GET /a?[31m?b 404 1.2 ms ${request.request_id}\n`,
   ]);
 });
 

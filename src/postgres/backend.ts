@@ -3,8 +3,9 @@ import { createLargePages, type LargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
-import { checkDatabase } from "./check.ts";
-import { createCitusAccess } from "./citus.ts";
+import { checkDatabase, plain_sections } from "./check.ts";
+import { withCitusSettings } from "./citus/settings.ts";
+import { createCitusStores } from "./citus/stores.ts";
 import { type Connection, connect, type Database } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
@@ -47,8 +48,7 @@ function createStore(
   { database_url, now, max_unsent_bytes }: StoreOptions,
 ): Store {
   const large_pages = createLargePages(max_unsent_bytes);
-  const access = layout === "citus" ? createCitusAccess : createAccess;
-  const connection: Connection = { db, now, ...access(db, large_pages, now) };
+  const connection: Connection = { db, now, ...createAccess(db, large_pages, now) };
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -78,9 +78,10 @@ function createStore(
     },
     backUp,
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
-    check: () => checkDatabase(db, layout),
+    check: () => checkDatabase(db, plain_sections),
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     close: db.close,
+    ...(layout === "citus" && createCitusStores(connection, large_pages, database_url)),
   };
 }
 
@@ -88,7 +89,8 @@ function createStore(
 export const openPostgres: OpenStore = async (options) => {
   try {
     const { layout, driver_url } = splitLayout(options.database_url);
-    const db = connect({ ...options, database_url: driver_url });
+    const server_url = layout === "citus" ? withCitusSettings(driver_url) : driver_url;
+    const db = connect({ ...options, database_url: server_url });
     try {
       await migrate(db, layout, options.create);
       return createStore(db, layout, options);

@@ -1,12 +1,12 @@
 /** Verifies the consistency of a database: counts, totals, references and sequences. */
-import type { PostgresLayout } from "../database-url.ts";
+import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
 import type { Database, Session } from "./connection.ts";
-import { lastIdQuery } from "./copy-source.ts";
+import { copySourceOf } from "./copy-source.ts";
 import { sqlState } from "./errors.ts";
 
 /** Maximum number of orders that one section reports. */
-const MAX_FINDINGS = 10;
+export const MAX_FINDINGS = 10;
 
 const miscounted_lists = `
   select list
@@ -56,35 +56,39 @@ async function findMiscounts(session: Session) {
   return rows.map(({ list }) => `the total of ${list} is wrong`);
 }
 
-async function findWrongTotals(session: Session) {
+export async function findWrongTotals(session: Session) {
   const rows = await session.all<{ id: string }>(miscounted_orders);
   return rows.map(({ id }) => `the total of order ${id} does not match its items`);
 }
 
-async function findOrphans(session: Session) {
+export async function findOrphans(session: Session) {
   const rows = await session.all<{ id: string }>(orphans);
   return rows.map(({ id }) => `order ${id} refers to a missing user`);
 }
 
-function findLateSequence(table: "users" | "orders"): Find {
+/** @param sourceOf tells the last assigned id */
+export function findLateSequence(
+  table: "users" | "orders",
+  sourceOf: (session: Session) => CopySource,
+): Find {
   return async (session) => {
     const kept = await session.first<{ last: number }>(maxIdQuery(table));
-    const given = await session.first<{ last: number }>(lastIdQuery(table));
-    if ((kept?.last ?? 0) <= (given?.last ?? 0)) return [];
+    if ((kept?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
 
-/** Sections in the order of the report. Citus has no stored counts. */
-function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, find: Find])[] {
-  return [
-    ...(layout === "plain" ? [["the totals", findMiscounts] as const] : []),
-    ["the totals of orders against their items", findWrongTotals],
-    ["the references between rows", findOrphans],
-    ["the sequence of users", findLateSequence("users")],
-    ["the sequence of orders", findLateSequence("orders")],
-  ];
-}
+/** The name is used in findings. */
+export type Section = readonly [name: string, find: Find];
+
+/** In the order of the report. */
+export const plain_sections: readonly Section[] = [
+  ["the totals", findMiscounts],
+  ["the totals of orders against their items", findWrongTotals],
+  ["the references between rows", findOrphans],
+  ["the sequence of users", findLateSequence("users", copySourceOf)],
+  ["the sequence of orders", findLateSequence("orders", copySourceOf)],
+];
 
 /**
  * Checks every section. If damage makes a section unreadable, this becomes a finding, and the next section runs.
@@ -93,10 +97,10 @@ function sectionsFor(layout: PostgresLayout): readonly (readonly [name: string, 
  */
 export async function findProblems(
   session: Session,
-  layout: PostgresLayout,
+  sections: readonly Section[],
 ): Promise<readonly string[]> {
   const findings: string[] = [];
-  for (const [name, find] of sectionsFor(layout)) {
+  for (const [name, find] of sections) {
     // Without a savepoint, an error would abort the whole transaction.
     await session.script("savepoint section");
     try {
@@ -112,10 +116,13 @@ export async function findProblems(
 }
 
 /** Checks the whole database in one snapshot, without a timeout. @see Store.check */
-export function checkDatabase(db: Database, layout: PostgresLayout): Promise<readonly string[]> {
+export function checkDatabase(
+  db: Database,
+  sections: readonly Section[],
+): Promise<readonly string[]> {
   const check = async (session: Session) => {
     await session.script("set local statement_timeout = 0");
-    return findProblems(session, layout);
+    return findProblems(session, sections);
   };
   const mode = "isolation level repeatable read read only";
   return db.transact(check, { access: "read", mode, timeout_ms: Number.POSITIVE_INFINITY });

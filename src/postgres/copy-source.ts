@@ -16,18 +16,22 @@ const BATCH_ROWS = 1000;
 /** Columns that are read as doubles, which represent every integer of the API exactly. */
 const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "total", "version"]);
 
-function selectFrom(table: CopiedTable): string {
-  const copied = copied_tables[table];
-  const columns = copied.columns
+/** @returns the start of a statement that reads the copied columns of a table */
+export function selectColumns(table: CopiedTable): string {
+  const columns = copied_tables[table].columns
     .map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name))
     .join(", ");
+  return `select ${columns} from ${table}`;
+}
+
+function selectFrom(table: CopiedTable): string {
   // Qualified, because the name alone means the column alias, which is a double.
-  const order = copied.sort_key.map((name) => `${table}.${name}`).join(", ");
-  return `select ${columns} from ${table} order by ${order}`;
+  const order = copied_tables[table].sort_key.map((name) => `${table}.${name}`).join(", ");
+  return `${selectColumns(table)} order by ${order}`;
 }
 
 /** Query for the last assigned id; 0 if there is none. */
-export function lastIdQuery(table: SequenceTable): string {
+function lastIdQuery(table: SequenceTable): string {
   return `
     select (case when is_called then last_value else last_value - 1 end)::float8 as last
     from ${table}_id_seq
@@ -66,18 +70,20 @@ export const no_timeouts = `
 
 /**
  * @param name name of the database in messages for the operator
+ * @param open returns the source in a transaction, whose snapshot it reads
  * @see Store.withCopySource
  */
 export async function withCopySource<Result>(
   db: Database,
   name: string,
   work: (source: CopySource) => Promise<Result>,
+  open: (session: Session) => CopySource | Promise<CopySource> = copySourceOf,
 ): Promise<Result> {
   const explain = (error: unknown) => describePostgresError(`Cannot read ${name}`, error);
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
     await session.script(no_timeouts);
-    working = work(mapErrors(copySourceOf(session), explain));
+    working = work(mapErrors(await open(session), explain));
     return working;
   };
   const mode = "isolation level repeatable read read only";

@@ -3,7 +3,10 @@ import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
 import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
-import { findProblems } from "./check.ts";
+import { findProblems, plain_sections } from "./check.ts";
+import { citus_sections } from "./citus/check.ts";
+import { citusCopyTargetOf, countRows, sequential_mode } from "./citus/copy-target.ts";
+import { withCitusSettings } from "./citus/settings.ts";
 import { connect, type Session } from "./connection.ts";
 import { copySourceOf, no_timeouts } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
@@ -16,14 +19,6 @@ const ALL_TABLES = tables.join(", ");
 const lock_tables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
-/**
- * On Citus, `users` is a reference table with a copy on every node. After a transaction has modified it, the
- * transaction must stay on one connection per node.
- */
-const sequential_mode = `
-  set local citus.multi_shard_modify_mode to 'sequential'
-`;
-
 async function prepareTarget(session: Session, layout: PostgresLayout): Promise<void> {
   await session.script(no_timeouts);
   if (layout === "citus") await session.script(sequential_mode);
@@ -56,13 +51,17 @@ export function copyTargetOf(session: Session): CopyTarget {
 export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, work) => {
   try {
     const { layout, driver_url } = splitLayout(database_url);
-    const db = connect({ database_url: driver_url, max_pending_writes: 1 });
+    const is_citus = layout === "citus";
+    const server_url = is_citus ? withCitusSettings(driver_url) : driver_url;
+    const db = connect({ database_url: server_url, max_pending_writes: 1 });
     try {
       await migrate(db, layout, true);
       const fillTarget = async (session: Session) => {
         await prepareTarget(session, layout);
-        const result = await work(copyTargetOf(session));
-        const [finding] = await findProblems(session, layout);
+        const result = await work(is_citus ? citusCopyTargetOf(session) : copyTargetOf(session));
+        if (is_citus) await countRows(session);
+        const sections = is_citus ? citus_sections : plain_sections;
+        const [finding] = await findProblems(session, sections);
         if (finding !== undefined) fail("operator", finding);
         return result;
       };

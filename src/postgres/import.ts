@@ -1,5 +1,6 @@
 /** Export and import of users and orders. `src/import.ts` has the rules of an import. */
 import { createClock } from "../clock.ts";
+import type { CopyTarget } from "../copy.ts";
 import {
   type BulkStore,
   createImportPlanner,
@@ -19,6 +20,8 @@ import { fromRow as toUser, columns as user_columns } from "./users.ts";
 
 /** Maximum number of attempts of a batch if the user of an order is deleted during the import. */
 const MAX_ATTEMPTS = 3;
+
+const import_timeout = "set local statement_timeout = '60s'";
 
 const users_with_keys = `
   select email_key as key, id::float8 as id
@@ -62,6 +65,7 @@ function createDryRunMemory(): DryRunMemory {
 function createBulkStore<Row extends { readonly id: number }, Import extends object>(
   db: Database,
   now: () => Date,
+  targetOf: (session: Session) => CopyTarget,
   { table, columns, fromRow, rules, with_keys }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
@@ -78,10 +82,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     where id = any($1::bigint[])
   `;
   // No other transaction can assign an id during the import, because the lock excludes inserts.
-  const lock_table = `
-    set local statement_timeout = '60s';
-    lock table ${table} in share row exclusive mode
-  `;
+  const lock_table = `lock table ${table} in share row exclusive mode`;
   const clock = createClock(now);
   const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
 
@@ -93,7 +94,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
     const keys = records.map(rules.keyOf).filter((key) => key !== null);
     const user_ids = new Set(records.map(rules.userOf).filter((id) => id !== null));
-    const last_id = await copyTargetOf(session).lastId(table);
+    const last_id = await targetOf(session).lastId(table);
     const found_keys = await session.all<{ key: string; id: number }>(with_keys, keys);
     const ids_by_key = new Map(found_keys.map(({ key, id }) => [key, id]));
     const found_rows = await session.all<never>(with_ids, [...ids, ...ids_by_key.values()]);
@@ -121,10 +122,11 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
         return planDryRun(records, stored).results;
       }
       const work = async (session: Session) => {
+        await session.script(import_timeout);
         await session.script(lock_table);
         const plan = createImportPlanner(rules, clock, null);
         const { results, new_records, last_id } = plan(records, await loadStored(session, records));
-        const { write, advanceIds } = copyTargetOf(session);
+        const { write, advanceIds } = targetOf(session);
         for (const { table: into, toRow } of rules.inserts) {
           await write(
             into,
@@ -145,16 +147,21 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   };
 }
 
-export function createBulkStores(db: Database, now: () => Date): Store["bulk"] {
+/** @param targetOf writes the rows of an import in its transaction */
+export function createBulkStores(
+  db: Database,
+  now: () => Date,
+  targetOf: (session: Session) => CopyTarget = copyTargetOf,
+): Store["bulk"] {
   return {
-    users: createBulkStore(db, now, {
+    users: createBulkStore(db, now, targetOf, {
       table: "users",
       columns: user_columns,
       fromRow: toUser,
       rules: user_import,
       with_keys: users_with_keys,
     }),
-    orders: createBulkStore(db, now, {
+    orders: createBulkStore(db, now, targetOf, {
       table: "orders",
       columns: order_columns,
       fromRow: toOrder,

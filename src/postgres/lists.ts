@@ -131,13 +131,6 @@ const text_bytes = {
 /** The first three parameters of a slice are its limit, its offset and the id after which it begins. */
 const parameterOf: SqlOf = (_filter, at) => `$${4 + at}`;
 
-/** @returns a query for the number of matching records that counts them. It has the parameters of a slice */
-export function countQuery(list: Filtered): string {
-  const { table } = list;
-  const filter = conditions(list, parameterOf);
-  return `select count(*) from ${table} where true${filter}`;
-}
-
 /**
  * Parameters of the statement: limit, offset, the id after which the page begins, and the values of the filters. It
  * returns the first rows of the page: about 256 KiB plus one row at most, because Bun.SQL keeps a whole result in
@@ -189,26 +182,17 @@ interface Slice<Row> {
 /** Limit, offset and id that a slice starts from. */
 type Start = Required<PageQuery>;
 
-/** The statements and functions that read a page slice by slice. */
-export interface Slices<Row> {
-  /** Reads the first slice, which is the whole of a small page. */
-  readFirst(session: Session, start: Start, values: FilterValues): Promise<Slice<Row>>;
-  /** Reads the page in one snapshot. */
-  readAll(query: PageQuery, values: FilterValues): Promise<Page>;
-}
-
-export function startOf(query: PageQuery): Start {
+function startOf(query: PageQuery): Start {
   return { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
 }
 
-/** @param total a query for the number of matching records; its parameters are those of a slice */
-export function prepareSlices<Row extends { readonly id: number }>(
+/** @returns a function that reads a page slice by slice, in one snapshot */
+function prepareSlices<Row extends { readonly id: number }>(
   db: Database,
   large_pages: LargePages,
   list: List<Row>,
-  total = totalQuery(list, parameterOf),
-): Slices<Row> {
-  const first = sliceStatement(list, total);
+): ReadList {
+  const first = sliceStatement(list, totalQuery(list, parameterOf));
   const next = sliceStatement(list, "select 0");
 
   async function readSlice(
@@ -255,17 +239,14 @@ export function prepareSlices<Row extends { readonly id: number }>(
     }
   }
 
-  return {
-    readFirst: (session, start, values) => readSlice(session, first, start, values),
-    readAll: (query, values) =>
-      large_pages.build((page) =>
-        db.transact((session) => addSlices(session, query, values, page), {
-          access: "read",
-          mode: "isolation level repeatable read, read only",
-          timeout_ms: NO_RESPONSE_TIMEOUT_MS,
-        }),
-      ),
-  };
+  return (query, values) =>
+    large_pages.build((page) =>
+      db.transact((session) => addSlices(session, query, values, page), {
+        access: "read",
+        mode: "isolation level repeatable read, read only",
+        timeout_ms: NO_RESPONSE_TIMEOUT_MS,
+      }),
+    );
 }
 
 /** A page as requested: a row of the input of the statement. */
@@ -280,13 +261,13 @@ interface SmallPageRow {
   readonly next_after: number | null;
 }
 
-/** @throws {AppError} see `readAll`; also unavailable if the database is unreachable or busy */
+/** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
 export function createListReader(db: Database, large_pages: LargePages): ListReader {
   const { limiter, readMany } = db;
   return {
     prepare(list) {
       const statement = smallPageStatement(list);
-      const slices = prepareSlices(db, large_pages, list);
+      const readLarge = prepareSlices(db, large_pages, list);
 
       async function run(wanted: readonly WantedPage[]): Promise<readonly SmallPageRow[]> {
         const rows = await readMany((session) =>
@@ -320,9 +301,7 @@ export function createListReader(db: Database, large_pages: LargePages): ListRea
         const row = await limiter.admit("read", () => readSmall(wanted));
         if (row === undefined) throw new Error("the query for a page returned no row");
         const { total, is_large, records, next_after } = row;
-        return is_large
-          ? slices.readAll(query, values)
-          : { total, records: records ?? "", next_after };
+        return is_large ? readLarge(query, values) : { total, records: records ?? "", next_after };
       };
     },
   };

@@ -1,21 +1,31 @@
 import type { PostgresLayout } from "../database-url.ts";
 import { AppError, fail } from "../error.ts";
+import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
 import type { Database, Session } from "./connection.ts";
-import citus from "./migrations/0001_citus.sql" with { type: "text" };
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 
-interface Migration {
-  /** Statements for both layouts. They run before those of the layout. */
-  readonly both: string;
-  readonly plain: string;
-  readonly citus: string;
+/** Scripts that run one after the other. Each is sent as one query. */
+type Migration = readonly string[];
+
+/**
+ * Splits a script into statements, each of which ends with a semicolon at the end of a line. Citus passes the text
+ * of a query on to its workers, which accept only one statement.
+ */
+function splitStatements(script: string): Migration {
+  return script.split(/;$/m).filter((statement) => statement.trim() !== "");
 }
 
 /**
- * In order. The schema version is the number of migrations that have run. A released migration is never edited.
+ * By layout, in order. The schema version is the number of migrations that have run. A released migration is never
+ * edited. Version 1 of the layout for Citus ran only on a single server, and is not updated.
  */
-const migrations: readonly Migration[] = [{ both: tables, plain, citus }];
+const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
+  plain: [[tables, plain]],
+  citus: [[], splitStatements(citus)],
+};
+/** The first version of each layout that can be updated. */
+const oldest_versions: Readonly<Record<PostgresLayout, number>> = { plain: 1, citus: 2 };
 
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
@@ -32,7 +42,11 @@ const server_info = `
     current_setting('server_encoding') as encoding,
     to_regclass('user_api') is not null as ours,
     to_regclass('users') is not null or to_regclass('orders') is not null as taken,
-    exists (select from pg_extension where extname = 'citus') as has_citus
+    (
+      select string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::integer[] >= '{11,1}'
+      from pg_extension
+      where extname = 'citus'
+    ) as has_citus
 `;
 const schema_info = `
   select schema_version, layout
@@ -46,6 +60,8 @@ const update_version = `
   update user_api
   set schema_version = $1
 `;
+/** A foreign key to a table on every server needs one connection per server for the rest of the transaction. */
+const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
 const take_lock = "select pg_advisory_xact_lock($1)";
 
 interface Server {
@@ -53,7 +69,8 @@ interface Server {
   readonly encoding: string;
   readonly ours: boolean;
   readonly taken: boolean;
-  readonly has_citus: boolean;
+  /** Whether the extension has a version that the layout needs; `null` if the extension is missing. */
+  readonly has_citus: boolean | null;
 }
 
 interface Schema {
@@ -85,7 +102,8 @@ async function findVersion(
   requireServer(found);
   const current = found.ours ? await session.first<Schema>(schema_info) : null;
   if (current === null) {
-    if (layout === "plain" || found.has_citus) return 0;
+    if (layout === "plain" || found.has_citus === true) return 0;
+    if (found.has_citus === false) fail("operator", "Citus 11.1 or newer is required");
     fail(
       "operator",
       "the layout citus needs the extension: run `create extension citus` in the database",
@@ -104,6 +122,12 @@ async function findVersion(
       `the database was created with the layout ${current.layout}: use ?layout=${current.layout} in its URL`,
     );
   }
+  if (current.schema_version < oldest_versions[layout]) {
+    fail(
+      "operator",
+      "the tables have the layout of an earlier version, on one server: use that version to copy them",
+    );
+  }
   return current.schema_version;
 }
 
@@ -116,8 +140,8 @@ export async function migrate(
   db: Database,
   layout: PostgresLayout,
   create: boolean,
-  available = migrations,
 ): Promise<void> {
+  const available = migrations[layout];
   const version = await db.read((session) => findVersion(session, layout, available.length));
   if (version === available.length) return;
   if (version === 0 && !create)
@@ -125,12 +149,10 @@ export async function migrate(
   const run = async (session: Session) => {
     // Replicas wait for the lock as long as the migration takes.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
+    if (layout === "citus") await session.script(sequential_mode);
     await session.all(take_lock, MIGRATION_LOCK);
     const from = await findVersion(session, layout, available.length);
-    for (const migration of available.slice(from)) {
-      await session.script(migration.both);
-      await session.script(migration[layout]);
-    }
+    for (const statement of available.slice(from).flat()) await session.script(statement);
     if (from === 0) await session.all(insert_version, available.length, layout);
     else if (from < available.length) await session.all(update_version, available.length);
   };

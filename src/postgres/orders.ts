@@ -48,12 +48,11 @@ const select_by_id = `
   from orders
   where id = $1
 `;
-// `user_id` tells Citus which node stores the order.
 const update_order = `
   update orders
-  set status = $4, metadata = $5, version = version + 1,
-    updated_at = greatest(updated_at collate "C", $6)
-  where user_id = $1 and id = $2 and version = $3
+  set status = $3, metadata = $4, version = version + 1,
+    updated_at = greatest(updated_at collate "C", $5)
+  where id = $1 and version = $2
   returning ${columns}
 `;
 
@@ -125,7 +124,6 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
           if (changed === null) return current;
           const row = await session.first<StoredOrder>(
             update_order,
-            current.user_id,
             id,
             current.version,
             changed.status,

@@ -1,11 +1,17 @@
-/** The database of a server under test: a SQLite file or, with TEST_DATABASE=postgres, one of PostgreSQL. */
+/**
+ * The database of a server under test: a SQLite file or, with TEST_DATABASE=postgres, one of PostgreSQL. With
+ * TEST_DATABASE=citus it is on the cluster of TEST_CITUS_URL, which only one process at a time can use.
+ */
 import { Database } from "bun:sqlite";
 import { SQL } from "bun";
 import type { TemporaryDirectory } from "../directory.ts";
+import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { makeDatabase } from "../postgres/database.ts";
 
-export const against_postgres: boolean = Bun.env["TEST_DATABASE"] === "postgres";
+export const against_citus: boolean = Bun.env["TEST_DATABASE"] === "citus";
+/** Also true for Citus. */
+export const against_postgres: boolean = against_citus || Bun.env["TEST_DATABASE"] === "postgres";
 
 async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();
@@ -16,17 +22,25 @@ async function requireCluster(): Promise<Cluster> {
 
 /** @returns the DATABASE_URL of a new, empty database */
 export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
+  if (against_citus) return takeCitusDatabase();
   return against_postgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
 }
 
 /** Call after all connections are closed. */
 export async function dropDatabase(url: string): Promise<void> {
-  // A file is deleted with its directory.
-  if (against_postgres) await (await requireCluster()).dropDatabase(url);
+  if (against_citus) releaseCitusDatabase(url);
+  // A file goes with its directory.
+  else if (against_postgres) await (await requireCluster()).dropDatabase(url);
 }
 
 /** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
+  if (against_citus) {
+    // The next order of a user gets the next id only if both have the same remainder.
+    const last = table === "orders" ? (id + 1n) / 1024n - 1n : id;
+    await runOnCitus(url, `select setval('${table}_id_seq', ${last})`);
+    return;
+  }
   if (against_postgres) {
     await (await requireCluster()).run(url, `select setval('${table}_id_seq', ${id})`);
     return;
@@ -42,7 +56,10 @@ export async function holdWrites(url: string): Promise<AsyncDisposable> {
     database.run("begin immediate");
     return { [Symbol.asyncDispose]: async () => database.close() };
   }
-  const sql = new SQL(url, { max: 1 });
-  await sql.unsafe("begin; lock table users in exclusive mode");
+  const server = new URL(url);
+  server.searchParams.delete("layout");
+  const sql = new SQL(server, { max: 1 });
+  await sql.unsafe("begin");
+  await sql.unsafe("lock table users in exclusive mode");
   return { [Symbol.asyncDispose]: () => sql.close({ timeout: 0 }) };
 }

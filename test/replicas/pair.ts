@@ -1,5 +1,5 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
-import { against_postgres } from "../http/backend.ts";
+import { against_citus, against_postgres } from "../http/backend.ts";
 import {
   against_binary,
   startReplica,
@@ -8,8 +8,8 @@ import {
 } from "../http/server.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 
-/** Whether the tests run against the binary and PostgreSQL. */
-export const possible: boolean = against_binary && against_postgres;
+/** Whether the tests run against the binary and PostgreSQL without Citus. */
+export const possible: boolean = against_binary && against_postgres && !against_citus;
 
 const binary = Bun.env["TEST_BINARY"] ?? "";
 

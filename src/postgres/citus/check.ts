@@ -1,0 +1,76 @@
+/** Verifies what only the layout for Citus has: the directory of ids, and its totals. */
+import {
+  findLateSequence,
+  findOrphans,
+  findWrongTotals,
+  MAX_FINDINGS,
+  type Section,
+} from "../check.ts";
+import type { Session } from "../connection.ts";
+import { citusCopySourceOf } from "./copy-source.ts";
+
+const miscounted_users = `
+  select stored - counted as difference
+  from (select coalesce(sum(users), 0) as stored from user_totals) as totals,
+    (select count(*) as counted from users) as counts
+  where stored <> counted
+`;
+const miscounted_buckets = `
+  select order_totals.bucket
+  from order_totals
+  left join (
+    select bucket, count(*) filter (where status = 'pending') as pending,
+      count(*) filter (where status = 'paid') as paid,
+      count(*) filter (where status = 'shipped') as shipped,
+      count(*) filter (where status = 'delivered') as delivered,
+      count(*) filter (where status = 'canceled') as canceled
+    from orders
+    group by bucket
+  ) as counted on counted.bucket = order_totals.bucket
+  where order_totals.pending <> coalesce(counted.pending, 0)
+    or order_totals.paid <> coalesce(counted.paid, 0)
+    or order_totals.shipped <> coalesce(counted.shipped, 0)
+    or order_totals.delivered <> coalesce(counted.delivered, 0)
+    or order_totals.canceled <> coalesce(counted.canceled, 0)
+  limit ${MAX_FINDINGS}
+`;
+const stored_buckets = "select count(*)::integer as buckets from order_totals";
+/** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */
+const directory_sums = `
+  select count(*)::text as entries, sum(order_id::numeric)::text as ids,
+    sum(order_id::numeric * bucket)::text as products
+  from order_buckets
+`;
+const copied_sums = `
+  select count(*)::text as entries, sum(id::numeric)::text as ids,
+    sum(id::numeric * bucket)::text as products
+  from orders
+  where id % 1024 <> bucket
+`;
+
+async function findMiscounts(session: Session): Promise<readonly string[]> {
+  const users = await session.all(miscounted_users);
+  const buckets = await session.all<{ bucket: number }>(miscounted_buckets);
+  const stored = await session.first<{ buckets: number }>(stored_buckets);
+  return [
+    ...users.map(() => "the total of users is wrong"),
+    ...buckets.map(({ bucket }) => `the totals of orders in bucket ${bucket} are wrong`),
+    ...(stored?.buckets === 1024 ? [] : ["totals of orders are missing"]),
+  ];
+}
+
+async function findWrongDirectory(session: Session): Promise<readonly string[]> {
+  const directory = await session.first<object>(directory_sums);
+  const orders = await session.first<object>(copied_sums);
+  if (Bun.deepEquals(directory, orders)) return [];
+  return ["the directory of order ids does not match the orders"];
+}
+
+export const citus_sections: readonly Section[] = [
+  ["the totals", findMiscounts],
+  ["the directory of order ids", findWrongDirectory],
+  ["the totals of orders against their items", findWrongTotals],
+  ["the references between rows", findOrphans],
+  ["the sequence of users", findLateSequence("users", citusCopySourceOf)],
+  ["the sequence of orders", findLateSequence("orders", citusCopySourceOf)],
+];

@@ -1,0 +1,50 @@
+/** Reads all rows of a database in pages by sort key: Citus would collect the rows of a cursor on the coordinator. */
+import { type CopiedTable, type CopyRow, type CopySource, copied_tables } from "../../copy.ts";
+import type { Session, Value } from "../connection.ts";
+import { copySourceOf, selectColumns } from "../copy-source.ts";
+import { BUCKETS } from "./bucket.ts";
+
+/** Rows per page. With rows of the maximum size, a page has about 30 MB. */
+const PAGE_ROWS = 1000;
+
+/** One connection per server, so that there is one snapshot per server. */
+const one_connection = "set local citus.max_adaptive_executor_pool_size = 1";
+/** Reads from every shard, so the snapshots of all servers are taken within milliseconds. */
+const take_snapshots = "select count(*) from order_totals";
+
+function pageStatement(table: CopiedTable, is_first: boolean): string {
+  // Qualified, because the name alone means the column alias, which is a double.
+  const keys = copied_tables[table].sort_key.map((name) => `${table}.${name}`);
+  const values = keys.map((_, at) => `$${at + 1}`);
+  const where = is_first ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
+  return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${PAGE_ROWS}`;
+}
+
+/** @param session in a transaction */
+export function citusCopySourceOf(session: Session): CopySource {
+  const source = copySourceOf(session);
+  return {
+    count: source.count,
+    async *read(table) {
+      let rows = await session.all<CopyRow>(pageStatement(table, true));
+      while (rows.length > 0) {
+        yield rows;
+        const last = rows.at(-1);
+        const values = copied_tables[table].sort_key.map((name): Value => last?.[name] ?? null);
+        rows = await session.all<CopyRow>(pageStatement(table, false), ...values);
+      }
+    },
+    async lastId(table) {
+      const last = await source.lastId(table);
+      // The sequence of orders gives numbers, and ids up to this one may have been made of them.
+      return table === "orders" && last > 0 ? last * BUCKETS + BUCKETS - 1 : last;
+    },
+  };
+}
+
+/** Begins to read. The session must be in a transaction with `repeatable read`. */
+export async function openCitusCopySource(session: Session): Promise<CopySource> {
+  await session.script(one_connection);
+  await session.all(take_snapshots);
+  return citusCopySourceOf(session);
+}

@@ -1,0 +1,71 @@
+/** Writes rows of another database, and what only the layout for Citus has: buckets and totals. */
+import { type CopyTarget, copied_tables } from "../../copy.ts";
+import type { Session } from "../connection.ts";
+import type { Cell } from "../copy-format.ts";
+import { BUCKETS, bucketOf } from "./bucket.ts";
+import { citusCopySourceOf } from "./copy-source.ts";
+
+/**
+ * After a transaction has modified `users`, which is on every server, it must use one connection per server for the
+ * orders that refer to them.
+ */
+export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
+
+const count_users = "select count(*)::float8 as users from users";
+const set_total = `
+  update user_totals
+  set users = $1
+  where slot = 0
+`;
+const count_orders = `
+  update order_totals
+  set pending = counted.pending, paid = counted.paid, shipped = counted.shipped,
+    delivered = counted.delivered, canceled = counted.canceled
+  from (
+    select bucket, count(*) filter (where status = 'pending') as pending,
+      count(*) filter (where status = 'paid') as paid,
+      count(*) filter (where status = 'shipped') as shipped,
+      count(*) filter (where status = 'delivered') as delivered,
+      count(*) filter (where status = 'canceled') as canceled
+    from orders
+    group by bucket
+  ) as counted
+  where counted.bucket = order_totals.bucket
+`;
+
+/** @param session in a transaction that excludes other writers */
+export function citusCopyTargetOf(session: Session): CopyTarget {
+  const source = citusCopySourceOf(session);
+  return {
+    ...source,
+    async write(table, rows) {
+      if (rows.length === 0) return;
+      const { columns } = copied_tables[table];
+      const cells = rows.map((row): Cell[] => columns.map((name) => row[name] ?? null));
+      if (table !== "orders") {
+        await session.copy(`${table} (${columns.join(", ")})`, cells);
+        return;
+      }
+      const buckets = rows.map((row) => bucketOf(Number(row["user_id"])));
+      const with_buckets = cells.map((row, at) => [buckets[at] ?? null, ...row]);
+      await session.copy(`orders (bucket, ${columns.join(", ")})`, with_buckets);
+      const entries = rows
+        .map((row, at) => [Number(row["id"]), buckets[at] ?? null] as const)
+        .filter(([id, bucket]) => bucketOf(id) !== bucket);
+      if (entries.length > 0) await session.copy("order_buckets (order_id, bucket)", entries);
+    },
+    async advanceIds(table, id) {
+      // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
+      if (id <= (await source.lastId(table))) return;
+      const last = table === "orders" ? Math.max(1, Math.floor(id / BUCKETS)) : id;
+      await session.all(`select setval('${table}_id_seq', $1::bigint)`, last);
+    },
+  };
+}
+
+/** Sets the totals after all rows were written. */
+export async function countRows(session: Session): Promise<void> {
+  const counted = await session.first<{ users: number }>(count_users);
+  await session.all(set_total, counted?.users ?? 0);
+  await session.all(count_orders);
+}

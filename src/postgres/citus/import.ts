@@ -1,0 +1,88 @@
+/** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
+import type { CopyRow, CopyTarget } from "../../copy.ts";
+import type { BulkStore } from "../../import.ts";
+import type { Store } from "../../store.ts";
+import type { Database, Session } from "../connection.ts";
+import { createBulkStores } from "../import.ts";
+import { bucketOf } from "./bucket.ts";
+import { citusCopyTargetOf } from "./copy-target.ts";
+import { add_to_total } from "./users.ts";
+
+/** Orders per read of an export. Every shard is asked each time, so pages of the caller's size would take longer. */
+const READ_AHEAD_ROWS = 500;
+
+/** `$1` is a JSON array of changes, one per bucket. */
+const add_to_totals = `
+  insert into order_totals (bucket, pending, paid, shipped, delivered, canceled)
+  select bucket, pending, paid, shipped, delivered, canceled
+  from json_to_recordset($1::text::json) as changes (
+    bucket integer, pending bigint, paid bigint, shipped bigint, delivered bigint, canceled bigint
+  )
+  on conflict (bucket) do update
+  set pending = order_totals.pending + excluded.pending,
+    paid = order_totals.paid + excluded.paid,
+    shipped = order_totals.shipped + excluded.shipped,
+    delivered = order_totals.delivered + excluded.delivered,
+    canceled = order_totals.canceled + excluded.canceled
+`;
+
+/** @returns the number of orders by bucket and status, in the order of buckets */
+function countByBucket(rows: readonly CopyRow[]) {
+  const buckets = new Map<number, Record<string, number>>();
+  for (const row of rows) {
+    const bucket = bucketOf(Number(row["user_id"]));
+    const counts = buckets.get(bucket) ?? {
+      bucket,
+      pending: 0,
+      paid: 0,
+      shipped: 0,
+      delivered: 0,
+      canceled: 0,
+    };
+    const status = String(row["status"]);
+    counts[status] = (counts[status] ?? 0) + 1;
+    buckets.set(bucket, counts);
+  }
+  return [...buckets.entries()].sort(([one], [other]) => one - other).map(([, counts]) => counts);
+}
+
+/** Writes rows and adds them to the totals. */
+function importTargetOf(session: Session): CopyTarget {
+  const target = citusCopyTargetOf(session);
+  return {
+    ...target,
+    async write(table, rows) {
+      await target.write(table, rows);
+      if (rows.length === 0) return;
+      if (table === "users") await session.all(add_to_total, rows.length);
+      if (table === "orders") {
+        await session.all(add_to_totals, JSON.stringify(countByBucket(rows)));
+      }
+    },
+  };
+}
+
+/** Pages that follow each other are read several at once. */
+function withReadAhead<Row extends { readonly id: number }, Import>(
+  bulk: BulkStore<Row, Import>,
+): BulkStore<Row, Import> {
+  let ahead: readonly Row[] = [];
+  let position = -1;
+  return {
+    ...bulk,
+    async exportPage(after, limit) {
+      if (after !== position || ahead.length === 0) {
+        ahead = await bulk.exportPage(after, Math.max(limit, READ_AHEAD_ROWS));
+      }
+      const page = ahead.slice(0, limit);
+      ahead = ahead.slice(limit);
+      position = page.at(-1)?.id ?? -1;
+      return page;
+    },
+  };
+}
+
+export function createCitusBulkStores(db: Database, now: () => Date): Store["bulk"] {
+  const { users, orders } = createBulkStores(db, now, importTargetOf);
+  return { users, orders: withReadAhead(orders) };
+}

@@ -1,0 +1,208 @@
+/** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
+import { failField } from "../../error.ts";
+import type { LargePages } from "../../large-page.ts";
+import {
+  newOrder,
+  type Order,
+  type OrderFields,
+  type OrderQuery,
+  type OrderStatus,
+  type OrderStore,
+  order_statuses,
+  orderJson,
+  type StoredOrder,
+} from "../../order.ts";
+import { requirePreconditions } from "../../precondition.ts";
+import type { Connection, Session } from "../connection.ts";
+import { isForeignKeyViolation } from "../errors.ts";
+import { columns, fromRow } from "../orders.ts";
+import { retryOnConflict, version_conflict } from "../retry.ts";
+import { BUCKETS, bucketOf } from "./bucket.ts";
+import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
+import { preparePage } from "./lists.ts";
+
+/** For lists of all users: every shard reads as many ids as the offset. @see docs/scaling-out.md */
+const MAX_OFFSET = 10_000;
+
+// The bucket is always a parameter of its own: Citus routes a statement to one shard without planning it only if the
+// column is compared with a constant.
+const select_by_id = `
+  select ${columns}
+  from orders
+  where bucket = $1 and id = $2
+`;
+const select_bucket = `
+  select bucket
+  from order_buckets
+  where order_id = $1
+`;
+const next_number = "select nextval('orders_id_seq')::float8 as number";
+// Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
+const insert_order = `
+  with inserted as (
+    insert into orders (
+      bucket, id, user_id, currency, items, total, status, metadata, version, created_at,
+      updated_at
+    )
+    values ($1, $2, $3, $4, $5, $6, 'pending', $7, 1, $8, $8)
+  )
+  update order_totals
+  set pending = pending + 1
+  where bucket = $1
+`;
+const update_order = `
+  update orders
+  set status = $4, metadata = $5, version = version + 1, updated_at = $6
+  where bucket = $1 and id = $2 and version = $3
+  returning ${columns}
+`;
+
+/** Also changes the totals of both statuses. */
+function moveStatement(from: OrderStatus, to: OrderStatus): string {
+  return `
+    with
+      changed as (${update_order}),
+      counted as (
+        update order_totals
+        set ${from} = ${from} - 1, ${to} = ${to} + 1
+        where bucket = $1 and exists (select from changed)
+      )
+    select id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
+    from changed
+  `;
+}
+
+const of_user = "bucket = $1 and user_id = $2";
+const of_user_in_status = "bucket = $1 and user_id = $2 and status = $3";
+
+/** Query that counts the orders of a user, in the index of one shard. */
+function countQuery(where: string): string {
+  return `
+    select count(*)::float8 as total
+    from orders
+    where ${where}
+  `;
+}
+
+/** Query for the number of orders, from the stored totals of all buckets. */
+function totalQuery(statuses: readonly OrderStatus[]): string {
+  return `
+    select coalesce(sum(${statuses.join(" + ")}), 0)::float8 as total
+    from order_totals
+  `;
+}
+
+interface LocatedOrder {
+  readonly bucket: number;
+  readonly row: StoredOrder;
+}
+
+/** Looks where the id leads to, and then in the directory of ids that do not contain their bucket. */
+async function find(session: Session, id: number): Promise<LocatedOrder | null> {
+  let bucket = bucketOf(id);
+  let row = await session.first<StoredOrder>(select_by_id, bucket, id);
+  if (row === null) {
+    const entry = await session.first<{ bucket: number }>(select_bucket, id);
+    if (entry === null) return null;
+    bucket = entry.bucket;
+    row = await session.first<StoredOrder>(select_by_id, bucket, id);
+  }
+  return row && { bucket, row };
+}
+
+export function createCitusOrderStore(
+  { db, now }: Connection,
+  idempotency: CitusIdempotencyStore,
+  large_pages: LargePages,
+): OrderStore {
+  const move_statements = new Map(
+    order_statuses.flatMap((from) =>
+      order_statuses
+        .filter((to) => to !== from)
+        .map((to) => [`${from} ${to}`, moveStatement(from, to)] as const),
+    ),
+  );
+  const prepareList = (where: string, total: string, max_offset: number | null) =>
+    preparePage(db, large_pages, {
+      table: "orders",
+      columns,
+      where,
+      total,
+      max_offset,
+      toJson: orderJson,
+    });
+  const listAll = prepareList("", totalQuery(order_statuses), MAX_OFFSET);
+  const in_status = order_statuses.map((status) => {
+    const list = prepareList(`status = '${status}'`, totalQuery([status]), MAX_OFFSET);
+    return [status, list] as const;
+  });
+  const lists_in_status = new Map(in_status);
+  const listOfUser = prepareList(of_user, countQuery(of_user), null);
+  const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), null);
+
+  function creationOf(fields: OrderFields): Creation<Order> {
+    const bucket = bucketOf(fields.user_id);
+    return {
+      async prepare(session) {
+        const row = await session.first<{ number: number }>(next_number);
+        if (row === null) throw new Error("a sequence returned no number");
+        return newOrder(row.number * BUCKETS + bucket, fields, now().toISOString());
+      },
+      async insert(session, { id, user_id, currency, items, total, metadata, created_at }) {
+        const json = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
+        try {
+          await session.all(insert_order, bucket, id, user_id, currency, ...json, created_at);
+        } catch (error) {
+          if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
+          throw error;
+        }
+      },
+    };
+  }
+
+  return {
+    list(query: OrderQuery) {
+      const { user_id, status } = query;
+      if (user_id === undefined) {
+        const listInStatus = status && lists_in_status.get(status);
+        return (listInStatus ?? listAll)(query, []);
+      }
+      const filters = [bucketOf(user_id), user_id];
+      return status === undefined
+        ? listOfUser(query, filters)
+        : listOfUserInStatus(query, [...filters, status]);
+    },
+
+    get: (id) =>
+      db.read(async (session) => {
+        const found = await find(session, id);
+        return found && fromRow(found.row);
+      }),
+
+    place: (fields, key) => idempotency.once(key, creationOf(fields)),
+
+    update(id, edit, preconditions) {
+      return db.write((session) =>
+        retryOnConflict(async () => {
+          const found = await find(session, id);
+          if (found === null) return null;
+          const current = fromRow(found.row);
+          requirePreconditions(current, preconditions);
+          const changed = edit(current);
+          if (changed === null) return current;
+          const time = now().toISOString();
+          const row = await session.first<StoredOrder>(
+            move_statements.get(`${current.status} ${changed.status}`) ?? update_order,
+            found.bucket,
+            id,
+            current.version,
+            changed.status,
+            JSON.stringify(changed.metadata),
+            time > current.updated_at ? time : current.updated_at,
+          );
+          return row === null ? version_conflict : fromRow(row);
+        }),
+      );
+    },
+  };
+}

@@ -1,0 +1,169 @@
+/**
+ * Users are on every server. A change of a user is a transaction on all of them, which Citus performs one after the
+ * other.
+ */
+import { fail } from "../../error.ts";
+import type { LargePages } from "../../large-page.ts";
+import { requirePreconditions } from "../../precondition.ts";
+import {
+  emailKey,
+  newUser,
+  type StoredUser,
+  type User,
+  type UserFields,
+  type UserStore,
+  userJson,
+} from "../../user.ts";
+import type { Connection, Session } from "../connection.ts";
+import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
+import { columns, fromRow } from "../users.ts";
+import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
+import { preparePage } from "./lists.ts";
+
+/** First number of the advisory locks on users; the second is derived from the id. */
+const USER_LOCK = 0x75736572;
+
+const select_by_id = `
+  select ${columns}
+  from users
+  where id = $1
+`;
+const next_id = "select nextval('users_id_seq')::float8 as id";
+const insert_user = `
+  insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
+  values ($1, $2, $3, $4, $5, 1, $6, $6)
+`;
+/** Changes the number of users by `$1`. */
+export const add_to_total = `
+  update user_totals
+  set users = users + $1
+  where slot = pg_backend_pid() % 16
+`;
+const update_user = `
+  update users
+  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
+  where id = $1 and version = $2
+  returning ${columns}
+`;
+const delete_user = `
+  delete from users
+  where id = $1
+`;
+const lock_user = "select pg_advisory_xact_lock($1, $2)";
+
+function failEmailTaken(error: unknown): never {
+  if (sqlState(error) === UNIQUE_VIOLATION) fail("email_taken", "email is already taken");
+  throw error;
+}
+
+async function find(session: Session, id: number): Promise<User | null> {
+  const row = await session.first<StoredUser>(select_by_id, id);
+  return row && fromRow(row);
+}
+
+/** Deletes a user that the transaction has locked. @throws {AppError} user_has_orders */
+async function deleteUser(session: Session, id: number): Promise<void> {
+  try {
+    await session.all(delete_user, id);
+    await session.all(add_to_total, -1);
+  } catch (error) {
+    if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
+    throw error;
+  }
+}
+
+export function createCitusUserStore(
+  { db, reader, now }: Connection,
+  idempotency: CitusIdempotencyStore,
+  large_pages: LargePages,
+): UserStore {
+  const withEmail = reader.prepare(
+    { table: "users", key: "email_key", columns },
+    (row: StoredUser) => row,
+  );
+  const listAll = preparePage(db, large_pages, {
+    table: "users",
+    columns,
+    where: "",
+    total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
+    max_offset: null,
+    toJson: userJson,
+  });
+
+  function creationOf(fields: UserFields): Creation<User> {
+    return {
+      async prepare(session) {
+        const row = await session.first<{ id: number }>(next_id);
+        if (row === null) throw new Error("a sequence returned no number");
+        return newUser(row.id, fields, now().toISOString());
+      },
+      async insert(session, { id, email, name, metadata, created_at }) {
+        const json = JSON.stringify(metadata);
+        const values = [id, email, emailKey(email), name, json, created_at];
+        // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
+        await session.all(insert_user, ...values).catch(failEmailTaken);
+        await session.all(add_to_total, 1);
+      },
+    };
+  }
+
+  /**
+   * Runs work on a user that no other transaction changes meanwhile. Without the lock, the second of two concurrent
+   * changes would be repeated, and each attempt is a transaction on all servers.
+   */
+  function change(id: number, work: (session: Session, user: User) => Promise<User>) {
+    return db.transact(async (session) => {
+      await session.all(lock_user, USER_LOCK, id % 2 ** 31);
+      const user = await find(session, id);
+      return user && work(session, user);
+    });
+  }
+
+  return {
+    list(query) {
+      const { offset, after = 0, email } = query;
+      if (email === undefined) return listAll(query, []);
+      return withEmail(emailKey(email)).then((user) => {
+        const is_on_page = user !== null && user.id > after && offset === 0;
+        const records = is_on_page ? userJson(user) : "";
+        return { records, total: user === null ? 0 : 1, next_after: null };
+      });
+    },
+
+    get: reader.prepare({ table: "users", key: "id", columns }, fromRow),
+
+    async create(fields, key) {
+      // Checked first, because an insert consumes an id even if it conflicts. With a key, this may be a repeated
+      // request, whose own user has the email.
+      if (key === null) {
+        if ((await withEmail(emailKey(fields.email))) !== null)
+          fail("email_taken", "email is already taken");
+      }
+      return idempotency.once(key, creationOf(fields));
+    },
+
+    update(id, edit, preconditions) {
+      return change(id, async (session, user) => {
+        requirePreconditions(user, preconditions);
+        const fields = edit(user);
+        if (fields === null) return user;
+        const { email, name, metadata } = fields;
+        const time = now().toISOString();
+        const updated_at = time > user.updated_at ? time : user.updated_at;
+        const json = JSON.stringify(metadata);
+        const values = [id, user.version, email, emailKey(email), name, json, updated_at];
+        const row = await session.first<StoredUser>(update_user, ...values).catch(failEmailTaken);
+        if (row === null) throw new Error("a locked user has changed");
+        return fromRow(row);
+      });
+    },
+
+    remove(id, preconditions) {
+      return change(id, async (session, user) => {
+        requirePreconditions(user, preconditions);
+        await deleteUser(session, id);
+        return user;
+      });
+    },
+  };
+}

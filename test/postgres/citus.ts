@@ -1,0 +1,110 @@
+/**
+ * Databases on the Citus cluster of TEST_CITUS_URL, which names one with the extension and all nodes. Creating the
+ * tables takes seconds, so databases are kept and emptied. Only one process at a time can use them.
+ */
+import { SQL } from "bun";
+import { openPostgres } from "../../src/postgres/backend.ts";
+
+const empty_tables = [
+  "delete from orders",
+  "delete from order_buckets",
+  "delete from imported_orders",
+  "delete from idempotency_keys",
+  "delete from users",
+  "delete from tokens",
+  "update user_totals set users = 0",
+  "update order_totals set pending = 0, paid = 0, shipped = 0, delivered = 0, canceled = 0",
+  "select setval('users_id_seq', 1, false), setval('orders_id_seq', 1, false), setval('tokens_id_seq', 1, false)",
+];
+
+/** URL of the first database, as the driver takes it; `null` if there is no cluster. */
+export const citus_url: string | null = Bun.env["TEST_CITUS_URL"] || null;
+
+/** Runs statements one after the other. @returns the rows of the last one */
+async function run<Row>(url: string | URL, ...statements: string[]): Promise<Row[]> {
+  const sql = new SQL(url, { max: 1 });
+  try {
+    let rows: Row[] = [];
+    for (const statement of statements) rows = await sql.unsafe(statement);
+    return rows;
+  } finally {
+    await sql.close();
+  }
+}
+
+interface Node {
+  readonly nodename: string;
+  readonly nodeport: number;
+  /** 0 for the coordinator. */
+  readonly groupid: number;
+}
+
+/** Creates a database on all nodes, which have the same users and passwords. */
+async function createDatabase(first: string, name: string): Promise<void> {
+  const nodes = await run<Node>(first, "select nodename, nodeport, groupid from pg_dist_node");
+  const urlOf = ({ nodename, nodeport }: Node, database: string) => {
+    const url = new URL(first);
+    url.hostname = nodename;
+    url.port = String(nodeport);
+    url.pathname = `/${database}`;
+    return url;
+  };
+  for (const node of nodes) {
+    const existing = new URL(first).pathname.slice(1);
+    await run(urlOf(node, existing), `create database ${name} template template0`);
+    await run(urlOf(node, name), "create extension citus");
+  }
+  for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
+    const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
+    const coordinator = new URL(first);
+    coordinator.pathname = `/${name}`;
+    await run(coordinator, `select ${add}('${node.nodename}', ${node.nodeport})`);
+  }
+}
+
+async function createTables(database_url: string): Promise<void> {
+  const store = await openPostgres({
+    database_url,
+    max_pending_writes: 1,
+    max_unsent_bytes: 0,
+    exclusive: true,
+    create: true,
+    now: () => new Date(),
+  });
+  await store.close();
+}
+
+const used_names = new Set<string>();
+
+/** @returns the DATABASE_URL of an empty database, until it is released */
+export async function takeCitusDatabase(): Promise<string> {
+  if (citus_url === null) throw new Error("TEST_CITUS_URL is not set");
+  const base = new URL(citus_url).pathname.slice(1);
+  let name = base;
+  for (let number = 2; used_names.has(name); number += 1) name = `${base}_${number}`;
+  used_names.add(name);
+  const exists = `select from pg_database where datname = '${name}'`;
+  if ((await run(citus_url, exists)).length === 0) await createDatabase(citus_url, name);
+  const url = new URL(citus_url);
+  url.pathname = `/${name}`;
+  const driver_url = url.href;
+  // A test has the database to itself, and the cluster has few connections.
+  if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
+  url.searchParams.set("layout", "citus");
+  const has_tables = "select from pg_tables where tablename = 'user_api'";
+  if ((await run(driver_url, has_tables)).length === 0) await createTables(url.href);
+  await run(driver_url, ...empty_tables);
+  return url.href;
+}
+
+export function releaseCitusDatabase(database_url: string): void {
+  used_names.delete(new URL(database_url).pathname.slice(1));
+}
+
+/** Runs a statement in the database of a DATABASE_URL. */
+export function runOnCitus<Row>(database_url: string, statement: string): Promise<Row[]> {
+  const url = new URL(database_url);
+  // Only the program knows this parameter.
+  url.searchParams.delete("layout");
+  return run(url, statement);
+}

@@ -8,6 +8,7 @@ const FOREIGN_KEY_VIOLATION = "23503";
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
 const ROLLED_BACK = ["40001", "40P01"];
 
+const INTERNAL_ERROR = "XX000";
 const LOCK_TIMEOUT = "55P03";
 
 /**
@@ -15,6 +16,21 @@ const LOCK_TIMEOUT = "55P03";
  * shutdown or timeout (57, 55P03, 25P03), read-only server (25006), system error (58), rollback (40).
  */
 const TRANSIENT = /^(08|28|3D|53|57|58|55P03|25006|25P03|40)/;
+/**
+ * Messages of Citus, with the SQLSTATE of an internal error, after the coordinator has lost a worker or was killed.
+ * Some are those of libpq.
+ */
+const WORKER_LOST = new RegExp(
+  [
+    "^failure on connection marked as essential",
+    "^could not commit transaction for shard",
+    "^SSL (SYSCALL error|connection has been closed)",
+    "^server closed the connection unexpectedly",
+    "^(connection not open|no connection to the server)",
+    "^could not (receive data from|send data to) server",
+    "^postmaster was shut down",
+  ].join("|"),
+);
 /** The server is connected, but a lock or a statement timed out. */
 const TIMED_OUT = /^(55P03|57014)$/;
 const CONNECTION_LOST =
@@ -49,6 +65,11 @@ function isConnectionError(error: unknown): boolean {
   return CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code);
 }
 
+/** @returns whether Citus lost another server of its cluster during a statement or a commit */
+function isWorkerLost(error: unknown): boolean {
+  return sqlState(error) === INTERNAL_ERROR && WORKER_LOST.test(messageOf(error));
+}
+
 /** @returns whether the server rolled back because of a concurrent transaction: the same work may succeed now */
 export function isRolledBack(error: unknown): boolean {
   return ROLLED_BACK.includes(sqlState(error));
@@ -67,7 +88,7 @@ export function toUnavailable(error: unknown): unknown {
   if (error instanceof AppError) return error;
   const state = sqlState(error);
   const transient = state === "" ? isConnectionError(error) : TRANSIENT.test(state);
-  if (!transient) return error;
+  if (!transient && !isWorkerLost(error)) return error;
   const busy = TIMED_OUT.test(state);
   const problem = busy ? "is busy" : "is currently unreachable";
   const unavailable = new AppError("unavailable", `the database ${problem}`);

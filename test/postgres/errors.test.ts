@@ -1,6 +1,7 @@
 // The errors of the store when the server is slow, unreachable, locked, read-only or untrusted.
 import { describe, expect, test } from "bun:test";
 import { type AddressInfo, createConnection, createServer } from "node:net";
+import { SQL } from "bun";
 import { AppError } from "../../src/error.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Session } from "../../src/postgres/connection.ts";
@@ -10,6 +11,27 @@ import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./harness.ts";
 
 const page = { limit: 10, offset: 0 };
+
+describe("a worker of Citus that is lost", () => {
+  const internalError = (message: string) =>
+    new SQL.PostgresError(message, { code: "ERR_POSTGRES_SERVER_ERROR", errno: "XX000" } as never);
+
+  test.each([
+    "failure on connection marked as essential: 127.0.0.1:5461",
+    "could not commit transaction for shard 102008 on at least one node",
+    "SSL SYSCALL error: EOF detected\ninvalid socket",
+    "server closed the connection unexpectedly",
+    "postmaster was shut down, exiting",
+  ])("makes the database unavailable when the coordinator reports %j", (message) => {
+    const error = internalError(message);
+    expect(toUnavailable(error)).toMatchObject({ code: "unavailable", cause: error });
+  });
+
+  test("does not excuse other internal errors", () => {
+    const error = internalError("cache lookup failed for relation 16384");
+    expect(toUnavailable(error)).toBe(error);
+  });
+});
 
 /** Terminates every connection of the service. */
 const cut = `

@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test build browser-test image image-test openapi-test postgres-versions failover-test release \
-  reproduce bench bench-quick format clean
+.PHONY: help run test citus-test build browser-test image image-test openapi-test postgres-versions failover-test \
+  release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -34,7 +34,14 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test $(parallel) test/http test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml
 	@: >dist/test/binary.xml
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
+	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
+	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts
+
+# In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
+citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
+	@mkdir -p dist/test && : >dist/test/citus.xml
+	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=120000 test/http test/replicas/citus.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
 
 build: node_modules/.installed ## build dist/user-api
 	scripts/build.sh

@@ -1,8 +1,9 @@
+import { describe } from "bun:test";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeContract } from "../store.contract.ts";
 import { citus_url, releaseCitusDatabase, takeCitusDatabase } from "./citus.ts";
 
-if (citus_url !== null) {
+describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
   storeContract(
     "citus",
     async ({
@@ -29,4 +30,4 @@ if (citus_url !== null) {
       };
     },
   );
-}
+});

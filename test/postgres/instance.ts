@@ -87,7 +87,7 @@ const watch = `
 `;
 
 /** Process ids of a process and its children. */
-function processesOf(pid: number): number[] {
+export function processesOf(pid: number): number[] {
   const children = readdirSync("/proc").filter((name) => {
     if (!/^\d+$/.test(name)) return false;
     try {

@@ -1,5 +1,5 @@
 /** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
-import { failField } from "../../error.ts";
+import { fail, failField } from "../../error.ts";
 import type { LargePages } from "../../large-page.ts";
 import {
   newOrder,
@@ -111,7 +111,7 @@ async function find(session: Session, id: number): Promise<LocatedOrder | null> 
 }
 
 export function createCitusOrderStore(
-  { db, now }: Connection,
+  { db, reader, now }: Connection,
   idempotency: CitusIdempotencyStore,
   large_pages: LargePages,
 ): OrderStore {
@@ -140,6 +140,13 @@ export function createCitusOrderStore(
   const listOfUser = prepareList(of_user, countQuery(of_user), null);
   const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), null);
 
+  const findUser = reader.prepare({ table: "users", key: "id", columns: "id" }, () => true);
+
+  /** @returns whether the coordinator has the user */
+  async function hasUser(id: number): Promise<boolean> {
+    return (await findUser(id)) !== null;
+  }
+
   function creationOf(fields: OrderFields): Creation<Order> {
     const bucket = bucketOf(fields.user_id);
     return {
@@ -150,12 +157,7 @@ export function createCitusOrderStore(
       },
       async insert(session, { id, user_id, currency, items, total, metadata, created_at }) {
         const json = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
-        try {
-          await session.all(insert_order, bucket, id, user_id, currency, ...json, created_at);
-        } catch (error) {
-          if (isForeignKeyViolation(error)) failField("user_id", "must be an existing user");
-          throw error;
-        }
+        await session.all(insert_order, bucket, id, user_id, currency, ...json, created_at);
       },
     };
   }
@@ -179,7 +181,17 @@ export function createCitusOrderStore(
         return found && fromRow(found.row);
       }),
 
-    place: (fields, key) => idempotency.once(key, creationOf(fields)),
+    async place(fields, key) {
+      try {
+        return await idempotency.once(key, creationOf(fields));
+      } catch (error) {
+        if (!isForeignKeyViolation(error)) throw error;
+        // The commit of a new user is recovered on a server that was killed during it, which takes a while.
+        if (await hasUser(fields.user_id))
+          fail("unavailable", "the user is not on all servers yet");
+        return failField("user_id", "must be an existing user");
+      }
+    },
 
     update(id, edit, preconditions) {
       return db.write((session) =>

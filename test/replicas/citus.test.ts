@@ -1,0 +1,144 @@
+// Two replicas on a Citus cluster. With TEST_CITUS_CLUSTER, a command that starts a node and the directory of the
+// cluster, nodes are killed as well.
+import { expect, test } from "bun:test";
+import { readFileSync } from "node:fs";
+import { against_citus } from "../http/backend.ts";
+import { against_binary } from "../http/server.ts";
+import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
+import { processesOf } from "../postgres/instance.ts";
+import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
+import { type Load, startLoad } from "./load.ts";
+import { type Pair, runCommand, startPair, walk } from "./pair.ts";
+
+const KEYS = 200;
+const POSTS = 4;
+const EDITS = 40;
+/** Nodes are killed in turn, this often each. */
+const ROUNDS = Number(Bun.env["TEST_CITUS_ROUNDS"] ?? 1);
+/** Recovery of transactions in doubt takes most of it. */
+const RECOVERED_MS = 30_000;
+const OUTAGE_MS = 1_500;
+
+const possible = against_binary && against_citus;
+const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
+
+interface World extends AsyncDisposable {
+  readonly database: string;
+  readonly pair: Pair;
+}
+
+async function makeWorld(): Promise<World> {
+  const database = await takeCitusDatabase();
+  const pair = await startPair(database);
+  return {
+    database,
+    pair,
+    async [Symbol.asyncDispose]() {
+      await pair[Symbol.asyncDispose]();
+      releaseCitusDatabase(database);
+    },
+  };
+}
+
+test.if(possible)(
+  "Replicas on Citus agree on idempotency keys, edits and totals when clients use both concurrently",
+  async () => {
+    await using world = await makeWorld();
+    const { pair, database } = world;
+    const user = await createUser(pair, "ann@example.com");
+    await contendForKeys(pair, user["id"], KEYS, POSTS);
+    await contendForVersions(pair, user, 10, 4);
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+  },
+  240_000,
+);
+
+test.if(possible)(
+  "`PATCH` succeeds on Citus when 40 clients edit one user concurrently without `If-Match`",
+  async () => {
+    await using world = await makeWorld();
+    const { pair } = world;
+    const { id } = await createUser(pair, "ann@example.com");
+    const answers = await Promise.all(
+      Array.from({ length: EDITS }, (_, at) =>
+        pair.call("PATCH", `/users/${id}`, { body: { name: `${at}` } }),
+      ),
+    );
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    const { json } = await pair.call("GET", `/users/${id}`);
+    expect(json.data.version).toBe(EDITS + 1);
+  },
+  60_000,
+);
+
+function kill(node: string): void {
+  const file = readFileSync(`${directory}/${node}/postmaster.pid`, "utf8");
+  for (const pid of processesOf(Number.parseInt(file, 10))) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // A child ends with its parent, too.
+    }
+  }
+}
+
+/** Repeated, because processes of a killed server may still be ending. */
+async function start(node: string): Promise<void> {
+  const args = [`${command}`, "start", `${directory}`, node];
+  for (let attempts = 1; ; attempts += 1) {
+    const starting = Bun.spawn(args, { stdio: ["ignore", "ignore", "ignore"] });
+    if ((await starting.exited) === 0) return;
+    if (attempts === 20) throw new Error(`${node} does not start`);
+    await Bun.sleep(500);
+  }
+}
+
+async function untilWritten(load: Load): Promise<number> {
+  const before = [...load.written];
+  const started_ms = performance.now();
+  while (load.written.some((count, place) => count === before[place])) {
+    if (performance.now() - started_ms > RECOVERED_MS) throw new Error("writes do not continue");
+    await Bun.sleep(5);
+  }
+  return performance.now() - started_ms;
+}
+
+const sortedRows = (rows: Load["users"]) =>
+  [...rows].sort(([one], [other]) => one - other).map(([, row]) => row);
+
+test.if(possible && directory !== undefined)(
+  "Acknowledged writes are stored exactly once on Citus when its nodes are killed under load",
+  async () => {
+    await using world = await makeWorld();
+    const { pair, database } = world;
+    await runOnCitus(database, "alter system set citus.recover_2pc_interval = '1s'");
+    await runOnCitus(database, "select pg_reload_conf()");
+    const load = startLoad(pair);
+    for (let round = 0; round < ROUNDS; round += 1) {
+      for (const node of ["worker1", "coordinator", "worker2"]) {
+        await untilWritten(load);
+        await Bun.sleep(500);
+        kill(node);
+        await Bun.sleep(OUTAGE_MS);
+        await start(node);
+        const recovered_ms = await untilWritten(load);
+        if (Bun.env["TEST_TIMES"] === "true") {
+          const counts = { orders: load.orders.size, ...load.statuses };
+          process.stderr.write(`${node}: ${recovered_ms} ms ${JSON.stringify(counts)}\n`);
+        }
+      }
+    }
+    await load.stop();
+    // Between its commit on the coordinator and on a worker that was killed, an order cannot be read.
+    const stale_reads = load.wrong.filter((what) => what.startsWith("GET "));
+    if (Bun.env["TEST_TIMES"] === "true") process.stderr.write(`${stale_reads.join("\n")}\n`);
+    expect(load.wrong.filter((what) => !what.startsWith("GET "))).toEqual([]);
+    expect(Object.keys(load.statuses)).not.toContain("500");
+    expect(load.statuses[503]).toBeGreaterThan(0);
+    await Bun.sleep(3_000);
+    expect(await walk(pair, "/users")).toEqual(sortedRows(load.users));
+    expect(await walk(pair, "/orders")).toEqual(sortedRows(load.orders));
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+  },
+  600_000,
+);

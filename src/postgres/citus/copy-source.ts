@@ -3,9 +3,12 @@ import { type CopiedTable, type CopyRow, type CopySource, copied_tables } from "
 import type { Session, Value } from "../connection.ts";
 import { copySourceOf, selectColumns } from "../copy-source.ts";
 import { BUCKETS } from "./bucket.ts";
+import { rangeStatement, scanOrders } from "./scan.ts";
 
 /** Rows per page. With rows of the maximum size, a page has about 30 MB. */
 const PAGE_ROWS = 1000;
+
+const orders_in_range = rangeStatement(selectColumns("orders"));
 
 /** One connection per server, so that there is one snapshot per server. */
 const one_connection = "set local citus.max_adaptive_executor_pool_size = 1";
@@ -26,6 +29,10 @@ export function citusCopySourceOf(session: Session): CopySource {
   return {
     count: source.count,
     async *read(table) {
+      if (table === "orders") {
+        yield* scanOrders<CopyRow>(session.all, orders_in_range, 0, PAGE_ROWS);
+        return;
+      }
       let rows = await session.all<CopyRow>(pageStatement(table, true));
       while (rows.length > 0) {
         yield rows;

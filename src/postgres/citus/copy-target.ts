@@ -1,9 +1,12 @@
 /** Writes rows of another database, and what only the layout for Citus has: buckets and totals. */
-import { type CopyTarget, copied_tables } from "../../copy.ts";
+import { type CopiedTable, type CopyRow, type CopyTarget, copied_tables } from "../../copy.ts";
 import type { Session } from "../connection.ts";
 import type { Cell } from "../copy-format.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
+
+/** Characters of collected rows. */
+const MAX_PENDING_LENGTH = 4 * 2 ** 20;
 
 /**
  * After a transaction has modified `users`, which is on every server, it must use one connection per server for the
@@ -33,28 +36,61 @@ const count_orders = `
   where counted.bucket = order_totals.bucket
 `;
 
-/** @param session in a transaction that excludes other writers */
+/** Length of the text of a row, without the numbers. */
+function lengthOf(row: CopyRow): number {
+  return Object.values(row).reduce<number>((sum, cell) => sum + String(cell).length, 0);
+}
+
+async function copyOrders(session: Session, rows: readonly CopyRow[]): Promise<void> {
+  const { columns } = copied_tables.orders;
+  const buckets = rows.map((row) => bucketOf(Number(row["user_id"])));
+  const cells = rows.map((row, at): Cell[] => [
+    buckets[at] ?? null,
+    ...columns.map((name) => row[name] ?? null),
+  ]);
+  await session.copy(`orders (bucket, ${columns.join(", ")})`, cells);
+  const entries = rows
+    .map((row, at) => [Number(row["id"]), buckets[at] ?? null] as const)
+    .filter(([id, bucket]) => bucketOf(id) !== bucket);
+  if (entries.length > 0) await session.copy("order_buckets (order_id, bucket)", entries);
+}
+
+/**
+ * Collects rows, because a COPY takes long to start on all shards. They are written at the latest when an id sequence
+ * is advanced, or rows are read.
+ * @param session in a transaction that excludes other writers
+ */
 export function citusCopyTargetOf(session: Session): CopyTarget {
   const source = citusCopySourceOf(session);
+  let pending: { readonly table: CopiedTable; readonly rows: CopyRow[]; length: number } | null =
+    null;
+
+  async function flush(): Promise<void> {
+    if (pending === null) return;
+    const { table, rows } = pending;
+    pending = null;
+    if (table === "orders") return copyOrders(session, rows);
+    const { columns } = copied_tables[table];
+    const cells = rows.map((row): Cell[] => columns.map((name) => row[name] ?? null));
+    await session.copy(`${table} (${columns.join(", ")})`, cells);
+  }
+
   return {
-    ...source,
+    async *read(table) {
+      await flush();
+      yield* source.read(table);
+    },
+    lastId: source.lastId,
     async write(table, rows) {
       if (rows.length === 0) return;
-      const { columns } = copied_tables[table];
-      const cells = rows.map((row): Cell[] => columns.map((name) => row[name] ?? null));
-      if (table !== "orders") {
-        await session.copy(`${table} (${columns.join(", ")})`, cells);
-        return;
-      }
-      const buckets = rows.map((row) => bucketOf(Number(row["user_id"])));
-      const with_buckets = cells.map((row, at) => [buckets[at] ?? null, ...row]);
-      await session.copy(`orders (bucket, ${columns.join(", ")})`, with_buckets);
-      const entries = rows
-        .map((row, at) => [Number(row["id"]), buckets[at] ?? null] as const)
-        .filter(([id, bucket]) => bucketOf(id) !== bucket);
-      if (entries.length > 0) await session.copy("order_buckets (order_id, bucket)", entries);
+      if (pending?.table !== table) await flush();
+      pending ??= { table, rows: [], length: 0 };
+      pending.rows.push(...rows);
+      pending.length += rows.reduce((sum, row) => sum + lengthOf(row), 0);
+      if (pending.length > MAX_PENDING_LENGTH) await flush();
     },
     async advanceIds(table, id) {
+      await flush();
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
       if (id <= (await source.lastId(table))) return;
       const last = table === "orders" ? Math.max(1, Math.floor(id / BUCKETS)) : id;

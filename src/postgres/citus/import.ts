@@ -1,15 +1,19 @@
 /** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
 import type { CopyRow, CopyTarget } from "../../copy.ts";
-import type { BulkStore } from "../../import.ts";
+import type { Order, StoredOrder } from "../../order.ts";
 import type { Store } from "../../store.ts";
-import type { Database, Session } from "../connection.ts";
+import type { Database, Session, Value } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
+import { columns, fromRow } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
+import { rangeStatement, scanOrders } from "./scan.ts";
 import { add_to_total } from "./users.ts";
 
-/** Orders per read of an export. Every shard is asked each time, so pages of the caller's size would take longer. */
-const READ_AHEAD_ROWS = 500;
+/** Orders per read of an export. */
+const BATCH_ROWS = 1000;
+
+const orders_in_range = rangeStatement(`select ${columns} from orders`);
 
 /** `$1` is a JSON array of changes, one per bucket. */
 const add_to_totals = `
@@ -62,27 +66,27 @@ function importTargetOf(session: Session): CopyTarget {
   };
 }
 
-/** Pages that follow each other are read several at once. */
-function withReadAhead<Row extends { readonly id: number }, Import>(
-  bulk: BulkStore<Row, Import>,
-): BulkStore<Row, Import> {
-  let ahead: readonly Row[] = [];
-  let position = -1;
-  return {
-    ...bulk,
-    async exportPage(after, limit) {
-      if (after !== position || ahead.length === 0) {
-        ahead = await bulk.exportPage(after, Math.max(limit, READ_AHEAD_ROWS));
-      }
-      const page = ahead.slice(0, limit);
-      ahead = ahead.slice(limit);
-      position = page.at(-1)?.id ?? -1;
-      return page;
-    },
+/** Reads the pages of an export, which follow each other, in one scan. */
+function createOrderPages(db: Database) {
+  const read = <Row>(statement: string, ...values: Value[]) =>
+    db.read((session) => session.all<Row>(statement, ...values));
+  let scan = scanOrders<StoredOrder>(read, orders_in_range, 0, BATCH_ROWS);
+  let ahead: readonly StoredOrder[] = [];
+  let position = 0;
+  return async (after: number, limit: number): Promise<readonly Order[]> => {
+    if (after !== position) {
+      scan = scanOrders<StoredOrder>(read, orders_in_range, after, BATCH_ROWS);
+      ahead = [];
+    }
+    if (ahead.length === 0) ahead = (await scan.next()).value ?? [];
+    const page = ahead.slice(0, limit);
+    ahead = ahead.slice(limit);
+    position = page.at(-1)?.id ?? -1;
+    return page.map(fromRow);
   };
 }
 
 export function createCitusBulkStores(db: Database, now: () => Date): Store["bulk"] {
   const { users, orders } = createBulkStores(db, now, importTargetOf);
-  return { users, orders: withReadAhead(orders) };
+  return { users, orders: { ...orders, exportPage: createOrderPages(db) } };
 }

@@ -1,0 +1,102 @@
+// How many shards each operation asks on Citus, from the plans of its statements.
+import { expect, test } from "bun:test";
+import { createLargePages } from "../../src/large-page.ts";
+import { createCitusStores } from "../../src/postgres/citus/stores.ts";
+import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
+import { createListReader } from "../../src/postgres/lists.ts";
+import { createReader } from "../../src/postgres/reader.ts";
+import { createWriter } from "../../src/postgres/writer.ts";
+import { orderFields, userFields } from "../contract/open.ts";
+import { citus_url, releaseCitusDatabase, takeCitusDatabase } from "./citus.ts";
+
+type Statement = Parameters<Session["all"]>;
+
+/** Remembers the statements of all sessions. */
+function recorded(db: Database, statements: Statement[]): Database {
+  const recordedSession = (session: Session): Session => ({
+    ...session,
+    all(...statement) {
+      statements.push(statement);
+      return session.all(...statement);
+    },
+    first(...statement) {
+      statements.push(statement);
+      return session.first(...statement);
+    },
+  });
+  return {
+    ...db,
+    read: (work) => db.read((session) => work(recordedSession(session))),
+    write: (work) => db.write((session) => work(recordedSession(session))),
+    readMany: (work) => db.readMany((session) => work(recordedSession(session))),
+    transact: (work, options) => db.transact((session) => work(recordedSession(session)), options),
+  };
+}
+
+test.if(citus_url !== null)(
+  "`users` and `orders` ask as few shards of Citus as documented",
+  async () => {
+    const database_url = new URL(await takeCitusDatabase());
+    database_url.searchParams.delete("layout");
+    const real = connect({ database_url: database_url.href, max_pending_writes: 10 });
+    const statements: Statement[] = [];
+    const db = recorded(real, statements);
+    const now = () => new Date();
+    const large_pages = createLargePages(2 ** 25);
+    const connection = {
+      db,
+      now,
+      reader: createReader(db),
+      writer: createWriter(db, now),
+      lists: createListReader(db, large_pages),
+    };
+    const { users, orders } = createCitusStores(connection, large_pages, database_url.href);
+
+    /** @returns the number of tasks of each statement; 0 if the coordinator performs it alone */
+    async function tasksOf(operation: Promise<unknown>): Promise<number[]> {
+      await operation;
+      const plans = statements.splice(0).map(async ([statement, ...values]) => {
+        const lines = await real.read((session) =>
+          session.all<{ "QUERY PLAN": string }>(`explain ${statement}`, ...values),
+        );
+        const counts = lines.map((line) => /Task Count: (\d+)/.exec(line["QUERY PLAN"])?.[1] ?? 0);
+        return counts.reduce<number>((sum, count) => sum + Number(count), 0);
+      });
+      return Promise.all(plans);
+    }
+
+    const { record: user } = await users.create(userFields(), null);
+    const { record: order } = await orders.place(orderFields(user.id), null);
+    const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
+    const page = { limit: 10, offset: 0 };
+    const [{ shards = 0 } = {}] = await real.read((session) =>
+      session.all<{ shards: number }>(
+        "select count(*)::integer as shards from pg_dist_shard where logicalrelid = 'orders'::regclass",
+      ),
+    );
+    statements.length = 0;
+    expect(await tasksOf(users.get(user.id))).toEqual([1]);
+    expect(await tasksOf(users.list({ ...page, email: user.email }))).toEqual([1]);
+    expect(await tasksOf(users.list(page))).toEqual([0, 1]);
+    // The last statement of a create with a key updates the total. An update of `users` is one task on all servers.
+    expect(await tasksOf(users.create(userFields(), key("u")))).toEqual([0, 1, 1, 0]);
+    expect(await tasksOf(users.update(user.id, () => userFields(), null))).toEqual([0, 1, 1]);
+    expect(await tasksOf(orders.get(order.id))).toEqual([1]);
+    // Not where the id leads to, and not in the directory.
+    expect(await tasksOf(orders.get(1))).toEqual([1, 1]);
+    // The order and the total of its bucket are two tasks on one shard.
+    expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([0, 2]);
+    expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 2]);
+    const pay = () => ({ status: "paid", metadata: {} }) as const;
+    expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
+    expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1, 1]);
+    const paid = { ...page, user_id: user.id, status: "paid" } as const;
+    expect(await tasksOf(orders.list(paid))).toEqual([1, 1]);
+    expect(await tasksOf(orders.list(page))).toEqual([shards, shards]);
+    expect(await tasksOf(orders.list({ ...page, status: "paid" }))).toEqual([shards, shards]);
+    expect(await tasksOf(orders.list({ ...page, offset: 1 }))).toEqual([shards, shards, shards]);
+    await real.close();
+    releaseCitusDatabase(database_url.href);
+  },
+  60_000,
+);

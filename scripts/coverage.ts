@@ -3,8 +3,6 @@
 import { relative } from "node:path";
 
 const MINIMUM = 0.95;
-/** Executed only on a Citus cluster. */
-const without_citus = Bun.env["TEST_CITUS_URL"] ? "" : "src/postgres/citus/";
 
 /** Number of executable lines, and of those that were executed. */
 type Count = { found: number; hit: number };
@@ -21,7 +19,6 @@ for (const record of (await report.text()).split("end_of_record\n")) {
 const transpiler = new Bun.Transpiler({ loader: "ts" });
 const total: Count = { found: 0, hit: 0 };
 for (const file of [...new Bun.Glob("src/**/*.ts").scanSync()].sort()) {
-  if (without_citus !== "" && file.startsWith(without_citus)) continue;
   let count = counts.get(file);
   if (count === undefined) {
     // The lines that the transpiler keeps are executable. It keeps none of a file that has only types.

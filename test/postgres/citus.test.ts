@@ -1,52 +1,49 @@
-// The stores with the statements for Citus, on the tables of one server. Citus itself is not needed.
+// The store for Citus on the tables of one server, without Citus: its statements and results, not its plans.
 import { describe } from "bun:test";
-import { createLargePages } from "../../src/large-page.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { createCitusAccess } from "../../src/postgres/citus.ts";
-import { type Connection, connect } from "../../src/postgres/connection.ts";
-import { createOrderStore } from "../../src/postgres/orders.ts";
-import { createTokenStore } from "../../src/postgres/tokens.ts";
-import { createUserStore } from "../../src/postgres/users.ts";
-import { idempotencyContract } from "../contract/idempotency.ts";
-import { listsContract } from "../contract/lists.ts";
-import type { Open } from "../contract/open.ts";
-import { ordersContract } from "../contract/orders.ts";
-import { tokensContract } from "../contract/tokens.ts";
-import { usersContract } from "../contract/users.ts";
-import { findCluster } from "./cluster.ts";
-import { makeDatabase } from "./database.ts";
+import { storeContract } from "../store.contract.ts";
+import { type Cluster, findCluster } from "./cluster.ts";
 
 const cluster = await findCluster();
+const migration = `${import.meta.dir}/../../src/postgres/citus/migrations/0002_tables.sql`;
+
+/** @returns the URL of a database with the tables, which are not distributed */
+async function makeTemplate(server: Cluster): Promise<string> {
+  const url = await server.createDatabase();
+  const script = await Bun.file(migration).text();
+  const distribution = /^select create_\w+_table\(.*\);$/gm;
+  await server.run(url, script.replaceAll(distribution, ""));
+  await server.run(url, "insert into user_api values (2, 'citus', '')");
+  return url;
+}
 
 if (cluster !== null) {
-  const open: Open = async ({
-    now = () => new Date(),
-    max_pending_writes = 1000,
-    max_unsent_bytes = 2 ** 25,
-  } = {}) => {
-    const database_url = await makeDatabase(cluster);
-    const options = { database_url, max_pending_writes, max_unsent_bytes, now };
-    const store = await openPostgres({ ...options, exclusive: true, create: true });
-    const db = connect(options);
-    const access = createCitusAccess(db, createLargePages(max_unsent_bytes), now);
-    const connection: Connection = { db, now, ...access };
-    return {
-      ...store,
-      users: createUserStore(connection),
-      orders: createOrderStore(connection),
-      tokens: createTokenStore(connection),
-      async close() {
-        await Promise.all([db.close(), store.close()]);
-        await cluster.dropDatabase(database_url);
+  const template = makeTemplate(cluster);
+  describe("on one server", () => {
+    storeContract(
+      "citus",
+      async ({
+        now = () => new Date(),
+        max_pending_writes = 1000,
+        max_unsent_bytes = 2 ** 25,
+      } = {}) => {
+        const url = await cluster.createDatabase(await template);
+        const store = await openPostgres({
+          database_url: `${url}&layout=citus`,
+          max_pending_writes,
+          max_unsent_bytes,
+          exclusive: true,
+          create: true,
+          now,
+        });
+        return {
+          ...store,
+          async close() {
+            await store.close();
+            await cluster.dropDatabase(url);
+          },
+        };
       },
-    };
-  };
-
-  describe("the stores for Citus", () => {
-    usersContract(open);
-    ordersContract(open);
-    listsContract(open);
-    idempotencyContract(open);
-    tokensContract(open);
+    );
   });
 }

@@ -19,6 +19,7 @@ const ALL_TABLES = tables.join(", ");
 const lock_tables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
+
 async function prepareTarget(session: Session, layout: PostgresLayout): Promise<void> {
   await session.script(no_timeouts);
   if (layout === "citus") await session.script(sequential_mode);

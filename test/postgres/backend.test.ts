@@ -98,6 +98,13 @@ describe.if(cluster !== null)("`open`", () => {
     );
   });
 
+  test("rejects the tables of an earlier version when they are in the layout for Citus", async () => {
+    await using world = await makeHarness();
+    await world.run("update user_api set layout = 'citus'");
+    const opening = world.open({ database_url: withLayout(world.url, "citus") });
+    await expectRejection(opening, "operator", /use that version to copy them$/);
+  });
+
   test("uses the layout, and does not send it to the server, when the URL names one", async () => {
     await using world = await makeHarness(true);
     const store = await world.open({ database_url: withLayout(world.url, "plain") });

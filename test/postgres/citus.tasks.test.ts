@@ -89,9 +89,9 @@ test.if(citus_url !== null)(
     expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 2]);
     const pay = () => ({ status: "paid", metadata: {} }) as const;
     expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
-    expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1, 1]);
+    expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
     const paid = { ...page, user_id: user.id, status: "paid" } as const;
-    expect(await tasksOf(orders.list(paid))).toEqual([1, 1]);
+    expect(await tasksOf(orders.list(paid))).toEqual([1]);
     expect(await tasksOf(orders.list(page))).toEqual([shards, shards]);
     expect(await tasksOf(orders.list({ ...page, status: "paid" }))).toEqual([shards, shards]);
     expect(await tasksOf(orders.list({ ...page, offset: 1 }))).toEqual([shards, shards, shards]);

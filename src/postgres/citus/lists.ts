@@ -1,6 +1,6 @@
 /**
- * Pages of lists. One statement has one shard or all shards to ask, so the total and the page are statements of their
- * own. There is no snapshot of several servers: a page and its total may be of different moments.
+ * Pages of lists. If the rows are on all shards, the total and the page are two statements, and may be of different
+ * moments: there is no snapshot of several servers.
  */
 import { fail } from "../../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../../large-page.ts";
@@ -28,6 +28,8 @@ export interface ListParts<Row> {
   readonly where: string;
   /** Query for the number of matching records, as `total`. Its parameters are those of `where`. */
   readonly total: string;
+  /** Whether all rows are on one shard, which can count them in the statement of the page. */
+  readonly is_on_one_shard: boolean;
   /** Larger offsets are rejected; `null` for no limit. */
   readonly max_offset: number | null;
   readonly toJson: (row: Row) => string;
@@ -45,6 +47,8 @@ interface Start {
 
 interface Statements {
   readonly total: string;
+  /** For one shard: a page and its total, as `matching`. The last parameters are those of a page, and the offset. */
+  readonly page_with_total: string;
   /** The last parameters are the id after which the page begins, and the limit. */
   readonly page: string;
   /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
@@ -62,6 +66,9 @@ function statementsOf<Row>({ table, columns, where, total }: ListParts<Row>): St
   `;
   return {
     total,
+    page_with_total: `
+      select ${columns}, (${total}) as matching ${rest} limit ${last} offset $${values + 3}
+    `,
     page: `select ${columns} ${rest} limit ${last}`,
     seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${last}`,
   };
@@ -134,6 +141,15 @@ export function preparePage<Row extends { readonly id: number }>(
   async function readSmall(query: PageQuery, values: readonly Value[]): Promise<Page | null> {
     const limit = rowsToRead(query);
     const { total, rows } = await db.read(async (session) => {
+      if (list.is_on_one_shard) {
+        const parameters = [...values, query.after ?? 0, limit, query.offset];
+        const counted = await session.all<Row & { matching: number }>(
+          statements.page_with_total,
+          ...parameters,
+        );
+        const [first] = counted;
+        if (first !== undefined) return { total: first.matching, rows: counted };
+      }
       const start = await findStart(session, query, values);
       if (start.after === null) return { ...start, rows: [] };
       const page = await session.all<Row>(statements.page, ...values, start.after, limit);

@@ -122,23 +122,24 @@ export function createCitusOrderStore(
         .map((to) => [`${from} ${to}`, moveStatement(from, to)] as const),
     ),
   );
-  const prepareList = (where: string, total: string, max_offset: number | null) =>
+  const prepareList = (where: string, total: string, is_on_one_shard: boolean) =>
     preparePage(db, large_pages, {
       table: "orders",
       columns,
       where,
       total,
-      max_offset,
+      is_on_one_shard,
+      max_offset: is_on_one_shard ? null : MAX_OFFSET,
       toJson: orderJson,
     });
-  const listAll = prepareList("", totalQuery(order_statuses), MAX_OFFSET);
+  const listAll = prepareList("", totalQuery(order_statuses), false);
   const in_status = order_statuses.map((status) => {
-    const list = prepareList(`status = '${status}'`, totalQuery([status]), MAX_OFFSET);
+    const list = prepareList(`status = '${status}'`, totalQuery([status]), false);
     return [status, list] as const;
   });
   const lists_in_status = new Map(in_status);
-  const listOfUser = prepareList(of_user, countQuery(of_user), null);
-  const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), null);
+  const listOfUser = prepareList(of_user, countQuery(of_user), true);
+  const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
 
   const findUser = reader.prepare({ table: "users", key: "id", columns: "id" }, () => true);
 

@@ -86,6 +86,7 @@ export function createCitusUserStore(
     columns,
     where: "",
     total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
+    is_on_one_shard: false,
     max_offset: null,
     toJson: userJson,
   });

@@ -1,6 +1,7 @@
 // The store for Citus on the tables of one server, without Citus: its statements and results, not its plans.
-import { describe } from "bun:test";
+import { describe, expect, test } from "bun:test";
 import { openPostgres } from "../../src/postgres/backend.ts";
+import { newUser } from "../contract/open.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 
@@ -18,32 +19,56 @@ async function makeTemplate(server: Cluster): Promise<string> {
 }
 
 if (cluster !== null) {
-  const template = makeTemplate(cluster);
+  const server = cluster;
+  const template = makeTemplate(server);
+  const options = {
+    max_pending_writes: 1000,
+    max_unsent_bytes: 2 ** 25,
+    exclusive: true,
+    create: true,
+    now: () => new Date(),
+  };
   describe("on one server", () => {
-    storeContract(
-      "citus",
-      async ({
-        now = () => new Date(),
-        max_pending_writes = 1000,
-        max_unsent_bytes = 2 ** 25,
-      } = {}) => {
-        const url = await cluster.createDatabase(await template);
-        const store = await openPostgres({
-          database_url: `${url}&layout=citus`,
-          max_pending_writes,
-          max_unsent_bytes,
-          exclusive: true,
-          create: true,
-          now,
-        });
-        return {
-          ...store,
-          async close() {
-            await store.close();
-            await cluster.dropDatabase(url);
-          },
-        };
-      },
-    );
+    storeContract("citus", async (opened = {}) => {
+      const url = await server.createDatabase(await template);
+      const database_url = `${url}&layout=citus`;
+      const store = await openPostgres({ ...options, ...opened, database_url });
+      return {
+        ...store,
+        async close() {
+          await store.close();
+          await server.dropDatabase(url);
+        },
+      };
+    });
+
+    test("`exportPage` returns each order once when ids are dense, sparse and far apart", async () => {
+      const url = await server.createDatabase(await template);
+      const store = await openPostgres({ ...options, database_url: `${url}&layout=citus` });
+      const { id } = await newUser(store);
+      const ids = [
+        "select generate_series(1, 2500)",
+        "select 1024 * generate_series(3, 2000) + 1",
+        "select 9007199254740991",
+      ];
+      await server.run(
+        url,
+        `
+          insert into orders
+          select 1, id, ${id}, 'EUR', '[]', 0, 'pending', '{}', 1, '', ''
+          from (${ids.join(" union all ")}) as assigned (id)
+        `,
+      );
+      const found: number[] = [];
+      for (;;) {
+        const page = await store.bulk.orders.exportPage(found.at(-1) ?? 0, 100);
+        if (page.length === 0) break;
+        found.push(...page.map((order) => order.id));
+      }
+      const expected = await server.run<{ id: string }>(url, "select id from orders order by id");
+      expect(found).toEqual(expected.map((row) => Number(row.id)));
+      await store.close();
+      await server.dropDatabase(url);
+    });
   });
 }

@@ -1,12 +1,15 @@
-// How many shards each operation asks on Citus, from the plans of its statements.
-import { expect, test } from "bun:test";
+// The store on a Citus cluster: the contract, and how many shards each operation asks. In one file, because only one
+// process at a time can use the databases of the cluster.
+import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
+import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusStores } from "../../src/postgres/citus/stores.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import { createListReader } from "../../src/postgres/lists.ts";
 import { createReader } from "../../src/postgres/reader.ts";
 import { createWriter } from "../../src/postgres/writer.ts";
 import { orderFields, userFields } from "../contract/open.ts";
+import { storeContract } from "../store.contract.ts";
 import { citus_url, releaseCitusDatabase, takeCitusDatabase } from "./citus.ts";
 
 type Statement = Parameters<Session["all"]>;
@@ -100,3 +103,32 @@ test.if(citus_url !== null)(
   },
   60_000,
 );
+
+describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
+  storeContract(
+    "citus",
+    async ({
+      now = () => new Date(),
+      max_pending_writes = 1000,
+      max_unsent_bytes = 2 ** 25,
+    } = {}) => {
+      const database_url = await takeCitusDatabase();
+      const options = {
+        database_url,
+        max_pending_writes,
+        max_unsent_bytes,
+        exclusive: true,
+        create: true,
+        now,
+      };
+      const store = await openPostgres(options);
+      return {
+        ...store,
+        async close() {
+          await store.close();
+          releaseCitusDatabase(database_url);
+        },
+      };
+    },
+  );
+});

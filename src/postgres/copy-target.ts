@@ -6,6 +6,7 @@ import type { WithCopyTarget } from "../store.ts";
 import { findProblems, plain_sections } from "./check.ts";
 import { citus_sections } from "./citus/check.ts";
 import { citusCopyTargetOf, countRows, sequential_mode } from "./citus/copy-target.ts";
+import { lockIds } from "./citus/id-lock.ts";
 import { withCitusSettings } from "./citus/settings.ts";
 import { connect, type Session } from "./connection.ts";
 import { copySourceOf, no_timeouts } from "./copy-source.ts";
@@ -22,7 +23,10 @@ const lock_tables = `
 
 async function prepareTarget(session: Session, layout: PostgresLayout): Promise<void> {
   await session.script(no_timeouts);
-  if (layout === "citus") await session.script(sequential_mode);
+  if (layout === "citus") {
+    await session.script(sequential_mode);
+    for (const table of ["users", "orders"] as const) await session.all(lockIds(table));
+  }
   await session.script(lock_tables);
   const { count } = copySourceOf(session);
   for (const table of tables) {

@@ -62,10 +62,23 @@ function createDryRunMemory(): DryRunMemory {
   };
 }
 
+/** How the rows of an import are written, in its transaction. */
+export interface ImportWriter {
+  targetOf(session: Session): CopyTarget;
+  /** @returns a statement after which no other transaction assigns ids */
+  lockIds(table: "users" | "orders"): string;
+}
+
+const plain_writer: ImportWriter = {
+  targetOf: copyTargetOf,
+  // The lock excludes inserts.
+  lockIds: (table) => `lock table ${table} in share row exclusive mode`,
+};
+
 function createBulkStore<Row extends { readonly id: number }, Import extends object>(
   db: Database,
   now: () => Date,
-  targetOf: (session: Session) => CopyTarget,
+  { targetOf, lockIds }: ImportWriter,
   { table, columns, fromRow, rules, with_keys }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
@@ -81,8 +94,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     from ${table}
     where id = any($1::bigint[])
   `;
-  // No other transaction can assign an id during the import, because the lock excludes inserts.
-  const lock_table = `lock table ${table} in share row exclusive mode`;
+  const lock_ids = lockIds(table);
   const clock = createClock(now);
   const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
 
@@ -123,7 +135,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       }
       const work = async (session: Session) => {
         await session.script(import_timeout);
-        await session.script(lock_table);
+        await session.script(lock_ids);
         const plan = createImportPlanner(rules, clock, null);
         const { results, new_records, last_id } = plan(records, await loadStored(session, records));
         const { write, advanceIds } = targetOf(session);
@@ -147,21 +159,20 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   };
 }
 
-/** @param targetOf writes the rows of an import in its transaction */
 export function createBulkStores(
   db: Database,
   now: () => Date,
-  targetOf: (session: Session) => CopyTarget = copyTargetOf,
+  writer = plain_writer,
 ): Store["bulk"] {
   return {
-    users: createBulkStore(db, now, targetOf, {
+    users: createBulkStore(db, now, writer, {
       table: "users",
       columns: user_columns,
       fromRow: toUser,
       rules: user_import,
       with_keys: users_with_keys,
     }),
-    orders: createBulkStore(db, now, targetOf, {
+    orders: createBulkStore(db, now, writer, {
       table: "orders",
       columns: order_columns,
       fromRow: toOrder,

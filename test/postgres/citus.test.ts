@@ -1,7 +1,10 @@
 // The store for Citus on the tables of one server, without Citus: its statements and results, not its plans.
 import { describe, expect, test } from "bun:test";
+import { SQL } from "bun";
+import { newOrder } from "../../src/order.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { newUser } from "../contract/open.ts";
+import { nextNumber } from "../../src/postgres/citus/id-lock.ts";
+import { newUser, orderFields } from "../contract/open.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 
@@ -67,6 +70,33 @@ if (cluster !== null) {
       }
       const expected = await server.run<{ id: string }>(url, "select id from orders order by id");
       expect(found).toEqual(expected.map((row) => Number(row.id)));
+      await store.close();
+      await server.dropDatabase(url);
+    });
+
+    test("`import` waits for a create that has an id when it brings the same id", async () => {
+      const url = await server.createDatabase(await template);
+      const store = await openPostgres({ ...options, database_url: `${url}&layout=citus` });
+      const user = await newUser(store);
+      const creating = new SQL(url, { max: 1 });
+      await creating.unsafe("begin");
+      const [{ number }] = await creating.unsafe(nextNumber("orders"));
+      const id = number * 1024 + user.id;
+      const order = {
+        ...newOrder(id, orderFields(user.id), user.created_at),
+        status: "paid",
+      } as const;
+      const importing = store.bulk.orders.import([order], false);
+      await Bun.sleep(100);
+      await creating.unsafe(`
+        insert into orders
+        values (${user.id}, ${id}, ${user.id}, 'EUR', '[]', 0, 'pending', '{}', 1, '', '')
+      `);
+      await creating.unsafe("commit");
+      expect(await importing).toEqual([
+        { outcome: "rejected", reason: `order ${id} already exists with different values` },
+      ]);
+      await creating.close();
       await store.close();
       await server.dropDatabase(url);
     });

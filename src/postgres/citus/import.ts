@@ -7,6 +7,7 @@ import { createBulkStores } from "../import.ts";
 import { columns, fromRow } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
+import { lockIds } from "./id-lock.ts";
 import { rangeStatement, scanOrders } from "./scan.ts";
 import { add_to_total } from "./users.ts";
 
@@ -87,6 +88,6 @@ function createOrderPages(db: Database) {
 }
 
 export function createCitusBulkStores(db: Database, now: () => Date): Store["bulk"] {
-  const { users, orders } = createBulkStores(db, now, importTargetOf);
+  const { users, orders } = createBulkStores(db, now, { targetOf: importTargetOf, lockIds });
   return { users, orders: { ...orders, exportPage: createOrderPages(db) } };
 }

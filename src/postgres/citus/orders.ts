@@ -18,6 +18,7 @@ import { isForeignKeyViolation } from "../errors.ts";
 import { columns, fromRow } from "../orders.ts";
 import { retryOnConflict, version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
+import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
 
@@ -36,7 +37,7 @@ const select_bucket = `
   from order_buckets
   where order_id = $1
 `;
-const next_number = "select nextval('orders_id_seq')::float8 as number";
+const next_number = nextNumber("orders");
 // Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
 const insert_order = `
   with inserted as (

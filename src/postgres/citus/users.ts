@@ -17,6 +17,7 @@ import {
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
 import { columns, fromRow } from "../users.ts";
+import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
 
@@ -28,7 +29,7 @@ const select_by_id = `
   from users
   where id = $1
 `;
-const next_id = "select nextval('users_id_seq')::float8 as id";
+const next_number = nextNumber("users");
 const insert_user = `
   insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
   values ($1, $2, $3, $4, $5, 1, $6, $6)
@@ -94,9 +95,9 @@ export function createCitusUserStore(
   function creationOf(fields: UserFields): Creation<User> {
     return {
       async prepare(session) {
-        const row = await session.first<{ id: number }>(next_id);
+        const row = await session.first<{ number: number }>(next_number);
         if (row === null) throw new Error("a sequence returned no number");
-        return newUser(row.id, fields, now().toISOString());
+        return newUser(row.number, fields, now().toISOString());
       },
       async insert(session, { id, email, name, metadata, created_at }) {
         const json = JSON.stringify(metadata);

@@ -1,0 +1,24 @@
+/**
+ * Advisory locks on the ids of a table. A create holds the shared lock from the assignment of its id to the end of its
+ * transaction. An import or a copy, which brings ids of its own, holds the exclusive one. Both are on the coordinator:
+ * a lock on the table would be taken on all servers.
+ */
+type TableWithIds = "users" | "orders";
+
+/** First number of the locks; the second is that of the table. */
+const ID_LOCK = 0x75616964;
+const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
+
+/** @returns a statement that assigns the next number of the sequence, as `number` */
+export function nextNumber(table: TableWithIds): string {
+  // The columns are evaluated in this order.
+  return `
+    select pg_advisory_xact_lock_shared(${ID_LOCK}, ${table_numbers[table]}),
+      nextval('${table}_id_seq')::float8 as number
+  `;
+}
+
+/** @returns a statement that waits for creates in progress, and excludes others until the end of the transaction */
+export function lockIds(table: TableWithIds): string {
+  return `select pg_advisory_xact_lock(${ID_LOCK}, ${table_numbers[table]})`;
+}

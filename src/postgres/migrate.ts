@@ -109,17 +109,18 @@ async function findVersion(
       "the layout citus needs the extension: run `create extension citus` in the database",
     );
   }
+  // First, because the layouts have versions of their own.
+  if (current.layout !== layout) {
+    fail(
+      "operator",
+      `the database was created with the layout ${current.layout}: use ?layout=${current.layout} in its URL`,
+    );
+  }
   if (current.schema_version > available) {
     const limit = `this program supports versions up to ${available}`;
     throw new AppError(
       "operator",
       `the schema has version ${current.schema_version}, but ${limit}: use a newer program`,
-    );
-  }
-  if (current.layout !== layout) {
-    fail(
-      "operator",
-      `the database was created with the layout ${current.layout}: use ?layout=${current.layout} in its URL`,
     );
   }
   if (current.schema_version < oldest_versions[layout]) {

@@ -5,6 +5,7 @@ import { newOrder } from "../../src/order.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { nextNumber } from "../../src/postgres/citus/id-lock.ts";
 import { newUser, orderFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
 
@@ -72,6 +73,16 @@ if (cluster !== null) {
       expect(found).toEqual(expected.map((row) => Number(row.id)));
       await store.close();
       await server.dropDatabase(url);
+    });
+
+    test("`open` names the layout when the URL lacks it", async () => {
+      const database_url = await server.createDatabase(await template);
+      await expectRejection(
+        openPostgres({ ...options, database_url }),
+        "operator",
+        /created with the layout citus: use \?layout=citus in its URL$/,
+      );
+      await server.dropDatabase(database_url);
     });
 
     test("`import` waits for a create that has an id when it brings the same id", async () => {

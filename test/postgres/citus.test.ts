@@ -1,13 +1,16 @@
 // The store for Citus on the tables of one server, without Citus: its statements and results, not its plans.
 import { describe, expect, test } from "bun:test";
 import { SQL } from "bun";
+import { copyRows } from "../../src/copy.ts";
 import { newOrder } from "../../src/order.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { nextNumber } from "../../src/postgres/citus/id-lock.ts";
+import { withPostgresCopyTarget } from "../../src/postgres/copy-target.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
+import { makeDatabase } from "./database.ts";
 
 const cluster = await findCluster();
 const migration = `${import.meta.dir}/../../src/postgres/citus/migrations/0002_tables.sql`;
@@ -73,6 +76,34 @@ if (cluster !== null) {
       expect(found).toEqual(expected.map((row) => Number(row.id)));
       await store.close();
       await server.dropDatabase(url);
+    });
+
+    test("`copyTarget` stores buckets and totals when the orders have ids of their own", async () => {
+      const url = await server.createDatabase(await template);
+      // As after a user was created on one connection and deleted on another.
+      await server.run(url, "update user_totals set users = 1 where slot = 3");
+      await server.run(url, "update user_totals set users = -1 where slot = 0");
+      const source_url = await makeDatabase(server);
+      const source = await openPostgres({ ...options, database_url: source_url });
+      await newUser(source);
+      const user = await newUser(source);
+      const { record } = await source.orders.place(orderFields(user.id), null);
+      const database_url = `${url}&layout=citus`;
+      const { signal } = new AbortController();
+      await source.withCopySource((rows) =>
+        withPostgresCopyTarget({ database_url }, (target) =>
+          copyRows(rows, target, () => {}, signal),
+        ),
+      );
+      const store = await openPostgres({ ...options, database_url });
+      expect(await store.orders.get(record.id)).toEqual(record);
+      expect((await store.users.list({ limit: 10, offset: 0 })).total).toBe(2);
+      expect((await store.orders.list({ limit: 10, offset: 0 })).total).toBe(1);
+      expect(await store.check()).toEqual([]);
+      await source.close();
+      await store.close();
+      await server.dropDatabase(url);
+      await server.dropDatabase(source_url);
     });
 
     test("`open` names the layout when the URL lacks it", async () => {

@@ -15,10 +15,10 @@ const MAX_PENDING_LENGTH = 4 * 2 ** 20;
 export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
 
 const count_users = "select count(*)::float8 as users from users";
+// Users that were deleted can have left slots above and below 0.
 const set_total = `
   update user_totals
-  set users = $1
-  where slot = 0
+  set users = case slot when 0 then $1 else 0 end
 `;
 const count_orders = `
   update order_totals

@@ -23,6 +23,7 @@ const find = `
   from idempotency_keys
   where owner = $1 and key = $2
 `;
+
 /** How a record is created. The id comes first, so that one statement stores the key together with the record. */
 export interface Creation<Row> {
   /** Assigns an id. @returns the record to be created */

@@ -17,6 +17,12 @@ export function redactPassword(database_url: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
+/** @returns the paths of an SQLite database and of the files next to it: those of SQLite, and the lock of a server */
+export function databaseFiles(database_url: string): readonly string[] {
+  if (isPostgres(database_url)) return [];
+  return ["", "-wal", "-shm", "-journal", "-serving"].map((suffix) => database_url + suffix);
+}
+
 /** @returns the parameters except the layout. `URLSearchParams` would encode them in another way. */
 function otherParameters({ search }: URL): readonly string[] {
   const parameters = search === "" ? [] : search.slice(1).split("&");

@@ -2,7 +2,7 @@ import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules } from "./import.ts";
+import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
@@ -160,6 +160,7 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
       return { ...fields, import_key };
     }
     const order = parseOrder(value);
+    requireImportableVersion(order);
     const { total } = orderFields(order);
     if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
     return order;

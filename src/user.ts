@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules } from "./import.ts";
+import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
 import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
@@ -98,7 +98,12 @@ export type UserImport = User | UserFields;
 export function createUserParser(): (value: unknown) => UserImport {
   const parseUser = createValidator(User);
   const parseInput = createValidator(UserInput, User);
-  return (value) => (hasId(value) ? parseUser(value) : userFields(parseInput(value)));
+  return (value) => {
+    if (!hasId(value)) return userFields(parseInput(value));
+    const user = parseUser(value);
+    requireImportableVersion(user);
+    return user;
+  };
 }
 
 /** Users are recognized by their email. */

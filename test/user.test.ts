@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import { createValidator } from "../src/schema.ts";
 import {
+  createUserParser,
   emailKey,
   patchUser,
   User,
@@ -130,4 +131,12 @@ test("`UserInput`, unlike `UserPatch`, rejects a body when email is missing or m
   );
   expect(checkPatch({ metadata: null })).toEqual({ metadata: null });
   expect(checkPatch({ metadata: { a: null } })).toEqual({ metadata: { a: null } });
+});
+
+test("`createUserParser` rejects a version that later changes could take beyond 2^53", () => {
+  const parse = createUserParser();
+  const largest = { ...user, version: 2 ** 52 };
+  expect(parse(largest)).toEqual(largest);
+  const message = "Validation failed: version must be at most 4503599627370496 in an import";
+  expectThrown(() => parse({ ...user, version: 2 ** 52 + 1 }), "invalid", message);
 });

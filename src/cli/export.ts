@@ -1,11 +1,12 @@
 import type { Flags } from "../config.ts";
+import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { type Io, type OutputStream, withStore } from "./context.ts";
+import { type Io, type OutputStream, stopSignal, throwIfStopped, withStore } from "./context.ts";
 import { csvHeader, formatCsv } from "./csv.ts";
 import { type BulkTable, type FileFormat, formatFor, requireSupportedFormat } from "./format.ts";
 import { formatNdjson } from "./ndjson.ts";
-import { createProgress, type Progress } from "./progress.ts";
+import { createProgress } from "./progress.ts";
 import { isSameFile } from "./streams.ts";
 import { formatCount } from "./text.ts";
 
@@ -36,7 +37,7 @@ async function exportRecords<Row extends { readonly id: number }>(
   exportPage: (after: number, limit: number) => Promise<readonly Row[]>,
   format: (records: readonly Row[]) => string,
   output: OutputStream,
-  progress: Progress,
+  onRecords: (records: number) => void,
 ): Promise<number> {
   let after = 0;
   let count = 0;
@@ -47,7 +48,7 @@ async function exportRecords<Row extends { readonly id: number }>(
     if (records.length === 0 || !output.write(format(records))) return count;
     after = records.at(-1)?.id ?? after;
     count += records.length;
-    progress.update(count);
+    onRecords(count);
   }
 }
 
@@ -56,14 +57,14 @@ async function writeTable(
   table: BulkTable,
   format: FileFormat,
   output: OutputStream,
-  progress: Progress,
+  onRecords: (records: number) => void,
 ): Promise<number> {
   if (table === "orders") {
-    return exportRecords(bulk.orders.exportPage, formatNdjson, output, progress);
+    return exportRecords(bulk.orders.exportPage, formatNdjson, output, onRecords);
   }
   if (format === "csv") output.write(csvHeader());
   const write = format === "csv" ? formatCsv : formatNdjson;
-  return exportRecords(bulk.users.exportPage, write, output, progress);
+  return exportRecords(bulk.users.exportPage, write, output, onRecords);
 }
 
 /**
@@ -75,15 +76,21 @@ export async function exportTable(options: ExportOptions, flags: Flags, io: Io):
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
   const count = await withStore(flags, io, { create: false }, async (store, { database_url }) => {
-    if (path !== null && isSameFile(path, database_url)) {
-      fail("operator", `Cannot write ${path}: it is the database`);
+    if (path !== null && databaseFiles(database_url).some((file) => isSameFile(path, file))) {
+      fail("operator", `Cannot write ${path}: it belongs to the database`);
     }
     using output = io.openOutput(path, force);
+    // An export to stdout ends with the process, also if its reader stands still.
+    const stop = path === null ? null : stopSignal(io);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
     // A bar would be mixed with the records.
     const shows_records = path === null && io.stdout_is_terminal;
     using progress = createProgress(io, shows_records ? null : total);
-    const written = await writeTable(store, table, format, output, progress);
+    const onRecords = (records: number) => {
+      progress.update(records);
+      if (stop !== null) throwIfStopped(stop, "Interrupted");
+    };
+    const written = await writeTable(store, table, format, output, onRecords);
     output.finish();
     return written;
   });

@@ -45,6 +45,7 @@ async function importRecords<Row>(
   async function flush(): Promise<void> {
     for (const result of await importBatch(batch, false)) {
       if (result.outcome === "rejected") fail("operator", `Cannot seed: ${result.reason}`);
+      if (result.outcome === "unchanged") fail("operator", "Cannot seed: another process does so");
     }
     onBatch(batch.length);
     batch = [];

@@ -118,8 +118,9 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
   };
 }
 
-/** @returns whether both paths lead to one file; a URL leads to none */
+/** @returns whether both paths lead to one file, or would if it existed */
 export function isSameFile(one: string, other: string): boolean {
+  if (resolve(one) === resolve(other)) return true;
   const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
   return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
 }

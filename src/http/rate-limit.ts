@@ -58,19 +58,31 @@ export type FindAddress = (request: Request) => string | null;
 /** The server that has the connection of a request. */
 type Connections = Pick<Bun.Server<unknown>, "requestIP"> | null;
 
+/** An IP address, which may have a port: `192.0.2.1:80`, `[2001:db8::1]:80`. */
+const ADDRESS = /^(?:\[([^\]]+)\]|(\d{1,3}(?:\.\d{1,3}){3}))(?::\d+)?$/;
+
+/** @returns the IP address in the last entry of the header; `null` if there is none */
+function forwardedAddress(value: string | null): string | null {
+  // The nearest proxy appends its client to the list. Everything before that is the client's own claim.
+  const entry = value?.split(",").at(-1)?.trim().toLowerCase() ?? "";
+  const [, in_brackets, ipv4] = ADDRESS.exec(entry) ?? [];
+  if (ipv4 !== undefined) return URL.canParse(`http://${ipv4}`) ? ipv4 : null;
+  const ipv6 = in_brackets ?? entry;
+  return URL.canParse(`http://[${ipv6}]`) ? ipv6 : null;
+}
+
 /**
- * @param header of the proxy, which has the address of the client; `null` to use the connection
+ * @param header of the proxy, which has the address of the client; `null` to use the connection. The connection also
+ * counts if the header has no address
  * @param getServer the server starts after the app is composed
  */
 export function createAddressFinder(
   header: string | null,
   getServer: () => Connections,
 ): FindAddress {
-  if (header === null) return (request) => getServer()?.requestIP(request)?.address ?? null;
-  return ({ headers }) => {
-    // The nearest proxy appends its client to the list. Everything before that is the client's own claim.
-    const value = headers.get(header)?.split(",").at(-1)?.trim();
-    return value === undefined || value === "" ? null : value;
+  return (request) => {
+    const forwarded = header === null ? null : forwardedAddress(request.headers.get(header));
+    return forwarded ?? getServer()?.requestIP(request)?.address ?? null;
   };
 }
 

@@ -191,7 +191,10 @@ export const openSqlite: OpenStore = async (options) => {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
     else if (!existsSync(path)) fail("operator", "no such file");
     requireNoOrphanWal(path);
-    const is_outdated = requireOwnDatabase(path) > 0;
+    const missing = requireOwnDatabase(path);
+    // E.g. a backup that was cut off.
+    if (!options.create && missing === SCHEMA_VERSION) fail("operator", "the database is empty");
+    const is_outdated = missing > 0;
     // A symbolic link and its target are one database.
     const real_path = existsSync(path) ? realpathSync(path) : path;
     if (options.exclusive || is_outdated) requireUnused(real_path);

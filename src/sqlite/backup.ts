@@ -1,6 +1,8 @@
 /** Copies a database while it is in use, and verifies the copy. */
 import type { Database } from "bun:sqlite";
 import { statSync } from "node:fs";
+import { resolve } from "node:path";
+import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { claimPartial } from "../partial-file.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
@@ -80,6 +82,9 @@ export async function backUp(
   const temporary_path = claimPartial(path);
   try {
     requireAbsent(path);
+    if (databaseFiles(db.filename).some((file) => resolve(file) === resolve(path))) {
+      fail("operator", "the file belongs to the database");
+    }
     createPrivateFile(temporary_path);
     await vacuumInto(db, temporary_path, onProgress, signal);
     const contents = verifyDatabase(temporary_path);

@@ -73,6 +73,19 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
   return backUpStore(`${world.path}.copy`, {}, io).catch((error) => error);
 }
 
+test.each(["-wal", "-shm", "-journal", "-serving"])(
+  "`backup` rejects a target that SQLite or a server takes for its own (%s)",
+  async (suffix) => {
+    using world = makeHarness();
+    await world.run("token", "create", "a");
+    const target = world.path + suffix;
+    const { code, stderr } = await world.run("backup", target);
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/: the file (belongs to the database|already exists)\n$/);
+    expect((await world.run("check")).stdout).toBe("ok\n");
+  },
+);
+
 test("`backup` stops when a signal arrives", async () => {
   const error = await errorOfStopped({ by: "signal", signal: "SIGINT" });
   expect(error).toEqual(new AppError("operator", "interrupted"));

@@ -31,3 +31,13 @@ test("`check` exits with 1 and creates nothing when there is no database", async
   expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
   expect(await Bun.file(world.path).exists()).toBe(false);
 });
+
+test("commands reject an empty file, and leave it empty", async () => {
+  using world = makeHarness();
+  await Bun.write(world.path, "");
+  for (const args of [["check"], ["export", "users"], ["token", "list"], ["backup", "copy.db"]]) {
+    const { code, stderr } = await world.run(...args);
+    expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: the database is empty\n`]);
+    expect(Bun.file(world.path).size).toBe(0);
+  }
+});

@@ -253,12 +253,27 @@ test("`export --output` does not overwrite the database when --force is given", 
   const before = readFileSync(world.path);
   const link = directory.at("link-to-database");
   symlinkSync(world.path, link);
-  for (const path of [world.path, link]) {
+  const sidecars = ["-wal", "-shm", "-journal", "-serving"].map((suffix) => world.path + suffix);
+  for (const path of [world.path, link, ...sidecars]) {
     const outcome = await world.run("export", "users", "--output", path, "--force");
-    const stderr = `Cannot write ${path}: it is the database\n`;
+    const stderr = `Cannot write ${path}: it belongs to the database\n`;
     expect(outcome).toEqual({ code: 1, stdout: "", stderr });
   }
   expect(readFileSync(world.path)).toEqual(before);
+});
+
+test("`export --output` leaves no file when it is interrupted", async () => {
+  using world = makeHarness();
+  await world.run("seed", "--users", "1000", "--orders", "0");
+  const path = directory.at("interrupted/users.csv");
+  mkdirSync(directory.at("interrupted"));
+  const args = ["export", "users", "--output", path];
+  expect(await world.interrupt(Promise.resolve(), ...args)).toEqual({
+    code: 1,
+    stdout: "",
+    stderr: "Interrupted\n",
+  });
+  expect(readdirSync(directory.at("interrupted"))).toEqual([]);
 });
 
 test.if(existsSync("/dev/fd"))(

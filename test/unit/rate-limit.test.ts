@@ -80,13 +80,21 @@ test.each([
   ["203.0.113.9", "203.0.113.9"],
   ["198.51.100.1, 203.0.113.9", "203.0.113.9"],
   ["198.51.100.1,203.0.113.9 ", "203.0.113.9"],
-  ["", null],
-  ["203.0.113.9,", null],
-])("`createAddressFinder` uses the last entry when the header is %j", (value, expected) => {
-  const find = createAddressFinder("X-Forwarded-For", () => null);
+  ["203.0.113.9:4711", "203.0.113.9"],
+  ["2001:DB8::1", "2001:db8::1"],
+  ["[2001:db8::1]", "2001:db8::1"],
+  ["[2001:db8::1]:443", "2001:db8::1"],
+  ["", "192.0.2.1"],
+  ["203.0.113.9,", "192.0.2.1"],
+  ["unknown", "192.0.2.1"],
+  ["203.0.113.256", "192.0.2.1"],
+  ["x".repeat(10_000), "192.0.2.1"],
+])("`createAddressFinder` finds the address when the header is %j", (value, expected) => {
+  const connections = { requestIP: () => ({ address: "192.0.2.1", port: 1, family: "IPv4" }) };
+  const find = createAddressFinder("X-Forwarded-For", () => connections as never);
   const headers = { "x-forwarded-for": value };
   expect(find(new Request("http://a/", { headers }))).toBe(expected);
-  expect(find(new Request("http://a/"))).toBeNull();
+  expect(find(new Request("http://a/"))).toBe("192.0.2.1");
 });
 
 for (const per_second of [1, 2, 10, 1000]) {

@@ -3,7 +3,7 @@
 // default is all.
 import { cpSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
-import { makeFolderOfNobody } from "../test/postgres/instance.ts";
+import { makeDirectoryOfNobody } from "../test/postgres/instance.ts";
 
 const packages = "test/postgres/versions/node_modules";
 const tests: readonly (readonly string[])[] = [
@@ -22,7 +22,7 @@ interface Link {
  * the symbolic links of the libraries, which npm packages cannot contain.
  */
 function unpack(version: string): string {
-  const directory = makeFolderOfNobody();
+  const directory = makeDirectoryOfNobody();
   cpSync(join(packages, `postgres-${version}`, "native"), join(directory, "native"), {
     recursive: true,
   });

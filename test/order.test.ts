@@ -169,7 +169,7 @@ test("`OrderInput` accepts values at their bounds", () => {
   }
 });
 
-const refused: [unknown, string][] = [
+const rejected: [unknown, string][] = [
   [{ currency: "EUR", items: [item] }, "user_id is required"],
   [{ ...input, user_id: 0 }, `user_id must be an integer from 1 to ${MAX}`],
   [{ ...input, user_id: 2 ** 53 }, `user_id must be an integer from 1 to ${MAX}`],
@@ -203,7 +203,7 @@ const refused: [unknown, string][] = [
   [{ ...input, id: 1 }, "id is read-only"],
 ];
 
-for (const [value, problem] of refused) {
+for (const [value, problem] of rejected) {
   test(`\`OrderInput\` rejects a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
   });

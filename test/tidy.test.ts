@@ -196,7 +196,7 @@ const references: readonly {
     exists: (name) =>
       // Files that a reader creates with the examples of clients.
       ["client.ts", "client.js", "user-api.d.ts", "user.json"].includes(name) ||
-      // A client may refer to a checkout beside it.
+      // A client may refer to a checkout next to it.
       files.some((path) => new Bun.Glob(`{,**/}${name.replace("../user-api/", "")}`).match(path)),
   },
   {

@@ -7,7 +7,7 @@ import { openStore } from "./store.js";
 
 const store = await openStore();
 
-function refuse(res, status, error) {
+function reject(res, status, error) {
   res.status(status).json({ data: null, error });
 }
 
@@ -23,7 +23,7 @@ function sendRecord(req, res, row, status = 200) {
 function check(schema, value, res) {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
-  refuse(res, 400, `Validation failed: ${result.error.message}`);
+  reject(res, 400, `Validation failed: ${result.error.message}`);
 }
 
 const app = express();
@@ -43,7 +43,7 @@ app.use((req, res, next) => {
 app.use(async (req, res, next) => {
   const [, credentials] = /^Bearer +(\S+) *$/i.exec(req.headers.authorization ?? "") ?? [];
   req.token = credentials === undefined ? null : await store.authenticate(credentials);
-  if (req.token === null) refuse(res, 401, "unauthorised");
+  if (req.token === null) reject(res, 401, "unauthorised");
   else next();
 });
 app.use(express.json({ limit: 65_536 }));
@@ -52,7 +52,7 @@ app.get("/api/v1/users/:id", async (req, res) => {
   const params = check(UserId, req.params, res);
   if (params === undefined) return;
   const user = await store.getUser(params.id);
-  if (user === null) refuse(res, 404, "user not found");
+  if (user === null) reject(res, 404, "user not found");
   else sendRecord(req, res, user);
 });
 
@@ -67,7 +67,7 @@ app.post("/api/v1/users", async (req, res) => {
   const input = check(UserInput, req.body, res);
   if (input === undefined) return;
   const user = await store.createUser(input);
-  if (user === null) return refuse(res, 409, "email is already taken");
+  if (user === null) return reject(res, 409, "email is already taken");
   res.set("Location", `/api/v1/users/${user.id}`);
   sendRecord(req, res, user, 201);
 });
@@ -77,7 +77,7 @@ app.post("/api/v1/orders", async (req, res) => {
   if (input === undefined) return;
   const key = req.headers["idempotency-key"];
   const { record, replayed } = await store.placeOrder(input, req.token.hash, key);
-  if (record === null) return refuse(res, 422, "order rejected");
+  if (record === null) return reject(res, 422, "order rejected");
   if (replayed) res.set("Idempotent-Replayed", "true");
   res.set("Location", `/api/v1/orders/${record.id}`);
   sendRecord(req, res, record, 201);

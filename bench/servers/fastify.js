@@ -57,7 +57,7 @@ const app = createApp({
   ajv: { customOptions: { removeAdditional: false } },
 });
 
-function refuse(reply, status, error) {
+function reject(reply, status, error) {
   return reply.code(status).send({ data: null, error });
 }
 
@@ -73,7 +73,7 @@ app.addHook("onRequest", async (request, reply) => {
   reply.header("x-request-id", request.id);
   const [, credentials] = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? "") ?? [];
   request.token = credentials === undefined ? null : await store.authenticate(credentials);
-  if (request.token === null) return refuse(reply, 401, "unauthorised");
+  if (request.token === null) return reject(reply, 401, "unauthorised");
 });
 app.addHook("onResponse", (request, reply, done) => {
   const fields = {
@@ -89,7 +89,7 @@ app.addHook("onResponse", (request, reply, done) => {
   done();
 });
 app.setErrorHandler((error, _request, reply) =>
-  refuse(reply, error.statusCode ?? 500, error.validation ? error.message : "internal error"),
+  reject(reply, error.statusCode ?? 500, error.validation ? error.message : "internal error"),
 );
 
 const get_schema = {
@@ -98,7 +98,7 @@ const get_schema = {
 };
 app.get("/api/v1/users/:id", { schema: get_schema }, async (request, reply) => {
   const user = await store.getUser(request.params.id);
-  return user === null ? refuse(reply, 404, "user not found") : sendRecord(request, reply, user);
+  return user === null ? reject(reply, 404, "user not found") : sendRecord(request, reply, user);
 });
 
 const list_schema = { querystring: page_query, response: { 200: page_response } };
@@ -110,7 +110,7 @@ app.get("/api/v1/users", { schema: list_schema }, async (request) => {
 const user_schema = { body: user_input, response: { 201: user_response } };
 app.post("/api/v1/users", { schema: user_schema }, async (request, reply) => {
   const user = await store.createUser(request.body);
-  if (user === null) return refuse(reply, 409, "email is already taken");
+  if (user === null) return reject(reply, 409, "email is already taken");
   reply.code(201).header("location", `/api/v1/users/${user.id}`);
   return sendRecord(request, reply, user);
 });
@@ -119,7 +119,7 @@ const order_schema = { body: order_input, response: { 201: order_response } };
 app.post("/api/v1/orders", { schema: order_schema }, async (request, reply) => {
   const key = request.headers["idempotency-key"];
   const { record, replayed } = await store.placeOrder(request.body, request.token.hash, key);
-  if (record === null) return refuse(reply, 422, "order rejected");
+  if (record === null) return reject(reply, 422, "order rejected");
   if (replayed) reply.header("idempotent-replayed", "true");
   reply.code(201).header("location", `/api/v1/orders/${record.id}`);
   return sendRecord(request, reply, record);

@@ -24,7 +24,7 @@ function sendRecord(c: Context<Env>, row: { version: number }, status: 200 | 201
 }
 
 /** The validator's own response is no envelope. */
-function refuse(result: { success: boolean; error?: { message: string } }, c: Context) {
+function reject(result: { success: boolean; error?: { message: string } }, c: Context) {
   if (result.success) return;
   return c.json({ data: null, error: `Validation failed: ${result.error?.message}` }, 400);
 }
@@ -53,26 +53,26 @@ app.onError((error, c) => {
   return c.json({ data: null, error: status === 500 ? "internal error" : "unauthorised" }, status);
 });
 
-app.get("/api/v1/users/:id", zValidator("param", UserId, refuse), async (c) => {
+app.get("/api/v1/users/:id", zValidator("param", UserId, reject), async (c) => {
   const user = await store.getUser(c.req.valid("param").id);
   if (user === null) return c.json({ data: null, error: "user not found" }, 404);
   return sendRecord(c, user);
 });
 
-app.get("/api/v1/users", zValidator("query", PageQuery, refuse), async (c) => {
+app.get("/api/v1/users", zValidator("query", PageQuery, reject), async (c) => {
   const bounds = c.req.valid("query");
   const { users, total } = await store.listUsers(bounds);
   return c.json({ data: users, error: null, meta: { total, ...bounds } });
 });
 
-app.post("/api/v1/users", zValidator("json", UserInput, refuse), async (c) => {
+app.post("/api/v1/users", zValidator("json", UserInput, reject), async (c) => {
   const user = await store.createUser(c.req.valid("json"));
   if (user === null) return c.json({ data: null, error: "email is already taken" }, 409);
   c.header("Location", `/api/v1/users/${user.id}`);
   return sendRecord(c, user, 201);
 });
 
-app.post("/api/v1/orders", zValidator("json", OrderInput, refuse), async (c) => {
+app.post("/api/v1/orders", zValidator("json", OrderInput, reject), async (c) => {
   const key = c.req.header("idempotency-key");
   const input = c.req.valid("json");
   const { record, replayed } = await store.placeOrder(input, c.get("token").hash, key);

@@ -72,8 +72,8 @@ export function findLateSequence(
   sourceOf: (session: Session) => CopySource,
 ): Find {
   return async (session) => {
-    const kept = await session.first<{ last: number }>(maxIdQuery(table));
-    if ((kept?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
+    const last_row = await session.first<{ last: number }>(maxIdQuery(table));
+    if ((last_row?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }

@@ -86,16 +86,16 @@ function totalQuery(list: Filtered, sqlOf: SqlOf): string {
  */
 function smallPageStatement<Row>(list: List<Row>): string {
   const { table, json } = list;
-  const sqlOf = (name: ListFilter) => `wanted.${name}`;
+  const sqlOf = (name: ListFilter) => `requested.${name}`;
   const filter = conditions(list, sqlOf);
   const total = totalQuery(list, sqlOf);
   const columns = `"limit", "offset", after, user_id, status`;
   return `
     select
-      wanted.position::integer as position, (${total})::float8 as total, page.is_large,
+      requested.position::integer as position, (${total})::float8 as total, page.is_large,
       case when not page.is_large then page.records end as records,
       case
-        when wanted.after is not null and page.rows = wanted."limit" and (
+        when requested.after is not null and page.rows = requested."limit" and (
           select id
           from ${table}
           where ${table}.id > page.last_id${filter}
@@ -106,7 +106,7 @@ function smallPageStatement<Row>(list: List<Row>): string {
     from rows from (
       json_to_recordset($1::text::json)
         as ("limit" bigint, "offset" bigint, after bigint, user_id bigint, status text)
-    ) with ordinality as wanted (${columns}, position)
+    ) with ordinality as requested (${columns}, position)
     cross join lateral (
       select
         count(*) as rows, max(id) as last_id, string_agg(json, ',') as records,
@@ -114,9 +114,9 @@ function smallPageStatement<Row>(list: List<Row>): string {
       from (
         select id, ${json} as json
         from ${table}
-        where ${table}.id > coalesce(wanted.after, 0)${filter}
+        where ${table}.id > coalesce(requested.after, 0)${filter}
         order by ${table}.id
-        limit wanted."limit" offset wanted."offset"
+        limit requested."limit" offset requested."offset"
       ) as row
     ) as page
   `;
@@ -250,7 +250,7 @@ function prepareSlices<Row extends { readonly id: number }>(
 }
 
 /** A page as requested: a row of the input of the statement. */
-type WantedPage = PageQuery & { readonly user_id?: number; readonly status?: string };
+type RequestedPage = PageQuery & { readonly user_id?: number; readonly status?: string };
 
 interface SmallPageRow {
   readonly position: number;
@@ -269,14 +269,14 @@ export function createListReader(db: Database, large_pages: LargePages): ListRea
       const statement = smallPageStatement(list);
       const readLarge = prepareSlices(db, large_pages, list);
 
-      async function run(wanted: readonly WantedPage[]): Promise<readonly SmallPageRow[]> {
+      async function run(requested: readonly RequestedPage[]): Promise<readonly SmallPageRow[]> {
         const rows = await readMany((session) =>
-          session.all<SmallPageRow>(statement, JSON.stringify(wanted)),
+          session.all<SmallPageRow>(statement, JSON.stringify(requested)),
         );
         return [...rows].sort((one, other) => one.position - other.position);
       }
 
-      const sizeOf = ({ limit, offset }: WantedPage) => limit + offset;
+      const sizeOf = ({ limit, offset }: RequestedPage) => limit + offset;
       const enqueue = createBatchQueue({
         run,
         max_items: MAX_PAGES,
@@ -284,21 +284,21 @@ export function createListReader(db: Database, large_pages: LargePages): ListRea
         sizeOf,
       });
 
-      async function readSmall(wanted: WantedPage): Promise<SmallPageRow | undefined> {
-        if (sizeOf(wanted) <= MAX_BATCH_ROWS) return enqueue(wanted);
-        return (await run([wanted]))[0];
+      async function readSmall(requested: RequestedPage): Promise<SmallPageRow | undefined> {
+        if (sizeOf(requested) <= MAX_BATCH_ROWS) return enqueue(requested);
+        return (await run([requested]))[0];
       }
 
       return async (query, values) => {
         const { limit, offset, after } = query;
         const filters = Object.fromEntries(list.filters.map((name, at) => [name, values[at]]));
-        const wanted: WantedPage = {
+        const requested: RequestedPage = {
           limit,
           offset,
           ...(after !== undefined && { after }),
           ...filters,
         };
-        const row = await limiter.admit("read", () => readSmall(wanted));
+        const row = await limiter.admit("read", () => readSmall(requested));
         if (row === undefined) throw new Error("the query for a page returned no row");
         const { total, is_large, records, next_after } = row;
         return is_large ? readLarge(query, values) : { total, records: records ?? "", next_after };

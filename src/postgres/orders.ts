@@ -105,21 +105,21 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
         status: "text",
         metadata: "text",
       },
-      refused: "(select users.id from users where users.id = input.user_id) is null",
+      rejected: "(select users.id from users where users.id = input.user_id) is null",
       json,
       order: "user_id",
       toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
       namesOf: () => [],
-      refuse: () => failField("user_id", "must be an existing user"),
+      throwRejected: () => failField("user_id", "must be an existing user"),
       toRecord: newOrder,
     }),
 
-    update(id, edit, accepted) {
+    update(id, edit, preconditions) {
       return db.write((session) =>
         retryOnConflict(async () => {
           const current = await find(session, id);
           if (current === null) return null;
-          requirePreconditions(current, accepted);
+          requirePreconditions(current, preconditions);
           const changed = edit(current);
           if (changed === null) return current;
           const row = await session.first<StoredOrder>(

@@ -28,12 +28,12 @@ export interface Reader {
 function lookupStatement({ table, key, columns }: LookupParts): string {
   const type = key === "id" ? "bigint" : "text";
   return `
-    select wanted.position::integer as position, found.*
-    from json_array_elements_text($1::text::json) with ordinality as wanted (key, position)
+    select requested.position::integer as position, found.*
+    from json_array_elements_text($1::text::json) with ordinality as requested (key, position)
     cross join lateral (
       select ${columns}
       from ${table}
-      where ${table}.${key} = wanted.key::${type}
+      where ${table}.${key} = requested.key::${type}
       limit 1
     ) as found
   `;

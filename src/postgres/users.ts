@@ -116,23 +116,23 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
     create: writer.prepare({
       table: "users",
       columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
-      refused: "(select users.id from users where users.email_key = input.email_key) is not null",
+      rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
       json,
       order: 'email_key collate "C"',
       toInput: ({ email, name, metadata }: UserFields) => {
         return { email, email_key: emailKey(email), name, metadata };
       },
       namesOf: ({ email }) => [emailKey(email)],
-      refuse: failEmailTaken,
+      throwRejected: failEmailTaken,
       toRecord: newUser,
     }),
 
-    update(id, edit, accepted) {
+    update(id, edit, preconditions) {
       return db.write((session) =>
         retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
-          requirePreconditions(user, accepted);
+          requirePreconditions(user, preconditions);
           const fields = edit(user);
           if (fields === null) return user;
           const row = await updateUser(session, user, fields);
@@ -141,12 +141,12 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
       );
     },
 
-    remove(id, accepted) {
+    remove(id, preconditions) {
       return db.write((session) =>
         retryOnConflict(async () => {
           const user = await find(session, id);
           if (user === null) return null;
-          requirePreconditions(user, accepted);
+          requirePreconditions(user, preconditions);
           try {
             const erased = await session.first(delete_user, id, user.version);
             return erased === null ? version_conflict : user;

@@ -26,7 +26,7 @@ interface CreateStatementParts {
   /** Columns that a create sets, with their types, apart from the id, the version and the times. */
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
-  readonly refused: string;
+  readonly rejected: string;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
@@ -42,7 +42,7 @@ interface CreateStatementParts {
  * index only: the plan may have been made while the tables were empty, and any other plan looked as good.
  */
 function createStatement(parts: CreateStatementParts): string {
-  const { table, refused, json, order } = parts;
+  const { table, rejected, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = Object.entries({
     ...parts.columns,
@@ -64,21 +64,21 @@ function createStatement(parts: CreateStatementParts): string {
       ),
       found as materialized (
         select
-          input.*, kept.fingerprint as kept_fingerprint, kept.record as kept_record,
-          ${refused} as refused
+          input.*, stored.fingerprint as stored_fingerprint, stored.record as stored_record,
+          ${rejected} as rejected
         from input
         left join lateral (
           select fingerprint, record, created_at
           from idempotency_keys
           where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
           limit 1
-        ) as kept on kept.created_at > $3
+        ) as stored on stored.created_at > $3
       ),
       planned as materialized (
         select
           found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
           case
-            when kept_fingerprint is null and not refused then nextval('${table}_id_seq')
+            when stored_fingerprint is null and not rejected then nextval('${table}_id_seq')
           end as id
         from found
       ),
@@ -108,8 +108,8 @@ function createStatement(parts: CreateStatementParts): string {
         order by ${order}
       )
     select
-      position::integer as position, id::float8 as id, is_created, refused as is_refused,
-      kept_fingerprint, kept_record
+      position::integer as position, id::float8 as id, is_created, rejected as is_rejected,
+      stored_fingerprint, stored_record
     from decided
   `;
 }
@@ -118,10 +118,10 @@ interface CreatedRow {
   readonly position: number;
   readonly id: number | null;
   readonly is_created: boolean;
-  readonly is_refused: boolean;
+  readonly is_rejected: boolean;
   /** Those of the key; `null` if it is new. */
-  readonly kept_fingerprint: string | null;
-  readonly kept_record: string | null;
+  readonly stored_fingerprint: string | null;
+  readonly stored_record: string | null;
 }
 
 /** How records of one table are created. */
@@ -130,8 +130,8 @@ export interface CreateParts<Fields, Row> extends CreateStatementParts {
   readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
   /** What must be unique apart from the key. */
   readonly namesOf: (fields: Fields) => readonly string[];
-  /** @throws {AppError} always: the error of a record that is refused */
-  readonly refuse: () => never;
+  /** @throws {AppError} always: the error of a record that is rejected */
+  readonly throwRejected: () => never;
   readonly toRecord: (id: number, fields: Fields, time: string) => Row;
 }
 
@@ -228,7 +228,7 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
 export function createWriter(db: Database, now: () => Date): Writer {
   return {
     prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
-      const { toInput, namesOf, refuse, toRecord } = parts;
+      const { toInput, namesOf, throwRejected, toRecord } = parts;
       const enqueue = createQueue(prepareStatement(db, now, createStatement(parts)));
 
       async function create(
@@ -240,13 +240,13 @@ export function createWriter(db: Database, now: () => Date): Writer {
         if (key !== null) names.push(`${key.owner} ${key.key}`);
         for (;;) {
           const { row, created_at } = await enqueue({ json, names });
-          if (row.kept_record !== null) {
-            if (row.kept_fingerprint !== key?.fingerprint) {
+          if (row.stored_record !== null) {
+            if (row.stored_fingerprint !== key?.fingerprint) {
               fail("key_reused", "the idempotency key was used for another request");
             }
-            return { record: JSON.parse(row.kept_record), replayed: true };
+            return { record: JSON.parse(row.stored_record), replayed: true };
           }
-          if (row.is_refused) refuse();
+          if (row.is_rejected) throwRejected();
           if (row.is_created) {
             const record = toRecord(Number(row.id), fields, created_at);
             return { record, replayed: false };

@@ -62,8 +62,8 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
         token: first.write_token,
       });
       expect([next.status, next.json.data.id]).toEqual([201, 2]);
-      const refused = await server.call("GET", "/users", { token: null });
-      expect(refused.status).toBe(401);
+      const rejected = await server.call("GET", "/users", { token: null });
+      expect(rejected.status).toBe(401);
     }
   }, 20_000);
 

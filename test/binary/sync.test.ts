@@ -93,9 +93,9 @@ function unsynced(calls: readonly Call[], emails: readonly string[]): string[] {
     const last = writes[header + 1];
     const response = responses.find(({ text }) => text.includes(email));
     if (page === -1 || header === -1 || last === undefined) return [`${email}: not in the WAL`];
-    if (response === undefined) return [`${email}: not answered`];
+    if (response === undefined) return [`${email}: no response`];
     const synced = syncs.some(({ began, ended }) => began > last.ended && ended < response.began);
-    return synced ? [] : [`${email}: answered before it was synced`];
+    return synced ? [] : [`${email}: response before it was synced`];
   });
 }
 

@@ -135,7 +135,7 @@ testPage("`page` neither stores nor shows a token", async () => {
   expect(await page.content()).not.toContain(server.write_token);
 });
 
-testPage("`page` rejects an invalid token, and forgets a valid one when told to", async () => {
+testPage("`page` rejects an invalid token, and forgets a valid one on request", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   await giveToken(page, "uat_wrong", UNKNOWN);

@@ -250,8 +250,8 @@ describe.if(cluster !== null)("`copy`", () => {
     // SQLite counts every skipped id, which would take too long.
     await postgres.run("select setval('users_id_seq', 9007199254740991)");
     const other = `${back}.2`;
-    const refused = await world.run("copy", "--database-url", postgres.url, "--to", other);
-    expect(refused.stderr).toBe(
+    const rejected = await world.run("copy", "--database-url", postgres.url, "--to", other);
+    expect(rejected.stderr).toBe(
       `Cannot copy to ${other}: users: id must be at most 16777216 beyond the last one, 1\n`,
     );
     expect(filesBeside(back)).toEqual(["copy.db"]);
@@ -314,7 +314,7 @@ describe.if(cluster !== null)("`copy`", () => {
     const missing = await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a");
     expect([missing.code, missing.stderr]).toEqual([
       1,
-      "Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host\n",
+      "Cannot copy to postgres://ann@127.0.0.1:1/a: connection rejected, or unknown host\n",
     ]);
     const line = ": the layout citus needs the extension: run `create extension citus` in";
     const by_flag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");

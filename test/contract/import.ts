@@ -239,12 +239,12 @@ export function importContract(open: Open): void {
       for (const batch of batches) results.push(...(await store.bulk.users.import(batch, dry)));
       return results;
     }
-    const told = await importAll(true);
+    const expected = await importAll(true);
     expect((await listed(store.users.list(all))).rows).toEqual([user]);
     expect((await newUser(store)).id).toBe(2);
     await store.users.remove(2, null);
-    expect(await importAll(false)).toEqual(told);
-    expect(told.map(({ outcome }) => outcome)).toEqual(
+    expect(await importAll(false)).toEqual(expected);
+    expect(expected.map(({ outcome }) => outcome)).toEqual(
       "created unchanged rejected unchanged rejected created rejected unchanged rejected".split(
         " ",
       ) as never,

@@ -11,7 +11,7 @@ export interface OpenOptions {
 /** Opens a new, empty database. */
 export type Open = (options?: OpenOptions) => Promise<Store>;
 
-/** A store that is closed when the test ends, and its clock, which moves only when told to. */
+/** A store that is closed when the test ends, and its clock, which only the test moves. */
 export async function openWithClock(open: Open) {
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
   const store = await open({ now: () => clock.time });

@@ -49,9 +49,9 @@ test("an unknown path returns 404 over TLS when there is a token", async () => {
 
 test("plain HTTP gets no response when the server uses TLS", async () => {
   const plain = server.url.replace("https:", "http:");
-  const answered = await fetch(`${plain}/api/v1/health`).then(
+  const is_plain = await fetch(`${plain}/api/v1/health`).then(
     ({ ok }) => ok,
     () => false,
   );
-  expect(answered).toBe(false);
+  expect(is_plain).toBe(false);
 });

@@ -122,8 +122,8 @@ test.skipIf(!enabled)("`treaty` returns what the types say when it calls a serve
   const known = await api.users({ id: user_id }).get({ headers: { "if-none-match": '"1"' } });
   expect(known.error?.status === 304 && known.error.value).toBe("");
 
-  const stranger = await (await createApi("uat_nobody")).api.v1.users.get();
-  expect(stranger.error?.status === 401 && stranger.error.value).toBe("unauthorised");
+  const unknown = await (await createApi("uat_nobody")).api.v1.users.get();
+  expect(unknown.error?.status === 401 && unknown.error.value).toBe("unauthorised");
   expect((await api.health.get()).data?.data.status).toBe("ok");
   expect((await api["openapi.json"].get()).data?.["openapi"]).toBe("3.1.0");
   expect((await api.metrics.get()).data).toContain("user_api_build_info");

@@ -80,8 +80,8 @@ async function makeLine(server_url: string) {
       }
       upstream.write(sent);
     });
-    upstream.on("data", (answer) => {
-      if (!lost) client.write(answer);
+    upstream.on("data", (response) => {
+      if (!lost) client.write(response);
     });
     client.on("close", () => upstream.destroy());
     upstream.on("close", () => client.destroy());
@@ -280,8 +280,8 @@ describe.if(cluster !== null)("the store", () => {
     const silent = [1, 2].map(() => db.transact(sleep, { timeout_ms: 100 }));
     await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));
     const started_ms = performance.now();
-    const answers = [1, 2, 3].map(() => db.read((session) => session.first("select 1 as one")));
-    expect(await Promise.all(answers)).toEqual(answers.map(() => ({ one: 1 })));
+    const responses = [1, 2, 3].map(() => db.read((session) => session.first("select 1 as one")));
+    expect(await Promise.all(responses)).toEqual(responses.map(() => ({ one: 1 })));
     const last = db.transact(sleep, { timeout_ms: 100 });
     const ending = db.close();
     await expectRejection(last, "unavailable");

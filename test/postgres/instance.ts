@@ -67,7 +67,7 @@ export function asNobody(args: readonly string[]): string[] {
 }
 
 /** A temporary directory owned by the user of `asNobody`. */
-export function makeFolderOfNobody(): string {
+export function makeDirectoryOfNobody(): string {
   const directory = mkdtempSync(join(tmpdir(), "user-api-postgres-"));
   if (process.getuid?.() === 0) chownSync(directory, idOf("-u"), idOf("-g"));
   return directory;
@@ -121,7 +121,7 @@ function createData(programs: string, data: string, primary: Instance | null): v
   runProgram(join(programs, program), "--pgdata", data, "--no-sync", ...args);
 }
 
-export async function answers(url: string): Promise<boolean> {
+export async function isResponding(url: string): Promise<boolean> {
   const sql = new SQL(url, { max: 1 });
   try {
     await sql.unsafe("select 1");
@@ -139,7 +139,7 @@ export async function makeInstance(
   settings: Readonly<Record<string, string>>,
   primary: Instance | null = null,
 ): Promise<Instance> {
-  const directory = makeFolderOfNobody();
+  const directory = makeDirectoryOfNobody();
   const data = join(directory, "data");
   const port = await freePort();
   createData(programs, data, primary);
@@ -172,7 +172,7 @@ export async function makeInstance(
       const deadline_ms = performance.now() + TIMEOUT_MS;
       let server = run();
       server.unref();
-      while (!(await answers(url))) {
+      while (!(await isResponding(url))) {
         if (performance.now() > deadline_ms)
           throw new Error(`PostgreSQL does not start in ${data}`);
         // A killed server may have left child processes that are still exiting.

@@ -9,10 +9,10 @@ function tokenOf(hash: string): Token {
 
 /** A cache whose reads the test resolves or rejects. */
 function makeReads() {
-  const asked: { hash: string; answer: (token: Token | null) => void; fail: () => void }[] = [];
+  const asked: { hash: string; respond: (token: Token | null) => void; fail: () => void }[] = [];
   const memory = createTokenCache((hash) => {
     const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
-    asked.push({ hash, answer: resolve, fail: () => reject(new Error("gone")) });
+    asked.push({ hash, respond: resolve, fail: () => reject(new Error("gone")) });
     return promise;
   });
   return { asked, memory };
@@ -22,7 +22,7 @@ test("`find` reads once when called concurrently, and then uses the cache", asyn
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("a"), memory.find("b")];
   expect(asked.map(({ hash }) => hash)).toEqual(["a", "b"]);
-  for (const { hash, answer } of asked) answer(tokenOf(hash));
+  for (const { hash, respond } of asked) respond(tokenOf(hash));
   expect(await Promise.all(finds)).toEqual([tokenOf("a"), tokenOf("a"), tokenOf("b")]);
   expect(await memory.find("a")).toEqual(tokenOf("a"));
   expect(asked).toHaveLength(2);
@@ -31,7 +31,7 @@ test("`find` reads once when called concurrently, and then uses the cache", asyn
 test("`find` reads again when there was no such token, or the read failed", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("b")];
-  asked[0]?.answer(null);
+  asked[0]?.respond(null);
   asked[1]?.fail();
   expect(await finds[0]).toBeNull();
   expect(finds[1]).rejects.toThrow("gone");
@@ -47,12 +47,12 @@ test("`find` does not cache a token when it was read before the tokens changed",
   memory.clear();
   const after = memory.find("a");
   expect(asked).toHaveLength(2);
-  asked[0]?.answer(tokenOf("a"));
+  asked[0]?.respond(tokenOf("a"));
   expect(await before).toEqual(tokenOf("a"));
   const shared = memory.find("a");
   expect(asked).toHaveLength(2);
   const revoked = { ...tokenOf("a"), revoked_at: "now" };
-  asked[1]?.answer(revoked);
+  asked[1]?.respond(revoked);
   expect(await Promise.all([after, shared, memory.find("a")])).toEqual([revoked, revoked, revoked]);
 });
 
@@ -62,9 +62,9 @@ test("`find` does not cache a token when a later read has returned before it", a
   memory.clear();
   const after = memory.find("a");
   const revoked = { ...tokenOf("a"), revoked_at: "now" };
-  asked[1]?.answer(revoked);
+  asked[1]?.respond(revoked);
   await after;
-  asked[0]?.answer(tokenOf("a"));
+  asked[0]?.respond(tokenOf("a"));
   await before;
   expect(await memory.find("a")).toEqual(revoked);
 });

@@ -59,12 +59,12 @@ test.if(possible)(
     await using world = await makeWorld();
     const { pair } = world;
     const { id } = await createUser(pair, "ann@example.com");
-    const answers = await Promise.all(
+    const responses = await Promise.all(
       Array.from({ length: EDITS }, (_, at) =>
         pair.call("PATCH", `/users/${id}`, { body: { name: `${at}` } }),
       ),
     );
-    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    expect(responses.map(({ status }) => status)).toEqual(responses.map(() => 200));
     const { json } = await pair.call("GET", `/users/${id}`);
     expect(json.data.version).toBe(EDITS + 1);
   },

@@ -5,9 +5,9 @@ import { type Pair, walk } from "./pair.ts";
 
 type Row = Record<string, any>;
 
-function countOf(answers: readonly TestResponse[]): Record<string, number> {
+function countOf(responses: readonly TestResponse[]): Record<string, number> {
   const counts: Record<string, number> = {};
-  for (const { status } of answers) counts[status] = (counts[status] ?? 0) + 1;
+  for (const { status } of responses) counts[status] = (counts[status] ?? 0) + 1;
   return counts;
 }
 
@@ -25,16 +25,16 @@ export async function createUser(pair: Pair, email: string): Promise<Row> {
 export async function contendForKeys(pair: Pair, user_id: number, keys: number, posts: number) {
   const items = [{ sku: "A-1", quantity: 2, unit_price: 150 }];
   const body = { user_id, currency: "EUR", items };
-  const answers = await times(keys * posts, (at) => {
+  const responses = await times(keys * posts, (at) => {
     const headers = { "idempotency-key": `key-${Math.floor(at / posts)}` };
     return pair.call("POST", "/orders", { body, headers });
   });
-  expect(countOf(answers)).toEqual({ 201: keys * posts });
-  const replayed = answers.filter(({ headers }) => headers.has("idempotent-replayed"));
+  expect(countOf(responses)).toEqual({ 201: keys * posts });
+  const replayed = responses.filter(({ headers }) => headers.has("idempotent-replayed"));
   expect(replayed).toHaveLength(keys * (posts - 1));
   const made: Row[] = [];
-  for (let at = 0; at < answers.length; at += posts) {
-    const of_key = answers.slice(at, at + posts);
+  for (let at = 0; at < responses.length; at += posts) {
+    const of_key = responses.slice(at, at + posts);
     const texts = new Set(of_key.map(({ text }) => text));
     const places = new Set(of_key.map(({ headers }) => headers.get("location")));
     expect([at, texts.size, places.size]).toEqual([at, 1, 1]);
@@ -49,15 +49,15 @@ export async function contendForKeys(pair: Pair, user_id: number, keys: number, 
 /** Sends, for each version of a new user, `edits` concurrent edits with `If-Match`. */
 export async function contendForVersions(pair: Pair, { id }: Row, rounds: number, edits: number) {
   for (let version = 1; version <= rounds; version += 1) {
-    const answers = await times(edits, (at) =>
+    const responses = await times(edits, (at) =>
       pair.call("PATCH", `/users/${id}`, {
         body: { name: `${version}.${at}` },
         headers: { "if-match": `"${version}"` },
       }),
     );
     // Checked in each round: in a sum, a round with two winners would hide one with none.
-    expect(countOf(answers)).toEqual({ 200: 1, 412: edits - 1 });
-    const winner = answers.find(({ status }) => status === 200);
+    expect(countOf(responses)).toEqual({ 200: 1, 412: edits - 1 });
+    const winner = responses.find(({ status }) => status === 200);
     // Read from the other replica.
     const { json } = await pair.call("GET", `/users/${id}`);
     expect(json.data).toEqual(winner?.json.data);

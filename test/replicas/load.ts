@@ -53,11 +53,12 @@ export function startLoad(pair: Pair): Load {
     const [method, path, options = {}] = request;
     const what = `${method} ${path}`;
     try {
-      const answer = await pair.both[place].call(method, path, { token: pair.token, ...options });
-      statuses[answer.status] = (statuses[answer.status] ?? 0) + 1;
-      if (answer.headers.get("connection") === "close") ending.add(place);
-      if (answer.status !== 503) return answer;
-      if (answer.headers.get("retry-after") !== "1") wrong.push(`${what}: 503 without Retry-After`);
+      const response = await pair.both[place].call(method, path, { token: pair.token, ...options });
+      statuses[response.status] = (statuses[response.status] ?? 0) + 1;
+      if (response.headers.get("connection") === "close") ending.add(place);
+      if (response.status !== 503) return response;
+      if (response.headers.get("retry-after") !== "1")
+        wrong.push(`${what}: 503 without Retry-After`);
     } catch (error) {
       if (stopping.has(place)) ending.add(place);
       else wrong.push(`${what}: ${error}`);
@@ -74,10 +75,10 @@ export function startLoad(pair: Pair): Load {
   async function sendWithRetries(...request: Parameters<Pair["call"]>): Promise<TestResponse> {
     for (let tries = Math.floor(Math.random() * 2); ; tries += 1) {
       const place = placeOf(tries);
-      const answer = await ask(place, ...request);
-      if (answer !== null) {
-        if (answer.status < 300) written[place] += 1;
-        return answer;
+      const response = await ask(place, ...request);
+      if (response !== null) {
+        if (response.status < 300) written[place] += 1;
+        return response;
       }
       await Bun.sleep(RETRY_MS);
     }

@@ -100,10 +100,10 @@ test.concurrent.if(programs !== null)(
     const asked = Array.from({ length: 40 }, (_, at) =>
       at % 2 === 0 ? pair.call("GET", path) : pair.call("PATCH", path, { body: { name: `${at}` } }),
     );
-    const answers = await Promise.all(asked);
+    const responses = await Promise.all(asked);
     expect(performance.now() - started_ms).toBeLessThan(MAX_WAIT_MS + 1_000);
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
-    expect(new Set(answers.map(({ headers }) => headers.get("retry-after")))).toEqual(
+    expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([503]));
+    expect(new Set(responses.map(({ headers }) => headers.get("retry-after")))).toEqual(
       new Set(["1"]),
     );
     // One of them is stopped meanwhile.

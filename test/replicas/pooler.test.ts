@@ -37,8 +37,8 @@ test.if(possible && hasPooler())(
       // Settings that PgBouncer does not pass on are set on the database.
       await using _ = await holdWrites(direct);
       const started_ms = performance.now();
-      const refused = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
-      expect(refused.status).toBe(503);
+      const rejected = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
+      expect(rejected.status).toBe(503);
       expect(performance.now() - started_ms).toBeLessThan(2_500);
     }
     await cluster.dropDatabase(direct);

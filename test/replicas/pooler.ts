@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { answers, asNobody, freePort, makeFolderOfNobody } from "../postgres/instance.ts";
+import { asNobody, freePort, isResponding, makeDirectoryOfNobody } from "../postgres/instance.ts";
 
 /** Debian installs it in a directory that is only in root's PATH. */
 const program = Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
@@ -20,13 +20,13 @@ const POOL_SIZE = 6;
 
 /** Stops it when stdin is closed, which happens when this process ends, however it ends. */
 const watch = `
-  folder=$1
+  directory=$1
   shift
   "$@" &
   read -r line
   kill $!
   wait
-  rm -rf "$folder"
+  rm -rf "$directory"
 `;
 
 interface Pooler extends AsyncDisposable {
@@ -52,7 +52,7 @@ max_client_conn = 1000
 }
 
 export async function startPooler(url: string): Promise<Pooler> {
-  const directory = makeFolderOfNobody();
+  const directory = makeDirectoryOfNobody();
   const port = await freePort();
   const server = new URL(url);
   const users = join(directory, "users.txt");
@@ -72,7 +72,7 @@ export async function startPooler(url: string): Promise<Pooler> {
     changed.search = "?prepare=false";
     return changed.href;
   };
-  while (!(await answers(through(url)))) await Bun.sleep(10);
+  while (!(await isResponding(through(url)))) await Bun.sleep(10);
   return {
     through,
     async [Symbol.asyncDispose]() {

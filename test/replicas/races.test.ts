@@ -44,10 +44,10 @@ test.if(possible)(
       const created = await runCommand(database, "token", "create", "laptop");
       const token = created.stdout.trim();
       const ask = async () => {
-        const answers = await Promise.all(
+        const responses = await Promise.all(
           pair.both.map((replica) => replica.call("GET", "/users", { token })),
         );
-        return answers.map(({ status }) => status);
+        return responses.map(({ status }) => status);
       };
       expect(await ask()).toEqual([200, 200]);
       // Cached as late as possible.

@@ -92,7 +92,7 @@ for (const [table, row] of Object.entries(rows)) {
   });
 }
 
-const refused: [string, string, string[]][] = [
+const rejected: [string, string, string[]][] = [
   ["users", "email", ["null", "''", "'ab'", `'${"a".repeat(255)}'`, "x'00'"]],
   ["users", "email_key", ["null", "'taken@example.com'"]],
   ["users", "name", ["''", `'${"a".repeat(201)}'`]],
@@ -122,7 +122,7 @@ const refused: [string, string, string[]][] = [
   ["buckets", "ids", ["null", "-1"]],
 ];
 
-for (const [table, column, values] of refused) {
+for (const [table, column, values] of rejected) {
   test(`\`${table}\` rejects a row when its ${column} is out of bounds`, () => {
     for (const value of values) {
       const write = () => insert(table, { ...rows[table], [column]: value });

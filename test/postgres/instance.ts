@@ -37,9 +37,9 @@ export function findPrograms(): string | null {
   const found = Bun.which("initdb");
   // The directory in PATH may have a link to `initdb` but none to `postgres`.
   if (found !== null) return dirname(realpathSync(found));
-  const folders = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
+  const paths = [...new Bun.Glob("/usr/lib/postgresql/*/bin/initdb").scanSync("/")];
   const version = (path: string) => Number(path.split("/")[4]);
-  const newest = folders.sort((left, right) => version(right) - version(left))[0];
+  const newest = paths.sort((left, right) => version(right) - version(left))[0];
   return newest === undefined ? null : dirname(newest);
 }
 

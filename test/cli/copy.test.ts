@@ -314,7 +314,7 @@ describe.if(cluster !== null)("`copy`", () => {
     const missing = await world.run("copy", "--to", "postgres://ann:secret@127.0.0.1:1/a");
     expect([missing.code, missing.stderr]).toEqual([
       1,
-      "Cannot copy to postgres://ann@127.0.0.1:1/a: connection rejected, or unknown host\n",
+      "Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host\n",
     ]);
     const line = ": the layout citus needs the extension: run `create extension citus` in";
     const by_flag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");

@@ -5,7 +5,10 @@
 import { AppError } from "../error.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
-/** If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. */
+/**
+ * If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. Also
+ * how often a queue with items is checked.
+ */
 const NEXT_BATCH_MS = 5;
 
 export interface BatchOptions<Item, Result> {
@@ -157,4 +160,23 @@ export function createBatchQueue<Item, Result>({
       queue.push({ item, names: namesOf(item), since_ms: performance.now(), resolve, reject });
       schedule();
     });
+}
+
+/**
+ * @param run reads items: after an error, it runs again
+ * @param isOfOneItem whether an error may be that of a single item
+ * @returns a function that does the same, but runs each item alone after such an error
+ */
+export function separateOnError<Item, Result>(
+  run: (items: readonly Item[]) => Promise<readonly Result[]>,
+  isOfOneItem: (error: unknown) => boolean,
+): (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]> {
+  return async (items) => {
+    try {
+      return await run(items);
+    } catch (error) {
+      if (items.length === 1 || !isOfOneItem(error)) throw error;
+      return items.map(async (item) => (await run([item]))[0] as Result);
+    }
+  };
 }

@@ -31,6 +31,7 @@ const WORKER_LOST = new RegExp(
     "^postmaster was shut down",
   ].join("|"),
 );
+const STATEMENT_TIMEOUT = "57014";
 /** The server is connected, but a lock or a statement timed out. */
 const TIMED_OUT = /^(55P03|57014)$/;
 const CONNECTION_LOST =
@@ -110,9 +111,17 @@ export function isLockTimeout(error: unknown): boolean {
  * may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
+  return isLockTimeout(error) || ROLLED_BACK.includes(originalState(error)) || isReadError(error);
+}
+
+/** @returns whether a read failed because of what it reads, e.g. a damaged row */
+export function isReadError(error: unknown): boolean {
   const state = originalState(error);
-  if (state === LOCK_TIMEOUT || ROLLED_BACK.includes(state)) return true;
   return state !== "" && !TRANSIENT.test(state);
+}
+
+export function isStatementTimeout(error: unknown): boolean {
+  return originalState(error) === STATEMENT_TIMEOUT;
 }
 
 /**

@@ -6,8 +6,9 @@ import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import type { OrderStatus } from "../order.ts";
 import { LARGE_PAGE_BYTES, nextAfter, type Page, type PageQuery, rowsToRead } from "../page.ts";
-import { createBatchQueue } from "./batch.ts";
+import { createBatchQueue, separateOnError } from "./batch.ts";
 import type { Database, Session } from "./connection.ts";
+import { isReadError, isStatementTimeout } from "./errors.ts";
 
 /** Maximum number of small pages per statement. */
 const MAX_PAGES = 16;
@@ -278,7 +279,8 @@ export function createListReader(db: Database, large_pages: LargePages): ListRea
 
       const sizeOf = ({ limit, offset }: RequestedPage) => limit + offset;
       const enqueue = createBatchQueue({
-        run,
+        // A page can take too long by its count. A look-up cannot.
+        run: separateOnError(run, (error) => isReadError(error) || isStatementTimeout(error)),
         max_items: MAX_PAGES,
         max_size: MAX_BATCH_ROWS,
         sizeOf,

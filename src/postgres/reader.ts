@@ -1,5 +1,6 @@
-import { createBatchQueue } from "./batch.ts";
+import { createBatchQueue, separateOnError } from "./batch.ts";
 import type { Database } from "./connection.ts";
+import { isReadError } from "./errors.ts";
 
 /** Maximum number of look-ups per statement. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
 const MAX_LOOKUPS = 64;
@@ -56,7 +57,10 @@ export function createReader({ limiter, readMany }: Database): Reader {
         for (const row of rows) found[row.position - 1] = fromRow(row);
         return found;
       }
-      const lookUp = createBatchQueue({ run, max_items: MAX_LOOKUPS });
+      const lookUp = createBatchQueue({
+        run: separateOnError(run, isReadError),
+        max_items: MAX_LOOKUPS,
+      });
       return (key: Key) => limiter.admit("read", () => lookUp(key));
     },
   };

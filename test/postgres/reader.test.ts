@@ -95,6 +95,42 @@ describe.if(cluster !== null)("statements that requests share", () => {
     }
   });
 
+  test("fail alone when one of them fails or takes too long", async () => {
+    await using world = await makeHarness();
+    const database_url = Object.assign(new URL(world.url), { search: "?statement_timeout=300" });
+    const store = await world.open({ database_url: database_url.href });
+    const ids: number[] = [];
+    for (let n = 0; n < 4; n += 1) ids.push((await newUser(store)).id);
+    const [damaged, slow] = ids.slice(1, 3);
+    await world.run(`
+      create function read_metadata(id bigint, metadata text) returns text language plpgsql immutable
+      as $$
+      begin
+        if id = ${slow} then perform pg_sleep(9); end if;
+        if id = ${damaged} then raise 'damaged on purpose' using errcode = 'data_corrupted'; end if;
+        return metadata;
+      end
+      $$
+    `);
+    await world.run("alter table users rename to stored_users");
+    await world.run(`
+      create view users as
+      select
+        id, email, email_key, name, version, created_at, updated_at,
+        read_metadata(id, metadata) as metadata
+      from stored_users
+    `);
+    const outcomesOf = async (reads: readonly Promise<unknown>[]) =>
+      (await Promise.allSettled(reads)).map((result) =>
+        result.status === "fulfilled" ? "read" : result.reason.message,
+      );
+    const expected = ["read", "damaged on purpose", "the database is busy", "read"];
+    expect(await outcomesOf(ids.map(store.users.get))).toEqual(expected);
+    const readPage = (id: number) => store.users.list({ limit: 1, offset: 0, after: id - 1 });
+    expect(await outcomesOf(ids.map(readPage))).toEqual(expected);
+    expect(await outcomesOf(ids.slice(2).map(readPage))).toEqual(expected.slice(2));
+  });
+
   test("are sent once when many look-ups or pages are requested in one turn", async () => {
     await using world = await makeHarness();
     const store = await world.open();

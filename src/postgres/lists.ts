@@ -22,7 +22,7 @@ const MAX_BATCH_ROWS = 1_000;
  * Timeout for a large page, checked between two slices. Each slice also has the statement timeout. It is much
  * shorter than the timeout of the limiter, which replaces all connections.
  */
-const LARGE_PAGE_TIMEOUT_MS = 20_000;
+export const LARGE_PAGE_TIMEOUT_MS = 20_000;
 /** Timeout in the limiter. Only a server that does not respond at all reaches it. */
 const NO_RESPONSE_TIMEOUT_MS = 60_000;
 
@@ -187,6 +187,24 @@ function startOf(query: PageQuery): Start {
   return { ...query, limit: rowsToRead(query), after: query.after ?? 0 };
 }
 
+/**
+ * Builds a large page in one snapshot.
+ * @throws {AppError} invalid if the page exceeds 16 MiB; unavailable if the database is unreachable or busy
+ */
+export function buildInSnapshot(
+  db: Database,
+  large_pages: LargePages,
+  work: (session: Session, page: PageBuilder) => Promise<BuiltPage>,
+): Promise<Page> {
+  return large_pages.build((page) =>
+    db.transact((session) => work(session, page), {
+      access: "read",
+      mode: "isolation level repeatable read, read only",
+      timeout_ms: NO_RESPONSE_TIMEOUT_MS,
+    }),
+  );
+}
+
 /** @returns a function that reads a page slice by slice, in one snapshot */
 function prepareSlices<Row extends { readonly id: number }>(
   db: Database,
@@ -241,13 +259,7 @@ function prepareSlices<Row extends { readonly id: number }>(
   }
 
   return (query, values) =>
-    large_pages.build((page) =>
-      db.transact((session) => addSlices(session, query, values, page), {
-        access: "read",
-        mode: "isolation level repeatable read, read only",
-        timeout_ms: NO_RESPONSE_TIMEOUT_MS,
-      }),
-    );
+    buildInSnapshot(db, large_pages, (session, page) => addSlices(session, query, values, page));
 }
 
 /** A page as requested: a row of the input of the statement. */

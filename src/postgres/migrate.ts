@@ -1,6 +1,7 @@
 import type { PostgresLayout } from "../database-url.ts";
 import { AppError, fail } from "../error.ts";
 import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
+import { sequential_mode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
@@ -60,8 +61,6 @@ const update_version = `
   update user_api
   set schema_version = $1
 `;
-/** A foreign key to a table on every server needs one connection per server for the rest of the transaction. */
-const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
 const take_lock = "select pg_advisory_xact_lock($1)";
 
 interface Server {

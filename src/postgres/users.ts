@@ -1,4 +1,5 @@
 import { fail } from "../error.ts";
+import type { Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import {
   emailKey,
@@ -27,6 +28,16 @@ export function fromRow(row: StoredUser): User {
     version: row.version,
     created_at: row.created_at,
     updated_at: row.updated_at,
+  };
+}
+
+/** @returns a page of the list of the users with one email: one user at most */
+export function pageOfUser(user: StoredUser | null, { offset, after = 0 }: UserQuery): Page {
+  const is_on_page = user !== null && user.id > after && offset === 0;
+  return {
+    records: is_on_page ? userJson(user) : "",
+    total: user === null ? 0 : 1,
+    next_after: null,
   };
 }
 
@@ -100,15 +111,9 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
 
   return {
     async list(query: UserQuery) {
-      const { offset, after = 0, email } = query;
+      const { email } = query;
       if (email === undefined) return listAll(query, []);
-      const user = await withEmail(emailKey(email));
-      const is_on_page = user !== null && user.id > after && offset === 0;
-      return {
-        records: is_on_page ? userJson(user) : "",
-        total: user === null ? 0 : 1,
-        next_after: null,
-      };
+      return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
     get: reader.prepare({ table: "users", key: "id", columns }, fromRow),

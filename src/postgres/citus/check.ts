@@ -7,6 +7,7 @@ import {
   type Section,
 } from "../check.ts";
 import type { Session } from "../connection.ts";
+import { BUCKETS } from "./bucket.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
 
 const miscounted_users = `
@@ -45,7 +46,7 @@ const copied_sums = `
   select count(*)::text as entries, sum(id::numeric)::text as ids,
     sum(id::numeric * bucket)::text as products
   from orders
-  where id % 1024 <> bucket
+  where id % ${BUCKETS} <> bucket
 `;
 
 async function findMiscounts(session: Session): Promise<readonly string[]> {
@@ -55,7 +56,7 @@ async function findMiscounts(session: Session): Promise<readonly string[]> {
   return [
     ...users.map(() => "the total of users is wrong"),
     ...buckets.map(({ bucket }) => `the totals of orders in bucket ${bucket} are wrong`),
-    ...(stored?.buckets === 1024 ? [] : ["totals of orders are missing"]),
+    ...(stored?.buckets === BUCKETS ? [] : ["totals of orders are missing"]),
   ];
 }
 

@@ -8,12 +8,6 @@ import { citusCopySourceOf } from "./copy-source.ts";
 /** Characters of collected rows. */
 const MAX_PENDING_LENGTH = 4 * 2 ** 20;
 
-/**
- * After a transaction has modified `users`, which is on every server, it must use one connection per server for the
- * orders that refer to them.
- */
-export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
-
 const count_users = "select count(*)::float8 as users from users";
 // Users that were deleted can have left slots above and below 0.
 const set_total = `

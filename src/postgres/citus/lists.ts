@@ -13,13 +13,10 @@ import {
   rowsToRead,
 } from "../../page.ts";
 import type { Database, Session, Value } from "../connection.ts";
+import { buildInSnapshot, LARGE_PAGE_TIMEOUT_MS } from "../lists.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;
-/** Timeout for a large page, checked between two slices. Each slice also has the statement timeout. */
-const LARGE_PAGE_TIMEOUT_MS = 20_000;
-/** Timeout in the limiter. Only a server that does not respond at all reaches it. */
-const NO_RESPONSE_TIMEOUT_MS = 60_000;
 
 export interface ListParts<Row> {
   readonly table: "users" | "orders";
@@ -170,12 +167,8 @@ export function preparePage<Row extends { readonly id: number }>(
   return async (query, values) => {
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
     if (small !== null) return small;
-    return large_pages.build((page) =>
-      db.transact((session) => addSlices(session, query, values, page), {
-        access: "read",
-        mode: "isolation level repeatable read, read only",
-        timeout_ms: NO_RESPONSE_TIMEOUT_MS,
-      }),
+    return buildInSnapshot(db, large_pages, (session, page) =>
+      addSlices(session, query, values, page),
     );
   };
 }

@@ -1,4 +1,10 @@
 /**
+ * After a transaction has created or modified `users`, which is on every server, it must use one connection per server
+ * for the orders that refer to them.
+ */
+export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
+
+/**
  * Adds the settings of a connection to the coordinator. Each connection of the pool uses one connection per server.
  * Without this limit, a statement that asks all shards opens up to 16 per server if it takes more than 10 ms, so that
  * a busy cluster runs out of connections.

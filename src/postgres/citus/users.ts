@@ -16,7 +16,7 @@ import {
 } from "../../user.ts";
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { columns, fromRow } from "../users.ts";
+import { columns, fromRow, pageOfUser } from "../users.ts";
 import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
@@ -122,14 +122,10 @@ export function createCitusUserStore(
   }
 
   return {
-    list(query) {
-      const { offset, after = 0, email } = query;
+    async list(query) {
+      const { email } = query;
       if (email === undefined) return listAll(query, []);
-      return withEmail(emailKey(email)).then((user) => {
-        const is_on_page = user !== null && user.id > after && offset === 0;
-        const records = is_on_page ? userJson(user) : "";
-        return { records, total: user === null ? 0 : 1, next_after: null };
-      });
+      return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
     get: reader.prepare({ table: "users", key: "id", columns }, fromRow),

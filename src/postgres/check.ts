@@ -66,7 +66,7 @@ export async function findOrphans(session: Session) {
   return rows.map(({ id }) => `order ${id} refers to a missing user`);
 }
 
-/** @param sourceOf tells the last assigned id */
+/** @param sourceOf returns a source that reads the last assigned id */
 export function findLateSequence(
   table: "users" | "orders",
   sourceOf: (session: Session) => CopySource,

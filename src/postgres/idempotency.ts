@@ -15,7 +15,7 @@ const delete_keys = `
   where key = any($1::text[]) and created_at <= $2
 `;
 
-/** @returns a key that was stored at this time, or before, has expired */
+/** @returns the time, in RFC 3339, at or before which the keys that have expired were stored */
 export function expiryTime(now: Date): string {
   return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
 }

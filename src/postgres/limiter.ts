@@ -10,7 +10,10 @@ const READ_SHARE = 5;
 const MAX_PENDING_READS = 4096;
 /** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
-/** Default timeout of work. It exceeds the statement timeout, so only an unresponsive server reaches it. */
+/**
+ * Default timeout of work. It must exceed the statement timeout, so that only an unresponsive server reaches it, or one
+ * on which each of several statements almost times out.
+ */
 const STATEMENT_TIMEOUT_MS = 10_000;
 
 export type Access = "read" | "write";

@@ -34,12 +34,12 @@ interface CreateStatementParts {
 }
 
 /**
- * Parameters of the statement: the creates as a JSON array, their time, the time at which expired keys were stored,
- * and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
+ * Parameters of the statement: the creates as a JSON array, their time, the time at or before which expired keys were
+ * stored, and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
  *
  * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in one
  * order, so that two batches do not wait for each other. Rows are read by subqueries, each with conditions on one unique
- * index only: the plan may have been made while the tables were empty, and any other plan looked as good.
+ * index only: the plan may be made while the tables are empty, when any other plan seems equally cheap.
  */
 function createStatement(parts: CreateStatementParts): string {
   const { table, rejected, json, order } = parts;

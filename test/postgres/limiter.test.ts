@@ -14,16 +14,18 @@ function makeWork() {
 }
 
 /** Admits work and runs it. */
-function admitted(gate: Limiter, access: Access, work: () => Promise<string>) {
-  return gate.admit(access, () => gate.run(access, work));
+function admitted(limiter: Limiter, access: Access, work: () => Promise<string>) {
+  return limiter.admit(access, () => limiter.run(access, work));
 }
 
 const turn = () => Bun.sleep(0);
 
 test("`run` starts as many tasks as there are connections, and the next when one ends", async () => {
-  const gate = createLimiter({ connections: 2, max_pending_writes: 10 });
+  const limiter = createLimiter({ connections: 2, max_pending_writes: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
-  const results = works.map(({ run }, at) => admitted(gate, at % 2 === 0 ? "read" : "write", run));
+  const results = works.map(({ run }, at) =>
+    admitted(limiter, at % 2 === 0 ? "read" : "write", run),
+  );
   const begun = () => works.map((work) => work.begun);
   await turn();
   expect(begun()).toEqual([true, true, false, false]);
@@ -35,39 +37,39 @@ test("`run` starts as many tasks as there are connections, and the next when one
   expect(results[0]).rejects.toThrow("a");
   await turn();
   expect(begun()).toEqual([true, true, true, true]);
-  expect(gate.pendingWrites()).toBe(1);
+  expect(limiter.pendingWrites()).toBe(1);
   works[2]?.resolve("c");
   works[3]?.resolve("d");
   expect(await Promise.all([results[2], results[3]])).toEqual(["c", "d"] as never);
-  await gate.idle();
-  expect(gate.pendingWrites()).toBe(0);
+  await limiter.idle();
+  expect(limiter.pendingWrites()).toBe(0);
 });
 
 test("`admit` rejects a write when `max_pending_writes` are running or waiting, and still runs reads", async () => {
-  const gate = createLimiter({ connections: 4, max_pending_writes: 2 });
+  const limiter = createLimiter({ connections: 4, max_pending_writes: 2 });
   const works = [makeWork(), makeWork()];
-  const results = works.map(({ run }) => admitted(gate, "write", run));
-  expect(gate.isFull()).toBe(true);
+  const results = works.map(({ run }) => admitted(limiter, "write", run));
+  expect(limiter.isFull()).toBe(true);
   await expectRejection(
-    admitted(gate, "write", makeWork().run),
+    admitted(limiter, "write", makeWork().run),
     "unavailable",
     "too many writes are waiting",
   );
-  expect(await admitted(gate, "read", async () => "read")).toBe("read");
+  expect(await admitted(limiter, "read", async () => "read")).toBe("read");
   for (const work of works) work.resolve("done");
   await Promise.all(results);
-  expect(gate.isFull()).toBe(false);
-  expect(await admitted(gate, "write", async () => "written")).toBe("written");
+  expect(limiter.isFull()).toBe(false);
+  expect(await admitted(limiter, "write", async () => "written")).toBe("written");
 });
 
 test("`run` reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
-  const gate = createLimiter({ connections: 3, max_pending_writes: 10 });
+  const limiter = createLimiter({ connections: 3, max_pending_writes: 10 });
   const writes = [makeWork(), makeWork(), makeWork()];
-  const results = writes.map(({ run }) => gate.run("write", run));
+  const results = writes.map(({ run }) => limiter.run("write", run));
   const begun = () => writes.map((work) => work.begun);
   await turn();
   expect(begun()).toEqual([true, true, false]);
-  expect(await gate.run("read", async () => "read")).toBe("read");
+  expect(await limiter.run("read", async () => "read")).toBe("read");
   // The read's connection is not given to a write.
   await turn();
   expect(begun()).toEqual([true, true, false]);
@@ -77,43 +79,43 @@ test("`run` reserves a connection for reads when more writes wait, and starts a 
   expect(begun()).toEqual([true, true, true]);
   for (const work of writes) work.resolve("b");
   await Promise.all(results);
-  await gate.idle();
+  await limiter.idle();
 });
 
 test("`run` rejects a task when it waits too long for a connection, and never starts it", async () => {
-  const gate = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
+  const limiter = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
   const slow = makeWork();
   const late = makeWork();
-  const result = gate.run("read", slow.run);
-  await expectRejection(gate.run("write", late.run), "unavailable", "the database is busy");
-  expect(gate.pendingWrites()).toBe(0);
+  const result = limiter.run("read", slow.run);
+  await expectRejection(limiter.run("write", late.run), "unavailable", "the database is busy");
+  expect(limiter.pendingWrites()).toBe(0);
   slow.resolve("slow");
   expect(await result).toBe("slow");
-  await gate.idle();
+  await limiter.idle();
   expect(late.begun).toBe(false);
-  expect(await gate.run("read", async () => "next")).toBe("next");
+  expect(await limiter.run("read", async () => "next")).toBe("next");
 });
 
 test("`run` rejects a task when there is no response, and frees its connection when it ends", async () => {
-  const silences: number[] = [];
-  const gate = createLimiter({
+  const timeouts: number[] = [];
+  const limiter = createLimiter({
     connections: 1,
     max_pending_writes: 10,
-    onTimeout: (started_ms) => silences.push(started_ms),
+    onTimeout: (started_ms) => timeouts.push(started_ms),
   });
   const before_ms = performance.now();
   const lost = makeWork();
   const next = makeWork();
   await expectRejection(
-    gate.run("write", lost.run, 20),
+    limiter.run("write", lost.run, 20),
     "unavailable",
     "the database does not respond",
   );
-  expect(silences).toEqual([expect.any(Number)]);
-  expect(silences[0]).toBeWithin(before_ms, before_ms + 20);
-  const waiting = gate.run("read", next.run);
+  expect(timeouts).toEqual([expect.any(Number)]);
+  expect(timeouts[0]).toBeWithin(before_ms, before_ms + 20);
+  const waiting = limiter.run("read", next.run);
   let idle = false;
-  const ended = gate.idle().then(() => {
+  const ended = limiter.idle().then(() => {
     idle = true;
   });
   await turn();

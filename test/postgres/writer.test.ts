@@ -144,8 +144,8 @@ describe.if(cluster !== null)("creates in one turn", () => {
       insert into users (email, email_key, metadata, version, created_at, updated_at)
       values ('${email}', '${email}', '{}', 1, '', '')
     `;
-    /** Commits the statement while the create waits for it. */
-    const outcomeBeside = async (
+    /** Commits the statement while the create waits for its lock. */
+    const outcomeDuring = async (
       statement: string,
       create: () => Promise<CreateResult<unknown>>,
     ) => {
@@ -156,11 +156,11 @@ describe.if(cluster !== null)("creates in one turn", () => {
       return (await outcomes)[0];
     };
     const createUser = () => store.users.create(userFields({ email }), null);
-    expect(await outcomeBeside(insert_user, createUser)).toBe("email_taken");
+    expect(await outcomeDuring(insert_user, createUser)).toBe("email_taken");
     const placeWithKey = () => store.orders.place(orderFields(id), key);
-    expect(await outcomeBeside(insert_key, placeWithKey)).toBe("replayed");
+    expect(await outcomeDuring(insert_key, placeWithKey)).toBe("replayed");
     const place = () => store.orders.place(orderFields(id), null);
-    expect(await outcomeBeside(`delete from users where id = ${id}`, place)).toBe("invalid");
+    expect(await outcomeDuring(`delete from users where id = ${id}`, place)).toBe("invalid");
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
     expect(await store.check()).toEqual([]);
   });

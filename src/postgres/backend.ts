@@ -1,5 +1,5 @@
 import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
-import { createLargePages, type LargePages } from "../large-page.ts";
+import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
@@ -28,19 +28,6 @@ const probe_write = `
 `;
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
-/** Access to records on one server. */
-function createAccess(
-  db: Database,
-  large_pages: LargePages,
-  now: () => Date,
-): Pick<Connection, "reader" | "writer" | "lists"> {
-  return {
-    reader: createReader(db),
-    writer: createWriter(db, now),
-    lists: createListReader(db, large_pages),
-  };
-}
-
 /** Creates the store of a connected, migrated database. */
 function createStore(
   db: Database,
@@ -48,7 +35,13 @@ function createStore(
   { database_url, now, max_unsent_bytes }: StoreOptions,
 ): Store {
   const large_pages = createLargePages(max_unsent_bytes);
-  const connection: Connection = { db, now, ...createAccess(db, large_pages, now) };
+  const connection: Connection = {
+    db,
+    now,
+    reader: createReader(db),
+    writer: createWriter(db, now),
+    lists: createListReader(db, large_pages),
+  };
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {

@@ -16,18 +16,20 @@ const miscounted_users = `
     (select count(*) as counted from users) as counts
   where stored <> counted
 `;
+/** The number of orders in each bucket, by status. */
+export const counted_orders = `
+  select bucket, count(*) filter (where status = 'pending') as pending,
+    count(*) filter (where status = 'paid') as paid,
+    count(*) filter (where status = 'shipped') as shipped,
+    count(*) filter (where status = 'delivered') as delivered,
+    count(*) filter (where status = 'canceled') as canceled
+  from orders
+  group by bucket
+`;
 const miscounted_buckets = `
   select order_totals.bucket
   from order_totals
-  left join (
-    select bucket, count(*) filter (where status = 'pending') as pending,
-      count(*) filter (where status = 'paid') as paid,
-      count(*) filter (where status = 'shipped') as shipped,
-      count(*) filter (where status = 'delivered') as delivered,
-      count(*) filter (where status = 'canceled') as canceled
-    from orders
-    group by bucket
-  ) as counted on counted.bucket = order_totals.bucket
+  left join (${counted_orders}) as counted on counted.bucket = order_totals.bucket
   where order_totals.pending <> coalesce(counted.pending, 0)
     or order_totals.paid <> coalesce(counted.paid, 0)
     or order_totals.shipped <> coalesce(counted.shipped, 0)

@@ -3,6 +3,7 @@ import { type CopiedTable, type CopyRow, type CopyTarget, copied_tables } from "
 import type { Session } from "../connection.ts";
 import type { Cell } from "../copy-format.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
+import { counted_orders } from "./check.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
 
 /** Characters of collected rows. */
@@ -14,19 +15,11 @@ const set_total = `
   update user_totals
   set users = case slot when 0 then $1 else 0 end
 `;
-const count_orders = `
+const store_order_totals = `
   update order_totals
   set pending = counted.pending, paid = counted.paid, shipped = counted.shipped,
     delivered = counted.delivered, canceled = counted.canceled
-  from (
-    select bucket, count(*) filter (where status = 'pending') as pending,
-      count(*) filter (where status = 'paid') as paid,
-      count(*) filter (where status = 'shipped') as shipped,
-      count(*) filter (where status = 'delivered') as delivered,
-      count(*) filter (where status = 'canceled') as canceled
-    from orders
-    group by bucket
-  ) as counted
+  from (${counted_orders}) as counted
   where counted.bucket = order_totals.bucket
 `;
 
@@ -97,5 +90,5 @@ export function citusCopyTargetOf(session: Session): CopyTarget {
 export async function countRows(session: Session): Promise<void> {
   const counted = await session.first<{ users: number }>(count_users);
   await session.all(set_total, counted?.users ?? 0);
-  await session.all(count_orders);
+  await session.all(store_order_totals);
 }

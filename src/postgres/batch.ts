@@ -27,11 +27,6 @@ export interface BatchOptions<Item, Result> {
   readonly sizeOf?: (item: Item) => number;
   /** Two items with a common name do not run at the same time. The default is none. */
   readonly namesOf?: (item: Item) => readonly string[];
-  /**
-   * Whether the next batch waits for a turn after the end of the last one, in which its clients send their next
-   * requests. That makes fewer and larger batches. The default is false.
-   */
-  readonly waits_for_clients?: boolean;
   readonly queue_timeout_ms?: number;
   readonly next_batch_ms?: number;
 }
@@ -55,7 +50,6 @@ export function createBatchQueue<Item, Result>({
   max_size = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
   namesOf = () => [],
-  waits_for_clients = false,
   queue_timeout_ms = QUEUE_TIMEOUT_MS,
   next_batch_ms = NEXT_BATCH_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
@@ -125,8 +119,9 @@ export function createBatchQueue<Item, Result>({
       }
     } finally {
       running -= 1;
-      if (waits_for_clients) schedule();
-      else startBatches();
+      // Not at once: in the next turn, the clients of this batch send their next requests. Otherwise two halves of the
+      // clients would take turns, in batches of half the size.
+      schedule();
     }
   }
 

@@ -5,6 +5,7 @@ import { isConstraintViolation, isRolledBack, toUnavailable } from "./errors.ts"
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 import type { ListReader } from "./lists.ts";
 import type { Reader } from "./reader.ts";
+import { RETRY_TIMEOUT_MS } from "./retry.ts";
 import type { Writer } from "./writer.ts";
 
 /** Maximum number of attempts of work that the server rolls back because of a concurrent transaction. */
@@ -178,11 +179,13 @@ export function connect({
     work: () => Promise<Result>,
     mayRetry = isRolledBack,
   ): Promise<Result> {
+    const deadline_ms = performance.now() + RETRY_TIMEOUT_MS;
     for (let attempts = 1; ; attempts += 1) {
       try {
         return await work();
       } catch (error) {
-        if (!mayRetry(error) || attempts === MAX_ATTEMPTS) throw toUnavailable(error);
+        const is_last = attempts === MAX_ATTEMPTS || performance.now() > deadline_ms;
+        if (is_last || !mayRetry(error)) throw toUnavailable(error);
         await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
       }
     }

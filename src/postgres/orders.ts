@@ -110,6 +110,7 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
       order: "user_id",
       toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
       namesOf: () => [],
+      lockOf: ({ user_id }) => user_id,
       throwRejected: () => failField("user_id", "must be an existing user"),
       toRecord: newOrder,
     }),

@@ -1,7 +1,10 @@
 import { fail } from "../error.ts";
 
-/** How long a change is retried after conflicts. */
-const RETRY_TIMEOUT_MS = 5_000;
+/**
+ * How long work is retried after conflicts with other transactions. The last attempt may wait for a lock for 3 s, and
+ * one more retry of both may follow: together less than the timeout of the limiter, which replaces all connections.
+ */
+export const RETRY_TIMEOUT_MS = 3_000;
 
 /** Returned by an attempt if another write has changed the record since it was read. */
 export const version_conflict = Symbol("version_conflict");

@@ -128,6 +128,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
         return { email, email_key: emailKey(email), name, metadata };
       },
       namesOf: ({ email }) => [emailKey(email)],
+      lockOf: ({ email }) => emailKey(email),
       throwRejected: failEmailTaken,
       toRecord: newUser,
     }),

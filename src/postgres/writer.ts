@@ -130,6 +130,8 @@ export interface CreateParts<Fields, Row> extends CreateStatementParts {
   readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
   /** What must be unique apart from the key. */
   readonly namesOf: (fields: Fields) => readonly string[];
+  /** The row that a create locks, or waits for: of several creates with the same one, only one tries to lock it. */
+  readonly lockOf: (fields: Fields) => string | number;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
   readonly toRecord: (id: number, fields: Fields, time: string) => Row;
@@ -149,6 +151,7 @@ interface PendingCreate {
   /** Input of the statement. */
   readonly json: string;
   readonly names: readonly string[];
+  readonly lock: string | number;
 }
 
 interface Outcome {
@@ -193,13 +196,28 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     max_batches: MAX_LOCKED,
   });
 
-  async function runAlone(create: PendingCreate): Promise<Outcome> {
+  /** @returns `null` if the row is locked */
+  async function tryAlone(create: PendingCreate): Promise<Outcome | null> {
     try {
       return (await run([create], ROW_LOCK_TIMEOUT))[0] as Outcome;
     } catch (error) {
-      if (isLockTimeout(error)) return enqueueLocked(create);
+      if (isLockTimeout(error)) return null;
       throw error;
     }
+  }
+
+  /** The first create of each row tries to lock it. If that fails, the others do not try: they need no connection. */
+  function runSeparately(creates: readonly PendingCreate[]): Promise<Outcome>[] {
+    const tries = new Map<string | number, Promise<Outcome | null>>();
+    return creates.map(async (create) => {
+      const first = tries.get(create.lock);
+      if (first !== undefined && (await first.catch(() => undefined)) === null) {
+        return enqueueLocked(create);
+      }
+      const outcome = tryAlone(create);
+      if (first === undefined) tries.set(create.lock, outcome);
+      return (await outcome) ?? enqueueLocked(create);
+    });
   }
 
   /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
@@ -207,7 +225,7 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     try {
       return await run(creates, ROW_LOCK_TIMEOUT);
     } catch (error) {
-      if (creates.length > 1 && isStatementError(error)) return creates.map(runAlone);
+      if (creates.length > 1 && isStatementError(error)) return runSeparately(creates);
       if (isLockTimeout(error)) return creates.map(enqueueLocked);
       throw error;
     }
@@ -220,15 +238,13 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     max_size: MAX_BATCH_LENGTH,
     sizeOf: ({ json }) => json.length,
     namesOf: ({ names }) => names,
-    // A commit takes longer than the responses to a batch.
-    waits_for_clients: true,
   });
 }
 
 export function createWriter(db: Database, now: () => Date): Writer {
   return {
     prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
-      const { toInput, namesOf, throwRejected, toRecord } = parts;
+      const { toInput, namesOf, lockOf, throwRejected, toRecord } = parts;
       const enqueue = createQueue(prepareStatement(db, now, createStatement(parts)));
 
       async function create(
@@ -238,8 +254,9 @@ export function createWriter(db: Database, now: () => Date): Writer {
         const json = JSON.stringify({ ...toInput(fields), ...key });
         const names = [...namesOf(fields)];
         if (key !== null) names.push(`${key.owner} ${key.key}`);
+        const pending: PendingCreate = { json, names, lock: lockOf(fields) };
         for (;;) {
-          const { row, created_at } = await enqueue({ json, names });
+          const { row, created_at } = await enqueue(pending);
           if (row.stored_record !== null) {
             if (row.stored_fingerprint !== key?.fingerprint) {
               fail("key_reused", "the idempotency key was used for another request");

@@ -130,6 +130,23 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(15);
   });
 
+  test("hold two connections at most when all of them wait for one row", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const other = await world.hold(`select from users where id = ${id} for update`);
+    const waiting = Array.from({ length: 60 }, () => store.orders.place(orderFields(id), null));
+    let most = 0;
+    // Longer than the batch waits for the row, and then each of its creates.
+    for (let sample = 0; sample < 60; sample += 1) {
+      most = Math.max(most, (await world.run(waiting_backends)).length);
+      await Bun.sleep(10);
+    }
+    await other.commit();
+    await Promise.all(waiting);
+    expect(most).toBe(2);
+  });
+
   test("have the outcome of the newest state when another transaction commits meanwhile", async () => {
     await using world = await makeHarness();
     const store = await world.open();

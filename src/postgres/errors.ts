@@ -55,6 +55,9 @@ const CERTIFICATE_ERROR = new RegExp(
   ].join("|"),
 );
 
+/** Bun reads the file whenever it opens a connection. */
+const NO_CA_FILE = "ERR_INVALID_ARG_TYPE Unable to access caFile path";
+
 /** @returns the SQLSTATE of an error that the server reported; empty for any other error */
 export function sqlState(error: unknown): string {
   return error instanceof SQL.PostgresError ? (error.errno ?? "") : "";
@@ -63,7 +66,8 @@ export function sqlState(error: unknown): string {
 /** @returns whether the connection failed or was lost */
 function isConnectionError(error: unknown): boolean {
   const code = systemCode(error);
-  return CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code);
+  if (CONNECTION_LOST.test(code) || CERTIFICATE_ERROR.test(code)) return true;
+  return `${code} ${messageOf(error)}` === NO_CA_FILE;
 }
 
 /** @returns whether Citus lost another server of its cluster during a statement or a commit */
@@ -134,6 +138,7 @@ const error_messages: readonly (readonly [prefix: string, message: string])[] = 
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "no response from the server"],
   ["ERR_POSTGRES_CONNECTION", "the server closed the connection"],
   ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "the URL requires TLS, but the server does not support it"],
+  [NO_CA_FILE, "the file of sslrootcert does not exist, or cannot be read"],
   [
     "08P01 unsupported startup parameter",
     "the connection pooler rejects connection settings: add prepare=false to the URL",

@@ -1,6 +1,6 @@
 // What clients and operators see when PostgreSQL is unreachable, or its certificate cannot be verified.
 import { describe, expect, test } from "bun:test";
-import { chownSync, statSync, writeFileSync } from "node:fs";
+import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { makeDirectory } from "../directory.ts";
@@ -138,10 +138,22 @@ test.if(programs !== null)(
       });
     }
 
+    const isServed = async () => (await server.call("GET", "/users/1", { token })).status === 200;
     await present(tls.instance, "localhost.crt");
-    while ((await server.call("GET", "/users/1", { token })).status !== 200) {
-      await reload(tls.instance);
-    }
+    while (!(await isServed())) await reload(tls.instance);
+
+    renameSync(directory.at("ca.pem"), directory.at("away.pem"));
+    await reload(tls.instance);
+    while (await isServed()) await reload(tls.instance);
+    expect(await server.call("GET", "/users/1", { token })).toMatchObject({ status: 503 });
+    expect(await runCommand(tls.url, "check")).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        /: the file of sslrootcert does not exist, or cannot be read\n$/,
+      ),
+    });
+    renameSync(directory.at("away.pem"), directory.at("ca.pem"));
+    while (!(await isServed())) await Bun.sleep(10);
   },
   60_000,
 );

@@ -5,43 +5,56 @@ import { makeDirectory } from "../directory.ts";
 import { holdWrites } from "../http/backend.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
-import { hasPooler, startPooler } from "./pooler.ts";
+import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
 
+/** @param preparing see `startPooler` */
+async function testGuarantees(preparing?: string): Promise<void> {
+  const cluster = await requireCluster();
+  const direct = await cluster.createDatabase();
+  const name = new URL(direct).pathname.slice(1);
+  await cluster.run(direct, `alter database ${name} set lock_timeout = '300ms'`);
+  {
+    await using pooler = await startPooler(cluster.url, preparing);
+    const database = pooler.through(direct);
+    await using pair = await startPair(database);
+    const user = await createUser(pair, "ann@example.com");
+    await contendForKeys(pair, user["id"], 40, 8);
+    await contendForVersions(pair, user, 20, 4);
+
+    // COPY in a transaction with a lock, at the same time.
+    using directory = makeDirectory();
+    const lines = Array.from({ length: IMPORTED }, (_, at) => `{"email":"${at}@example.com"}\n`);
+    writeFileSync(directory.at("users.ndjson"), lines.join(""));
+    const importing = runCommand(database, "import", "users", directory.at("users.ndjson"));
+    expect(await importing).toMatchObject({ code: 0 });
+    const { json } = await pair.call("GET", "/users?limit=1");
+    expect(json.meta.total).toBe(IMPORTED + 1);
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+
+    // Settings that PgBouncer does not pass on are set on the database.
+    await using _ = await holdWrites(direct);
+    const started_ms = performance.now();
+    const rejected = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
+    expect(rejected.status).toBe(503);
+    expect(performance.now() - started_ms).toBeLessThan(2_500);
+  }
+  await cluster.dropDatabase(direct);
+}
+
 test.if(possible && hasPooler())(
   "replicas keep their guarantees when they connect through PgBouncer",
+  () => testGuarantees(),
+  60_000,
+);
+
+test.if(possible && hasPooler() && keepsPreparedStatements())(
+  "replicas keep their guarantees when PgBouncer keeps their prepared statements",
   async () => {
-    const cluster = await requireCluster();
-    const direct = await cluster.createDatabase();
-    const name = new URL(direct).pathname.slice(1);
-    await cluster.run(direct, `alter database ${name} set lock_timeout = '300ms'`);
-    {
-      await using pooler = await startPooler(cluster.url);
-      const database = pooler.through(direct);
-      await using pair = await startPair(database);
-      const user = await createUser(pair, "ann@example.com");
-      await contendForKeys(pair, user["id"], 40, 8);
-      await contendForVersions(pair, user, 20, 4);
-
-      // COPY in a transaction with a lock, at the same time.
-      using directory = makeDirectory();
-      const lines = Array.from({ length: IMPORTED }, (_, at) => `{"email":"${at}@example.com"}\n`);
-      writeFileSync(directory.at("users.ndjson"), lines.join(""));
-      const importing = runCommand(database, "import", "users", directory.at("users.ndjson"));
-      expect(await importing).toMatchObject({ code: 0 });
-      const { json } = await pair.call("GET", "/users?limit=1");
-      expect(json.meta.total).toBe(IMPORTED + 1);
-      expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
-
-      // Settings that PgBouncer does not pass on are set on the database.
-      await using _ = await holdWrites(direct);
-      const started_ms = performance.now();
-      const rejected = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
-      expect(rejected.status).toBe(503);
-      expect(performance.now() - started_ms).toBeLessThan(2_500);
-    }
-    await cluster.dropDatabase(direct);
+    const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
+    const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
+    await testGuarantees(`max_prepared_statements = 100\n${ignored}`);
   },
   60_000,
 );

@@ -4,8 +4,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { asNobody, freePort, isResponding, makeDirectoryOfNobody } from "../postgres/instance.ts";
 
-/** Debian installs it in a directory that is only in root's PATH. */
-const program = Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
+/** A newer one than that of Debian 12, or the installed one. Debian's directory for it is only in root's PATH. */
+const program =
+  Bun.env["TEST_PGBOUNCER"] ?? Bun.which("pgbouncer") ?? Bun.which("/usr/sbin/pgbouncer");
 
 /** @throws {Error} if it is not installed but required */
 export function hasPooler(): boolean {
@@ -13,6 +14,13 @@ export function hasPooler(): boolean {
     throw new Error("there is no PgBouncer: install pgbouncer");
   }
   return program !== null;
+}
+
+/** @returns whether it can keep prepared statements: from version 1.21 on */
+export function keepsPreparedStatements(): boolean {
+  if (program === null) return false;
+  const { stdout } = Bun.spawnSync([program, "--version"]);
+  return Number(/PgBouncer 1\.(\d+)/.exec(stdout.toString())?.[1]) >= 21;
 }
 
 /** Fewer server connections than clients. */
@@ -34,7 +42,7 @@ interface Pooler extends AsyncDisposable {
   through(database: string): string;
 }
 
-function settingsOf(server: URL, port: number, users: string): string {
+function settingsOf(server: URL, port: number, users: string, more: string): string {
   return `
 [databases]
 * = host=${server.hostname} port=${server.port}
@@ -48,17 +56,22 @@ auth_file = ${users}
 pool_mode = transaction
 default_pool_size = ${POOL_SIZE}
 max_client_conn = 1000
+${more}
 `;
 }
 
-export async function startPooler(url: string): Promise<Pooler> {
+/**
+ * @param preparing settings with which it keeps prepared statements and accepts connection settings; by default it does
+ * neither
+ */
+export async function startPooler(url: string, preparing?: string): Promise<Pooler> {
   const directory = makeDirectoryOfNobody();
   const port = await freePort();
   const server = new URL(url);
   const users = join(directory, "users.txt");
   writeFileSync(users, `"${server.username}" ""\n`);
   const settings = join(directory, "pgbouncer.ini");
-  writeFileSync(settings, settingsOf(server, port, users));
+  writeFileSync(settings, settingsOf(server, port, users, preparing ?? ""));
   const child = Bun.spawn(asNobody(["sh", "-c", watch, "sh", directory, program ?? "", settings]), {
     cwd: tmpdir(),
     stdin: "pipe",
@@ -69,7 +82,7 @@ export async function startPooler(url: string): Promise<Pooler> {
   const through = (database: string) => {
     const changed = new URL(database);
     changed.host = `127.0.0.1:${port}`;
-    changed.search = "?prepare=false";
+    changed.search = preparing === undefined ? "?prepare=false" : "";
     return changed.href;
   };
   while (!(await isResponding(through(url)))) await Bun.sleep(10);

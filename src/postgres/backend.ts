@@ -1,10 +1,9 @@
-import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
+import { redactPassword } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase, plain_sections } from "./check.ts";
-import { withCitusSettings } from "./citus/settings.ts";
 import { createCitusStores } from "./citus/stores.ts";
 import { type Connection, connect, type Database } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
@@ -29,11 +28,7 @@ const probe_write = `
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
 /** Creates the store of a connected, migrated database. */
-function createStore(
-  db: Database,
-  layout: PostgresLayout,
-  { database_url, now, max_unsent_bytes }: StoreOptions,
-): Store {
+function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
   const connection: Connection = {
     db,
@@ -74,19 +69,17 @@ function createStore(
     check: () => checkDatabase(db, plain_sections),
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     close: db.close,
-    ...(layout === "citus" && createCitusStores(connection, large_pages, database_url)),
+    ...(db.layout === "citus" && createCitusStores(connection, large_pages, database_url)),
   };
 }
 
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const { layout, driver_url } = splitLayout(options.database_url);
-    const server_url = layout === "citus" ? withCitusSettings(driver_url) : driver_url;
-    const db = connect({ ...options, database_url: server_url });
+    const db = connect(options);
     try {
-      await migrate(db, layout, options.create);
-      return createStore(db, layout, options);
+      await migrate(db, options.create);
+      return createStore(db, options);
     } catch (error) {
       await db.close();
       throw error;

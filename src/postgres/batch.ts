@@ -13,27 +13,27 @@ const NEXT_BATCH_MS = 5;
 
 export interface BatchOptions<Item, Result> {
   /**
-   * Runs items together. The promise ends the batch.
+   * Runs items together. The batch ends when the promise settles.
    * @returns the result of each item, in order; a promise for an item that takes longer than the batch
    */
   readonly run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>;
-  /** Maximum number of items in a batch. If so many wait, the next batch starts at once. */
+  /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly max_items: number;
   /** Maximum number of batches that run at the same time. The default is no maximum. */
   readonly max_batches?: number;
-  /** Maximum size of a batch, unless it has a single item. */
+  /** Maximum size of a batch. A larger item has a batch to itself. */
   readonly max_size?: number;
   /** The default is 0. */
   readonly sizeOf?: (item: Item) => number;
-  /** Two items with a common name do not run at the same time. The default is none. */
-  readonly namesOf?: (item: Item) => readonly string[];
+  /** Two items with a common key do not run at the same time. The default is no keys. */
+  readonly conflictKeysOf?: (item: Item) => readonly string[];
   readonly queue_timeout_ms?: number;
   readonly next_batch_ms?: number;
 }
 
 interface Waiting<Item, Result> {
   readonly item: Item;
-  readonly names: readonly string[];
+  readonly conflict_keys: readonly string[];
   readonly since_ms: number;
   readonly resolve: (result: Result | Promise<Result>) => void;
   readonly reject: (error: unknown) => void;
@@ -49,13 +49,13 @@ export function createBatchQueue<Item, Result>({
   max_batches = Number.POSITIVE_INFINITY,
   max_size = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
-  namesOf = () => [],
+  conflictKeysOf = () => [],
   queue_timeout_ms = QUEUE_TIMEOUT_MS,
   next_batch_ms = NEXT_BATCH_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   let queue: Waiting<Item, Result>[] = [];
-  /** Names of the items that are running. */
-  const busy_names = new Set<string>();
+  /** Keys of the items that are running. */
+  const busy_keys = new Set<string>();
   let running = 0;
   let newest_ms = 0;
   let scheduled = false;
@@ -73,25 +73,26 @@ export function createBatchQueue<Item, Result>({
     return running < max_batches && performance.now() - newest_ms >= next_batch_ms;
   }
 
-  /** Moves the items of the next batch out of the queue. Those whose name is busy stay. */
+  /** Moves the items of the next batch out of the queue. Those that conflict with a running item stay. */
   function takeBatch(): Waiting<Item, Result>[] {
     const batch: Waiting<Item, Result>[] = [];
     let size = 0;
     queue = queue.filter((waiting) => {
-      const { item, names } = waiting;
-      if (batch.length === max_items || names.some((name) => busy_names.has(name))) return true;
+      const { item, conflict_keys } = waiting;
+      if (batch.length === max_items || conflict_keys.some((key) => busy_keys.has(key)))
+        return true;
       const new_size = size + sizeOf(item);
       if (batch.length > 0 && new_size > max_size) return true;
       size = new_size;
-      for (const name of names) busy_names.add(name);
+      for (const key of conflict_keys) busy_keys.add(key);
       batch.push(waiting);
       return false;
     });
     return batch;
   }
 
-  function release({ names }: Waiting<Item, Result>): void {
-    for (const name of names) busy_names.delete(name);
+  function release({ conflict_keys }: Waiting<Item, Result>): void {
+    for (const key of conflict_keys) busy_keys.delete(key);
   }
 
   function settle(waiting: Waiting<Item, Result>, result: Result | Promise<Result>): void {
@@ -131,7 +132,7 @@ export function createBatchQueue<Item, Result>({
     rejectExpired();
     while (queue.length > 0 && mayStart()) {
       const batch = takeBatch();
-      // All that wait have a name that is busy.
+      // Every item in the queue conflicts with a running one.
       if (batch.length === 0) break;
       void start(batch);
     }
@@ -152,15 +153,16 @@ export function createBatchQueue<Item, Result>({
 
   return (item) =>
     new Promise<Result>((resolve, reject) => {
-      queue.push({ item, names: namesOf(item), since_ms: performance.now(), resolve, reject });
+      const conflict_keys = conflictKeysOf(item);
+      queue.push({ item, conflict_keys, since_ms: performance.now(), resolve, reject });
       schedule();
     });
 }
 
 /**
- * @param run reads items: after an error, it runs again
- * @param isOfOneItem whether an error may be that of a single item
- * @returns a function that does the same, but runs each item alone after such an error
+ * Wraps `run`: after an error that one item may have caused, runs each item alone.
+ * @param run reads items, so that it can run again
+ * @param isOfOneItem whether one item may have caused the error
  */
 export function separateOnError<Item, Result>(
   run: (items: readonly Item[]) => Promise<readonly Result[]>,
@@ -174,4 +176,11 @@ export function separateOnError<Item, Result>(
       return items.map(async (item) => (await run([item]))[0] as Result);
     }
   };
+}
+
+/** @returns the rows in the order of their `position`, which starts at 1; positions without a row stay empty */
+export function byPosition<Row extends { readonly position: number }>(rows: readonly Row[]): Row[] {
+  const ordered: Row[] = [];
+  for (const row of rows) ordered[row.position - 1] = row;
+  return ordered;
 }

@@ -1,17 +1,14 @@
 import { SQL } from "bun";
+import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
+import { withCitusSettings } from "./citus/settings.ts";
 import { type Cell, formatCopyRows } from "./copy-format.ts";
-import { isConstraintViolation, isRolledBack, toUnavailable } from "./errors.ts";
+import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 import type { ListReader } from "./lists.ts";
 import type { Reader } from "./reader.ts";
-import { RETRY_TIMEOUT_MS } from "./retry.ts";
+import { withRetry } from "./retry.ts";
 import type { Writer } from "./writer.ts";
-
-/** Maximum number of attempts of work that the server rolls back because of a concurrent transaction. */
-const MAX_ATTEMPTS = 5;
-/** The delay before a retry is random: at most this, multiplied by the attempts so far. */
-const RETRY_DELAY_MS = 20;
 
 /** Timeout for connecting. */
 const CONNECT_SECONDS = 5;
@@ -57,6 +54,8 @@ interface TransactionOptions {
   readonly mode?: string;
   /** Timeout of the whole transaction. The default is that of the limiter. */
   readonly timeout_ms?: number;
+  /** Whether the transaction may succeed after an error. The default is after a concurrent transaction. */
+  readonly mayRetry?: (error: unknown) => boolean;
 }
 
 /**
@@ -86,7 +85,10 @@ export interface Database {
    * depends on, so it fails only if that has changed since.
    */
   writeMany<Result>(writes: number, work: Work<Result>): Promise<Result>;
+  readonly layout: PostgresLayout;
   readonly limiter: Limiter;
+  /** Number of connections in the pool. */
+  readonly connections: number;
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
 }
@@ -132,10 +134,10 @@ function settingsFor(url: URL): Record<string, string | number> {
   return Object.fromEntries(connection_settings);
 }
 
-function createPool(database_url: string): SQL {
-  const url = new URL(database_url);
+function createPool(server_url: string): SQL {
+  const url = new URL(server_url);
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
-  return new SQL(database_url, {
+  return new SQL(server_url, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
     connection: settingsFor(url),
@@ -147,13 +149,16 @@ function createPool(database_url: string): SQL {
 /**
  * Creates the pool. The first statement opens a connection.
  * @throws {TypeError} if the URL is invalid
+ * @throws {AppError} operator if it has an unknown layout
  */
 export function connect({
   database_url,
   max_pending_writes,
   onCommit,
 }: Pick<StoreOptions, "database_url" | "max_pending_writes" | "onCommit">): Database {
-  let sql = createPool(database_url);
+  const { layout, driver_url } = splitLayout(database_url);
+  const server_url = layout === "citus" ? withCitusSettings(driver_url) : driver_url;
+  let sql = createPool(server_url);
   let session = sessionOf(sql);
   let connected_ms = performance.now();
 
@@ -165,7 +170,7 @@ export function connect({
   function reconnect(started_ms: number): void {
     if (started_ms < connected_ms) return;
     const unresponsive = sql;
-    sql = createPool(database_url);
+    sql = createPool(server_url);
     session = sessionOf(sql);
     connected_ms = performance.now();
     // The pending statements reject on their own. No caller waits for the old pool to close.
@@ -174,22 +179,6 @@ export function connect({
 
   const connections = sql.options.max ?? 1;
   const limiter = createLimiter({ connections, max_pending_writes, onTimeout: reconnect });
-
-  async function withRetry<Result>(
-    work: () => Promise<Result>,
-    mayRetry = isRolledBack,
-  ): Promise<Result> {
-    const deadline_ms = performance.now() + RETRY_TIMEOUT_MS;
-    for (let attempts = 1; ; attempts += 1) {
-      try {
-        return await work();
-      } catch (error) {
-        const is_last = attempts === MAX_ATTEMPTS || performance.now() > deadline_ms;
-        if (is_last || !mayRetry(error)) throw toUnavailable(error);
-        await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
-      }
-    }
-  }
 
   /** Reports the duration of writes, including retries, after they succeeded. */
   async function measure<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
@@ -213,7 +202,9 @@ export function connect({
   }
 
   return {
+    layout,
     limiter,
+    connections,
     read: (work) => limiter.admit("read", () => readMany(work)),
     write: (work) => limiter.admit("write", () => runWrites(1, work)),
     readMany,
@@ -221,11 +212,11 @@ export function connect({
       runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
     transact<Result>(
       work: Work<Result>,
-      { access = "write", mode = "", timeout_ms }: TransactionOptions = {},
+      { access = "write", mode = "", timeout_ms, mayRetry }: TransactionOptions = {},
     ) {
       // Bun's type assumes that the result is a list of queries.
       const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
-      const retried = () => withRetry(transaction);
+      const retried = () => withRetry(transaction, mayRetry);
       const run = access === "write" ? () => measure(1, retried) : retried;
       return limiter.admit(access, () => limiter.run(access, run, timeout_ms));
     },

@@ -1,13 +1,13 @@
 /** Copies all rows of another database into an empty one, in one transaction. */
 import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
-import { type PostgresLayout, redactPassword, splitLayout } from "../database-url.ts";
+import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
 import { findProblems, plain_sections } from "./check.ts";
 import { citus_sections } from "./citus/check.ts";
 import { citusCopyTargetOf, countRows } from "./citus/copy-target.ts";
 import { lockIds } from "./citus/id-lock.ts";
-import { sequential_mode, withCitusSettings } from "./citus/settings.ts";
+import { sequential_mode } from "./citus/settings.ts";
 import { connect, type Session } from "./connection.ts";
 import { copySourceOf, no_timeouts } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
@@ -21,9 +21,9 @@ const lock_tables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
 
-async function prepareTarget(session: Session, layout: PostgresLayout): Promise<void> {
+async function prepareTarget(session: Session, is_citus: boolean): Promise<void> {
   await session.script(no_timeouts);
-  if (layout === "citus") {
+  if (is_citus) {
     await session.script(sequential_mode);
     for (const table of ["users", "orders"] as const) await session.all(lockIds(table));
   }
@@ -55,14 +55,12 @@ export function copyTargetOf(session: Session): CopyTarget {
 /** @see WithCopyTarget */
 export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, work) => {
   try {
-    const { layout, driver_url } = splitLayout(database_url);
-    const is_citus = layout === "citus";
-    const server_url = is_citus ? withCitusSettings(driver_url) : driver_url;
-    const db = connect({ database_url: server_url, max_pending_writes: 1 });
+    const db = connect({ database_url, max_pending_writes: 1 });
+    const is_citus = db.layout === "citus";
     try {
-      await migrate(db, layout, true);
+      await migrate(db, true);
       const fillTarget = async (session: Session) => {
-        await prepareTarget(session, layout);
+        await prepareTarget(session, is_citus);
         const result = await work(is_citus ? citusCopyTargetOf(session) : copyTargetOf(session));
         if (is_citus) await countRows(session);
         const sections = is_citus ? citus_sections : plain_sections;

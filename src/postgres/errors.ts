@@ -101,27 +101,34 @@ export function toUnavailable(error: unknown): unknown {
   return unavailable;
 }
 
-/** @returns the SQLSTATE of an error, also if `toUnavailable` has mapped it */
-function originalState(error: unknown): string {
-  return sqlState(error instanceof AppError ? error.cause : error);
+/** @returns the error of the server, also if `toUnavailable` has mapped it */
+function originalError(error: unknown): unknown {
+  return error instanceof AppError ? error.cause : error;
 }
 
-export function isLockTimeout(error: unknown): boolean {
-  return originalState(error) === LOCK_TIMEOUT;
+function originalState(error: unknown): string {
+  return sqlState(originalError(error));
+}
+
+/** @returns whether a statement has waited too long for a row. After it has waited for a table, it has no context */
+export function isRowLockTimeout(error: unknown): boolean {
+  const original = originalError(error);
+  return sqlState(original) === LOCK_TIMEOUT && (original as SQL.PostgresError).where !== undefined;
+}
+
+/** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
+export function isCausedByStatement(error: unknown): boolean {
+  const state = originalState(error);
+  return state !== "" && !TRANSIENT.test(state);
 }
 
 /**
- * @returns whether the server has rejected and rolled back a statement because of what it does, so that a part of it
- * may succeed. After the loss of a connection the statement may be committed.
+ * @returns whether the server has rolled back a statement because of what it does, or because of a concurrent
+ * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
-  return isLockTimeout(error) || ROLLED_BACK.includes(originalState(error)) || isReadError(error);
-}
-
-/** @returns whether a read failed because of what it reads, e.g. a damaged row */
-export function isReadError(error: unknown): boolean {
-  const state = originalState(error);
-  return state !== "" && !TRANSIENT.test(state);
+  if (isRowLockTimeout(error) || isCausedByStatement(error)) return true;
+  return ROLLED_BACK.includes(originalState(error));
 }
 
 export function isStatementTimeout(error: unknown): boolean {

@@ -14,12 +14,9 @@ import type { Store } from "../store.ts";
 import { user_import } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
-import { isForeignKeyViolation } from "./errors.ts";
+import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
 import { columns as order_columns, fromRow as toOrder } from "./orders.ts";
 import { fromRow as toUser, columns as user_columns } from "./users.ts";
-
-/** Maximum number of attempts of a batch if the user of an order is deleted during the import. */
-const MAX_ATTEMPTS = 3;
 
 const import_timeout = "set local statement_timeout = '60s'";
 
@@ -148,13 +145,11 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
         await advanceIds(table, last_id);
         return results;
       };
-      for (let attempts = 1; ; attempts += 1) {
-        try {
-          return await db.transact(work, { timeout_ms: Number.POSITIVE_INFINITY });
-        } catch (error) {
-          if (!isForeignKeyViolation(error) || attempts === MAX_ATTEMPTS) throw error;
-        }
-      }
+      return db.transact(work, {
+        timeout_ms: Number.POSITIVE_INFINITY,
+        // The user of an order may be deleted during the import.
+        mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
+      });
     },
   };
 }

@@ -6,9 +6,9 @@ import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import type { OrderStatus } from "../order.ts";
 import { LARGE_PAGE_BYTES, nextAfter, type Page, type PageQuery, rowsToRead } from "../page.ts";
-import { createBatchQueue, separateOnError } from "./batch.ts";
-import type { Database, Session } from "./connection.ts";
-import { isReadError, isStatementTimeout } from "./errors.ts";
+import { byPosition, createBatchQueue, separateOnError } from "./batch.ts";
+import type { Database, Session, Value } from "./connection.ts";
+import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
 
 /** Maximum number of small pages per statement. */
 const MAX_PAGES = 16;
@@ -27,7 +27,8 @@ export const LARGE_PAGE_TIMEOUT_MS = 20_000;
 const NO_RESPONSE_TIMEOUT_MS = 60_000;
 
 export type ListFilter = "user_id" | "status";
-export type FilterValues = readonly (string | number)[];
+/** A query for a page, with a value for each filter of the list. */
+export type ListQuery = PageQuery & { readonly user_id?: number; readonly status?: OrderStatus };
 
 /** A list of the records that match its filters. */
 export interface List<Row> {
@@ -37,16 +38,16 @@ export interface List<Row> {
   readonly json: string;
   readonly filters: readonly ListFilter[];
   /**
-   * Selects the orders in one status. As a value of a filter, it would hide from PostgreSQL how many these are: it
-   * would search for those in a rare status among all orders.
+   * Selects the orders in one status. It is a part of the text of the statement: if it was a parameter, PostgreSQL could
+   * not use its statistics, and would search all orders for a rare status.
    */
   readonly status?: OrderStatus;
   /** @returns the same JSON */
   readonly toJson: (row: Row) => string;
 }
 
-/** Reads a page of a list. The values are those of the filters, in order. */
-export type ReadList = (query: PageQuery, values: FilterValues) => Promise<Page>;
+/** Reads a page of a list. */
+export type ReadList = (query: ListQuery) => Promise<Page>;
 
 export interface ListReader {
   prepare<Row extends { readonly id: number }>(list: List<Row>): ReadList;
@@ -218,7 +219,7 @@ function prepareSlices<Row extends { readonly id: number }>(
     session: Session,
     statement: string,
     { limit, offset, after }: Start,
-    values: FilterValues,
+    values: readonly Value[],
   ): Promise<Slice<Row>> {
     const rows = await session.all<ListRow<Row>>(statement, limit, offset, after, ...values);
     const found = rows.filter((row): row is ListRow<Row> & Row => row.id !== null);
@@ -232,11 +233,11 @@ function prepareSlices<Row extends { readonly id: number }>(
    */
   async function addSlices(
     session: Session,
-    query: PageQuery,
-    values: FilterValues,
+    query: ListQuery,
     page: PageBuilder,
   ): Promise<BuiltPage> {
     page.clear();
+    const values = list.filters.map((name) => query[name] ?? null);
     const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
     let start = startOf(query);
     let slice = await readSlice(session, first, start, values);
@@ -258,12 +259,9 @@ function prepareSlices<Row extends { readonly id: number }>(
     }
   }
 
-  return (query, values) =>
-    buildInSnapshot(db, large_pages, (session, page) => addSlices(session, query, values, page));
+  return (query) =>
+    buildInSnapshot(db, large_pages, (session, page) => addSlices(session, query, page));
 }
-
-/** A page as requested: a row of the input of the statement. */
-type RequestedPage = PageQuery & { readonly user_id?: number; readonly status?: string };
 
 interface SmallPageRow {
   readonly position: number;
@@ -276,46 +274,42 @@ interface SmallPageRow {
 
 /** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
 export function createListReader(db: Database, large_pages: LargePages): ListReader {
-  const { limiter, readMany } = db;
+  const { limiter, connections, readMany } = db;
   return {
     prepare(list) {
       const statement = smallPageStatement(list);
       const readLarge = prepareSlices(db, large_pages, list);
 
-      async function run(requested: readonly RequestedPage[]): Promise<readonly SmallPageRow[]> {
+      async function run(queries: readonly ListQuery[]): Promise<readonly SmallPageRow[]> {
         const rows = await readMany((session) =>
-          session.all<SmallPageRow>(statement, JSON.stringify(requested)),
+          session.all<SmallPageRow>(statement, JSON.stringify(queries)),
         );
-        return [...rows].sort((one, other) => one.position - other.position);
+        return byPosition(rows);
       }
 
-      const sizeOf = ({ limit, offset }: RequestedPage) => limit + offset;
+      const sizeOf = ({ limit, offset }: PageQuery) => limit + offset;
       const enqueue = createBatchQueue({
         // A page can take too long by its count. A look-up cannot.
-        run: separateOnError(run, (error) => isReadError(error) || isStatementTimeout(error)),
+        run: separateOnError(
+          run,
+          (error) => isCausedByStatement(error) || isStatementTimeout(error),
+        ),
         max_items: MAX_PAGES,
+        max_batches: connections,
         max_size: MAX_BATCH_ROWS,
         sizeOf,
       });
 
-      async function readSmall(requested: RequestedPage): Promise<SmallPageRow | undefined> {
-        if (sizeOf(requested) <= MAX_BATCH_ROWS) return enqueue(requested);
-        return (await run([requested]))[0];
+      async function readSmall(query: ListQuery): Promise<SmallPageRow | undefined> {
+        if (sizeOf(query) <= MAX_BATCH_ROWS) return enqueue(query);
+        return (await run([query]))[0];
       }
 
-      return async (query, values) => {
-        const { limit, offset, after } = query;
-        const filters = Object.fromEntries(list.filters.map((name, at) => [name, values[at]]));
-        const requested: RequestedPage = {
-          limit,
-          offset,
-          ...(after !== undefined && { after }),
-          ...filters,
-        };
-        const row = await limiter.admit("read", () => readSmall(requested));
+      return async (query) => {
+        const row = await limiter.admit("read", () => readSmall(query));
         if (row === undefined) throw new Error("the query for a page returned no row");
         const { total, is_large, records, next_after } = row;
-        return is_large ? readLarge(query, values) : { total, records: records ?? "", next_after };
+        return is_large ? readLarge(query) : { total, records: records ?? "", next_after };
       };
     },
   };

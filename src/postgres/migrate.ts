@@ -5,6 +5,7 @@ import { sequential_mode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
+import slot_timeout from "./migrations/0002_slot_timeout.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -22,7 +23,7 @@ function splitStatements(script: string): Migration {
  * edited. Version 1 of the layout for Citus ran only on a single server, and is not updated.
  */
 const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain]],
+  plain: [[tables, plain], [slot_timeout]],
   citus: [[], splitStatements(citus)],
 };
 /** The first version of each layout that can be updated. */
@@ -136,11 +137,8 @@ async function findVersion(
  * @param create whether to create a missing schema
  * @throws {AppError} operator if the program cannot use this database, or the schema is missing and not created
  */
-export async function migrate(
-  db: Database,
-  layout: PostgresLayout,
-  create: boolean,
-): Promise<void> {
+export async function migrate(db: Database, create: boolean): Promise<void> {
+  const { layout } = db;
   const available = migrations[layout];
   const version = await db.read((session) => findVersion(session, layout, available.length));
   if (version === available.length) return;

@@ -12,7 +12,7 @@ import {
 import { requirePreconditions } from "../precondition.ts";
 import type { Connection, Session } from "./connection.ts";
 import type { List, ListFilter, ReadList } from "./lists.ts";
-import { retryOnConflict, version_conflict } from "./retry.ts";
+import { version_conflict } from "./retry.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -86,11 +86,9 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
     list(query: OrderQuery) {
       const { user_id, status } = query;
       if (user_id === undefined) {
-        return status === undefined ? listAll(query, []) : listInStatus[status](query, []);
+        return status === undefined ? listAll(query) : listInStatus[status](query);
       }
-      return status === undefined
-        ? listOfUser(query, [user_id])
-        : listOfUserInStatus(query, [user_id, status]);
+      return status === undefined ? listOfUser(query) : listOfUserInStatus(query);
     },
 
     get: reader.prepare({ table: "orders", key: "id", columns }, fromRow),
@@ -109,31 +107,30 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
       json,
       order: "user_id",
       toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
-      namesOf: () => [],
-      lockOf: ({ user_id }) => user_id,
+      conflictKeysOf: () => [],
+      lockOf: ({ user_id }) => String(user_id),
       throwRejected: () => failField("user_id", "must be an existing user"),
       toRecord: newOrder,
     }),
 
     update(id, edit, preconditions) {
-      return db.write((session) =>
-        retryOnConflict(async () => {
-          const current = await find(session, id);
-          if (current === null) return null;
-          requirePreconditions(current, preconditions);
-          const changed = edit(current);
-          if (changed === null) return current;
-          const row = await session.first<StoredOrder>(
-            update_order,
-            id,
-            current.version,
-            changed.status,
-            JSON.stringify(changed.metadata),
-            now().toISOString(),
-          );
-          return row === null ? version_conflict : fromRow(row);
-        }),
-      );
+      return db.write(async (session) => {
+        const current = await find(session, id);
+        if (current === null) return null;
+        requirePreconditions(current, preconditions);
+        const changed = edit(current);
+        if (changed === null) return current;
+        const row = await session.first<StoredOrder>(
+          update_order,
+          id,
+          current.version,
+          changed.status,
+          JSON.stringify(changed.metadata),
+          now().toISOString(),
+        );
+        if (row === null) throw version_conflict;
+        return fromRow(row);
+      });
     },
   };
 }

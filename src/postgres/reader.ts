@@ -1,6 +1,6 @@
-import { createBatchQueue, separateOnError } from "./batch.ts";
+import { byPosition, createBatchQueue, separateOnError } from "./batch.ts";
 import type { Database } from "./connection.ts";
-import { isReadError } from "./errors.ts";
+import { isCausedByStatement } from "./errors.ts";
 
 /** Maximum number of look-ups per statement. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
 const MAX_LOOKUPS = 64;
@@ -41,7 +41,7 @@ function lookupStatement({ table, key, columns }: LookupParts): string {
 }
 
 /** Look-ups that are requested in one turn of the event loop share one statement. */
-export function createReader({ limiter, readMany }: Database): Reader {
+export function createReader({ limiter, connections, readMany }: Database): Reader {
   return {
     prepare<Key extends string | number, Row extends object, Result>(
       parts: LookupParts,
@@ -53,13 +53,16 @@ export function createReader({ limiter, readMany }: Database): Reader {
         const rows = await readMany((session) =>
           session.all<Row & { position: number }>(statement, JSON.stringify(keys)),
         );
-        const found: (Result | null)[] = keys.map(() => null);
-        for (const row of rows) found[row.position - 1] = fromRow(row);
-        return found;
+        const found = byPosition(rows);
+        return keys.map((_key, at) => {
+          const row = found[at];
+          return row === undefined ? null : fromRow(row);
+        });
       }
       const lookUp = createBatchQueue({
-        run: separateOnError(run, isReadError),
+        run: separateOnError(run, isCausedByStatement),
         max_items: MAX_LOOKUPS,
+        max_batches: connections,
       });
       return (key: Key) => limiter.admit("read", () => lookUp(key));
     },

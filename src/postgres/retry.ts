@@ -1,28 +1,43 @@
-import { fail } from "../error.ts";
+/** Retries work that failed because of a concurrent transaction. */
+import { AppError } from "../error.ts";
+import { isRolledBack, toUnavailable } from "./errors.ts";
+
+/** Maximum number of attempts of work that the server rolls back. */
+const MAX_ATTEMPTS = 5;
+/** The delay before a retry is random: at most this, multiplied by the attempts so far. */
+const RETRY_DELAY_MS = 20;
+/**
+ * No attempt starts later than this. The last one may wait 3 s for a lock: together less than the timeout of the
+ * limiter, which replaces all connections.
+ */
+const RETRY_TIMEOUT_MS = 3_000;
 
 /**
- * How long work is retried after conflicts with other transactions. The last attempt may wait for a lock for 3 s, and
- * one more retry of both may follow: together less than the timeout of the limiter, which replaces all connections.
+ * Throw it if another write has changed a record since the work read it (optimistic locking). The work is repeated
+ * without delay, and any number of times: in each round, one of the concurrent writers succeeds.
  */
-export const RETRY_TIMEOUT_MS = 3_000;
-
-/** Returned by an attempt if another write has changed the record since it was read. */
-export const version_conflict = Symbol("version_conflict");
+export const version_conflict: AppError = new AppError(
+  "unavailable",
+  "too much contention on this record, try again",
+);
 
 /**
- * Optimistic locking. An attempt reads the record and writes it if the version is unchanged. After a conflict
- * it starts again. In each round at least one of the concurrent writers succeeds.
- * @throws {AppError} unavailable if the conflicts last longer than the timeout
+ * @param mayRetry whether the same work may succeed after an error
+ * @throws {AppError} version_conflict, or unavailable, if the conflicts last longer than the timeout
  */
-export async function retryOnConflict<Result>(
-  attempt: () => Promise<Result | typeof version_conflict>,
+export async function withRetry<Result>(
+  work: () => Promise<Result>,
+  mayRetry = isRolledBack,
 ): Promise<Result> {
   const deadline_ms = performance.now() + RETRY_TIMEOUT_MS;
-  for (;;) {
-    const result = await attempt();
-    if (result !== version_conflict) return result;
-    if (performance.now() > deadline_ms) {
-      fail("unavailable", "too much contention on this record, try again");
+  for (let attempts = 1; ; attempts += 1) {
+    try {
+      return await work();
+    } catch (error) {
+      const is_late = performance.now() > deadline_ms;
+      if (error === version_conflict && !is_late) continue;
+      if (is_late || attempts === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
+      await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
     }
   }
 }

@@ -7,8 +7,8 @@ const CACHE_TTL_MS = 4_000;
 /** Maximum number of cached tokens. */
 const MAX_CACHED = 1000;
 
-/** Key of the advisory lock for creating the first token. No other lock of the program uses this number. */
-const FIRST_TOKEN_LOCK = 1_970_301_290;
+/** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
+const FIRST_TOKEN_LOCK = 0x75617074;
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
@@ -43,47 +43,46 @@ const touch = `
 const lock = "select pg_advisory_xact_lock($1)";
 
 interface CachedToken {
-  readonly token: Token;
+  /** Concurrent requests with the same token share one read. */
+  readonly token: Promise<Token | null>;
   readonly until_ms: number;
 }
 
-/** Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory. */
-export function createTokenCache(read: (hash: string) => Promise<Token | null>) {
+/**
+ * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
+ * @param read reads a token by its hash
+ * @param now_ms a clock that only goes forward
+ */
+export function createTokenCache(
+  read: (hash: string) => Promise<Token | null>,
+  now_ms = () => performance.now(),
+) {
   const cache = new Map<string, CachedToken>();
-  /** Reads in progress by hash: concurrent requests with the same token share one. */
-  const in_flight = new Map<string, Promise<Token | null>>();
-  let generation = 0;
 
-  async function load(hash: string): Promise<Token | null> {
-    const own_generation = generation;
-    // Measured before the read, because the result can be as old as the start of the read.
-    const until_ms = performance.now() + CACHE_TTL_MS;
-    try {
-      const token = await read(hash);
-      if (token !== null && own_generation === generation) {
-        if (cache.size >= MAX_CACHED) cache.clear();
-        cache.set(hash, { token, until_ms });
-      }
-      return token;
-    } finally {
-      if (own_generation === generation) in_flight.delete(hash);
-    }
+  async function load(hash: string, until_ms: number): Promise<Token | null> {
+    const token = await read(hash);
+    // The token may have been revoked since the read started.
+    if (now_ms() >= until_ms) fail("unavailable", "the database is busy");
+    return token;
   }
 
   return {
-    async find(hash: string): Promise<Token | null> {
+    find(hash: string): Promise<Token | null> {
       const found = cache.get(hash);
-      if (found !== undefined && performance.now() < found.until_ms) return found.token;
-      const loading = in_flight.get(hash) ?? load(hash);
-      in_flight.set(hash, loading);
-      return loading;
+      if (found !== undefined && now_ms() < found.until_ms) return found.token;
+      // Measured before the read, because the result can be as old as the start of the read.
+      const until_ms = now_ms() + CACHE_TTL_MS;
+      const cached = { token: load(hash, until_ms), until_ms };
+      if (cache.size >= MAX_CACHED) cache.clear();
+      cache.set(hash, cached);
+      const remove = () => {
+        if (cache.get(hash) === cached) cache.delete(hash);
+      };
+      cached.token.then((token) => token ?? remove(), remove);
+      return cached.token;
     },
     /** Call after each change. Results of reads that are in progress are not cached. */
-    clear(): void {
-      generation += 1;
-      cache.clear();
-      in_flight.clear();
-    },
+    clear: () => cache.clear(),
   };
 }
 

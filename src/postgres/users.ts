@@ -13,7 +13,7 @@ import {
 } from "../user.ts";
 import type { Connection, Session } from "./connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
-import { retryOnConflict, version_conflict } from "./retry.ts";
+import { version_conflict } from "./retry.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
@@ -112,7 +112,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
   return {
     async list(query: UserQuery) {
       const { email } = query;
-      if (email === undefined) return listAll(query, []);
+      if (email === undefined) return listAll(query);
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
@@ -127,41 +127,39 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
       toInput: ({ email, name, metadata }: UserFields) => {
         return { email, email_key: emailKey(email), name, metadata };
       },
-      namesOf: ({ email }) => [emailKey(email)],
+      conflictKeysOf: ({ email }) => [emailKey(email)],
       lockOf: ({ email }) => emailKey(email),
       throwRejected: failEmailTaken,
       toRecord: newUser,
     }),
 
     update(id, edit, preconditions) {
-      return db.write((session) =>
-        retryOnConflict(async () => {
-          const user = await find(session, id);
-          if (user === null) return null;
-          requirePreconditions(user, preconditions);
-          const fields = edit(user);
-          if (fields === null) return user;
-          const row = await updateUser(session, user, fields);
-          return row === null ? version_conflict : fromRow(row);
-        }),
-      );
+      return db.write(async (session) => {
+        const user = await find(session, id);
+        if (user === null) return null;
+        requirePreconditions(user, preconditions);
+        const fields = edit(user);
+        if (fields === null) return user;
+        const row = await updateUser(session, user, fields);
+        if (row === null) throw version_conflict;
+        return fromRow(row);
+      });
     },
 
     remove(id, preconditions) {
-      return db.write((session) =>
-        retryOnConflict(async () => {
-          const user = await find(session, id);
-          if (user === null) return null;
-          requirePreconditions(user, preconditions);
-          try {
-            const erased = await session.first(delete_user, id, user.version);
-            return erased === null ? version_conflict : user;
-          } catch (error) {
-            if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
-            throw error;
-          }
-        }),
-      );
+      return db.write(async (session) => {
+        const user = await find(session, id);
+        if (user === null) return null;
+        requirePreconditions(user, preconditions);
+        try {
+          const deleted = await session.first(delete_user, id, user.version);
+          if (deleted === null) throw version_conflict;
+        } catch (error) {
+          if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
+          throw error;
+        }
+        return user;
+      });
     },
   };
 }

@@ -2,11 +2,11 @@
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
  * one statement and therefore one commit. Each has an outcome of its own.
  */
-import { AppError, fail } from "../error.ts";
+import { fail } from "../error.ts";
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
-import { createBatchQueue } from "./batch.ts";
+import { byPosition, createBatchQueue } from "./batch.ts";
 import type { Database } from "./connection.ts";
-import { isLockTimeout, isStatementError } from "./errors.ts";
+import { isRowLockTimeout, isStatementError } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
 
 const MAX_CREATES = 256;
@@ -16,9 +16,7 @@ const MAX_BATCHES = 3;
 const MAX_BATCH_LENGTH = 2 ** 19;
 /** If a batch waits longer than this for a row, each of its records is created alone. */
 const ROW_LOCK_TIMEOUT = "200ms";
-/** A lock timeout after longer than this is that of the connection: the table is locked, for all of its rows. */
-const TABLE_LOCK_MS = 1_000;
-/** Maximum number of creates that wait longer for a row. The others need the connections. */
+/** Maximum number of locked rows that creates wait for with a connection of their own. The others need the rest. */
 const MAX_LOCKED = 2;
 
 interface CreateStatementParts {
@@ -37,8 +35,8 @@ interface CreateStatementParts {
  * Parameters of the statement: the creates as a JSON array, their time, the time at or before which expired keys were
  * stored, and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
  *
- * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in one
- * order, so that two batches do not wait for each other. Rows are read by subqueries, each with conditions on one unique
+ * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in the
+ * same order, so that two batches cannot deadlock. Rows are read by subqueries, each with conditions on one unique
  * index only: the plan may be made while the tables are empty, when any other plan seems equally cheap.
  */
 function createStatement(parts: CreateStatementParts): string {
@@ -119,7 +117,7 @@ interface CreatedRow {
   readonly id: number | null;
   readonly is_created: boolean;
   readonly is_rejected: boolean;
-  /** Those of the key; `null` if it is new. */
+  /** Fingerprint and record stored with the key; `null` if the key is new. */
   readonly stored_fingerprint: string | null;
   readonly stored_record: string | null;
 }
@@ -128,10 +126,10 @@ interface CreatedRow {
 export interface CreateParts<Fields, Row> extends CreateStatementParts {
   /** The values of the columns. JSON columns are objects. */
   readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
-  /** What must be unique apart from the key. */
-  readonly namesOf: (fields: Fields) => readonly string[];
-  /** The row that a create locks, or waits for: of several creates with the same one, only one tries to lock it. */
-  readonly lockOf: (fields: Fields) => string | number;
+  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
+  readonly conflictKeysOf: (fields: Fields) => readonly string[];
+  /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
+  readonly lockOf: (fields: Fields) => string;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
   readonly toRecord: (id: number, fields: Fields, time: string) => Row;
@@ -150,8 +148,8 @@ export interface Writer {
 interface PendingCreate {
   /** Input of the statement. */
   readonly json: string;
-  readonly names: readonly string[];
-  readonly lock: string | number;
+  readonly conflict_keys: readonly string[];
+  readonly lock: string;
 }
 
 interface Outcome {
@@ -171,19 +169,10 @@ function prepareStatement({ writeMany }: Database, now: () => Date, statement: s
     const created_at = time.toISOString();
     const input = `[${creates.map(({ json }) => json).join(",")}]`;
     const values = [input, created_at, expiryTime(time), lock_timeout];
-    let started_ms = 0;
-    try {
-      const rows = await writeMany(creates.length, (session) => {
-        started_ms = performance.now();
-        return session.all<CreatedRow>(statement, ...values);
-      });
-      const outcomes: Outcome[] = [];
-      for (const row of rows) outcomes[row.position - 1] = { row, created_at };
-      return outcomes;
-    } catch (error) {
-      const is_table = isLockTimeout(error) && performance.now() - started_ms > TABLE_LOCK_MS;
-      throw is_table ? new AppError("unavailable", "the database is busy") : error;
-    }
+    const rows = await writeMany(creates.length, (session) =>
+      session.all<CreatedRow>(statement, ...values),
+    );
+    return byPosition(rows).map((row) => ({ row, created_at }));
   };
 }
 
@@ -195,29 +184,32 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     max_items: 1,
     max_batches: MAX_LOCKED,
   });
-
-  /** @returns `null` if the row is locked */
-  async function tryAlone(create: PendingCreate): Promise<Outcome | null> {
-    try {
-      return (await run([create], ROW_LOCK_TIMEOUT))[0] as Outcome;
-    } catch (error) {
-      if (isLockTimeout(error)) return null;
-      throw error;
-    }
-  }
-
-  /** The first create of each row tries to lock it. If that fails, the others do not try: they need no connection. */
-  function runSeparately(creates: readonly PendingCreate[]): Promise<Outcome>[] {
-    const tries = new Map<string | number, Promise<Outcome | null>>();
-    return creates.map(async (create) => {
-      const first = tries.get(create.lock);
-      if (first !== undefined && (await first.catch(() => undefined)) === null) {
-        return enqueueLocked(create);
+  /** Creates that run alone: only one at a time for each row, because the row may be locked. */
+  const enqueueAlone = createBatchQueue({
+    async run(creates: readonly PendingCreate[]) {
+      try {
+        return await run(creates, ROW_LOCK_TIMEOUT);
+      } catch (error) {
+        if (isRowLockTimeout(error)) return creates.map(enqueueLocked);
+        throw error;
       }
-      const outcome = tryAlone(create);
-      if (first === undefined) tries.set(create.lock, outcome);
-      return (await outcome) ?? enqueueLocked(create);
-    });
+    },
+    max_items: 1,
+    conflictKeysOf: ({ lock }) => [lock],
+  });
+  /** Number of creates that run alone, or wait to, for each row. */
+  const alone = new Map<string, number>();
+
+  async function runAlone(create: PendingCreate): Promise<Outcome> {
+    const { lock } = create;
+    alone.set(lock, (alone.get(lock) ?? 0) + 1);
+    try {
+      return await enqueueAlone(create);
+    } finally {
+      const others = (alone.get(lock) ?? 0) - 1;
+      if (others === 0) alone.delete(lock);
+      else alone.set(lock, others);
+    }
   }
 
   /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
@@ -225,26 +217,28 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     try {
       return await run(creates, ROW_LOCK_TIMEOUT);
     } catch (error) {
-      if (creates.length > 1 && isStatementError(error)) return runSeparately(creates);
-      if (isLockTimeout(error)) return creates.map(enqueueLocked);
+      const is_of_one = creates.length > 1 && isStatementError(error);
+      if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
       throw error;
     }
   }
 
-  return createBatchQueue<PendingCreate, Outcome>({
+  const enqueue = createBatchQueue<PendingCreate, Outcome>({
     run: runBatch,
     max_items: MAX_CREATES,
     max_batches: MAX_BATCHES,
     max_size: MAX_BATCH_LENGTH,
     sizeOf: ({ json }) => json.length,
-    namesOf: ({ names }) => names,
+    conflictKeysOf: ({ conflict_keys }) => conflict_keys,
   });
+  // A row that was locked would delay the next batch, too.
+  return (create) => (alone.has(create.lock) ? runAlone(create) : enqueue(create));
 }
 
 export function createWriter(db: Database, now: () => Date): Writer {
   return {
     prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
-      const { toInput, namesOf, lockOf, throwRejected, toRecord } = parts;
+      const { toInput, conflictKeysOf, lockOf, throwRejected, toRecord } = parts;
       const enqueue = createQueue(prepareStatement(db, now, createStatement(parts)));
 
       async function create(
@@ -252,9 +246,9 @@ export function createWriter(db: Database, now: () => Date): Writer {
         key: IdempotencyKey | null,
       ): Promise<CreateResult<Row>> {
         const json = JSON.stringify({ ...toInput(fields), ...key });
-        const names = [...namesOf(fields)];
-        if (key !== null) names.push(`${key.owner} ${key.key}`);
-        const pending: PendingCreate = { json, names, lock: lockOf(fields) };
+        const conflict_keys = [...conflictKeysOf(fields)];
+        if (key !== null) conflict_keys.push(`${key.owner} ${key.key}`);
+        const pending: PendingCreate = { json, conflict_keys, lock: lockOf(fields) };
         for (;;) {
           const { row, created_at } = await enqueue(pending);
           if (row.stored_record !== null) {

@@ -90,17 +90,17 @@ describe.if(cluster !== null)("`open`", () => {
       "operator",
       /created with the layout citus: use \?layout=citus in its URL$/,
     );
-    await world.run("update user_api set layout = 'plain', schema_version = 2");
+    await world.run("update user_api set layout = 'plain', schema_version = 3");
     await expectRejection(
       world.open(),
       "operator",
-      /has version 2, but this program supports versions up to 1/,
+      /has version 3, but this program supports versions up to 2/,
     );
   });
 
   test("rejects the tables of an earlier version when they are in the layout for Citus", async () => {
     await using world = await makeHarness();
-    await world.run("update user_api set layout = 'citus'");
+    await world.run("update user_api set layout = 'citus', schema_version = 1");
     const opening = world.open({ database_url: withLayout(world.url, "citus") });
     await expectRejection(opening, "operator", /use that version to copy them$/);
   });

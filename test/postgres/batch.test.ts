@@ -86,7 +86,7 @@ test("`enqueue` does not wait for a batch when it takes long", async () => {
   expect(items()).toEqual(["a", "b", "c"]);
 });
 
-test("`enqueue` starts another batch when as many items wait as it may have", async () => {
+test("`enqueue` starts another batch when `max_items` items wait", async () => {
   const { enqueue, items } = makeQueue({ max_items: 2 });
   enqueue("a");
   await turns();
@@ -108,8 +108,11 @@ test("`enqueue` bounds the size of a batch, but runs an item of any size", async
   expect(items()).toEqual(["aac", "bb", "ddddd"]);
 });
 
-test("`enqueue` keeps items apart when they have a name in common", async () => {
-  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [...item], next_batch_ms: 0 });
+test("`enqueue` keeps items apart when they have a conflict key in common", async () => {
+  const { batches, enqueue, items } = makeQueue({
+    conflictKeysOf: (item) => [...item],
+    next_batch_ms: 0,
+  });
   for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
   await turns();
   expect(items()).toEqual(["xaybz"]);
@@ -126,7 +129,7 @@ test("`enqueue` keeps items apart when they have a name in common", async () => 
 });
 
 test("`enqueue` rejects all items of a batch when it fails, and runs the next ones", async () => {
-  const { batches, enqueue, items } = makeQueue({ namesOf: (item) => [item] });
+  const { batches, enqueue, items } = makeQueue({ conflictKeysOf: (item) => [item] });
   const results = Promise.allSettled(["a", "b"].map(enqueue));
   await turns();
   const next = enqueue("a");

@@ -96,7 +96,7 @@ describe.if(cluster !== null)("`check`", () => {
     expect(await stores[2]?.check()).toEqual([]);
   }, 15_000);
 
-  test("need not look for deleted orders: the database rejects deleting them", async () => {
+  test("`delete from orders` fails: the database rejects deleting orders", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     await store.orders.place(orderFields((await newUser(store)).id), null);

@@ -206,9 +206,8 @@ describe.if(cluster !== null)("the store", () => {
     await store.orders.place(orderFields(id), null);
     const other = await world.hold("lock table orders in access exclusive mode");
     const waiting = Promise.allSettled([1, 2].map(() => store.orders.place(orderFields(id), null)));
-    const started_ms = performance.now();
+    // If they waited behind the writes, these would time out.
     await Promise.all(Array.from({ length: 50 }, () => store.users.get(id)));
-    expect(performance.now() - started_ms).toBeLessThan(1_000);
     await other[Symbol.asyncDispose]();
     expect((await waiting).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
   });

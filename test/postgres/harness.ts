@@ -21,6 +21,13 @@ export interface Harness extends AsyncDisposable {
   hold(statement: string): Promise<Held>;
 }
 
+/** Finds the connections of the service that wait for a lock. */
+export const waiting_backends = `
+  select pid
+  from pg_stat_activity
+  where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
+`;
+
 /** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness, waiting_backends } from "./harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 
@@ -52,7 +52,7 @@ describe.if(cluster !== null)("`import`", () => {
       [oldOrder(1, stays.id), oldOrder(2, goes.id)],
       false,
     );
-    await Bun.sleep(200);
+    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
     await removing.commit();
     expect(await importing).toEqual([
       { outcome: "created" },

@@ -101,28 +101,17 @@ describe.if(cluster !== null)("two replicas", () => {
     30_000,
   );
 
-  test("`revoke` takes effect at once on its own replica, and within 5 s on the other", async () => {
+  test("`revoke` takes effect at once on its own replica", async () => {
     await using world = await makeHarness();
-    const [one, other] = [await world.open(), await world.open()];
-    const fields = {
-      hash: hashToken(newToken()),
-      name: "a",
-      scope: "write",
-      expires_at: null,
-    } as const;
-    await one.tokens.create(fields);
-    expect((await other.tokens.find(fields.hash))?.revoked_at).toBeNull();
-    expect((await one.tokens.find(fields.hash))?.revoked_at).toBeNull();
-    const asked = one.tokens.find(fields.hash);
-    await one.tokens.revoke("a");
-    await asked;
-    expect((await one.tokens.find(fields.hash))?.revoked_at).toBeString();
-    const started_ms = performance.now();
-    while ((await other.tokens.find(fields.hash))?.revoked_at === null) await Bun.sleep(50);
-    expect(performance.now() - started_ms).toBeLessThan(5_000);
-    // The token is cached.
-    expect(performance.now() - started_ms).toBeGreaterThan(1_000);
-  }, 10_000);
+    const { tokens } = await world.open();
+    const hash = hashToken(newToken());
+    await tokens.create({ hash, name: "a", scope: "write", expires_at: null });
+    expect((await tokens.find(hash))?.revoked_at).toBeNull();
+    const finding = tokens.find(hash);
+    await tokens.revoke("a");
+    await finding;
+    expect((await tokens.find(hash))?.revoked_at).toBeString();
+  });
 
   test("`import` assigns no id twice while another replica creates users", async () => {
     await using world = await makeHarness();
@@ -154,7 +143,7 @@ describe.if(cluster !== null)("two replicas", () => {
     await using world = await makeHarness(true);
     await Promise.all(Array.from({ length: 6 }, () => world.open()));
     expect(await world.run("select schema_version, layout from user_api")).toEqual([
-      { schema_version: 1, layout: "plain" },
+      { schema_version: 2, layout: "plain" },
     ]);
   }, 30_000);
 });

@@ -1,21 +1,26 @@
 import { expect, test } from "bun:test";
 import { createTokenCache } from "../../src/postgres/tokens.ts";
 import type { Token } from "../../src/token.ts";
+import { expectRejection } from "../expect-error.ts";
 
 function tokenOf(hash: string): Token {
   const times = { created_at: "", expires_at: null, last_used_at: null, revoked_at: null };
   return { hash, name: hash, scope: "read", ...times };
 }
 
-/** A cache whose reads the test resolves or rejects. */
+/** A cache whose reads the test resolves or rejects, with a clock that the test sets. */
 function makeReads() {
+  const clock = { now_ms: 0 };
   const asked: { hash: string; respond: (token: Token | null) => void; fail: () => void }[] = [];
-  const memory = createTokenCache((hash) => {
-    const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
-    asked.push({ hash, respond: resolve, fail: () => reject(new Error("gone")) });
-    return promise;
-  });
-  return { asked, memory };
+  const memory = createTokenCache(
+    (hash) => {
+      const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
+      asked.push({ hash, respond: resolve, fail: () => reject(new Error("gone")) });
+      return promise;
+    },
+    () => clock.now_ms,
+  );
+  return { asked, memory, clock };
 }
 
 test("`find` reads once when called concurrently, and then uses the cache", async () => {
@@ -67,4 +72,33 @@ test("`find` does not cache a token when a later read has returned before it", a
   asked[0]?.respond(tokenOf("a"));
   await before;
   expect(await memory.find("a")).toEqual(revoked);
+});
+
+test("`find` reads a token again when 4 s have passed since the last read began", async () => {
+  const { asked, memory, clock } = makeReads();
+  const first = memory.find("a");
+  clock.now_ms = 1_000;
+  asked[0]?.respond(tokenOf("a"));
+  await first;
+  clock.now_ms = 3_999;
+  expect(await memory.find("a")).toEqual(tokenOf("a"));
+  expect(asked).toHaveLength(1);
+  clock.now_ms = 4_000;
+  const again = memory.find("a");
+  const revoked = { ...tokenOf("a"), revoked_at: "now" };
+  asked[1]?.respond(revoked);
+  expect(await again).toEqual(revoked);
+});
+
+test("`find` does not use a read that takes 4 s, since when the token may have been revoked", async () => {
+  const { asked, memory, clock } = makeReads();
+  const slow = memory.find("a");
+  clock.now_ms = 4_000;
+  const later = memory.find("a");
+  expect(asked).toHaveLength(2);
+  asked[0]?.respond(tokenOf("a"));
+  await expectRejection(slow, "unavailable", "the database is busy");
+  asked[1]?.respond(tokenOf("a"));
+  expect(await Promise.all([later, memory.find("a")])).toEqual([tokenOf("a"), tokenOf("a")]);
+  expect(asked).toHaveLength(2);
 });

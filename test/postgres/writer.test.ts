@@ -4,14 +4,7 @@ import { AppError } from "../../src/error.ts";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, makeHarness } from "./harness.ts";
-
-/** Connections of the service that wait for a lock. */
-const waiting_backends = `
-  select pid
-  from pg_stat_activity
-  where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
-`;
+import { cluster, type Harness, makeHarness, waiting_backends } from "./harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
@@ -26,6 +19,16 @@ async function outcomesOf(
     if (result.status === "fulfilled") return result.value.replayed ? "replayed" : "new";
     return result.reason instanceof AppError ? result.reason.code : String(result.reason);
   });
+}
+
+/** @returns how many connections wait for a lock at most, while a batch fails and each of its creates runs alone */
+async function countWaiting(world: Harness): Promise<number> {
+  let most = 0;
+  for (let sample = 0; sample < 60; sample += 1) {
+    most = Math.max(most, (await world.run(waiting_backends)).length);
+    await Bun.sleep(10);
+  }
+  return most;
 }
 
 describe.if(cluster !== null)("creates in one turn", () => {
@@ -130,21 +133,77 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(15);
   });
 
-  test("hold two connections at most when all of them wait for one row", async () => {
+  test("hold one connection when all of them wait for one row", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const { id } = await newUser(store);
     const other = await world.hold(`select from users where id = ${id} for update`);
     const waiting = Array.from({ length: 60 }, () => store.orders.place(orderFields(id), null));
-    let most = 0;
-    // Longer than the batch waits for the row, and then each of its creates.
-    for (let sample = 0; sample < 60; sample += 1) {
-      most = Math.max(most, (await world.run(waiting_backends)).length);
-      await Bun.sleep(10);
-    }
+    const most = await countWaiting(world);
     await other.commit();
     await Promise.all(waiting);
-    expect(most).toBe(2);
+    expect(most).toBe(1);
+  });
+
+  test("fail together when the table is locked", async () => {
+    await using world = await makeHarness();
+    const store = await world.open({ database_url: `${world.url}&lock_timeout=300` });
+    await using _ = await world.hold("lock table users in access exclusive mode");
+    const creates = [1, 2, 3, 4].map(() => store.users.create(userFields(), null));
+    const outcomes = outcomesOf(creates);
+    expect(await countWaiting(world)).toBe(1);
+    expect(await outcomes).toEqual(creates.map(() => "unavailable"));
+  });
+
+  test("succeed as soon as their row is unlocked when others wait for another row", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
+    const held = await world.hold(`select from users where id = ${ids[0]} for update`);
+    const waiting = Array.from({ length: 9 }, () => store.orders.place(orderFields(ids[0]), null));
+    const untilWaiting = async (backends: number) => {
+      while ((await world.run(waiting_backends)).length !== backends) await Bun.sleep(5);
+    };
+    await untilWaiting(1);
+    const other = await world.hold(`select from users where id = ${ids[1]} for update`);
+    const placed = store.orders.place(orderFields(ids[1]), null);
+    await untilWaiting(2);
+    await other.commit();
+    await placed;
+    await held.commit();
+    await Promise.all(waiting);
+  });
+
+  test("share a commit while creates of a locked row wait", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
+    const held = await world.hold(`select from users where id = ${ids[0]} for update`);
+    const placeAll = (user_ids: readonly number[]) =>
+      user_ids.map((id) => store.orders.place(orderFields(id), null));
+    const [first, ...others] = placeAll([ids[0], ids[1], ids[1]]);
+    await Promise.all(others);
+    commits.length = 0;
+    const [second, ...later] = placeAll([ids[0], ids[1], ids[1], ids[1]]);
+    await Promise.all(later);
+    expect(commits).toEqual([3]);
+    await held.commit();
+    await Promise.all([first, second]);
+  });
+
+  test("share a commit when the row of a count is locked for longer than other rows may be", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const held = await world.hold("select from counts for update");
+    const creates = [1, 2, 3].map(() => store.users.create(userFields(), null));
+    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
+    // Longer than a batch waits for the row of a user.
+    await Bun.sleep(400);
+    await held.commit();
+    await Promise.all(creates);
+    expect(commits).toEqual([3]);
   });
 
   test("have the outcome of the newest state when another transaction commits meanwhile", async () => {

@@ -35,10 +35,9 @@ async function testGuarantees(preparing?: string): Promise<void> {
 
     // Settings that PgBouncer does not pass on are set on the database.
     await using _ = await holdWrites(direct);
-    const started_ms = performance.now();
     const rejected = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
-    expect(rejected.status).toBe(503);
-    expect(performance.now() - started_ms).toBeLessThan(2_500);
+    // Without the setting: "the database does not respond".
+    expect([rejected.status, rejected.json.error]).toEqual([503, "the database is busy"]);
   }
   await cluster.dropDatabase(direct);
 }

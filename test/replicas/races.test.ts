@@ -18,7 +18,7 @@ test.if(possible)(
     {
       await using pair = await startPair(database);
       const schema = "select schema_version, layout from user_api";
-      expect(await cluster.run(database, schema)).toEqual([{ schema_version: 1, layout: "plain" }]);
+      expect(await cluster.run(database, schema)).toEqual([{ schema_version: 2, layout: "plain" }]);
       // Both started on an empty database: the replica that created the token printed it, once.
       const printed = pair.both.flatMap(({ output }) => output.match(/^ {2}uat_\w+$/gm) ?? []);
       expect(printed).toEqual([`  ${pair.token}`]);

@@ -16,7 +16,7 @@ import { requirePreconditions } from "../../precondition.ts";
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation } from "../errors.ts";
 import { columns, fromRow } from "../orders.ts";
-import { retryOnConflict, version_conflict } from "../retry.ts";
+import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
@@ -196,27 +196,26 @@ export function createCitusOrderStore(
     },
 
     update(id, edit, preconditions) {
-      return db.write((session) =>
-        retryOnConflict(async () => {
-          const found = await find(session, id);
-          if (found === null) return null;
-          const current = fromRow(found.row);
-          requirePreconditions(current, preconditions);
-          const changed = edit(current);
-          if (changed === null) return current;
-          const time = now().toISOString();
-          const row = await session.first<StoredOrder>(
-            move_statements.get(`${current.status} ${changed.status}`) ?? update_order,
-            found.bucket,
-            id,
-            current.version,
-            changed.status,
-            JSON.stringify(changed.metadata),
-            time > current.updated_at ? time : current.updated_at,
-          );
-          return row === null ? version_conflict : fromRow(row);
-        }),
-      );
+      return db.write(async (session) => {
+        const found = await find(session, id);
+        if (found === null) return null;
+        const current = fromRow(found.row);
+        requirePreconditions(current, preconditions);
+        const changed = edit(current);
+        if (changed === null) return current;
+        const time = now().toISOString();
+        const row = await session.first<StoredOrder>(
+          move_statements.get(`${current.status} ${changed.status}`) ?? update_order,
+          found.bucket,
+          id,
+          current.version,
+          changed.status,
+          JSON.stringify(changed.metadata),
+          time > current.updated_at ? time : current.updated_at,
+        );
+        if (row === null) throw version_conflict;
+        return fromRow(row);
+      });
     },
   };
 }

@@ -10,7 +10,7 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' Makefile
 
 # `exec`, so that SIGTERM reaches the server. Not `bun run dev`: with it Ctrl-C arrives twice.
-run: node_modules/.installed ## start the server, and restart it when a file changes
+run: node_modules/.production ## start the server, and restart it when a file changes
 	@exec $(bun) --watch --no-clear-screen src/main.ts serve
 
 # Test files run in this many processes. --no-isolate: a new global object for each file takes half as much
@@ -99,9 +99,19 @@ clean: ## remove everything that the other commands have created, except data/
 	rm -rf dist node_modules .bun bench/node_modules bench/data \
 	  test/browser/node_modules test/openapi/node_modules test/openapi/made test/postgres/versions/node_modules
 
-# Touched last, so that an interrupted install is repeated.
+# Touched last, so that an interrupted install is repeated. The summary would report on each install that Bun has not
+# run the script of a package: see docs/decisions.md, "Swagger UI is the API reference".
+install := $(bun) install --frozen-lockfile --no-summary
+
 node_modules/.installed: package.json bun.lock
-	$(bun) install --frozen-lockfile
+	@echo 'Installing the dependencies and the tools (about 75 MB)'
+	@$(install)
+	@touch node_modules/.production $@
+
+# Only what the server needs. The peers of Elysia are for features that it does not use.
+node_modules/.production: package.json bun.lock
+	@echo 'Installing the dependencies (about 5 MB)'
+	@$(install) --production --omit=peer
 	@touch $@
 
 # The benchmark's servers and the test tools are not among the dependencies of the project.

@@ -3,8 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-# The compressed files that the binary serves; an install without scripts has not created them.
-scripts/bun.sh scripts/assets.ts
+# The compressed files that the binary serves.
+scripts/bun.sh scripts/assets.ts --best
 
 # --minify-identifiers (so --minify and --production) breaks Elysia's hooks: a 401 became a 500.
 # --no-compile-autoload-*: otherwise the binary loads .env and bunfig.toml of its working directory.

@@ -1,7 +1,7 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
-import type { Io, StopReason, Terminal } from "./cli/context.ts";
+import type { Io, StopReason } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
 import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
 import { isPostgres } from "./database-url.ts";
@@ -60,13 +60,6 @@ function createServerOutput() {
     createLogBuffer(share((bytes) => writeSome(descriptor, bytes)));
   // Both are often the same pipe.
   return { log: bufferOf(STDOUT), stderr: bufferOf(STDERR) };
-}
-
-/** @param write also receives the other text for stderr, which keeps the order */
-function findTerminal(write: (text: string) => void): Terminal | null {
-  // `process.stderr` is not used before, because it would open a stream for any descriptor.
-  if (!isatty(STDERR)) return null;
-  return { isTTY: true, columns: process.stderr.columns, write };
 }
 
 /** A child of `bun run` receives Ctrl-C twice: from the terminal and from its parent. */
@@ -136,6 +129,9 @@ function programName(): string {
 }
 
 if (import.meta.main) {
+  // The only request of this program is that of `health`, which stays on this machine. The name in lower case takes
+  // precedence.
+  Bun.env["no_proxy"] = "*";
   const output = createOutput();
   let server: ReturnType<typeof createServerOutput> | null = null;
   const printError = output.to(STDERR);
@@ -152,7 +148,8 @@ if (import.meta.main) {
       server = createServerOutput();
       return server.log;
     },
-    terminal: findTerminal(stderr),
+    // Otherwise `process.stderr` is not used, because it would open a stream for any descriptor.
+    terminal_columns: isatty(STDERR) ? process.stderr.columns || 80 : null,
     openInput,
     openOutput,
     untilStopped,

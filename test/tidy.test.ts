@@ -55,7 +55,7 @@ const packages: Record<string, RegExp> = {
   http: /^(elysia|@elysiajs\/[a-z]+|prom-client(\/lib\/[a-z]+\.js)?|swagger-ui-dist\/.+\.br)$/,
   sqlite: /^(bun:sqlite|node:(fs|path|timers\/promises))$/,
   postgres: /^(bun|node:.+)$/,
-  cli: /^(commander|csv-parse|csv-stringify\/sync|cli-progress|node:(https?|fs|path|stream|tty|util))$/,
+  cli: /^(commander|csv-parse|node:(fs|path|stream|tty|util))$/,
   main: /^node:tty$/,
 };
 

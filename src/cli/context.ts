@@ -25,14 +25,6 @@ export interface OutputStream extends Disposable {
   finish(): void;
 }
 
-/** What a progress bar needs from a terminal. */
-export interface Terminal {
-  readonly isTTY: true;
-  /** Characters in a line. */
-  readonly columns: number;
-  readonly write: (text: string) => void;
-}
-
 /** Everything that a command uses from its environment. Tests provide their own. */
 export interface Io {
   /** The command that started this program, e.g. `./user-api`. */
@@ -48,8 +40,8 @@ export interface Io {
    * block either.
    */
   readonly openLog: () => Omit<LogBuffer, "finish">;
-  /** stderr, if it is a terminal. */
-  readonly terminal: Terminal | null;
+  /** Characters in a line of stderr; `null` if it is not a terminal. */
+  readonly terminal_columns: number | null;
   /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
   readonly openInput: (path: string | null) => InputStream;
   /**

@@ -1,7 +1,6 @@
 /** CSV of users: RFC 4180 in UTF-8 with a header line. The cell of `metadata` holds JSON. */
 import { pipeline } from "node:stream";
 import { CsvError, parse } from "csv-parse";
-import { stringify } from "csv-stringify/sync";
 import { AppError, fail, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { User } from "../user.ts";
@@ -137,14 +136,16 @@ export function csvHeader(): string {
   return `${columns.join()}\n`;
 }
 
+function formatCell(value: User[Column]): string {
+  if (value === null) return "";
+  if (typeof value === "number") return String(value);
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  // All text is quoted, so that it may have commas, quotes and line breaks.
+  return `"${text.replaceAll('"', '""')}"`;
+}
+
 export function formatCsv(users: readonly User[]): string {
-  // All text is quoted, because the package does not quote a lone carriage return.
-  return stringify(
-    users.map((user) =>
-      columns.map((column) =>
-        column === "metadata" ? JSON.stringify(user.metadata) : user[column],
-      ),
-    ),
-    { quoted_string: true },
-  );
+  return users
+    .map((user) => `${columns.map((column) => formatCell(user[column])).join()}\n`)
+    .join("");
 }

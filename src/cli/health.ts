@@ -1,5 +1,3 @@
-import { get as getHttp } from "node:http";
-import { get as getHttps } from "node:https";
 import { type Config, type Flags, readConfig } from "../config.ts";
 import { fail, messageOf, systemCode } from "../error.ts";
 import type { Io } from "./context.ts";
@@ -14,27 +12,15 @@ function healthUrl({ host, port, tls_cert }: Config): string {
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
-/**
- * `fetch` is not used, because it honours HTTP_PROXY.
- * @returns the status code; rejects if there is no response
- */
-function fetchStatus(url: string): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const get = url.startsWith("https:") ? getHttps : getHttp;
-    // The request stays on this machine and uses an address that is not in the certificate.
-    const request = get(
-      url,
-      { agent: false, rejectUnauthorized: false, timeout: TIMEOUT_MS },
-      (response) => {
-        response.resume();
-        resolve(response.statusCode ?? 0);
-      },
-    );
-    request.on("timeout", () =>
-      request.destroy(new Error(`no response within ${TIMEOUT_MS / 1000} seconds`)),
-    );
-    request.on("error", reject);
+/** @returns the status code; rejects if there is no response */
+async function fetchStatus(url: string): Promise<number> {
+  const { status } = await fetch(url, {
+    redirect: "manual",
+    signal: AbortSignal.timeout(TIMEOUT_MS),
+    // The certificate does not contain the address.
+    tls: { rejectUnauthorized: false },
   });
+  return status;
 }
 
 const connection_errors: Record<string, string> = {
@@ -45,7 +31,15 @@ const connection_errors: Record<string, string> = {
   EHOSTUNREACH: "host unreachable",
   ENETUNREACH: "network unreachable",
   EADDRNOTAVAIL: "address not available",
+  EPROTO: "the server does not use TLS",
 };
+
+function connectionError(error: unknown): string {
+  if (error instanceof DOMException && error.name === "TimeoutError") {
+    return `no response within ${TIMEOUT_MS / 1000} seconds`;
+  }
+  return connection_errors[systemCode(error)] ?? messageOf(error);
+}
 
 /**
  * Checks the running server, e.g. for the HEALTHCHECK of a container.
@@ -54,10 +48,7 @@ const connection_errors: Record<string, string> = {
 export async function checkHealth(flags: Flags, io: Io): Promise<void> {
   const url = healthUrl(readConfig(io.environment, flags));
   const status = await fetchStatus(url).catch((error) =>
-    fail(
-      "operator",
-      `Cannot connect to ${url}: ${connection_errors[systemCode(error)] ?? messageOf(error)}`,
-    ),
+    fail("operator", `Cannot connect to ${url}: ${connectionError(error)}`),
   );
   if (status !== 200) fail("operator", `${url} is unhealthy: status ${status}`);
   io.stdout("ok\n");

@@ -1,4 +1,3 @@
-import { MultiBar } from "cli-progress";
 import type { Io } from "./context.ts";
 
 /** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */
@@ -9,32 +8,52 @@ export interface Progress extends Disposable {
   note(line: string): void;
 }
 
+const BAR_WIDTH = 30;
+const REDRAW_MS = 100;
+/** Moves the cursor to the start of the line, and erases the line. */
+const CLEAR_LINE = "\r\u001b[K";
+
+/** @returns minutes and seconds, e.g. `1m30s` */
+function formatDuration(duration_ms: number): string {
+  const seconds = Math.round(duration_ms / 1000);
+  return seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m${seconds % 60}s`;
+}
+
+/** @param fraction from 0 to 1 */
+function formatBar(fraction: number, elapsed_ms: number): string {
+  const filled = Math.round(BAR_WIDTH * fraction);
+  const bar = "█".repeat(filled) + "░".repeat(BAR_WIDTH - filled);
+  const left =
+    fraction === 0 ? "" : ` | about ${formatDuration(elapsed_ms / fraction - elapsed_ms)} left`;
+  return `${bar} ${Math.floor(fraction * 100)}% | ${formatDuration(elapsed_ms)}${left}`;
+}
+
 /** @param total in the unit of `update`; `null` if unknown, and then there is no bar */
 export function createProgress(io: Io, total: number | null): Progress {
-  if (io.terminal === null || total === null) {
+  const { terminal_columns, stderr } = io;
+  if (terminal_columns === null || total === null) {
     return {
       update() {},
-      note: (line) => io.stderr(`${line}\n`),
+      note: (line) => stderr(`${line}\n`),
       [Symbol.dispose]() {},
     };
   }
-  const bars = new MultiBar({
-    stream: io.terminal,
-    format: "{bar} {percentage}% | {duration_formatted} | about {eta_formatted} left",
-    barsize: 30,
-    clearOnComplete: true,
-    // The package would swallow the first Ctrl-C and leave line wrapping off.
-    gracefulExit: false,
-    linewrap: true,
-  });
-  const bar = bars.create(total, 0);
+  const started_ms = performance.now();
+  let drawn_ms = Number.NEGATIVE_INFINITY;
+  let line = "";
+  const update = (done: number): void => {
+    const now_ms = performance.now();
+    if (done < total && now_ms - drawn_ms < REDRAW_MS) return;
+    drawn_ms = now_ms;
+    const text = formatBar(total === 0 ? 1 : Math.min(done / total, 1), now_ms - started_ms);
+    // A line that wraps could not be cleared.
+    line = text.slice(0, terminal_columns - 1);
+    stderr(CLEAR_LINE + line);
+  };
+  update(0);
   return {
-    update: (done) => bar.update(done),
-    note: (line) => bars.log(`${line}\n`),
-    [Symbol.dispose]() {
-      // Prints the remaining notes.
-      bars.update();
-      bars.stop();
-    },
+    update,
+    note: (text) => stderr(`${CLEAR_LINE}${text}\n${line}`),
+    [Symbol.dispose]: () => stderr(CLEAR_LINE),
   };
 }

@@ -43,14 +43,10 @@ test("`backup` and `restore` exit with 1 and print one line when they fail", asy
 });
 
 test("`backup` draws a progress bar on a terminal", async () => {
-  let drawn = "";
-  const write = (text: string) => {
-    drawn += text;
-  };
-  using world = makeHarness({ terminal: { isTTY: true, columns: 80, write } });
+  using world = makeHarness({ terminal_columns: 80 });
   await world.run("token", "create", "a");
-  expect((await world.run("backup", `${world.path}.copy`)).code).toBe(0);
-  expect(drawn).toMatch(/100%/);
+  const { code, stderr } = await world.run("backup", `${world.path}.copy`);
+  expect([code, stderr]).toEqual([0, expect.stringMatching(/ 100% \| /)]);
 });
 
 /** @returns the error of a backup that stops for this reason */
@@ -66,7 +62,7 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
   const io = {
     environment: { DATABASE_URL: world.path },
     backendOf: (url: string) => ({ ...backendOf(url), open }),
-    terminal: null,
+    terminal_columns: null,
     now: () => world.clock.time,
     untilStopped: async () => stop,
   } as unknown as Io;

@@ -1,4 +1,4 @@
-import type { Io, StopReason, Terminal } from "../../src/cli/context.ts";
+import type { Io, StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { Environment } from "../../src/config.ts";
 import { backendOf, main } from "../../src/main.ts";
@@ -43,7 +43,7 @@ interface Stdin {
 interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
-  readonly terminal?: Terminal | null;
+  readonly terminal_columns?: number;
 }
 
 async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
@@ -52,7 +52,7 @@ async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore, terminal = null } = options;
+  const { environment = {}, openStore, terminal_columns = null } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
   const stdin: Stdin = { chunks: [], is_terminal: false };
@@ -86,7 +86,7 @@ export function makeHarness(options: Options = {}): Harness {
         stderr += text;
         wake();
       },
-      terminal,
+      terminal_columns,
       openInput(path) {
         if (path !== null) return openInput(path);
         return { chunks: inPieces(stdin.chunks), size: null, is_terminal: stdin.is_terminal };

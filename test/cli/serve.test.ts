@@ -209,6 +209,33 @@ test("`health` prints ok when the server is healthy", async () => {
   expect(with_ipv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
 });
 
+test("`health` exits with 1 when nothing responds in time, or not with TLS", async () => {
+  using world = makeHarness();
+  using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
+  const { stderr } = await world.run("health", "--port", String(silent.port));
+  expect(stderr).toEndWith(": no response within 2 seconds\n");
+  using plain = Bun.serve({ port: 0, hostname: "127.0.0.1", fetch: () => new Response() });
+  const tls = ["--tls-cert", "a.pem", "--tls-key", "a.key"];
+  const other = await world.run("health", "--port", String(plain.port), ...tls);
+  expect(other.stderr).toBe(
+    `Cannot connect to https://127.0.0.1:${plain.port}/api/v1/health: the server does not use TLS\n`,
+  );
+});
+
+test("`health` does not use a proxy", async () => {
+  await using proxy = Bun.serve({ port: 0, fetch: () => new Response("") });
+  await using server = Bun.serve({ port: 0, fetch: () => new Response("", { status: 418 }) });
+  const HTTP_PROXY = proxy.url.origin;
+  const main = `${import.meta.dir}/../../src/main.ts`;
+  for (const no_proxy of [{}, { NO_PROXY: "a.example" }, { no_proxy: "a.example" }]) {
+    const child = Bun.spawn([process.execPath, main, "health", "--port", `${server.port}`], {
+      env: { HTTP_PROXY, http_proxy: HTTP_PROXY, ...no_proxy },
+      stderr: "pipe",
+    });
+    expect(await child.stderr.text()).toEndWith(" is unhealthy: status 418\n");
+  }
+});
+
 test("`health` exits with 1 when the status is not 200", async () => {
   using world = makeHarness();
   for (const status of [503, 404, 500]) {

@@ -32,8 +32,8 @@ async function runOnTerminal(
   return { code, screen };
 }
 
-/** Moves the cursor to the start of the line, and clears what follows. */
-const CLEARED = "\u001b[1G\u001b[0J";
+/** Moves the cursor to the start of the line, and erases the line. */
+const CLEARED = "\r\u001b[K";
 
 beforeAll(async () => {
   const users = Array.from({ length: 3000 }, (_, n) => `{"email":"${n}@b.cd"}\n`).join("");

@@ -74,7 +74,7 @@ function runHere(environment: Settings): Running {
     stdout: write,
     stderr: write,
     openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
-    terminal: null,
+    terminal_columns: null,
     openInput,
     openOutput,
     untilStopped: () => stopping.promise,

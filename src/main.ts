@@ -3,7 +3,7 @@
 import { isatty } from "node:tty";
 import type { Io, StopReason } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
-import { isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
+import { isNullDevice, isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
 import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
 import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
@@ -27,18 +27,22 @@ const STDERR = 2;
 function createOutput() {
   let buffered: { readonly descriptor: number; text: string }[] = [];
   let failed = false;
-  function flush(): void {
+  function flush(): boolean {
     const parts = buffered;
     buffered = [];
+    let complete = true;
     for (const { descriptor, text } of parts) {
       try {
         writeFully(descriptor, text);
       } catch (error) {
+        complete = false;
         failed ||= !isReaderGone(error);
       }
     }
+    return complete;
   }
   return {
+    flush,
     /** @returns whether everything has been written */
     finish(): boolean {
       flush();
@@ -143,6 +147,7 @@ if (import.meta.main) {
     stdout_is_terminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: output.to(STDOUT),
+    flush: () => !isNullDevice(STDOUT) && output.flush(),
     stderr,
     openLog() {
       server = createServerOutput();
@@ -157,7 +162,7 @@ if (import.meta.main) {
   // TypeScript does not see the assignment in `openLog`.
   const opened = server as ReturnType<typeof createServerOutput> | null;
   const written = output.finish() && (opened === null || (await opened.log.finish()));
-  if (!written) stderr("Cannot write the output\n");
+  if (!written && code === 0) stderr("Cannot write the output\n");
   const reported = output.finish() && (opened === null || (await opened.stderr.finish()));
   process.exit(written && reported ? code : 1);
 }

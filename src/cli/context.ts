@@ -35,6 +35,8 @@ export interface Io {
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
+  /** Writes the output so far. @returns whether it was written, and stdout is not closed */
+  readonly flush: () => boolean;
   /**
    * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
    * block either.

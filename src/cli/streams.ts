@@ -76,6 +76,11 @@ export async function writeSome(descriptor: number, bytes: Uint8Array): Promise<
   }
 }
 
+/** Whether output is lost. Bun opens this device in place of a descriptor that was closed. */
+export function isNullDevice(descriptor: number): boolean {
+  return fstatSync(descriptor).rdev === statSync("/dev/null").rdev;
+}
+
 /** Whether the reader of a pipe or a socket has closed it. That is not a failure, e.g. with `head`. */
 export function isReaderGone(error: unknown): boolean {
   return ["EPIPE", "ECONNRESET"].includes(systemCode(error));

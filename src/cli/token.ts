@@ -66,13 +66,19 @@ export async function createToken(
   const { database_url } = readConfig(io.environment, flags);
   // In a wrong directory the command would silently create a database that no server uses.
   const is_new = !isPostgres(database_url) && !existsSync(database_url);
-  await withTokens(flags, io, true, (store) =>
-    store.tokens.create({ hash: hashToken(token), name, scope, expires_at }),
-  );
+  const is_printed = await withTokens(flags, io, true, async (store) => {
+    await store.tokens.create({ hash: hashToken(token), name, scope, expires_at });
+    io.stdout(`${token}\n`);
+    if (io.flush()) return true;
+    await store.tokens.revoke(name);
+    return false;
+  });
+  if (!is_printed) {
+    fail("operator", "Cannot print the token, and revoked it: stdout cannot be written");
+  }
   const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
   io.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
-  io.stderr("It will not be shown again:\n");
-  io.stdout(`${token}\n`);
+  io.stderr("It will not be shown again.\n");
 }
 
 export async function revokeToken(name: string, flags: Flags, io: Io): Promise<void> {

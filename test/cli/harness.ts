@@ -86,6 +86,7 @@ export function makeHarness(options: Options = {}): Harness {
         stderr += text;
         wake();
       },
+      flush: () => true,
       terminal_columns,
       openInput(path) {
         if (path !== null) return openInput(path);

@@ -47,7 +47,7 @@ test("`token create` prints only the token on stdout, and stores its hash", asyn
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
   expect(hasTokenFormat(stdout.trim())).toBe(true);
   const shown = `Created token "ci" (scope: write) in the new database ${world.path}`;
-  expect(stderr).toBe(`${shown}. It will not be shown again:\n`);
+  expect(stderr).toBe(`${shown}. It will not be shown again.\n`);
   const again = await world.run("token", "create", "b", "--scope", "read");
   expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
   await world.run("token", "revoke", "b");
@@ -65,6 +65,25 @@ test("`token create` prints only the token on stdout, and stores its hash", asyn
   const bytes = await Bun.file(world.path).text();
   expect(bytes).not.toContain(stdout.trim());
 });
+
+test.each([">&-", ">/dev/null", ">/dev/full"])(
+  "`token create %s` fails and leaves no valid token",
+  async (redirection) => {
+    using world = makeHarness();
+    const main = `${import.meta.dir}/../../src/main.ts`;
+    const words = [process.execPath, main, "token", "create", "ci"];
+    const child = Bun.spawn(["sh", "-c", `"$@" ${redirection}`, "sh", ...words], {
+      env: { DATABASE_URL: world.path },
+      stderr: "pipe",
+    });
+    expect([await child.stderr.text(), await child.exited]).toEqual([
+      "Cannot print the token, and revoked it: stdout cannot be written\n",
+      1,
+    ]);
+    const { stdout } = await world.run("token", "list");
+    expect(stdout).toMatch(/^NAME .*\nci +write +revoked .*\n$/);
+  },
+);
 
 test("`token create` stores the scope", async () => {
   using world = makeHarness();

@@ -74,6 +74,7 @@ function runHere(environment: Settings): Running {
     stdout: write,
     stderr: write,
     openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
+    flush: () => true,
     terminal_columns: null,
     openInput,
     openOutput,

@@ -3,7 +3,14 @@
 import { isatty } from "node:tty";
 import type { Io, StopReason } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
-import { isNullDevice, isReaderGone, openInput, openOutput, writeFully, writeSome } from "./cli/streams.ts";
+import {
+  isNullDevice,
+  isReaderGone,
+  openInput,
+  openOutput,
+  writeFully,
+  writeSome,
+} from "./cli/streams.ts";
 import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
 import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
@@ -14,6 +21,7 @@ import { openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
+import { isServed } from "./sqlite/server-lock.ts";
 import type { Backend } from "./store.ts";
 
 const STDOUT = 1;
@@ -91,12 +99,15 @@ const sqlite: Backend = {
   open: openSqlite,
   restore: restoreSqlite,
   copyTarget: withSqliteCopyTarget,
+  isServed,
 };
 
 const postgres: Backend = {
   open: openPostgres,
   restore: restorePostgres,
   copyTarget: withPostgresCopyTarget,
+  // Connections of servers look like those of commands.
+  isServed: () => null,
 };
 
 export function backendOf(database_url: string): Backend {

@@ -56,10 +56,13 @@ function readTargetUrl(to: string, layout: PostgresLayout | null): string {
 export async function copyStore({ to, layout }: CopyOptions, flags: Flags, io: Io): Promise<void> {
   const target_url = readTargetUrl(to, layout);
   await withStore(flags, io, { create: false }, async (store, config) => {
+    const [source, target] = [config.database_url, target_url].map(redactPassword);
+    if (io.backendOf(config.database_url).isServed(config.database_url) === true) {
+      io.stderr(`A server is using ${source}: its writes from now on are not copied\n`);
+    }
     const started_ms = performance.now();
     const counts = await copyWithProgress(store, target_url, io);
     const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
-    const [source, target] = [config.database_url, target_url].map(redactPassword);
     io.stdout(
       `Copied ${source} to ${target} in ${seconds} s (verified): ${describeCounts(counts)}\n`,
     );

@@ -57,3 +57,10 @@ export function takeServerLock(database_path: string, timeout_ms: number): Serve
   }
   return { [Symbol.dispose]: () => lock.close() };
 }
+
+/** @returns whether another process holds the lock of a server */
+export function isServed(database_path: string): boolean {
+  if (!existsSync(lockPath(database_path))) return false;
+  using lock = takeServerLock(database_path, 0);
+  return lock === null;
+}

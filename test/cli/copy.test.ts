@@ -403,6 +403,18 @@ test("`copy` names the damaged database and leaves no file when one is damaged",
   expect(filesBeside(to)).toEqual([]);
 });
 
+test("`copy` warns when a server is using the source", async () => {
+  using world = makeHarness();
+  await fill(world);
+  const serving = await world.serve();
+  const to = (name: string) => ["copy", "--to", `${dirname(world.path)}/${name}`];
+  const { code, stderr } = await world.run(...to("one.db"));
+  const warning = `A server is using ${world.path}: its writes from now on are not copied\n`;
+  expect([code, stderr]).toEqual([0, warning]);
+  await serving.stop();
+  expectCopied(await world.run(...to("two.db")));
+});
+
 test("`copy` draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminal_columns: 80 });
   await fill(world);

@@ -1,5 +1,5 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
-import { isPostgres } from "./database-url.ts";
+import { findInvalidParameter, isPostgres } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
 import { hasTokenFormat } from "./token.ts";
@@ -57,7 +57,10 @@ function parseDatabaseUrl(text: string): string {
   if (isPostgres(text)) {
     // Without a name PostgreSQL selects the database that is named after the user.
     const url = text.includes("://") ? URL.parse(text) : null;
-    if (url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"))) return text;
+    if (url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"))) {
+      const problem = findInvalidParameter(url);
+      return problem === null ? text : fail("operator", problem);
+    }
     const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
     fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
   }

@@ -23,6 +23,33 @@ export function databaseFiles(database_url: string): readonly string[] {
   return ["", "-wal", "-shm", "-journal", "-serving"].map((suffix) => database_url + suffix);
 }
 
+const SECONDS = { valid: /^\d{1,9}$/, problem: "must be a number of seconds" };
+
+/** Parameters that the driver would reject in words of its own. The server checks its settings itself. */
+const driver_parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> = {
+  max: { valid: /^([1-9]\d{0,2}|1000)$/, problem: "must be an integer from 1 to 1000" },
+  port: { valid: /^[1-9]\d{0,4}$/, problem: "must be the number of a port" },
+  idle_timeout: SECONDS,
+  max_lifetime: SECONDS,
+  connect_timeout: SECONDS,
+  prepare: { valid: /^(true|false)$/, problem: "must be true or false" },
+  sslmode: {
+    valid: /^(disable|allow|prefer|require|verify-ca|verify-full)$/,
+    problem: "must be one of disable, allow, prefer, require, verify-ca, verify-full",
+  },
+};
+
+/** @returns what is wrong with a parameter of the PostgreSQL URL; `null` if nothing is */
+export function findInvalidParameter({ searchParams }: URL): string | null {
+  for (const [name, value] of searchParams) {
+    if (searchParams.getAll(name).length > 1)
+      return `the parameter ${name} is given more than once`;
+    const rule = driver_parameters[name];
+    if (rule?.valid.test(value) === false) return `the parameter ${name} ${rule.problem}`;
+  }
+  return null;
+}
+
 /** @returns the parameters except the layout. `URLSearchParams` would encode them in another way. */
 function otherParameters({ search }: URL): readonly string[] {
   const parameters = search === "" ? [] : search.slice(1).split("&");

@@ -122,6 +122,24 @@ const rejected: [keyof typeof environment, string[], string][] = [
     "must be a URL such as postgres://user@localhost/user_api; " +
       "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
   ],
+  [
+    "DATABASE_URL",
+    ["x", "0", "-1", "1001", "", "5.0", "١"].map((max) => `postgres://a/b?max=${max}`),
+    "the parameter max must be an integer from 1 to 1000",
+  ],
+  [
+    "DATABASE_URL",
+    ["postgres://a/b?sslmode=on", "postgres://a/b?max=5&sslmode=VERIFY-FULL"],
+    "the parameter sslmode must be one of disable, allow, prefer, require, verify-ca, verify-full",
+  ],
+  ["DATABASE_URL", ["postgres://a/b?prepare=no"], "the parameter prepare must be true or false"],
+  ...["idle_timeout", "max_lifetime", "connect_timeout"].map((name): (typeof rejected)[number] => [
+    "DATABASE_URL",
+    [`postgres://a/b?${name}=x`, `postgres://a/b?${name}=-1`],
+    `the parameter ${name} must be a number of seconds`,
+  ]),
+  ["DATABASE_URL", ["postgres://a/b?port=http"], "the parameter port must be the number of a port"],
+  ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
   ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], path_rule],
   [

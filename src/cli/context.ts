@@ -1,5 +1,6 @@
 import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
-import { AppError } from "../error.ts";
+import { redactPassword } from "../database-url.ts";
+import { AppError, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { Backend, Store } from "../store.ts";
 
@@ -61,6 +62,15 @@ interface WithStoreOptions {
   readonly create: boolean;
 }
 
+/** @returns the error that the operator reads. The store does not name its database in these errors. */
+function nameDatabase(error: unknown, { database_url }: Config): unknown {
+  const is_unnamed =
+    error instanceof AppError && (error.code === "unavailable" || error.code === "damaged");
+  if (!is_unnamed) return error;
+  const database = redactPassword(database_url);
+  return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
+}
+
 /**
  * Runs the work of a command on the configured database, which a server may have open as well.
  * @throws the error of the work, even if the database cannot be closed afterwards
@@ -79,7 +89,7 @@ export async function withStore<Result>(
     result = await work(store, config);
   } catch (error) {
     await store.close().catch(() => {});
-    throw error;
+    throw nameDatabase(error, config);
   }
   await store.close();
   return result;

@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { openInput, openOutput, writeFully } from "../../src/cli/streams.ts";
-import { AppError } from "../../src/error.ts";
+import { AppError, fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { odd_texts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
@@ -143,6 +143,21 @@ test("`export --output` writes in place when the path is not a regular file", as
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 user to /dev/null\n" });
+});
+
+test("`export` names the database when it becomes unavailable", async () => {
+  using world = makeHarness({
+    openStore: async (options) => {
+      const store = await openSqlite(options);
+      const exportPage = () => fail("unavailable", "the connection was lost");
+      return { ...store, bulk: { ...store.bulk, users: { ...store.bulk.users, exportPage } } };
+    },
+  });
+  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  expect(await world.run("export", "users")).toMatchObject({
+    code: 1,
+    stderr: `Cannot use ${world.path}: the connection was lost\n`,
+  });
 });
 
 test("`export` draws a progress bar on a terminal", async () => {

@@ -40,11 +40,19 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   /** All problems found, in order; empty unless `code` is `invalid`. */
   readonly problems: readonly FieldError[];
+  /** When a retry can succeed, in seconds from now; `null` for the default of the code. */
+  readonly retry_after_s: number | null;
 
-  constructor(code: ErrorCode, message: string, problems: readonly FieldError[] = []) {
+  constructor(
+    code: ErrorCode,
+    message: string,
+    problems: readonly FieldError[] = [],
+    retry_after_s: number | null = null,
+  ) {
     super(message);
     this.code = code;
     this.problems = problems;
+    this.retry_after_s = retry_after_s;
   }
 }
 

@@ -1,7 +1,7 @@
 /** Authentication and authorization of every route that is not public. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
-import { fail } from "../error.ts";
+import { AppError, fail } from "../error.ts";
 import type { SyncReads } from "../store.ts";
 import {
   hashToken,
@@ -81,8 +81,10 @@ export function createTokenVerifier({
   const last_use_minutes = new Map<string, number>();
 
   function rejectToken(request: Request): never {
-    if (invalidTokenLimiter(request)) fail("invalid_token", "unauthorised");
-    fail("too_many_invalid_tokens", "too many invalid tokens from this address");
+    const wait_s = invalidTokenLimiter(request);
+    if (wait_s === 0) fail("invalid_token", "unauthorised");
+    const message = "too many invalid tokens from this address";
+    throw new AppError("too_many_invalid_tokens", message, [], wait_s);
   }
 
   /**

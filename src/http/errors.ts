@@ -61,6 +61,7 @@ export const error_responses = {
     code: "too_many_requests",
     headers: { "retry-after": "1" },
   },
+  // Each error has the seconds until the minute ends.
   too_many_invalid_tokens: {
     status: 429,
     code: "too_many_invalid_tokens",
@@ -84,7 +85,12 @@ export function errorResponse(error: unknown): ErrorResponse {
     return { status: internal_error.status, headers: {}, body: internal_error.text };
   }
   const template: ResponseTemplate = error_responses[error.code];
-  const { status, headers = {} } = template;
+  const { status } = template;
+  const { retry_after_s } = error;
+  const headers =
+    retry_after_s === null
+      ? (template.headers ?? {})
+      : { ...template.headers, "retry-after": String(retry_after_s) };
   if ("text" in template) return { status, headers, body: template.text };
   return { status, headers, body: errorEnvelope(template.code, error.message, error.problems) };
 }

@@ -86,15 +86,36 @@ export function createAddressFinder(
   };
 }
 
+/** Groups of 16 bits in the prefix of an IPv6 network: a host can use any address of its /64. */
+const NETWORK_GROUPS = 4;
+
+/** @returns the address, or the network of an IPv6 address */
+function networkOf(address: string): string {
+  const host = URL.parse(`http://[${address.split("%")[0]}]`)?.hostname;
+  if (host === undefined) return address;
+  const [left = [], right = []] = host
+    .slice(1, -1)
+    .split("::")
+    .map((part) => part.split(":").filter((group) => group !== ""));
+  const zeros = Array.from({ length: 8 - left.length - right.length }, () => "0");
+  const groups = [...left, ...zeros, ...right];
+  // An IPv4 address on a socket for IPv6: ::ffff:192.0.2.1.
+  const is_ipv4 = groups.slice(0, 6).join() === "0,0,0,0,0,ffff";
+  return (is_ipv4 ? groups : groups.slice(0, NETWORK_GROUPS)).join(":");
+}
+
 /** Upper bound of the addresses that are counted at the same time. */
 const MAX_ADDRESSES = 100_000;
 const MINUTE_MS = 60_000;
 
-/** Counts an invalid token in a request. @returns whether its address is within the limit */
-export type InvalidTokenLimiter = (request: Request) => boolean;
+/**
+ * Counts an invalid token in a request.
+ * @returns the seconds until its address is within the limit again; 0 if it is
+ */
+export type InvalidTokenLimiter = (request: Request) => number;
 
 /**
- * Limits invalid tokens per address. A minute begins with the first of them. Valid tokens are never limited here,
+ * Limits invalid tokens per IPv4 address or /64 network of IPv6. A minute begins with the first of them. Valid tokens are never limited here,
  * because many clients can share an address.
  * @param per_minute 0 for no limit
  */
@@ -103,11 +124,12 @@ export function createInvalidTokenLimiter(
   findAddress: FindAddress,
   now_ms = () => performance.now(),
 ): InvalidTokenLimiter {
-  if (per_minute === 0) return () => true;
+  if (per_minute === 0) return () => 0;
   const addresses = new Map<string, { invalid_tokens: number; readonly since_ms: number }>();
   return (request) => {
-    const address = findAddress(request);
-    if (address === null) return true;
+    const found = findAddress(request);
+    if (found === null) return 0;
+    const address = networkOf(found);
     const time_ms = now_ms();
     let counted = addresses.get(address);
     if (counted === undefined || time_ms - counted.since_ms >= MINUTE_MS) {
@@ -116,6 +138,7 @@ export function createInvalidTokenLimiter(
       addresses.set(address, counted);
     }
     counted.invalid_tokens += 1;
-    return counted.invalid_tokens <= per_minute;
+    if (counted.invalid_tokens <= per_minute) return 0;
+    return Math.ceil((counted.since_ms + MINUTE_MS - time_ms) / 1000);
   };
 }

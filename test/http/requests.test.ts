@@ -437,7 +437,8 @@ describe("RATE_LIMIT", () => {
     for (const path of ["/users/1", "/users", "/nope"]) {
       // The first entry is the client's own claim.
       const response = await call("garbage", "192.0.2.9, 192.0.2.1", path);
-      expect([response.status, response.headers.get("retry-after")]).toEqual([429, "60"]);
+      expect(response.status).toBe(429);
+      expect(Number(response.headers.get("retry-after"))).toBeWithin(1, 61);
       expect(response.json.meta.code).toBe("too_many_invalid_tokens");
     }
     expect((await call("garbage", "192.0.2.2")).status).toBe(401);

@@ -45,26 +45,52 @@ test("`createInvalidTokenLimiter` limits the invalid tokens of each address in a
   const clock = { time_ms: 1_000_000 };
   const count = createInvalidTokenLimiter(3, addressOf, () => clock.time_ms);
   const results = (address: string) => Array.from({ length: 5 }, () => count(request(address)));
-  expect(results("a")).toEqual([true, true, true, false, false]);
-  expect(results("b")).toEqual([true, true, true, false, false]);
-  clock.time_ms += 59_999;
-  expect(count(request("a"))).toBe(false);
+  expect(results("a")).toEqual([0, 0, 0, 60, 60]);
+  expect(results("b")).toEqual([0, 0, 0, 60, 60]);
+  for (const [pause_ms, wait_s] of [
+    [999, 60],
+    [1, 59],
+    [58_000, 1],
+    [999, 1],
+  ] as const) {
+    clock.time_ms += pause_ms;
+    expect(count(request("a"))).toBe(wait_s);
+  }
   clock.time_ms += 1;
-  expect(results("a")).toEqual([true, true, true, false, false]);
+  expect(results("a")).toEqual([0, 0, 0, 60, 60]);
 });
+
+test.each([
+  ["2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", true],
+  ["2001:db8:1:2::1", "2001:DB8:0001:0002:0:0:0:1", true],
+  ["2001:db8:1:2::1", "2001:db8:1:3::1", false],
+  ["2001:db8::1", "2001:db8::1:0:0:0", true],
+  ["2001:db8::1", "2001:db8:0:1::1", false],
+  ["::1", "::2", true],
+  ["fe80::1%eth0", "fe80::2%eth1", true],
+  ["192.0.2.1", "192.0.2.2", false],
+  ["::ffff:192.0.2.1", "::ffff:192.0.2.2", false],
+])(
+  "`createInvalidTokenLimiter` with %s and %s counts them together: %p",
+  (one, other, together) => {
+    const count = createInvalidTokenLimiter(1, addressOf);
+    expect(count(request(one))).toBe(0);
+    expect(count(request(other)) > 0).toBe(together);
+  },
+);
 
 test("`createInvalidTokenLimiter` limits nothing when the limit is 0 or the address is unknown", () => {
   const off = createInvalidTokenLimiter(0, addressOf);
   const unknown = createInvalidTokenLimiter(1, () => null);
   for (let tries = 0; tries < 10; tries += 1) {
-    expect([off(request("a")), unknown(request("a"))]).toEqual([true, true]);
+    expect([off(request("a")), unknown(request("a"))]).toEqual([0, 0]);
   }
 });
 
 test("`createInvalidTokenLimiter` forgets addresses when there are too many", () => {
   const count = createInvalidTokenLimiter(1, addressOf);
   for (let address = 0; address <= 100_000; address += 1) count(request(`${address}`));
-  expect(count(request("0"))).toBe(true);
+  expect(count(request("0"))).toBe(0);
 });
 
 test("`createAddressFinder` uses the connection when no header is set", () => {

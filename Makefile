@@ -43,19 +43,19 @@ citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster o
 	@mkdir -p dist/test && : >dist/test/citus.xml
 	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=120000 test/http test/replicas/citus.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
 
-build: node_modules/.installed ## build dist/user-api
+build: node_modules/.production ## build dist/user-api
 	scripts/build.sh
 
 # Its name on Debian. For another browser: make browser-test CHROMIUM=/usr/bin/google-chrome
 CHROMIUM := chromium
 
-browser-test: build test/browser/node_modules/.installed ## test the API reference of dist/user-api in Chromium
+browser-test: node_modules/.installed build test/browser/node_modules/.installed ## test the API reference of dist/user-api in Chromium
 	$(bun) run --bun types --project test/browser
 	@mkdir -p dist/test && : >dist/test/browser.xml
 	@command -v $(CHROMIUM) >/dev/null || { echo '$(CHROMIUM) is not installed: install it, or set CHROMIUM= to another browser' >&2; exit 1; }
 	TEST_BROWSER="$$(command -v $(CHROMIUM))" TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/browser --reporter=junit --reporter-outfile=dist/test/browser.xml
 
-image: node_modules/.installed ## build the container image user-api with docker or buildah
+image: node_modules/.production ## build the container image user-api with docker or buildah
 	scripts/image.sh
 
 # Builds only the last stage of the image, with the binary built here, so that no other image is needed. Needs
@@ -73,10 +73,10 @@ openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## te
 # For some versions: make postgres-versions VERSIONS='12 18'
 VERSIONS :=
 
-postgres-versions: build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, with programs from npm for Linux on x64 (15 minutes)
+postgres-versions: node_modules/.installed build test/postgres/versions/node_modules/.installed ## test PostgreSQL 12 to 18, with programs from npm for Linux on x64 (15 minutes)
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres-versions.ts $(VERSIONS)
 
-failover-test: build ## kill a PostgreSQL server under load and promote its standby
+failover-test: node_modules/.installed build ## kill a PostgreSQL server under load and promote its standby
 	@mkdir -p dist/test && : >dist/test/failover.xml
 	TEST_FAILOVER=true TEST_BINARY="$$PWD/dist/user-api" $(bun) test test/failover --reporter=junit --reporter-outfile=dist/test/failover.xml
 
@@ -86,10 +86,10 @@ release: node_modules/.installed ## build dist/release: binaries, licenses, SBOM
 reproduce: ## build a release twice, in two directories, and compare
 	scripts/reproduce.sh
 
-bench: build bench/node_modules/.installed ## compare with other servers, into bench/RESULTS.md (twenty minutes)
+bench: node_modules/.installed build bench/node_modules/.installed ## compare with other servers, into bench/RESULTS.md (twenty minutes)
 	$(bun) bench/run.ts
 
-bench-quick: build bench/node_modules/.installed ## the same in two minutes, with less reliable figures
+bench-quick: node_modules/.installed build bench/node_modules/.installed ## the same in two minutes, with less reliable figures
 	$(bun) bench/run.ts --quick
 
 format: node_modules/.installed ## format, sort imports, apply safe fixes
@@ -108,7 +108,7 @@ node_modules/.installed: package.json bun.lock
 	@$(install)
 	@touch node_modules/.production $@
 
-# Only what the server needs. The peers of Elysia are for features that it does not use.
+# Only what the server and the binary need. The peers of Elysia are for features that it does not use.
 node_modules/.production: package.json bun.lock
 	@echo 'Installing the dependencies (about 5 MB)'
 	@$(install) --production --omit=peer

@@ -98,12 +98,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
   { what: "a class but AppError", pattern: /^(?:export )?class (?!AppError)/m },
   { what: "process.exit", pattern: /process\.exit\(/, but: /^src\/main\.ts$/ },
   { what: "the environment", pattern: /(?:process|Bun)\.env/, but: /^src\/main\.ts$/ },
-  {
-    what: "an asynchronous transaction",
-    pattern: /\b(?:transaction|write)\(\s*async/,
-    // Bun.SQL has no others.
-    but: /^src\/postgres\//,
-  },
+  { what: "an asynchronous transaction", pattern: /\b(?:transaction|write)\(\s*async/ },
   {
     what: "SQL made of values",
     // Statements may only interpolate constants: column lists, clauses, settings.

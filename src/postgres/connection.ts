@@ -1,6 +1,7 @@
 import { SQL } from "bun";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
+import { createBatchQueue } from "./batch.ts";
 import { withCitusSettings } from "./citus/settings.ts";
 import { type Cell, formatCopyRows } from "./copy-format.ts";
 import { isConstraintViolation, isRolledBack } from "./errors.ts";
@@ -9,6 +10,9 @@ import type { ListReader } from "./lists.ts";
 import type { Reader } from "./reader.ts";
 import { withRetry } from "./retry.ts";
 import type { Writer } from "./writer.ts";
+
+/** Number of connections that changes leave to creates. */
+const CREATE_CONNECTIONS = 2;
 
 /** Timeout for connecting. */
 const CONNECT_SECONDS = 5;
@@ -48,6 +52,11 @@ export interface Session {
 
 type Work<Result> = (session: Session) => Promise<Result>;
 
+interface Change {
+  readonly record: string;
+  readonly run: () => Promise<unknown>;
+}
+
 interface TransactionOptions {
   readonly access?: Access;
   /** Options of BEGIN, e.g. `read only`. */
@@ -70,6 +79,12 @@ export interface Database {
    * @throws {AppError} unavailable if the database is unreachable or busy
    */
   write<Result>(work: Work<Result>): Promise<Result>;
+  /**
+   * Like `write`, for work that changes a record. The changes of one record run one after the other, and some connections
+   * are left to creates: each change can wait for a locked row.
+   * @param record a name of the record
+   */
+  change<Result>(record: string, work: Work<Result>): Promise<Result>;
   /**
    * Runs work in one transaction.
    * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
@@ -201,12 +216,23 @@ export function connect({
     return limiter.run("write", () => measure(writes, run));
   }
 
+  const enqueueChange = createBatchQueue<Change, unknown>({
+    run: async ([change]) => [await change?.run()],
+    max_items: 1,
+    max_batches: Math.max(1, limiter.write_connections - CREATE_CONNECTIONS),
+    conflictKeysOf: ({ record }) => [record],
+  });
+
   return {
     layout,
     limiter,
     connections,
     read: (work) => limiter.admit("read", () => readMany(work)),
     write: (work) => limiter.admit("write", () => runWrites(1, work)),
+    change<Result>(record: string, work: Work<Result>) {
+      const run = () => runWrites(1, work);
+      return limiter.admit("write", () => enqueueChange({ record, run }) as Promise<Result>);
+    },
     readMany,
     writeMany: (writes, work) =>
       runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),

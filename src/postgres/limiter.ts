@@ -30,6 +30,8 @@ export interface Limiter {
    * @throws {AppError} unavailable if no connection becomes free, or the work times out
    */
   run<Result>(access: Access, work: () => Promise<Result>, timeout_ms?: number): Promise<Result>;
+  /** Maximum number of writes that run at the same time. */
+  readonly write_connections: number;
   /** Number of admitted writes that have not ended. */
   pendingWrites(): number;
   /** Whether the next write would be rejected. */
@@ -126,6 +128,7 @@ export function createLimiter({
   }
 
   return {
+    write_connections,
     async admit(access, work) {
       if (pending[access] >= max_pending[access]) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);

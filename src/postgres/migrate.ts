@@ -5,7 +5,7 @@ import { sequential_mode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
-import slot_timeout from "./migrations/0002_slot_timeout.sql" with { type: "text" };
+import free_slot from "./migrations/0002_free_slot.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -23,7 +23,7 @@ function splitStatements(script: string): Migration {
  * edited. Version 1 of the layout for Citus ran only on a single server, and is not updated.
  */
 const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [slot_timeout]],
+  plain: [[tables, plain], [free_slot]],
   citus: [[], splitStatements(citus)],
 };
 /** The first version of each layout that can be updated. */

@@ -104,6 +104,9 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
         metadata: "text",
       },
       rejected: "(select users.id from users where users.id = input.user_id) is null",
+      // The lock of the foreign key.
+      locked:
+        "(select users.id from users where users.id = input.user_id for key share skip locked) is null",
       json,
       order: "user_id",
       toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
@@ -114,7 +117,7 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
     }),
 
     update(id, edit, preconditions) {
-      return db.write(async (session) => {
+      return db.change(`orders ${id}`, async (session) => {
         const current = await find(session, id);
         if (current === null) return null;
         requirePreconditions(current, preconditions);

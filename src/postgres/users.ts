@@ -122,6 +122,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
       table: "users",
       columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
+      locked: "false",
       json,
       order: 'email_key collate "C"',
       toInput: ({ email, name, metadata }: UserFields) => {
@@ -134,7 +135,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
     }),
 
     update(id, edit, preconditions) {
-      return db.write(async (session) => {
+      return db.change(`users ${id}`, async (session) => {
         const user = await find(session, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
@@ -147,7 +148,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
     },
 
     remove(id, preconditions) {
-      return db.write(async (session) => {
+      return db.change(`users ${id}`, async (session) => {
         const user = await find(session, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);

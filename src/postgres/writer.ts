@@ -25,6 +25,11 @@ interface CreateStatementParts {
   readonly columns: Readonly<Record<string, string>>;
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
+  /**
+   * A condition on the row `input`: another transaction has locked a row that the record refers to. It locks the row
+   * itself if it can.
+   */
+  readonly locked: string;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
@@ -33,14 +38,15 @@ interface CreateStatementParts {
 
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the time at or before which expired keys were
- * stored, and the lock timeout, `null` for that of the connection. It returns a `CreatedRow` for each create.
+ * stored, and the lock timeout, `null` for that of the connection. Only then it waits for a locked row that a record
+ * refers to. It returns a `CreatedRow` for each create.
  *
  * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in the
  * same order, so that two batches cannot deadlock. Rows are read by subqueries, each with conditions on one unique
  * index only: the plan may be made while the tables are empty, when any other plan seems equally cheap.
  */
 function createStatement(parts: CreateStatementParts): string {
-  const { table, rejected, json, order } = parts;
+  const { table, rejected, locked, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = Object.entries({
     ...parts.columns,
@@ -63,7 +69,7 @@ function createStatement(parts: CreateStatementParts): string {
       found as materialized (
         select
           input.*, stored.fingerprint as stored_fingerprint, stored.record as stored_record,
-          ${rejected} as rejected
+          ${rejected} as rejected, $4::text is not null and ${locked} as locked
         from input
         left join lateral (
           select fingerprint, record, created_at
@@ -76,7 +82,8 @@ function createStatement(parts: CreateStatementParts): string {
         select
           found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
           case
-            when stored_fingerprint is null and not rejected then nextval('${table}_id_seq')
+            when stored_fingerprint is null and not rejected and not locked
+              then nextval('${table}_id_seq')
           end as id
         from found
       ),
@@ -107,7 +114,8 @@ function createStatement(parts: CreateStatementParts): string {
       )
     select
       position::integer as position, id::float8 as id, is_created, rejected as is_rejected,
-      stored_fingerprint, stored_record
+      stored_fingerprint is null and not rejected and locked as is_locked, stored_fingerprint,
+      stored_record
     from decided
   `;
 }
@@ -117,6 +125,7 @@ interface CreatedRow {
   readonly id: number | null;
   readonly is_created: boolean;
   readonly is_rejected: boolean;
+  readonly is_locked: boolean;
   /** Fingerprint and record stored with the key; `null` if the key is new. */
   readonly stored_fingerprint: string | null;
   readonly stored_record: string | null;
@@ -178,17 +187,28 @@ function prepareStatement({ writeMany }: Database, now: () => Date, statement: s
 
 /** @returns a function that runs a create in a batch */
 function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcome> {
-  /** Creates that wait for a locked row, each with a statement of its own. */
+  /** Creates that wait for a locked row, one for each row, each with a statement of its own. */
   const enqueueLocked = createBatchQueue({
     run: (creates: readonly PendingCreate[]) => run(creates, null),
     max_items: 1,
     max_batches: MAX_LOCKED,
+    conflictKeysOf: ({ lock }) => [lock],
   });
+
+  /** Runs creates that do not wait for the rows that they refer to. */
+  async function runUnlocked(creates: readonly PendingCreate[]) {
+    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
+    return creates.map((create, at) => {
+      const outcome = outcomes[at] as Outcome;
+      return outcome.row.is_locked ? enqueueLocked(create) : outcome;
+    });
+  }
+
   /** Creates that run alone: only one at a time for each row, because the row may be locked. */
   const enqueueAlone = createBatchQueue({
     async run(creates: readonly PendingCreate[]) {
       try {
-        return await run(creates, ROW_LOCK_TIMEOUT);
+        return await runUnlocked(creates);
       } catch (error) {
         if (isRowLockTimeout(error)) return creates.map(enqueueLocked);
         throw error;
@@ -215,7 +235,7 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
   /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
   async function runBatch(creates: readonly PendingCreate[]) {
     try {
-      return await run(creates, ROW_LOCK_TIMEOUT);
+      return await runUnlocked(creates);
     } catch (error) {
       const is_of_one = creates.length > 1 && isStatementError(error);
       if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);

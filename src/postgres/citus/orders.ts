@@ -196,7 +196,7 @@ export function createCitusOrderStore(
     },
 
     update(id, edit, preconditions) {
-      return db.write(async (session) => {
+      return db.change(`orders ${id}`, async (session) => {
         const found = await find(session, id);
         if (found === null) return null;
         const current = fromRow(found.row);

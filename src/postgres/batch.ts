@@ -165,7 +165,7 @@ export function createBatchQueue<Item, Result>({
  * @param isOfOneItem whether one item may have caused the error
  */
 export function separateOnError<Item, Result>(
-  run: (items: readonly Item[]) => Promise<readonly Result[]>,
+  run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>,
   isOfOneItem: (error: unknown) => boolean,
 ): (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]> {
   return async (items) => {

@@ -106,7 +106,8 @@ function originalError(error: unknown): unknown {
   return error instanceof AppError ? error.cause : error;
 }
 
-function originalState(error: unknown): string {
+/** @returns the SQLSTATE of this error; empty if the server did not report it */
+export function originalState(error: unknown): string {
   return sqlState(originalError(error));
 }
 

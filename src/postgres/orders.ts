@@ -36,7 +36,7 @@ export function fromRow(row: StoredOrder): Order {
 }
 
 /** An order as JSON, from the columns of its table. */
-const json = `
+export const json = `
   '{"id":' || id || ',"user_id":' || user_id || ',"currency":"' || currency ||
   '","items":' || items || ',"total":' || total || ',"status":"' || status ||
   '","metadata":' || metadata || ',"version":' || version ||

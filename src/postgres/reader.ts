@@ -1,4 +1,4 @@
-import { byPosition, createBatchQueue, separateOnError } from "./batch.ts";
+import { type BatchOptions, byPosition, createBatchQueue, separateOnError } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { isCausedByStatement } from "./errors.ts";
 
@@ -40,8 +40,25 @@ function lookupStatement({ table, key, columns }: LookupParts): string {
   `;
 }
 
+/**
+ * @param run looks up keys together
+ * @param isOfOneKey whether an error may be that of a single key
+ */
+export function createLookup<Key, Result>(
+  { limiter, connections }: Database,
+  run: BatchOptions<Key, Result | null>["run"],
+  isOfOneKey = isCausedByStatement,
+): Lookup<Key, Result> {
+  const lookUp = createBatchQueue({
+    run: separateOnError(run, isOfOneKey),
+    max_items: MAX_LOOKUPS,
+    max_batches: connections,
+  });
+  return (key) => limiter.admit("read", () => lookUp(key));
+}
+
 /** Look-ups that are requested in one turn of the event loop share one statement. */
-export function createReader({ limiter, connections, readMany }: Database): Reader {
+export function createReader(db: Database): Reader {
   return {
     prepare<Key extends string | number, Row extends object, Result>(
       parts: LookupParts,
@@ -50,7 +67,7 @@ export function createReader({ limiter, connections, readMany }: Database): Read
       const statement = lookupStatement(parts);
 
       async function run(keys: readonly Key[]): Promise<readonly (Result | null)[]> {
-        const rows = await readMany((session) =>
+        const rows = await db.readMany((session) =>
           session.all<Row & { position: number }>(statement, JSON.stringify(keys)),
         );
         const found = byPosition(rows);
@@ -59,12 +76,7 @@ export function createReader({ limiter, connections, readMany }: Database): Read
           return row === undefined ? null : fromRow(row);
         });
       }
-      const lookUp = createBatchQueue({
-        run: separateOnError(run, isCausedByStatement),
-        max_items: MAX_LOOKUPS,
-        max_batches: connections,
-      });
-      return (key: Key) => limiter.admit("read", () => lookUp(key));
+      return createLookup(db, run);
     },
   };
 }

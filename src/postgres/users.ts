@@ -42,7 +42,7 @@ export function pageOfUser(user: StoredUser | null, { offset, after = 0 }: UserQ
 }
 
 /** A user as JSON, from the columns of its table. */
-const json = `
+export const json = `
   '{"id":' || id || ',"email":' || to_json(email) ||
   ',"name":' || coalesce(to_json(name)::text, 'null') || ',"metadata":' || metadata ||
   ',"version":' || version ||

@@ -8,9 +8,10 @@ import { connect, type Database, type Session } from "../../src/postgres/connect
 import { createListReader } from "../../src/postgres/lists.ts";
 import { createReader } from "../../src/postgres/reader.ts";
 import { createWriter } from "../../src/postgres/writer.ts";
-import { orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
-import { citus_url, releaseCitusDatabase, takeCitusDatabase } from "./citus.ts";
+import { citus_url, releaseCitusDatabase, runOnWorkers, takeCitusDatabase } from "./citus.ts";
 
 type Statement = Parameters<Session["all"]>;
 
@@ -31,6 +32,7 @@ function recorded(db: Database, statements: Statement[]): Database {
     ...db,
     read: (work) => db.read((session) => work(recordedSession(session))),
     write: (work) => db.write((session) => work(recordedSession(session))),
+    change: (record, work) => db.change(record, (session) => work(recordedSession(session))),
     readMany: (work) => db.readMany((session) => work(recordedSession(session))),
     transact: (work, options) => db.transact((session) => work(recordedSession(session)), options),
   };
@@ -85,8 +87,12 @@ test.if(citus_url !== null)(
     expect(await tasksOf(users.create(userFields(), key("u")))).toEqual([0, 1, 1, 0]);
     expect(await tasksOf(users.update(user.id, () => userFields(), null))).toEqual([0, 1, 1]);
     expect(await tasksOf(orders.get(order.id))).toEqual([1]);
-    // Not where the id leads to, and not in the directory.
-    expect(await tasksOf(orders.get(1))).toEqual([1, 1]);
+    // Not where the id leads to, and not in the directory; then that the server of its bucket has recovered.
+    expect(await tasksOf(orders.get(1))).toEqual([1, 1, 1]);
+    const twice = [order.id, order.id];
+    expect(await tasksOf(Promise.all(twice.map(orders.get)))).toEqual([1, 1]);
+    const many = Array.from({ length: 20 }, () => order.id);
+    expect(await tasksOf(Promise.all(many.map(orders.get)))).toEqual([1]);
     // The order and the total of its bucket are two tasks on one shard.
     expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([0, 2]);
     expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 2]);
@@ -95,7 +101,12 @@ test.if(citus_url !== null)(
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
     const paid = { ...page, user_id: user.id, status: "paid" } as const;
     expect(await tasksOf(orders.list(paid))).toEqual([1]);
+    // A full page needs a count. There are three orders, of which one is paid.
+    expect(await tasksOf(orders.list({ ...page, limit: 3, user_id: user.id }))).toEqual([1]);
+    expect(await tasksOf(orders.list({ ...page, limit: 2, user_id: user.id }))).toEqual([1, 1]);
     expect(await tasksOf(orders.list(page))).toEqual([shards, shards]);
+    const pages = [page, page, { ...page, limit: 1 }].map(orders.list);
+    expect(await tasksOf(Promise.all(pages))).toEqual([shards, shards, shards]);
     expect(await tasksOf(orders.list({ ...page, status: "paid" }))).toEqual([shards, shards]);
     expect(await tasksOf(orders.list({ ...page, offset: 1 }))).toEqual([shards, shards, shards]);
     await real.close();
@@ -104,31 +115,52 @@ test.if(citus_url !== null)(
   60_000,
 );
 
+const options = {
+  max_pending_writes: 1000,
+  max_unsent_bytes: 2 ** 25,
+  exclusive: true,
+  create: true,
+  now: () => new Date(),
+};
+
+test.if(citus_url !== null)(
+  "`orders.get` rejects unless it finds the order when a commit was interrupted",
+  async () => {
+    const database_url = await takeCitusDatabase();
+    const store = await openPostgres({ ...options, database_url });
+    const user = await newUser(store);
+    const { record } = await store.orders.place(orderFields(user.id), null);
+    const unknown = record.id + 1024;
+    // The number in the name is not that of a node, so that Citus does not recover it.
+    await runOnWorkers(database_url, "begin", "prepare transaction 'citus_99_test'");
+    try {
+      await Bun.sleep(1_100);
+      await expectRejection(store.orders.get(unknown), "unavailable", /is recovering/);
+      expect(await store.orders.get(record.id)).toEqual(record);
+      const several = Array.from({ length: 20 }, () => store.orders.get(record.id));
+      const missing = store.orders.get(unknown);
+      expect(await Promise.all(several)).toEqual(several.map(() => record));
+      await expectRejection(missing, "unavailable", /is recovering/);
+    } finally {
+      await runOnWorkers(database_url, "rollback prepared 'citus_99_test'");
+    }
+    expect(await store.orders.get(unknown)).toBeNull();
+    await store.close();
+    releaseCitusDatabase(database_url);
+  },
+  60_000,
+);
+
 describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
-  storeContract(
-    "citus",
-    async ({
-      now = () => new Date(),
-      max_pending_writes = 1000,
-      max_unsent_bytes = 2 ** 25,
-    } = {}) => {
-      const database_url = await takeCitusDatabase();
-      const options = {
-        database_url,
-        max_pending_writes,
-        max_unsent_bytes,
-        exclusive: true,
-        create: true,
-        now,
-      };
-      const store = await openPostgres(options);
-      return {
-        ...store,
-        async close() {
-          await store.close();
-          releaseCitusDatabase(database_url);
-        },
-      };
-    },
-  );
+  storeContract("citus", async (opened = {}) => {
+    const database_url = await takeCitusDatabase();
+    const store = await openPostgres({ ...options, ...opened, database_url });
+    return {
+      ...store,
+      async close() {
+        await store.close();
+        releaseCitusDatabase(database_url);
+      },
+    };
+  });
 });

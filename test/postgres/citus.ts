@@ -39,20 +39,23 @@ interface Node {
   readonly groupid: number;
 }
 
-/** Creates a database on all nodes, which have the same users and passwords. */
+const select_nodes = "select nodename, nodeport, groupid from pg_dist_node";
+
+/** All nodes have the same databases, users and passwords. */
+function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
+  const url = new URL(coordinator);
+  url.hostname = nodename;
+  url.port = String(nodeport);
+  return url;
+}
+
 async function createDatabase(first: string, name: string): Promise<void> {
-  const nodes = await run<Node>(first, "select nodename, nodeport, groupid from pg_dist_node");
-  const urlOf = ({ nodename, nodeport }: Node, database: string) => {
-    const url = new URL(first);
-    url.hostname = nodename;
-    url.port = String(nodeport);
-    url.pathname = `/${database}`;
-    return url;
-  };
+  const nodes = await run<Node>(first, select_nodes);
   for (const node of nodes) {
-    const existing = new URL(first).pathname.slice(1);
-    await run(urlOf(node, existing), `create database ${name} template template0`);
-    await run(urlOf(node, name), "create extension citus");
+    const url = urlOf(first, node);
+    await run(url, `create database ${name} template template0`);
+    url.pathname = `/${name}`;
+    await run(url, "create extension citus");
   }
   for (const node of nodes.toSorted((one, other) => one.groupid - other.groupid)) {
     const add = node.groupid === 0 ? "citus_set_coordinator_host" : "citus_add_node";
@@ -101,10 +104,21 @@ export function releaseCitusDatabase(database_url: string): void {
   used_names.delete(new URL(database_url).pathname.slice(1));
 }
 
+/** @returns the URL without the parameter that only the program knows */
+function driverUrl(database_url: string): string {
+  const url = new URL(database_url);
+  url.searchParams.delete("layout");
+  return url.href;
+}
+
 /** Runs a statement in the database of a DATABASE_URL. */
 export function runOnCitus<Row>(database_url: string, statement: string): Promise<Row[]> {
-  const url = new URL(database_url);
-  // Only the program knows this parameter.
-  url.searchParams.delete("layout");
-  return run(url, statement);
+  return run(driverUrl(database_url), statement);
+}
+
+/** Runs statements on each worker, one after the other. */
+export async function runOnWorkers(database_url: string, ...statements: string[]): Promise<void> {
+  const nodes = await runOnCitus<Node>(database_url, select_nodes);
+  const workers = nodes.filter(({ groupid }) => groupid !== 0);
+  for (const node of workers) await run(urlOf(driverUrl(database_url), node), ...statements);
 }

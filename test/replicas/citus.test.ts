@@ -13,6 +13,8 @@ import { type Pair, runCommand, startPair, walk } from "./pair.ts";
 const KEYS = 200;
 const POSTS = 4;
 const EDITS = 40;
+/** In as many buckets, so that they are on both workers. */
+const ORDERS = 60;
 /** Nodes are killed in turn, this often each. */
 const ROUNDS = Number(Bun.env["TEST_CITUS_ROUNDS"] ?? 1);
 /** Recovery of transactions in doubt takes most of it. */
@@ -92,6 +94,34 @@ async function start(node: string): Promise<void> {
     await Bun.sleep(500);
   }
 }
+
+test.if(possible && directory !== undefined)(
+  "`GET /orders/:id` returns 503 only for orders on the missing worker of Citus when many clients read",
+  async () => {
+    await using world = await makeWorld();
+    const { pair } = world;
+    const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
+    const paths: string[] = [];
+    for (let at = 0; at < ORDERS; at += 1) {
+      const user = await createUser(pair, `${at}@example.com`);
+      const body = { user_id: user["id"], currency: "EUR", items };
+      const { json } = await pair.call("POST", "/orders", { body });
+      paths.push(`/orders/${json.data.id}`);
+    }
+    const statusesOf = async () => {
+      const responses = await Promise.all(paths.map((path) => pair.call("GET", path)));
+      return responses.map(({ status }) => status);
+    };
+    expect(await statusesOf()).toEqual(paths.map(() => 200));
+    kill("worker1");
+    const statuses = await statusesOf();
+    await start("worker1");
+    expect(new Set(statuses)).toEqual(new Set([200, 503]));
+    expect(statuses.filter((status) => status === 200).length).toBeGreaterThan(ORDERS / 4);
+    expect(await statusesOf()).toEqual(paths.map(() => 200));
+  },
+  60_000,
+);
 
 async function untilWritten(load: Load): Promise<number> {
   const before = [...load.written];

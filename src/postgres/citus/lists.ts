@@ -1,6 +1,6 @@
 /**
- * Pages of lists. If the rows are on all shards, the total and the page are two statements, and may be of different
- * moments: there is no snapshot of several servers.
+ * Pages of lists. A page and its total are two statements, and may be of different moments: there is no snapshot of
+ * several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
  */
 import { fail } from "../../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../../large-page.ts";
@@ -12,49 +12,54 @@ import {
   type PageQuery,
   rowsToRead,
 } from "../../page.ts";
+import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
 import { buildInSnapshot, LARGE_PAGE_TIMEOUT_MS } from "../lists.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;
 
-export interface ListParts<Row> {
+/** Requests that share a total. */
+const MAX_SHARED = 64;
+
+export interface ListParts {
   readonly table: "users" | "orders";
-  readonly columns: string;
+  /** A record as JSON, from the columns of the table. */
+  readonly json: string;
   /** A condition on `$1` and so on; empty for the whole table. */
   readonly where: string;
   /** Query for the number of matching records, as `total`. Its parameters are those of `where`. */
   readonly total: string;
-  /** Whether all rows are on one shard, which can count them in the statement of the page. */
+  /** Whether all rows are on one shard, which can skip those before an offset. Otherwise there are no parameters. */
   readonly is_on_one_shard: boolean;
   /** Larger offsets are rejected; `null` for no limit. */
   readonly max_offset: number | null;
-  readonly toJson: (row: Row) => string;
 }
 
 /** Reads a page of a list. The values are those of the conditions. */
 export type ReadPage = (query: PageQuery, values: readonly Value[]) => Promise<Page>;
 
-/** Where a page starts. */
-interface Start {
+/** A record, built by the shard: a row of one long text takes less time than one of many columns. */
+interface Row {
+  readonly id: number;
+  readonly json: string;
+}
+
+interface SmallPage {
   readonly total: number;
-  /** The page has the rows with larger ids; `null` if it is empty. */
-  readonly after: number | null;
+  readonly rows: readonly Row[];
 }
 
 interface Statements {
-  readonly total: string;
-  /** For one shard: a page and its total, as `matching`. The last parameters are those of a page, and the offset. */
-  readonly page_with_total: string;
-  /** The last parameters are the id after which the page begins, and the limit. */
+  /** The last parameters are the id after which the page begins, the limit and the offset. */
   readonly page: string;
   /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
   readonly seek: string;
 }
 
-function statementsOf<Row>({ table, columns, where, total }: ListParts<Row>): Statements {
+function statementsOf({ table, json, where }: ListParts): Statements {
   const values = where.match(/\$\d/g)?.length ?? 0;
-  const [after, last] = [`$${values + 1}`, `$${values + 2}`];
+  const [after, last, offset] = [1, 2, 3].map((at) => `$${values + at}`);
   // `id` is qualified, because a column alias hides it.
   const rest = `
     from ${table}
@@ -62,11 +67,7 @@ function statementsOf<Row>({ table, columns, where, total }: ListParts<Row>): St
     order by ${table}.id
   `;
   return {
-    total,
-    page_with_total: `
-      select ${columns}, (${total}) as matching ${rest} limit ${last} offset $${values + 3}
-    `,
-    page: `select ${columns} ${rest} limit ${last}`,
+    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${last} offset ${offset}`,
     seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${last}`,
   };
 }
@@ -81,27 +82,28 @@ function sliceRows(records: readonly string[]): number {
  * @throws {AppError} by the result: invalid if the page exceeds 16 MiB, unavailable if the offset is too large, a large
  * page takes too long to read, or the database is unreachable or busy
  */
-export function preparePage<Row extends { readonly id: number }>(
-  db: Database,
-  large_pages: LargePages,
-  list: ListParts<Row>,
-): ReadPage {
+export function preparePage(db: Database, large_pages: LargePages, list: ListParts): ReadPage {
   const statements = statementsOf(list);
 
+  async function readTotal(session: Session, values: readonly Value[]): Promise<number> {
+    const row = await session.first<{ total: number }>(list.total, ...values);
+    return row?.total ?? 0;
+  }
+
+  /** @returns the id after which a page begins; `null` if it is empty */
   async function findStart(
     session: Session,
     { offset, after = 0 }: PageQuery,
     values: readonly Value[],
-  ): Promise<Start> {
-    const row = await session.first<{ total: number }>(statements.total, ...values);
-    const total = row?.total ?? 0;
-    if (offset === 0) return { total, after };
-    if (offset >= total) return { total, after: null };
+    total: number,
+  ): Promise<number | null> {
+    if (offset === 0) return after;
+    if (offset >= total) return null;
     if (list.max_offset !== null && offset > list.max_offset) {
       fail("unavailable", `an offset above ${list.max_offset} takes too long here, use after`);
     }
     const first = await session.first<{ id: number }>(statements.seek, ...values, after, offset);
-    return { total, after: first && first.id - 1 };
+    return first && first.id - 1;
   }
 
   async function addSlices(
@@ -112,17 +114,17 @@ export function preparePage<Row extends { readonly id: number }>(
   ): Promise<BuiltPage> {
     page.clear();
     const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
-    const { total, after } = await findStart(session, query, values);
-    let last_id = after;
+    const total = await readTotal(session, values);
+    let last_id = await findStart(session, query, values, total);
     let missing = rowsToRead(query);
     let slice_rows = SLICE_ROWS;
     while (last_id !== null) {
       const limit = Math.min(slice_rows, missing);
-      const rows = await session.all<Row>(statements.page, ...values, last_id, limit);
+      const rows = await session.all<Row>(statements.page, ...values, last_id, limit, 0);
       missing -= rows.length;
       // With `after`, the last row only shows that there is a next page.
       const has_more = query.after !== undefined && missing === 0 && rows.length > 0;
-      const records = (has_more ? rows.slice(0, -1) : rows).map(list.toJson);
+      const records = (has_more ? rows.slice(0, -1) : rows).map(({ json }) => json);
       page.add(records);
       last_id = rows[records.length - 1]?.id ?? last_id;
       if (rows.length < limit || missing === 0) {
@@ -134,34 +136,62 @@ export function preparePage<Row extends { readonly id: number }>(
     return { total, next_after: null };
   }
 
+  /** One row more than the limit shows whether there is a next page. */
+  async function readOnOneShard(query: PageQuery, values: readonly Value[]): Promise<SmallPage> {
+    const { limit, offset, after } = query;
+    return db.read(async (session) => {
+      const parameters = [...values, after ?? 0, limit + 1, offset];
+      const rows = await session.all<Row>(statements.page, ...parameters);
+      const is_last = rows.length <= limit && (rows.length > 0 || offset === 0);
+      if (is_last && after === undefined) return { total: offset + rows.length, rows };
+      return { total: await readTotal(session, values), rows };
+    });
+  }
+
+  async function readOnAllShards(query: PageQuery, counting: Promise<number>): Promise<SmallPage> {
+    const { limit, offset, after = 0 } = query;
+    const readRows = (start: number | null) =>
+      start === null
+        ? []
+        : db.readMany((session) => session.all<Row>(statements.page, start, limit + 1, 0));
+    const reading =
+      offset === 0
+        ? readRows(after)
+        : counting
+            .then((total) => db.readMany((session) => findStart(session, query, [], total)))
+            .then(readRows);
+    const [total, rows] = await Promise.all([counting, reading]);
+    return { total, rows };
+  }
+
+  const enqueue = createBatchQueue({
+    async run(queries: readonly PageQuery[]) {
+      const counting = db.readMany((session) => readTotal(session, []));
+      const pages = new Map<string, Promise<SmallPage>>();
+      const results = queries.map((query) => {
+        const key = JSON.stringify(query);
+        const page = pages.get(key) ?? readOnAllShards(query, counting);
+        pages.set(key, page);
+        return page;
+      });
+      await Promise.allSettled(results);
+      return results;
+    },
+    max_items: MAX_SHARED,
+  });
+
   /** @returns `null` if the page exceeds 256 KiB */
   async function readSmall(query: PageQuery, values: readonly Value[]): Promise<Page | null> {
-    const limit = rowsToRead(query);
-    const { total, rows } = await db.read(async (session) => {
-      if (list.is_on_one_shard) {
-        const parameters = [...values, query.after ?? 0, limit, query.offset];
-        const counted = await session.all<Row & { matching: number }>(
-          statements.page_with_total,
-          ...parameters,
-        );
-        const [first] = counted;
-        if (first !== undefined) return { total: first.matching, rows: counted };
-      }
-      const start = await findStart(session, query, values);
-      if (start.after === null) return { ...start, rows: [] };
-      const page = await session.all<Row>(statements.page, ...values, start.after, limit);
-      return { ...start, rows: page };
-    });
-    const joined = joinSmall(rows, query.limit, list.toJson);
+    const { total, rows } = list.is_on_one_shard
+      ? await readOnOneShard(query, values)
+      : await db.limiter.admit("read", () => enqueue(query));
+    const joined = joinSmall(rows, query.limit, ({ json }) => json);
+    if (joined === null) return null;
+    const { records } = joined;
+    if (query.after !== undefined) return { total, records, next_after: nextAfter(joined) };
     // Orders may have been placed between the two statements.
-    const seen = query.after === undefined ? query.offset + Math.min(rows.length, query.limit) : 0;
-    return (
-      joined && {
-        total: rows.length === 0 ? total : Math.max(total, seen),
-        records: joined.records,
-        next_after: nextAfter(joined),
-      }
-    );
+    const seen = rows.length === 0 ? 0 : query.offset + Math.min(rows.length, query.limit);
+    return { total: Math.max(total, seen), records, next_after: null };
   }
 
   return async (query, values) => {

@@ -9,34 +9,22 @@ import {
   type OrderStatus,
   type OrderStore,
   order_statuses,
-  orderJson,
   type StoredOrder,
 } from "../../order.ts";
 import { requirePreconditions } from "../../precondition.ts";
-import type { Connection, Session } from "../connection.ts";
+import type { Connection } from "../connection.ts";
 import { isForeignKeyViolation } from "../errors.ts";
-import { columns, fromRow } from "../orders.ts";
+import { columns, fromRow, json } from "../orders.ts";
 import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
+import { createOrderLookup, findOrder } from "./reader.ts";
 
 /** For lists of all users: every shard reads as many ids as the offset. @see docs/scaling-out.md */
 const MAX_OFFSET = 10_000;
 
-// The bucket is always a parameter of its own: Citus routes a statement to one shard without planning it only if the
-// column is compared with a constant.
-const select_by_id = `
-  select ${columns}
-  from orders
-  where bucket = $1 and id = $2
-`;
-const select_bucket = `
-  select bucket
-  from order_buckets
-  where order_id = $1
-`;
 const next_number = nextNumber("orders");
 // Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
 const insert_order = `
@@ -93,24 +81,6 @@ function totalQuery(statuses: readonly OrderStatus[]): string {
   `;
 }
 
-interface LocatedOrder {
-  readonly bucket: number;
-  readonly row: StoredOrder;
-}
-
-/** Looks where the id leads to, and then in the directory of ids that do not contain their bucket. */
-async function find(session: Session, id: number): Promise<LocatedOrder | null> {
-  let bucket = bucketOf(id);
-  let row = await session.first<StoredOrder>(select_by_id, bucket, id);
-  if (row === null) {
-    const entry = await session.first<{ bucket: number }>(select_bucket, id);
-    if (entry === null) return null;
-    bucket = entry.bucket;
-    row = await session.first<StoredOrder>(select_by_id, bucket, id);
-  }
-  return row && { bucket, row };
-}
-
 export function createCitusOrderStore(
   { db, reader, now }: Connection,
   idempotency: CitusIdempotencyStore,
@@ -126,12 +96,11 @@ export function createCitusOrderStore(
   const prepareList = (where: string, total: string, is_on_one_shard: boolean) =>
     preparePage(db, large_pages, {
       table: "orders",
-      columns,
+      json,
       where,
       total,
       is_on_one_shard,
       max_offset: is_on_one_shard ? null : MAX_OFFSET,
-      toJson: orderJson,
     });
   const listAll = prepareList("", totalQuery(order_statuses), false);
   const in_status = order_statuses.map((status) => {
@@ -142,6 +111,7 @@ export function createCitusOrderStore(
   const listOfUser = prepareList(of_user, countQuery(of_user), true);
   const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
 
+  const lookUp = createOrderLookup(db);
   const findUser = reader.prepare({ table: "users", key: "id", columns: "id" }, () => true);
 
   /** @returns whether the coordinator has the user */
@@ -158,8 +128,8 @@ export function createCitusOrderStore(
         return newOrder(row.number * BUCKETS + bucket, fields, now().toISOString());
       },
       async insert(session, { id, user_id, currency, items, total, metadata, created_at }) {
-        const json = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
-        await session.all(insert_order, bucket, id, user_id, currency, ...json, created_at);
+        const values = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
+        await session.all(insert_order, bucket, id, user_id, currency, ...values, created_at);
       },
     };
   }
@@ -177,11 +147,10 @@ export function createCitusOrderStore(
         : listOfUserInStatus(query, [...filters, status]);
     },
 
-    get: (id) =>
-      db.read(async (session) => {
-        const found = await find(session, id);
-        return found && fromRow(found.row);
-      }),
+    async get(id) {
+      const found = await lookUp(id);
+      return found && fromRow(found);
+    },
 
     async place(fields, key) {
       try {
@@ -197,9 +166,9 @@ export function createCitusOrderStore(
 
     update(id, edit, preconditions) {
       return db.change(`orders ${id}`, async (session) => {
-        const found = await find(session, id);
+        const found = await findOrder(session, id);
         if (found === null) return null;
-        const current = fromRow(found.row);
+        const current = fromRow(found);
         requirePreconditions(current, preconditions);
         const changed = edit(current);
         if (changed === null) return current;

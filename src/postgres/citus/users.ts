@@ -12,11 +12,10 @@ import {
   type User,
   type UserFields,
   type UserStore,
-  userJson,
 } from "../../user.ts";
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { columns, fromRow, pageOfUser } from "../users.ts";
+import { columns, fromRow, json, pageOfUser } from "../users.ts";
 import { nextNumber } from "./id-lock.ts";
 import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
@@ -84,12 +83,11 @@ export function createCitusUserStore(
   );
   const listAll = preparePage(db, large_pages, {
     table: "users",
-    columns,
+    json,
     where: "",
     total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
     is_on_one_shard: false,
     max_offset: null,
-    toJson: userJson,
   });
 
   function creationOf(fields: UserFields): Creation<User> {

@@ -33,17 +33,18 @@ export async function dropDatabase(url: string): Promise<void> {
   else if (against_postgres) await (await requireCluster()).dropDatabase(url);
 }
 
+/** Runs a statement on PostgreSQL or Citus. */
+export async function runOnServer(url: string, statement: string): Promise<void> {
+  if (against_citus) await runOnCitus(url, statement);
+  else await (await requireCluster()).run(url, statement);
+}
+
 /** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
-  if (against_citus) {
-    // The next order of a user gets the next id only if both have the same remainder.
-    const last = table === "orders" ? (id + 1n) / 1024n - 1n : id;
-    await runOnCitus(url, `select setval('${table}_id_seq', ${last})`);
-    return;
-  }
   if (against_postgres) {
-    await (await requireCluster()).run(url, `select setval('${table}_id_seq', ${id})`);
-    return;
+    // On Citus, the next order of a user gets the next id only if both have the same remainder.
+    const last = against_citus && table === "orders" ? (id + 1n) / 1024n - 1n : id;
+    return runOnServer(url, `select setval('${table}_id_seq', ${last})`);
   }
   using database = new Database(url, { strict: true });
   database.run("update sqlite_sequence set seq = ? where name = ?", [id, table]);

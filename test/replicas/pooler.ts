@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { splitLayout } from "../../src/database-url.ts";
 import { asNobody, freePort, isResponding, makeDirectoryOfNobody } from "../postgres/instance.ts";
 
 /** A newer one than that of Debian 12, or the installed one. Debian's directory for it is only in root's PATH. */
@@ -82,10 +83,14 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
   const through = (database: string) => {
     const changed = new URL(database);
     changed.host = `127.0.0.1:${port}`;
-    changed.search = preparing === undefined ? "?prepare=false" : "";
+    const layout = changed.searchParams.get("layout");
+    changed.search = "";
+    if (preparing === undefined) changed.searchParams.set("prepare", "false");
+    if (layout !== null) changed.searchParams.set("layout", layout);
     return changed.href;
   };
-  while (!(await isResponding(through(url)))) await Bun.sleep(10);
+  const url_of_driver = through(splitLayout(url).driver_url);
+  while (!(await isResponding(url_of_driver))) await Bun.sleep(10);
   return {
     through,
     async [Symbol.asyncDispose]() {

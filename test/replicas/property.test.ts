@@ -1,5 +1,8 @@
 // Random concurrent requests to two replicas leave the state, and have the responses, of some sequential order.
 import { expect, test } from "bun:test";
+import { makeDirectory } from "../directory.ts";
+import { against_postgres, dropDatabase, newDatabase } from "../http/backend.ts";
+import { against_binary } from "../http/server.ts";
 import { makeRandom } from "../random.ts";
 import {
   applyInSomeOrder,
@@ -9,7 +12,7 @@ import {
   type Row,
   rowsOf,
 } from "./model.ts";
-import { type Pair, possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
+import { type Pair, runCommand, startPair, walk } from "./pair.ts";
 
 /** TEST_PROPERTY_SECONDS sets it, TEST_PROPERTY_SEED repeats the requests of a run as far as timing allows. */
 const DURATION_MS = Number(Bun.env["TEST_PROPERTY_SECONDS"] ?? 4) * 1000;
@@ -184,11 +187,11 @@ function outcomeOf({ method, path, response }: Exchange): string {
   return `${method} ${collection} ${response.status}${replayed}`;
 }
 
-test.if(possible)(
+test.if(against_binary && against_postgres)(
   "concurrent requests to two replicas have the outcomes of a sequential order when they are random",
   async () => {
-    const cluster = await requireCluster();
-    const database = await cluster.createDatabase();
+    using directory = makeDirectory();
+    const database = await newDatabase(directory);
     const outcomes = new Set<string>();
     {
       await using pair = await startPair(database);
@@ -209,7 +212,7 @@ test.if(possible)(
       expect([...outcomes]).toEqual(expect.arrayContaining(common_outcomes));
       expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
     }
-    await cluster.dropDatabase(database);
+    await dropDatabase(database);
   },
   DURATION_MS + 60_000,
 );

@@ -74,7 +74,10 @@ export async function createToken(
     return false;
   });
   if (!is_printed) {
-    fail("operator", "Cannot print the token, and revoked it: stdout cannot be written");
+    fail(
+      "operator",
+      "Cannot print the token, so it was revoked: stdout is closed, full or /dev/null",
+    );
   }
   const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
   io.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);

@@ -9,7 +9,7 @@ const binary = Bun.env["TEST_BINARY"] ?? "";
 
 function start(directory: TemporaryDirectory, ...args: string[]) {
   const env = { DATABASE_URL: directory.at("a.db"), PORT: "0" };
-  return Bun.spawn([binary, ...args], { env, stdout: "ignore", stderr: "pipe" });
+  return Bun.spawn([binary, ...args], { env, stdout: "pipe", stderr: "pipe" });
 }
 
 /** Creates a database that takes a while to copy. */

@@ -176,7 +176,7 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
   const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
   const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace];
   const env = { DATABASE_URL: join(directory, "sync.db") };
-  const options = { env, stdout: "ignore", stderr: "pipe" } as const;
+  const options = { env, stdout: "pipe", stderr: "pipe" } as const;
   const child = Bun.spawn([...strace, binary, ...args], options);
   const stderr = await child.stderr.text();
   expect(await child.exited, stderr).toBe(0);

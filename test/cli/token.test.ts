@@ -77,7 +77,7 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
       stderr: "pipe",
     });
     expect([await child.stderr.text(), await child.exited]).toEqual([
-      "Cannot print the token, and revoked it: stdout cannot be written\n",
+      "Cannot print the token, so it was revoked: stdout is closed, full or /dev/null\n",
       1,
     ]);
     const { stdout } = await world.run("token", "list");

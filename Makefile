@@ -104,7 +104,7 @@ clean: ## remove everything that the other commands have created, except data/
 install := $(bun) install --frozen-lockfile --no-summary
 
 node_modules/.installed: package.json bun.lock
-	@echo 'Installing the dependencies and the tools (about 75 MB)'
+	@echo 'Installing the tools (about 75 MB)'
 	@$(install)
 	@touch node_modules/.production $@
 

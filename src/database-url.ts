@@ -1,6 +1,4 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
-import { fail } from "./error.ts";
-
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
 export const postgres_layouts = ["plain", "citus"] as const;
 export type PostgresLayout = (typeof postgres_layouts)[number];
@@ -25,10 +23,14 @@ export function databaseFiles(database_url: string): readonly string[] {
 
 const SECONDS = { valid: /^\d{1,9}$/, problem: "must be a number of seconds" };
 
-/** Parameters that the driver would reject in words of its own. The server checks its settings itself. */
-const driver_parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> = {
+/** Parameters that are checked here, because the driver's own messages do not name them. The server checks the rest. */
+const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> = {
   max: { valid: /^([1-9]\d{0,2}|1000)$/, problem: "must be an integer from 1 to 1000" },
-  port: { valid: /^[1-9]\d{0,4}$/, problem: "must be the number of a port" },
+  port: {
+    valid: /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/,
+    problem: "must be a port number from 1 to 65535",
+  },
+  layout: { valid: /^(plain|citus)$/, problem: `must be ${postgres_layouts.join(" or ")}` },
   idle_timeout: SECONDS,
   max_lifetime: SECONDS,
   connect_timeout: SECONDS,
@@ -44,7 +46,7 @@ export function findInvalidParameter({ searchParams }: URL): string | null {
   for (const [name, value] of searchParams) {
     if (searchParams.getAll(name).length > 1)
       return `the parameter ${name} is given more than once`;
-    const rule = driver_parameters[name];
+    const rule = parameters[name];
     if (rule?.valid.test(value) === false) return `the parameter ${name} ${rule.problem}`;
   }
   return null;
@@ -58,19 +60,12 @@ function otherParameters({ search }: URL): readonly string[] {
 
 /**
  * Separates the parameter `layout` of a PostgreSQL URL from those of the driver, which would send it to the server.
+ * @param database_url without invalid parameters
  * @returns the layout, `plain` by default, and the URL without it
- * @throws {AppError} operator if there is no such layout
  */
 export function splitLayout(database_url: string): { layout: PostgresLayout; driver_url: string } {
   const url = new URL(database_url);
-  const value = url.searchParams.get("layout") ?? "plain";
-  const layout = postgres_layouts.find((known) => known === value);
-  if (layout === undefined) {
-    fail(
-      "operator",
-      `the parameter layout of the URL must be one of ${postgres_layouts.join(", ")}`,
-    );
-  }
+  const layout = url.searchParams.get("layout") === "citus" ? "citus" : "plain";
   url.search = otherParameters(url).join("&");
   return { layout, driver_url: url.href };
 }

@@ -107,7 +107,8 @@ const postgres: Backend = {
   restore: restorePostgres,
   copyTarget: withPostgresCopyTarget,
   // Connections of servers look like those of commands.
-  isServed: () => null,
+  // Servers cannot be told from commands by their connections.
+  isServed: () => false,
 };
 
 export function backendOf(database_url: string): Backend {

@@ -137,6 +137,6 @@ export interface Backend {
   readonly open: OpenStore;
   readonly restore: RestoreStore;
   readonly copyTarget: WithCopyTarget;
-  /** @returns whether a server is using the database; `null` if that cannot be seen */
-  readonly isServed: (database_url: string) => boolean | null;
+  /** @returns whether a server is known to use the database */
+  readonly isServed: (database_url: string) => boolean;
 }

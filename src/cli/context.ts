@@ -1,6 +1,6 @@
 import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
-import { AppError, messageOf } from "../error.ts";
+import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { Backend, Store } from "../store.ts";
 
@@ -36,7 +36,7 @@ export interface Io {
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
-  /** Writes the output so far. @returns whether it was written, and stdout is not closed */
+  /** Writes the buffered output. @returns false if a part could not be written, or stdout is /dev/null */
   readonly flush: () => boolean;
   /**
    * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
@@ -62,11 +62,12 @@ interface WithStoreOptions {
   readonly create: boolean;
 }
 
-/** @returns the error that the operator reads. The store does not name its database in these errors. */
+/** Errors of a store whose message does not name the database. */
+const unnamed_errors: readonly ErrorCode[] = ["unavailable", "damaged", "token_name_taken"];
+
+/** @returns the error that the operator reads */
 function nameDatabase(error: unknown, { database_url }: Config): unknown {
-  const is_unnamed =
-    error instanceof AppError && (error.code === "unavailable" || error.code === "damaged");
-  if (!is_unnamed) return error;
+  if (!(error instanceof AppError && unnamed_errors.includes(error.code))) return error;
   const database = redactPassword(database_url);
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }

@@ -57,8 +57,10 @@ export async function copyStore({ to, layout }: CopyOptions, flags: Flags, io: I
   const target_url = readTargetUrl(to, layout);
   await withStore(flags, io, { create: false }, async (store, config) => {
     const [source, target] = [config.database_url, target_url].map(redactPassword);
-    if (io.backendOf(config.database_url).isServed(config.database_url) === true) {
-      io.stderr(`A server is using ${source}: its writes from now on are not copied\n`);
+    if (io.backendOf(config.database_url).isServed(config.database_url)) {
+      io.stderr(
+        `A server is using ${source}: what it writes after the copy has started is not copied\n`,
+      );
     }
     const started_ms = performance.now();
     const counts = await copyWithProgress(store, target_url, io);

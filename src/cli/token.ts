@@ -1,8 +1,7 @@
 import { existsSync } from "node:fs";
 import { type Flags, invalidValue, readConfig } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
-import { AppError, fail, messageOf } from "../error.ts";
-import type { Store } from "../store.ts";
+import { fail } from "../error.ts";
 import {
   hashToken,
   isActive,
@@ -27,23 +26,6 @@ function expiryAfter(duration: string, now: Date): string {
   return new Date(now.getTime() + duration_ms).toISOString();
 }
 
-/** Runs work on the database. @throws {AppError} operator, naming the database */
-function withTokens<Result>(
-  flags: Flags,
-  io: Io,
-  create: boolean,
-  work: (store: Store) => Promise<Result>,
-): Promise<Result> {
-  return withStore(flags, io, { create }, async (store, { database_url }) => {
-    try {
-      return await work(store);
-    } catch (error) {
-      if (!(error instanceof AppError)) throw error;
-      return fail("operator", `Cannot use ${redactPassword(database_url)}: ${messageOf(error)}`);
-    }
-  });
-}
-
 export interface CreateTokenOptions {
   readonly name: string;
   readonly scope: TokenScope;
@@ -66,7 +48,7 @@ export async function createToken(
   const { database_url } = readConfig(io.environment, flags);
   // In a wrong directory the command would silently create a database that no server uses.
   const is_new = !isPostgres(database_url) && !existsSync(database_url);
-  const is_printed = await withTokens(flags, io, true, async (store) => {
+  const is_printed = await withStore(flags, io, { create: true }, async (store) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at });
     io.stdout(`${token}\n`);
     if (io.flush()) return true;
@@ -76,7 +58,7 @@ export async function createToken(
   if (!is_printed) {
     fail(
       "operator",
-      "Cannot print the token, so it was revoked: stdout is closed, full or /dev/null",
+      "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked",
     );
   }
   const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
@@ -85,7 +67,9 @@ export async function createToken(
 }
 
 export async function revokeToken(name: string, flags: Flags, io: Io): Promise<void> {
-  const revoked = await withTokens(flags, io, false, (store) => store.tokens.revoke(name));
+  const revoked = await withStore(flags, io, { create: false }, (store) =>
+    store.tokens.revoke(name),
+  );
   if (revoked === null) {
     fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
   }
@@ -108,7 +92,7 @@ function formatTable(rows: readonly (readonly string[])[]): string {
 }
 
 export async function listTokens(flags: Flags, io: Io): Promise<void> {
-  const tokens = await withTokens(flags, io, false, (store) => store.tokens.list());
+  const tokens = await withStore(flags, io, { create: false }, (store) => store.tokens.list());
   const now = io.now();
   const rows = tokens.map((token) => [
     token.name,

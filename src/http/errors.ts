@@ -61,7 +61,7 @@ export const error_responses = {
     code: "too_many_requests",
     headers: { "retry-after": "1" },
   },
-  // Each error has the seconds until the minute ends.
+  // The header of an error has the seconds until its minute ends.
   too_many_invalid_tokens: {
     status: 429,
     code: "too_many_invalid_tokens",

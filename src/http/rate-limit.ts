@@ -115,8 +115,8 @@ const MINUTE_MS = 60_000;
 export type InvalidTokenLimiter = (request: Request) => number;
 
 /**
- * Limits invalid tokens per IPv4 address or /64 network of IPv6. A minute begins with the first of them. Valid tokens are never limited here,
- * because many clients can share an address.
+ * Limits invalid tokens per IPv4 address or IPv6 /64 network. The minute begins with the first invalid token. Valid tokens
+ * are never limited here, because many clients can share an address.
  * @param per_minute 0 for no limit
  */
 export function createInvalidTokenLimiter(

@@ -120,8 +120,8 @@ export function createBatchQueue<Item, Result>({
       }
     } finally {
       running -= 1;
-      // Not at once: in the next turn, the clients of this batch send their next requests. Otherwise two halves of the
-      // clients would take turns, in batches of half the size.
+      // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
+      // would take turns, in batches of half the size.
       schedule();
     }
   }

@@ -11,8 +11,8 @@ import type { Reader } from "./reader.ts";
 import { withRetry } from "./retry.ts";
 import type { Writer } from "./writer.ts";
 
-/** Number of connections that changes leave to creates. */
-const CREATE_CONNECTIONS = 2;
+/** Number of connections that changes leave to creates: two of them may wait for locked rows. */
+const CREATE_CONNECTIONS = 3;
 
 /** Timeout for connecting. */
 const CONNECT_SECONDS = 5;
@@ -65,6 +65,8 @@ interface TransactionOptions {
   readonly timeout_ms?: number;
   /** Whether the transaction may succeed after an error. The default is after a concurrent transaction. */
   readonly mayRetry?: (error: unknown) => boolean;
+  /** The record that the transaction changes, as with `change`. */
+  readonly record?: string;
 }
 
 /**
@@ -75,14 +77,14 @@ export interface Database {
   /** @throws {AppError} unavailable if the database is unreachable or busy */
   read<Result>(work: Work<Result>): Promise<Result>;
   /**
-   * Each statement is a transaction of its own.
+   * Each statement is a separate transaction.
    * @throws {AppError} unavailable if the database is unreachable or busy
    */
   write<Result>(work: Work<Result>): Promise<Result>;
   /**
-   * Like `write`, for work that changes a record. The changes of one record run one after the other, and some connections
-   * are left to creates: each change can wait for a locked row.
-   * @param record a name of the record
+   * Like `write`, for a change of a record. Changes of one record run one after the other. All changes together leave
+   * some connections to creates, because each change can wait for a locked row.
+   * @param record identifies the record, e.g. `users 1`
    */
   change<Result>(record: string, work: Work<Result>): Promise<Result>;
   /**
@@ -164,7 +166,6 @@ function createPool(server_url: string): SQL {
 /**
  * Creates the pool. The first statement opens a connection.
  * @throws {TypeError} if the URL is invalid
- * @throws {AppError} operator if it has an unknown layout
  */
 export function connect({
   database_url,
@@ -238,13 +239,18 @@ export function connect({
       runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
     transact<Result>(
       work: Work<Result>,
-      { access = "write", mode = "", timeout_ms, mayRetry }: TransactionOptions = {},
+      { access = "write", mode = "", timeout_ms, mayRetry, record }: TransactionOptions = {},
     ) {
       // Bun's type assumes that the result is a list of queries.
       const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
-      const retried = () => withRetry(transaction, mayRetry);
+      // Work without a timeout can take longer than others before it fails.
+      const retry_ms = timeout_ms === Number.POSITIVE_INFINITY ? timeout_ms : undefined;
+      const retried = () => withRetry(transaction, mayRetry, retry_ms);
       const run = access === "write" ? () => measure(1, retried) : retried;
-      return limiter.admit(access, () => limiter.run(access, run, timeout_ms));
+      const start = () => limiter.run(access, run, timeout_ms);
+      return limiter.admit(access, () =>
+        record === undefined ? start() : (enqueueChange({ record, run: start }) as Promise<Result>),
+      );
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

@@ -146,7 +146,7 @@ const error_messages: readonly (readonly [prefix: string, message: string])[] = 
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "no response from the server"],
   ["ERR_POSTGRES_CONNECTION", "the server closed the connection"],
   ["ERR_POSTGRES_TLS_NOT_AVAILABLE", "the URL requires TLS, but the server does not support it"],
-  [NO_CA_FILE, "the file of sslrootcert does not exist, or cannot be read"],
+  [NO_CA_FILE, "the sslrootcert file does not exist or cannot be read"],
   [
     "08P01 unsupported startup parameter",
     "the connection pooler rejects connection settings: add prepare=false to the URL",

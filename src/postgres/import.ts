@@ -45,7 +45,7 @@ interface BulkTable<Row, Import> {
   readonly with_keys: string;
 }
 
-/** Takes about 400 bytes per record. A temporary table would need a session of its own. */
+/** Takes about 400 bytes per record. A temporary table would need a separate session. */
 function createDryRunMemory(): DryRunMemory {
   const digests = new Map<number, Digest>();
   const ids = new Map<string, number>();

@@ -2,19 +2,19 @@
 import { AppError } from "../error.ts";
 import { isRolledBack, toUnavailable } from "./errors.ts";
 
-/** Maximum number of attempts of work that the server rolls back. */
+/** Maximum number of attempts that the server rolls back. */
 const MAX_ATTEMPTS = 5;
-/** The delay before a retry is random: at most this, multiplied by the attempts so far. */
+/** The delay before a retry is random: at most this, multiplied by the rollbacks so far. */
 const RETRY_DELAY_MS = 20;
 /**
- * No attempt starts later than this. The last one may wait 3 s for a lock: together less than the timeout of the
- * limiter, which replaces all connections.
+ * No retry is scheduled later than this after the start. An attempt can wait 3 s for a lock, and the sum must stay below
+ * the timeout of the limiter, after which all connections are replaced.
  */
 const RETRY_TIMEOUT_MS = 3_000;
 
 /**
- * Throw it if another write has changed a record since the work read it (optimistic locking). The work is repeated
- * without delay, and any number of times: in each round, one of the concurrent writers succeeds.
+ * Thrown by work if another write has changed the record since the work read it (optimistic locking). The work is
+ * repeated immediately, until the timeout: in each round, one of the concurrent writers succeeds.
  */
 export const version_conflict: AppError = new AppError(
   "unavailable",
@@ -28,16 +28,19 @@ export const version_conflict: AppError = new AppError(
 export async function withRetry<Result>(
   work: () => Promise<Result>,
   mayRetry = isRolledBack,
+  timeout_ms = RETRY_TIMEOUT_MS,
 ): Promise<Result> {
-  const deadline_ms = performance.now() + RETRY_TIMEOUT_MS;
-  for (let attempts = 1; ; attempts += 1) {
+  const deadline_ms = performance.now() + timeout_ms;
+  let rollbacks = 0;
+  for (;;) {
     try {
       return await work();
     } catch (error) {
       const is_late = performance.now() > deadline_ms;
       if (error === version_conflict && !is_late) continue;
-      if (is_late || attempts === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
-      await Bun.sleep(Math.random() * RETRY_DELAY_MS * attempts);
+      rollbacks += 1;
+      if (is_late || rollbacks === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
+      await Bun.sleep(Math.random() * RETRY_DELAY_MS * rollbacks);
     }
   }
 }

@@ -1,6 +1,6 @@
 /**
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
- * one statement and therefore one commit. Each has an outcome of its own.
+ * one statement and therefore one commit. Each has its own outcome.
  */
 import { fail } from "../error.ts";
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
@@ -16,7 +16,7 @@ const MAX_BATCHES = 3;
 const MAX_BATCH_LENGTH = 2 ** 19;
 /** If a batch waits longer than this for a row, each of its records is created alone. */
 const ROW_LOCK_TIMEOUT = "200ms";
-/** Maximum number of locked rows that creates wait for with a connection of their own. The others need the rest. */
+/** Maximum number of locked rows that creates wait for at the same time, each on a connection. */
 const MAX_LOCKED = 2;
 
 interface CreateStatementParts {
@@ -38,12 +38,13 @@ interface CreateStatementParts {
 
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the time at or before which expired keys were
- * stored, and the lock timeout, `null` for that of the connection. Only then it waits for a locked row that a record
- * refers to. It returns a `CreatedRow` for each create.
+ * stored, and the lock timeout, `null` for that of the connection. Only with `null` does the statement wait for a locked
+ * row that a record refers to. It returns a `CreatedRow` for each create.
  *
- * Keys are locked first, then unique columns and foreign keys, and at last the counts, by triggers: always in the
- * same order, so that two batches cannot deadlock. Rows are read by subqueries, each with conditions on one unique
- * index only: the plan may be made while the tables are empty, when any other plan seems equally cheap.
+ * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
+ * this order: keys, unique columns, foreign keys, and counts (by triggers). So two batches cannot deadlock. Rows are read
+ * by subqueries, each with conditions on one unique index only: the plan may be made while the tables are empty, when any
+ * other plan seems equally cheap.
  */
 function createStatement(parts: CreateStatementParts): string {
   const { table, rejected, locked, json, order } = parts;
@@ -185,22 +186,28 @@ function prepareStatement({ writeMany }: Database, now: () => Date, statement: s
   };
 }
 
+/** A create that waits for a locked row, in a separate statement. */
+interface LockedCreate {
+  readonly lock: string;
+  readonly run: () => Promise<readonly Outcome[]>;
+}
+
+type EnqueueLocked = (create: LockedCreate) => Promise<Outcome>;
+
 /** @returns a function that runs a create in a batch */
-function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcome> {
-  /** Creates that wait for a locked row, one for each row, each with a statement of its own. */
-  const enqueueLocked = createBatchQueue({
-    run: (creates: readonly PendingCreate[]) => run(creates, null),
-    max_items: 1,
-    max_batches: MAX_LOCKED,
-    conflictKeysOf: ({ lock }) => [lock],
-  });
+function createQueue(
+  run: RunCreates,
+  enqueueLocked: EnqueueLocked,
+): (create: PendingCreate) => Promise<Outcome> {
+  const waitForRow = (create: PendingCreate) =>
+    enqueueLocked({ lock: create.lock, run: () => run([create], null) });
 
   /** Runs creates that do not wait for the rows that they refer to. */
   async function runUnlocked(creates: readonly PendingCreate[]) {
     const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
     return creates.map((create, at) => {
       const outcome = outcomes[at] as Outcome;
-      return outcome.row.is_locked ? enqueueLocked(create) : outcome;
+      return outcome.row.is_locked ? waitForRow(create) : outcome;
     });
   }
 
@@ -210,25 +217,22 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
       try {
         return await runUnlocked(creates);
       } catch (error) {
-        if (isRowLockTimeout(error)) return creates.map(enqueueLocked);
+        if (isRowLockTimeout(error)) return creates.map(waitForRow);
         throw error;
       }
     },
     max_items: 1,
     conflictKeysOf: ({ lock }) => [lock],
   });
-  /** Number of creates that run alone, or wait to, for each row. */
-  const alone = new Map<string, number>();
+  /** Rows of creates that run alone, until the first of these creates has ended. */
+  const suspects = new Set<string>();
 
   async function runAlone(create: PendingCreate): Promise<Outcome> {
-    const { lock } = create;
-    alone.set(lock, (alone.get(lock) ?? 0) + 1);
+    suspects.add(create.lock);
     try {
       return await enqueueAlone(create);
     } finally {
-      const others = (alone.get(lock) ?? 0) - 1;
-      if (others === 0) alone.delete(lock);
-      else alone.set(lock, others);
+      suspects.delete(create.lock);
     }
   }
 
@@ -251,15 +255,22 @@ function createQueue(run: RunCreates): (create: PendingCreate) => Promise<Outcom
     sizeOf: ({ json }) => json.length,
     conflictKeysOf: ({ conflict_keys }) => conflict_keys,
   });
-  // A row that was locked would delay the next batch, too.
-  return (create) => (alone.has(create.lock) ? runAlone(create) : enqueue(create));
+  // A row that may be locked would delay the next batch, too.
+  return (create) => (suspects.has(create.lock) ? runAlone(create) : enqueue(create));
 }
 
 export function createWriter(db: Database, now: () => Date): Writer {
+  const enqueueLocked = createBatchQueue<LockedCreate, Outcome>({
+    run: async ([create]) => (await create?.run()) ?? [],
+    max_items: 1,
+    max_batches: MAX_LOCKED,
+    conflictKeysOf: ({ lock }) => [lock],
+  });
   return {
     prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
       const { toInput, conflictKeysOf, lockOf, throwRejected, toRecord } = parts;
-      const enqueue = createQueue(prepareStatement(db, now, createStatement(parts)));
+      const run = prepareStatement(db, now, createStatement(parts));
+      const enqueue = createQueue(run, enqueueLocked);
 
       async function create(
         fields: Fields,

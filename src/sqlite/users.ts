@@ -77,7 +77,7 @@ export function createUserStore({
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
     on conflict (email_key) do nothing
   `);
-  // A query of its own, because "update or ignore" would also hide a violated CHECK.
+  // A separate query, because "update or ignore" would also hide a violated CHECK.
   const otherUserWithEmail = db.prepare<{ id: number }, { email_key: string; id: number }>(`
     select id
     from users

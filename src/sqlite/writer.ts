@@ -185,7 +185,7 @@ export function createWriter(
     return { callbacks };
   }
 
-  /** Runs a write in a transaction of its own. @returns how to settle it */
+  /** Runs a write in a separate transaction. @returns how to settle it */
   function runAlone(write: Write): () => void {
     try {
       begin.run();
@@ -239,7 +239,7 @@ export function createWriter(
   /**
    * Commits the writes that succeed. After SQLite has read a damaged page, it rejects all further writes of the
    * transaction, and the commit. Therefore the others run again without the write that failed. Finally, that write
-   * gets a transaction of its own, because SQLite reports a transient read error as damage.
+   * gets a separate transaction, because SQLite reports a transient read error as damage.
    * @returns how to settle each write
    */
   function commitAll(batch: readonly Write[]): (() => void)[] {

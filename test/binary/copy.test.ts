@@ -45,7 +45,7 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
     expect(await copied.ended()).toEqual({
       code: 0,
       stdout: expect.stringContaining(counts),
-      stderr: `A server is using ${first.database}: its writes from now on are not copied\n`,
+      stderr: `A server is using ${first.database}: what it writes after the copy has started is not copied\n`,
     });
     await using second = await startServer({ DATABASE_URL: postgres.url });
     const back = `${first.database}.back`;

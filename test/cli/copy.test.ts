@@ -409,7 +409,7 @@ test("`copy` warns when a server is using the source", async () => {
   const serving = await world.serve();
   const to = (name: string) => ["copy", "--to", `${dirname(world.path)}/${name}`];
   const { code, stderr } = await world.run(...to("one.db"));
-  const warning = `A server is using ${world.path}: its writes from now on are not copied\n`;
+  const warning = `A server is using ${world.path}: what it writes after the copy has started is not copied\n`;
   expect([code, stderr]).toEqual([0, warning]);
   await serving.stop();
   expectCopied(await world.run(...to("two.db")));

@@ -77,7 +77,7 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
       stderr: "pipe",
     });
     expect([await child.stderr.text(), await child.exited]).toEqual([
-      "Cannot print the token, so it was revoked: stdout is closed, full or /dev/null\n",
+      "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n",
       1,
     ]);
     const { stdout } = await world.run("token", "list");

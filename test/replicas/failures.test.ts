@@ -153,9 +153,7 @@ test.if(programs !== null)(
     expect(await untilNot(200)).toBe(503);
     expect(await runCommand(tls.url, "check")).toMatchObject({
       code: 1,
-      stderr: expect.stringMatching(
-        /: the file of sslrootcert does not exist, or cannot be read\n$/,
-      ),
+      stderr: expect.stringMatching(/: the sslrootcert file does not exist or cannot be read\n$/),
     });
     renameSync(directory.at("away.pem"), directory.at("ca.pem"));
     expect(await untilNot(503)).toBe(200);

@@ -7,7 +7,7 @@
 export const BUCKETS = 1024;
 
 /**
- * @param id of a user, or of an order that was not copied or imported with an id of its own
+ * @param id of a user, or of an order that was not copied or imported with its own id
  * @returns 0 to 1023
  */
 export function bucketOf(id: number): number {

@@ -1,6 +1,6 @@
 /**
  * Advisory locks on the ids of a table. A create holds the shared lock from the assignment of its id to the end of its
- * transaction. An import or a copy, which brings ids of its own, holds the exclusive one. Both are on the coordinator:
+ * transaction. An import or a copy, which brings its own ids, holds the exclusive one. Both are on the coordinator:
  * a lock on the table would be taken on all servers.
  */
 type TableWithIds = "users" | "orders";

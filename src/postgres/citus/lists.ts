@@ -1,6 +1,6 @@
 /**
- * Pages of lists. A page and its total are two statements, and may be of different moments: there is no snapshot of
- * several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
+ * Pages of lists. A page and its total can be two statements, and then may be of different moments: there is no snapshot
+ * of several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
  */
 import { fail } from "../../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../../large-page.ts";
@@ -19,7 +19,7 @@ import { buildInSnapshot, LARGE_PAGE_TIMEOUT_MS } from "../lists.ts";
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;
 
-/** Requests that share a total. */
+/** Maximum number of requests that share a total. */
 const MAX_SHARED = 64;
 
 export interface ListParts {
@@ -30,7 +30,7 @@ export interface ListParts {
   readonly where: string;
   /** Query for the number of matching records, as `total`. Its parameters are those of `where`. */
   readonly total: string;
-  /** Whether all rows are on one shard, which can skip those before an offset. Otherwise there are no parameters. */
+  /** Whether all rows are on one shard, which can then skip rows up to an offset. If not, `where` has no parameters. */
   readonly is_on_one_shard: boolean;
   /** Larger offsets are rejected; `null` for no limit. */
   readonly max_offset: number | null;

@@ -1,4 +1,4 @@
-/** Look-ups of orders. If many are requested at the same time, they share a statement, which has a task per shard. */
+/** Reads orders by id. Concurrent reads share one statement, which Citus runs as one task per shard. */
 import { fail } from "../../error.ts";
 import type { StoredOrder } from "../../order.ts";
 import type { Database, Session, Value } from "../connection.ts";
@@ -7,7 +7,7 @@ import { columns } from "../orders.ts";
 import { createLookup, type Lookup } from "../reader.ts";
 import { bucketOf } from "./bucket.ts";
 
-/** Number of orders that are read at the same time by statements of their own. If there are more, they share one. */
+/** Up to this many concurrent reads have a statement each. More share one. */
 const MAX_ALONE = 8;
 
 export interface LocatedOrder extends StoredOrder {
@@ -66,7 +66,7 @@ function select<Row>(
   return session.all(for_one[statement], ...values);
 }
 
-/** Looks where the ids lead to, and then in the directory of ids that do not contain their bucket. */
+/** Reads orders from the buckets in their ids, and the missing ones from the buckets in the directory. */
 async function findOrders(
   session: Session,
   ids: readonly number[],

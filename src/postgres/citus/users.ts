@@ -112,11 +112,12 @@ export function createCitusUserStore(
    * changes would be repeated, and each attempt is a transaction on all servers.
    */
   function change(id: number, work: (session: Session, user: User) => Promise<User>) {
-    return db.transact(async (session) => {
+    const change_user = async (session: Session) => {
       await session.all(lock_user, USER_LOCK, id % 2 ** 31);
       const user = await find(session, id);
       return user && work(session, user);
-    });
+    };
+    return db.transact(change_user, { record: `users ${id}` });
   }
 
   return {

@@ -1,6 +1,7 @@
--- Counts in a slot that no other transaction has locked, so that a writer waits for nobody's commit: first in its own
--- slot, then in any. If all are locked, it waits for its own, with a timeout of its own: a batch of creates waits for
--- other rows for 0.2 s only, and would then run each create alone, which needs a slot, too.
+-- Updates the count in a slot that no other transaction has locked, so that a writer does not wait for the commit of
+-- another one. It tries the slot of its process first, then any other. If all are locked, it waits for the first one. The
+-- lock timeout is set here, because a batch of creates waits for other rows for only 0.2 s. Its creates would then run
+-- alone, although each of them needs a slot, too.
 create or replace function add_to_count(changed_list text, change bigint) returns void language plpgsql
 set lock_timeout = '3s' as $$
 declare

@@ -102,6 +102,12 @@ export interface Database {
    * depends on, so it fails only if that has changed since.
    */
   writeMany<Result>(writes: number, work: Work<Result>): Promise<Result>;
+  /** Runs work in one transaction for a number of writes, which `limiter.admit` has admitted. */
+  transactMany<Result>(
+    writes: number,
+    work: Work<Result>,
+    mayRetry?: (error: unknown) => boolean,
+  ): Promise<Result>;
   readonly layout: PostgresLayout;
   readonly limiter: Limiter;
   /** Number of connections in the pool. */
@@ -217,6 +223,11 @@ export function connect({
     return limiter.run("write", () => measure(writes, run));
   }
 
+  function begin<Result>(work: Work<Result>, mode = ""): Promise<Result> {
+    // Bun's type assumes that the result is a list of queries.
+    return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
+  }
+
   const enqueueChange = createBatchQueue<Change, unknown>({
     run: async ([change]) => [await change?.run()],
     max_items: 1,
@@ -237,15 +248,17 @@ export function connect({
     readMany,
     writeMany: (writes, work) =>
       runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
+    transactMany(writes, work, mayRetry) {
+      const run = () => withRetry(() => begin(work), mayRetry);
+      return limiter.run("write", () => measure(writes, run));
+    },
     transact<Result>(
       work: Work<Result>,
-      { access = "write", mode = "", timeout_ms, mayRetry, record }: TransactionOptions = {},
+      { access = "write", mode, timeout_ms, mayRetry, record }: TransactionOptions = {},
     ) {
-      // Bun's type assumes that the result is a list of queries.
-      const transaction = () => sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
       // Work without a timeout can take longer than others before it fails.
       const retry_ms = timeout_ms === Number.POSITIVE_INFINITY ? timeout_ms : undefined;
-      const retried = () => withRetry(transaction, mayRetry, retry_ms);
+      const retried = () => withRetry(() => begin(work, mode), mayRetry, retry_ms);
       const run = access === "write" ? () => measure(1, retried) : retried;
       const start = () => limiter.run(access, run, timeout_ms);
       return limiter.admit(access, () =>

@@ -1,23 +1,19 @@
 /**
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
- * one statement and therefore one commit. Each has its own outcome.
+ * one statement and therefore one commit.
  */
-import { fail } from "../error.ts";
-import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
-import { byPosition, createBatchQueue } from "./batch.ts";
+import type { IdempotencyKey } from "../idempotency.ts";
+import { byPosition } from "./batch.ts";
 import type { Database } from "./connection.ts";
-import { isRowLockTimeout, isStatementError } from "./errors.ts";
+import {
+  type Create,
+  type CreateQueueOptions,
+  createCreateQueues,
+  type Outcome,
+  type PendingCreate,
+} from "./create-queue.ts";
+import { isStatementError } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
-
-const MAX_CREATES = 256;
-/** More would compete for the rows that count the records. */
-const MAX_BATCHES = 3;
-/** Maximum size of a batch in UTF-16 code units of JSON. */
-const MAX_BATCH_LENGTH = 2 ** 19;
-/** If a batch waits longer than this for a row, each of its records is created alone. */
-const ROW_LOCK_TIMEOUT = "200ms";
-/** Maximum number of locked rows that creates wait for at the same time, each on a connection. */
-const MAX_LOCKED = 2;
 
 interface CreateStatementParts {
   readonly table: "users" | "orders";
@@ -133,47 +129,36 @@ interface CreatedRow {
 }
 
 /** How records of one table are created. */
-export interface CreateParts<Fields, Row> extends CreateStatementParts {
+export interface CreateParts<Fields, Row>
+  extends CreateStatementParts,
+    Pick<CreateQueueOptions<Fields, Row>, "conflictKeysOf" | "lockOf" | "throwRejected"> {
   /** The values of the columns. JSON columns are objects. */
   readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
-  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
-  readonly conflictKeysOf: (fields: Fields) => readonly string[];
-  /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
-  readonly lockOf: (fields: Fields) => string;
-  /** @throws {AppError} always: the error of a record that is rejected */
-  readonly throwRejected: () => never;
   readonly toRecord: (id: number, fields: Fields, time: string) => Row;
 }
-
-/** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
-export type Create<Fields, Row> = (
-  fields: Fields,
-  key: IdempotencyKey | null,
-) => Promise<CreateResult<Row>>;
 
 export interface Writer {
   prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row>;
 }
 
-interface PendingCreate {
-  /** Input of the statement. */
-  readonly json: string;
-  readonly conflict_keys: readonly string[];
-  readonly lock: string;
-}
+function prepareStatement<Fields, Row>(
+  { writeMany }: Database,
+  now: () => Date,
+  parts: CreateParts<Fields, Row>,
+): CreateQueueOptions<Fields, Row>["run"] {
+  const statement = createStatement(parts);
 
-interface Outcome {
-  readonly row: CreatedRow;
-  readonly created_at: string;
-}
+  function outcomeOf(row: CreatedRow, { fields }: PendingCreate<Fields>, time: string) {
+    const { id, is_created, is_rejected, is_locked, stored_fingerprint, stored_record } = row;
+    if (stored_fingerprint !== null && stored_record !== null) {
+      return { kind: "stored", fingerprint: stored_fingerprint, record: stored_record } as const;
+    }
+    if (is_rejected) return { kind: "rejected" } as const;
+    if (is_locked) return { kind: "locked" } as const;
+    if (!is_created) return { kind: "conflict" } as const;
+    return { kind: "created", record: parts.toRecord(Number(id), fields, time) } as const;
+  }
 
-/** @param lock_timeout `null` for that of the connection */
-type RunCreates = (
-  creates: readonly PendingCreate[],
-  lock_timeout: string | null,
-) => Promise<readonly Outcome[]>;
-
-function prepareStatement({ writeMany }: Database, now: () => Date, statement: string): RunCreates {
   return async (creates, lock_timeout) => {
     const time = now();
     const created_at = time.toISOString();
@@ -182,122 +167,24 @@ function prepareStatement({ writeMany }: Database, now: () => Date, statement: s
     const rows = await writeMany(creates.length, (session) =>
       session.all<CreatedRow>(statement, ...values),
     );
-    return byPosition(rows).map((row) => ({ row, created_at }));
+    const ordered = byPosition(rows);
+    return creates.map(
+      (create, at): Outcome<Row> => outcomeOf(ordered[at] as CreatedRow, create, created_at),
+    );
   };
 }
 
-/** A create that waits for a locked row, in a separate statement. */
-interface LockedCreate {
-  readonly lock: string;
-  readonly run: () => Promise<readonly Outcome[]>;
-}
-
-type EnqueueLocked = (create: LockedCreate) => Promise<Outcome>;
-
-/** @returns a function that runs a create in a batch */
-function createQueue(
-  run: RunCreates,
-  enqueueLocked: EnqueueLocked,
-): (create: PendingCreate) => Promise<Outcome> {
-  const waitForRow = (create: PendingCreate) =>
-    enqueueLocked({ lock: create.lock, run: () => run([create], null) });
-
-  /** Runs creates that do not wait for the rows that they refer to. */
-  async function runUnlocked(creates: readonly PendingCreate[]) {
-    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
-    return creates.map((create, at) => {
-      const outcome = outcomes[at] as Outcome;
-      return outcome.row.is_locked ? waitForRow(create) : outcome;
-    });
-  }
-
-  /** Creates that run alone: only one at a time for each row, because the row may be locked. */
-  const enqueueAlone = createBatchQueue({
-    async run(creates: readonly PendingCreate[]) {
-      try {
-        return await runUnlocked(creates);
-      } catch (error) {
-        if (isRowLockTimeout(error)) return creates.map(waitForRow);
-        throw error;
-      }
-    },
-    max_items: 1,
-    conflictKeysOf: ({ lock }) => [lock],
-  });
-  /** Rows of creates that run alone, until the first of these creates has ended. */
-  const suspects = new Set<string>();
-
-  async function runAlone(create: PendingCreate): Promise<Outcome> {
-    suspects.add(create.lock);
-    try {
-      return await enqueueAlone(create);
-    } finally {
-      suspects.delete(create.lock);
-    }
-  }
-
-  /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
-  async function runBatch(creates: readonly PendingCreate[]) {
-    try {
-      return await runUnlocked(creates);
-    } catch (error) {
-      const is_of_one = creates.length > 1 && isStatementError(error);
-      if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
-      throw error;
-    }
-  }
-
-  const enqueue = createBatchQueue<PendingCreate, Outcome>({
-    run: runBatch,
-    max_items: MAX_CREATES,
-    max_batches: MAX_BATCHES,
-    max_size: MAX_BATCH_LENGTH,
-    sizeOf: ({ json }) => json.length,
-    conflictKeysOf: ({ conflict_keys }) => conflict_keys,
-  });
-  // A row that may be locked would delay the next batch, too.
-  return (create) => (suspects.has(create.lock) ? runAlone(create) : enqueue(create));
-}
-
 export function createWriter(db: Database, now: () => Date): Writer {
-  const enqueueLocked = createBatchQueue<LockedCreate, Outcome>({
-    run: async ([create]) => (await create?.run()) ?? [],
-    max_items: 1,
-    max_batches: MAX_LOCKED,
-    conflictKeysOf: ({ lock }) => [lock],
-  });
+  const prepareCreate = createCreateQueues(db);
   return {
-    prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row> {
-      const { toInput, conflictKeysOf, lockOf, throwRejected, toRecord } = parts;
-      const run = prepareStatement(db, now, createStatement(parts));
-      const enqueue = createQueue(run, enqueueLocked);
-
-      async function create(
-        fields: Fields,
-        key: IdempotencyKey | null,
-      ): Promise<CreateResult<Row>> {
-        const json = JSON.stringify({ ...toInput(fields), ...key });
-        const conflict_keys = [...conflictKeysOf(fields)];
-        if (key !== null) conflict_keys.push(`${key.owner} ${key.key}`);
-        const pending: PendingCreate = { json, conflict_keys, lock: lockOf(fields) };
-        for (;;) {
-          const { row, created_at } = await enqueue(pending);
-          if (row.stored_record !== null) {
-            if (row.stored_fingerprint !== key?.fingerprint) {
-              fail("key_reused", "the idempotency key was used for another request");
-            }
-            return { record: JSON.parse(row.stored_record), replayed: true };
-          }
-          if (row.is_rejected) throwRejected();
-          if (row.is_created) {
-            const record = toRecord(Number(row.id), fields, created_at);
-            return { record, replayed: false };
-          }
-          // A concurrent transaction has claimed the key since. The next statement finds it.
-        }
-      }
-
-      return (fields, key) => db.limiter.admit("write", () => create(fields, key));
+    prepare(parts) {
+      return prepareCreate({
+        ...parts,
+        toJson: (fields, key: IdempotencyKey | null) =>
+          JSON.stringify({ ...parts.toInput(fields), ...key }),
+        run: prepareStatement(db, now, parts),
+        isOfOne: isStatementError,
+      });
     },
   };
 }

@@ -3,10 +3,14 @@ import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../../s
 import type { Order } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
-import { newUser, type Open, openWithClock, orderFields, userFields } from "./open.ts";
+import { newUser, type Open, openWithClock, orderFields, outcomesOf, userFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
 const key: IdempotencyKey = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
+
+function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {
+  return { ...key, key: name, fingerprint };
+}
 
 /** Places an order for each key, concurrently, in groups smaller than the limit of waiting writes. */
 async function placeWith(store: Store, user_id: number, names: readonly string[]) {
@@ -99,6 +103,72 @@ export function idempotencyContract(open: Open): void {
     expect(results.filter(({ replayed }) => !replayed)).toHaveLength(1);
     expect(new Set(results.map(({ record }) => record.id)).size).toBe(1);
     expect((await it.store.orders.list(all)).total).toBe(1);
+  });
+
+  test("`create` gives each of many concurrent calls its own outcome", async () => {
+    await using it = await openWithClock(open);
+    const { users } = it.store;
+    const [known, taken] = [userFields(), userFields()];
+    const { record } = await users.create(known, keyOf("known"));
+    await users.create(taken, null);
+    const fields = Array.from({ length: 20 }, (_, at) => userFields({ name: `😀 ${at}` }));
+    const creating = [
+      ...fields.map((user, at) => users.create(user, at % 2 === 0 ? null : keyOf(`${at}`))),
+      users.create(userFields({ email: taken.email.toUpperCase() }), null),
+      users.create(taken, keyOf("taken")),
+      users.create(known, keyOf("known")),
+      users.create(userFields(), keyOf("known", "other")),
+    ];
+    const made = fields.map(() => "new");
+    const outcomes = [...made, "email_taken", "email_taken", "replayed", "key_reused"];
+    expect(await outcomesOf(creating)).toEqual(outcomes);
+    expect((await creating[22])?.record).toEqual(record);
+    for (const [at, user] of fields.entries()) {
+      const created = (await creating[at])?.record;
+      expect(created).toMatchObject(user);
+      expect(await users.get(Number(created?.id))).toEqual(created as typeof record);
+    }
+    // A create that fails stores no key.
+    expect((await users.create(userFields(), keyOf("taken"))).replayed).toBe(false);
+    expect((await users.create(fields[1] as typeof known, keyOf("1"))).replayed).toBe(true);
+    expect((await users.list({ limit: 1, offset: 0 })).total).toBe(23);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("`place` gives each of many concurrent calls its own outcome", async () => {
+    await using it = await openWithClock(open);
+    const { orders } = it.store;
+    const made = await Promise.all(Array.from({ length: 5 }, () => newUser(it.store)));
+    const ids = made.map(({ id }) => id);
+    const unknown = Math.max(...ids) + 1;
+    const first = Number(ids[0]);
+    await orders.place(orderFields(first), keyOf("expired"));
+    it.pass(KEY_LIFETIME_MS);
+    const { record } = await orders.place(orderFields(first), keyOf("known"));
+    const fields = Array.from({ length: 20 }, (_, at) =>
+      orderFields(Number(ids[at % 5]), { metadata: { at: `${at}` } }),
+    );
+    const placing = [
+      ...fields.map((order, at) => orders.place(order, at % 2 === 0 ? null : keyOf(`${at}`))),
+      orders.place(orderFields(unknown), null),
+      orders.place(orderFields(unknown), keyOf("unknown")),
+      orders.place(orderFields(first), keyOf("known")),
+      orders.place(orderFields(first), keyOf("known", "other")),
+      orders.place(orderFields(first), keyOf("expired")),
+    ];
+    const outcomes = ["invalid", "invalid", "replayed", "key_reused", "new"];
+    expect(await outcomesOf(placing)).toEqual([...fields.map(() => "new"), ...outcomes]);
+    expect((await placing[22])?.record).toEqual(record);
+    for (const [at, order] of fields.entries()) {
+      const placed = (await placing[at])?.record;
+      expect(placed).toMatchObject(order);
+      expect(await orders.get(Number(placed?.id))).toEqual(placed as typeof record);
+    }
+    expect((await orders.place(orderFields(first), keyOf("unknown"))).replayed).toBe(false);
+    expect((await orders.place(orderFields(first), keyOf("1"))).replayed).toBe(true);
+    expect((await orders.list({ limit: 1, offset: 0 })).total).toBe(24);
+    expect((await orders.list({ limit: 1, offset: 0, user_id: first })).total).toBe(8);
+    expect(await it.store.check()).toEqual([]);
   });
 
   test("`place` replays a key for 24 hours, and then creates again", async () => {

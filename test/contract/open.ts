@@ -1,3 +1,4 @@
+import { AppError } from "../../src/error.ts";
 import type { OrderFields } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { User, UserFields } from "../../src/user.ts";
@@ -39,6 +40,17 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
 export function orderFields(user_id: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   return { user_id, currency: "EUR", items, total: 100, metadata: {}, ...fields };
+}
+
+/** @returns the code of each error; `new` or `replayed` for each record */
+export async function outcomesOf(
+  creates: readonly Promise<{ readonly replayed: boolean }>[],
+): Promise<string[]> {
+  const results = await Promise.allSettled(creates);
+  return results.map((result) => {
+    if (result.status === "fulfilled") return result.value.replayed ? "replayed" : "new";
+    return result.reason instanceof AppError ? result.reason.code : String(result.reason);
+  });
 }
 
 /** Text that is easily corrupted: quotes, SQL, JSON, combining and astral characters. */

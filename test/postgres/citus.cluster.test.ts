@@ -11,16 +11,22 @@ import { createWriter } from "../../src/postgres/writer.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
-import { citus_url, releaseCitusDatabase, runOnWorkers, takeCitusDatabase } from "./citus.ts";
+import {
+  citus_url,
+  lockUserOnWorkers,
+  releaseCitusDatabase,
+  runOnWorkers,
+  takeCitusDatabase,
+} from "./citus.ts";
 
 type Statement = Parameters<Session["all"]>;
 
-/** Remembers the statements of all sessions. */
+/** Remembers the statements of all sessions, but for `set`. */
 function recorded(db: Database, statements: Statement[]): Database {
   const recordedSession = (session: Session): Session => ({
     ...session,
     all(...statement) {
-      statements.push(statement);
+      if (!statement[0].startsWith("set ")) statements.push(statement);
       return session.all(...statement);
     },
     first(...statement) {
@@ -34,6 +40,8 @@ function recorded(db: Database, statements: Statement[]): Database {
     write: (work) => db.write((session) => work(recordedSession(session))),
     change: (record, work) => db.change(record, (session) => work(recordedSession(session))),
     readMany: (work) => db.readMany((session) => work(recordedSession(session))),
+    transactMany: (writes, work, mayRetry) =>
+      db.transactMany(writes, (session) => work(recordedSession(session)), mayRetry),
     transact: (work, options) => db.transact((session) => work(recordedSession(session)), options),
   };
 }
@@ -94,15 +102,20 @@ test.if(citus_url !== null)(
     const many = Array.from({ length: 20 }, () => order.id);
     expect(await tasksOf(Promise.all(many.map(orders.get)))).toEqual([1]);
     // The order and the total of its bucket are two tasks on one shard.
-    expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([0, 2]);
+    expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([1, 0, 2]);
     expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 2]);
+    // The user, the lock of batches, the numbers, the keys and the orders, which are copied, and the totals.
+    const keyed = ["a", "b", "c"].map((name) => orders.place(orderFields(user.id), key(name)));
+    expect(await tasksOf(Promise.all(keyed))).toEqual([1, 0, 0, 0, 0, 1]);
+    const several = [1, 2, 3].map(() => users.create(userFields(), null));
+    expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0]);
     const pay = () => ({ status: "paid", metadata: {} }) as const;
     expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
     const paid = { ...page, user_id: user.id, status: "paid" } as const;
     expect(await tasksOf(orders.list(paid))).toEqual([1]);
-    // A full page needs a count. There are three orders, of which one is paid.
-    expect(await tasksOf(orders.list({ ...page, limit: 3, user_id: user.id }))).toEqual([1]);
+    // A full page needs a count. There are six orders, of which one is paid.
+    expect(await tasksOf(orders.list({ ...page, limit: 6, user_id: user.id }))).toEqual([1]);
     expect(await tasksOf(orders.list({ ...page, limit: 2, user_id: user.id }))).toEqual([1, 1]);
     expect(await tasksOf(orders.list(page))).toEqual([shards, shards]);
     const pages = [page, page, { ...page, limit: 1 }].map(orders.list);
@@ -145,6 +158,36 @@ test.if(citus_url !== null)(
       await runOnWorkers(database_url, "rollback prepared 'citus_99_test'");
     }
     expect(await store.orders.get(unknown)).toBeNull();
+    await store.close();
+    releaseCitusDatabase(database_url);
+  },
+  60_000,
+);
+
+test.if(citus_url !== null)(
+  "`orders.place` succeeds before a user is unlocked when only other calls are for this user",
+  async () => {
+    const database_url = await takeCitusDatabase();
+    const store = await openPostgres({ ...options, database_url });
+    const locked_user = await newUser(store);
+    const ids = [(await newUser(store)).id, (await newUser(store)).id];
+    const unlock = await lockUserOnWorkers(database_url, locked_user.id);
+    let locked = true;
+    const waiting = [1, 2].map(() =>
+      store.orders.place(orderFields(locked_user.id), null).finally(() => {
+        expect(locked).toBe(false);
+      }),
+    );
+    const others = Array.from({ length: 20 }, (_, at) =>
+      store.orders.place(orderFields(Number(ids[at % 2])), null),
+    );
+    await Promise.all(others);
+    // Later ones do not wait either.
+    await Promise.all(ids.map((id) => store.orders.place(orderFields(id), null)));
+    locked = false;
+    await unlock();
+    await Promise.all(waiting);
+    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(24);
     await store.close();
     releaseCitusDatabase(database_url);
   },

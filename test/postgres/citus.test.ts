@@ -4,9 +4,9 @@ import { SQL } from "bun";
 import { copyRows } from "../../src/copy.ts";
 import { newOrder } from "../../src/order.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { nextNumber } from "../../src/postgres/citus/id-lock.ts";
+import { nextNumbers } from "../../src/postgres/citus/id-lock.ts";
 import { withPostgresCopyTarget } from "../../src/postgres/copy-target.ts";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, outcomesOf } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
@@ -106,6 +106,27 @@ if (cluster !== null) {
       await server.dropDatabase(source_url);
     });
 
+    test("creates in one turn share a commit, also if the key of one is stored", async () => {
+      const url = await server.createDatabase(await template);
+      const commits: number[] = [];
+      const store = await openPostgres({
+        ...options,
+        database_url: `${url}&layout=citus`,
+        onCommit: (writes) => commits.push(writes),
+      });
+      const { id } = await newUser(store);
+      const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
+      await store.orders.place(orderFields(id), key("known"));
+      commits.length = 0;
+      const placing = ["a", "known", "b", "c"].map((name) =>
+        store.orders.place(orderFields(id), key(name)),
+      );
+      expect(await outcomesOf(placing)).toEqual(["new", "replayed", "new", "new"]);
+      expect(commits).toEqual([4]);
+      await store.close();
+      await server.dropDatabase(url);
+    });
+
     test("`open` names the layout when the URL lacks it", async () => {
       const database_url = await server.createDatabase(await template);
       await expectRejection(
@@ -122,7 +143,7 @@ if (cluster !== null) {
       const user = await newUser(store);
       const creating = new SQL(url, { max: 1 });
       await creating.unsafe("begin");
-      const [{ number }] = await creating.unsafe(nextNumber("orders"));
+      const [{ number }] = await creating.unsafe(nextNumbers("orders"), [1]);
       const id = number * 1024 + user.id;
       const order = {
         ...newOrder(id, orderFields(user.id), user.created_at),

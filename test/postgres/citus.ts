@@ -116,9 +116,33 @@ export function runOnCitus<Row>(database_url: string, statement: string): Promis
   return run(driverUrl(database_url), statement);
 }
 
-/** Runs statements on each worker, one after the other. */
-export async function runOnWorkers(database_url: string, ...statements: string[]): Promise<void> {
+async function workersOf(database_url: string): Promise<readonly URL[]> {
   const nodes = await runOnCitus<Node>(database_url, select_nodes);
   const workers = nodes.filter(({ groupid }) => groupid !== 0);
-  for (const node of workers) await run(urlOf(driverUrl(database_url), node), ...statements);
+  return workers.map((node) => urlOf(driverUrl(database_url), node));
+}
+
+/** Runs statements on each worker, one after the other. */
+export async function runOnWorkers(database_url: string, ...statements: string[]): Promise<void> {
+  for (const url of await workersOf(database_url)) await run(url, ...statements);
+}
+
+/** Locks a user on each worker. @returns a function that releases the locks */
+export async function lockUserOnWorkers(
+  database_url: string,
+  id: number,
+): Promise<() => Promise<void>> {
+  const [shard] = await runOnCitus<{ name: string }>(
+    database_url,
+    "select shard_name::text as name from citus_shards where table_name = 'users'::regclass limit 1",
+  );
+  const connections: SQL[] = [];
+  for (const url of await workersOf(database_url)) {
+    const sql = new SQL(url, { max: 1 });
+    await sql.unsafe(`begin; select from ${shard?.name} where id = ${id} for update`);
+    connections.push(sql);
+  }
+  return async () => {
+    for (const sql of connections) await sql.close({ timeout: 0 });
+  };
 }

@@ -1,24 +1,12 @@
 // Creates that share a statement: each has its own outcome, and none waits for the lock of another.
 import { describe, expect, test } from "bun:test";
-import { AppError } from "../../src/error.ts";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, outcomesOf, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness, waiting_backends } from "./harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
-}
-
-/** @returns the code of each error; `new` or `replayed` for each record */
-async function outcomesOf(
-  creates: readonly Promise<{ readonly replayed: boolean }>[],
-): Promise<string[]> {
-  const results = await Promise.allSettled(creates);
-  return results.map((result) => {
-    if (result.status === "fulfilled") return result.value.replayed ? "replayed" : "new";
-    return result.reason instanceof AppError ? result.reason.code : String(result.reason);
-  });
 }
 
 /** @returns how many connections wait for a lock at most, while a batch fails and each of its creates runs alone */

@@ -3,18 +3,20 @@
  * transaction. An import or a copy, which brings its own ids, holds the exclusive one. Both are on the coordinator:
  * a lock on the table would be taken on all servers.
  */
-type TableWithIds = "users" | "orders";
+export type TableWithIds = "users" | "orders";
 
 /** First number of the locks; the second is that of the table. */
 const ID_LOCK = 0x75616964;
-const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
+/** Second number of advisory locks. */
+export const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
 
-/** @returns a statement that assigns the next number of the sequence, as `number` */
-export function nextNumber(table: TableWithIds): string {
+/** @returns a statement that assigns the next `$1` numbers of the sequence, as `number` */
+export function nextNumbers(table: TableWithIds): string {
   // The columns are evaluated in this order.
   return `
     select pg_advisory_xact_lock_shared(${ID_LOCK}, ${table_numbers[table]}),
       nextval('${table}_id_seq')::float8 as number
+    from generate_series(1, $1::integer)
   `;
 }
 

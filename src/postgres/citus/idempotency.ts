@@ -1,11 +1,13 @@
 /** Idempotency keys. They are distributed by key, so that a key is unique whatever its request creates. */
-import { fail } from "../../error.ts";
-import type { CreateResult, IdempotencyKey } from "../../idempotency.ts";
-import type { Connection, Session } from "../connection.ts";
-import { expiryTime } from "../idempotency.ts";
+import type { IdempotencyKey } from "../../idempotency.ts";
+import type { Session } from "../connection.ts";
+import type { Outcome } from "../create-queue.ts";
 
-interface KeyRow {
-  readonly fingerprint: string;
+type Stored = Extract<Outcome<never>, { kind: "stored" }>;
+type Conflict = Extract<Outcome<never>, { kind: "conflict" }>;
+
+/** A key, and the record, as JSON, that its request creates. */
+export interface NewKey extends IdempotencyKey {
   readonly record: string;
 }
 
@@ -18,62 +20,77 @@ const claim = `
   where idempotency_keys.created_at <= $6
   returning owner
 `;
-const find = `
+const find_one = `
   select fingerprint, record
   from idempotency_keys
   where owner = $1 and key = $2
 `;
+const find_many = `
+  select owner, key, fingerprint, record, created_at
+  from idempotency_keys
+  where key = any($1::text[]) and owner = any($2::text[])
+`;
+const delete_expired = `
+  delete from idempotency_keys
+  where key = any($1::text[]) and owner = any($2::text[]) and created_at <= $3
+`;
+// Without `on conflict`, with which Citus writes the rows to a file for each shard first: 75 ms instead of 3.
+const insert_many = `
+  insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+  select owner, key, fingerprint, record, $2
+  from json_to_recordset($1::text::json) as input (
+    owner text, key text, fingerprint text, record text
+  )
+`;
 
-/** How a record is created. The id comes first, so that one statement stores the key together with the record. */
-export interface Creation<Row> {
-  /** Assigns an id. @returns the record to be created */
-  prepare(session: Session): Promise<Row>;
-  insert(session: Session, record: Row): Promise<void>;
+/**
+ * Stores a key unless it is stored already.
+ * @param time when it is stored
+ * @param expiry keys stored at or before this time have expired
+ * @returns `null` if it was stored
+ */
+export async function claimKey(
+  session: Session,
+  { owner, key, fingerprint, record }: NewKey,
+  time: string,
+  expiry: string,
+): Promise<Stored | Conflict | null> {
+  const claimed = await session.first(claim, owner, key, fingerprint, record, time, expiry);
+  if (claimed !== null) return null;
+  const row = await session.first<NewKey>(find_one, owner, key);
+  // It has expired and was deleted since the claim, so it can be claimed again.
+  if (row === null) return { kind: "conflict" };
+  return { kind: "stored", fingerprint: row.fingerprint, record: row.record };
 }
 
-export interface CitusIdempotencyStore {
-  /**
-   * Creates a record once per key. The key and the record are stored in one transaction.
-   * @param key `null` to create the record without a key
-   * @throws {AppError} key_reused if the key belongs to a different request
-   */
-  once<Row>(key: IdempotencyKey | null, creation: Creation<Row>): Promise<CreateResult<Row>>;
+/** Identifies a key in a map. */
+export function nameOf({ owner, key }: IdempotencyKey): string {
+  return `${owner} ${key}`;
 }
 
-export function createCitusIdempotencyStore({ db, now }: Connection): CitusIdempotencyStore {
-  async function onceInTransaction<Row>(
-    session: Session,
-    { owner, key, fingerprint }: IdempotencyKey,
-    { prepare, insert }: Creation<Row>,
-  ): Promise<CreateResult<Row>> {
-    for (;;) {
-      const record = await prepare(session);
-      const text = JSON.stringify(record);
-      const time = now();
-      const times = [time.toISOString(), expiryTime(time)];
-      const claimed = await session.first(claim, owner, key, fingerprint, text, ...times);
-      if (claimed !== null) {
-        await insert(session, record);
-        return { record, replayed: false };
-      }
-      const existing = await session.first<KeyRow>(find, owner, key);
-      // The key has expired and was deleted since the claim, so it can be claimed again.
-      if (existing === null) continue;
-      if (existing.fingerprint !== fingerprint) {
-        fail("key_reused", "the idempotency key was used for another request");
-      }
-      return { record: JSON.parse(existing.record), replayed: true };
-    }
+/** Finds keys, and deletes those that have expired. @returns the others, by `nameOf` */
+export async function findKeys(
+  session: Session,
+  keys: readonly IdempotencyKey[],
+  expiry: string,
+): Promise<ReadonlyMap<string, Stored>> {
+  const found = new Map<string, Stored>();
+  if (keys.length === 0) return found;
+  const names = [keys.map(({ key }) => key), [...new Set(keys.map(({ owner }) => owner))]];
+  const rows = await session.all<NewKey & { readonly created_at: string }>(find_many, ...names);
+  for (const row of rows) {
+    const { fingerprint, record } = row;
+    if (row.created_at > expiry) found.set(nameOf(row), { kind: "stored", fingerprint, record });
   }
+  if (found.size < rows.length) await session.all(delete_expired, ...names, expiry);
+  return found;
+}
 
-  return {
-    once<Row>(key: IdempotencyKey | null, creation: Creation<Row>) {
-      return db.transact(async (session): Promise<CreateResult<Row>> => {
-        if (key !== null) return onceInTransaction(session, key, creation);
-        const record = await creation.prepare(session);
-        await creation.insert(session, record);
-        return { record, replayed: false };
-      });
-    },
-  };
+/** Stores keys, none of which is stored already. */
+export async function insertKeys(
+  session: Session,
+  keys: readonly NewKey[],
+  time: string,
+): Promise<void> {
+  await session.all(insert_many, JSON.stringify(keys), time);
 }

@@ -13,19 +13,16 @@ import {
 } from "../../order.ts";
 import { requirePreconditions } from "../../precondition.ts";
 import type { Connection } from "../connection.ts";
-import { isForeignKeyViolation } from "../errors.ts";
 import { columns, fromRow, json } from "../orders.ts";
 import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
-import { nextNumber } from "./id-lock.ts";
-import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
 import { createOrderLookup, findOrder } from "./reader.ts";
+import type { CitusWriter } from "./writer.ts";
 
 /** For lists of all users: every shard reads as many ids as the offset. @see docs/scaling-out.md */
 const MAX_OFFSET = 10_000;
 
-const next_number = nextNumber("orders");
 // Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.
 const insert_order = `
   with inserted as (
@@ -38,6 +35,28 @@ const insert_order = `
   update order_totals
   set pending = pending + 1
   where bucket = $1
+`;
+const insert_orders = `
+  insert into orders (
+    bucket, id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
+  )
+  select bucket, id, user_id, currency, items, total, 'pending', metadata, 1, created_at, created_at
+  from json_to_recordset($1::text::json) as input (
+    bucket integer, id bigint, user_id bigint, currency text, items text, total bigint,
+    metadata text, created_at text
+  )
+`;
+/** `$1` is a JSON array of new orders by bucket, and `$2` are the buckets. */
+const count_orders = `
+  update order_totals
+  set pending = order_totals.pending + added.orders
+  from json_to_recordset($1::text::json) as added (bucket integer, orders bigint)
+  where order_totals.bucket = added.bucket and order_totals.bucket = any($2::integer[])
+`;
+const existing_users = `
+  select id::float8 as id
+  from users
+  where id = any($1::bigint[])
 `;
 const update_order = `
   update orders
@@ -82,8 +101,8 @@ function totalQuery(statuses: readonly OrderStatus[]): string {
 }
 
 export function createCitusOrderStore(
-  { db, reader, now }: Connection,
-  idempotency: CitusIdempotencyStore,
+  { db, now }: Connection,
+  writer: CitusWriter,
   large_pages: LargePages,
 ): OrderStore {
   const move_statements = new Map(
@@ -112,28 +131,6 @@ export function createCitusOrderStore(
   const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
 
   const lookUp = createOrderLookup(db);
-  const findUser = reader.prepare({ table: "users", key: "id", columns: "id" }, () => true);
-
-  /** @returns whether the coordinator has the user */
-  async function hasUser(id: number): Promise<boolean> {
-    return (await findUser(id)) !== null;
-  }
-
-  function creationOf(fields: OrderFields): Creation<Order> {
-    const bucket = bucketOf(fields.user_id);
-    return {
-      async prepare(session) {
-        const row = await session.first<{ number: number }>(next_number);
-        if (row === null) throw new Error("a sequence returned no number");
-        return newOrder(row.number * BUCKETS + bucket, fields, now().toISOString());
-      },
-      async insert(session, { id, user_id, currency, items, total, metadata, created_at }) {
-        const values = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
-        await session.all(insert_order, bucket, id, user_id, currency, ...values, created_at);
-      },
-    };
-  }
-
   return {
     list(query: OrderQuery) {
       const { user_id, status } = query;
@@ -152,17 +149,39 @@ export function createCitusOrderStore(
       return found && fromRow(found);
     },
 
-    async place(fields, key) {
-      try {
-        return await idempotency.once(key, creationOf(fields));
-      } catch (error) {
-        if (!isForeignKeyViolation(error)) throw error;
+    place: writer.prepare<OrderFields, Order>({
+      table: "orders",
+      conflictKeysOf: () => [],
+      lockOf: ({ user_id }) => String(user_id),
+      throwRejected: () => failField("user_id", "must be an existing user"),
+      async findRejected(session, all_fields) {
+        const ids = all_fields.map(({ user_id }) => user_id);
+        const rows = await session.all<{ id: number }>(existing_users, ids);
+        const existing = new Set(rows.map(({ id }) => id));
+        return ids.map((id) => !existing.has(id));
+      },
+      toRecord: (number, fields, time) =>
+        newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
+      async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
+        const values = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
+        const bucket = bucketOf(user_id);
+        await session.all(insert_order, bucket, id, user_id, currency, ...values, created_at);
+      },
+      async insertMany(session, orders) {
+        const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
+        await session.all(insert_orders, JSON.stringify(rows));
+        const counts = new Map<number, number>();
+        for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
+        const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
+        await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
+      },
+      async explainViolation({ user_id }) {
+        const users = await db.readMany((session) => session.all(existing_users, [user_id]));
+        if (users.length === 0) return { kind: "rejected" };
         // The commit of a new user is recovered on a server that was killed during it, which takes a while.
-        if (await hasUser(fields.user_id))
-          fail("unavailable", "the user is not on all servers yet");
-        return failField("user_id", "must be an existing user");
-      }
-    },
+        return fail("unavailable", "the user is not on all servers yet");
+      },
+    }),
 
     update(id, edit, preconditions) {
       return db.change(`orders ${id}`, async (session) => {

@@ -7,10 +7,10 @@ import type { Connection } from "../connection.ts";
 import { withCopySource } from "../copy-source.ts";
 import { citus_sections } from "./check.ts";
 import { openCitusCopySource } from "./copy-source.ts";
-import { createCitusIdempotencyStore } from "./idempotency.ts";
 import { createCitusBulkStores } from "./import.ts";
 import { createCitusOrderStore } from "./orders.ts";
 import { createCitusUserStore } from "./users.ts";
+import { createCitusWriter } from "./writer.ts";
 
 type CitusStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;
 
@@ -21,10 +21,10 @@ export function createCitusStores(
   database_url: string,
 ): CitusStores {
   const { db, now } = connection;
-  const idempotency = createCitusIdempotencyStore(connection);
+  const writer = createCitusWriter(connection);
   return {
-    users: createCitusUserStore(connection, idempotency, large_pages),
-    orders: createCitusOrderStore(connection, idempotency, large_pages),
+    users: createCitusUserStore(connection, writer, large_pages),
+    orders: createCitusOrderStore(connection, writer, large_pages),
     bulk: createCitusBulkStores(db, now),
     withCopySource: (work) =>
       withCopySource(db, redactPassword(database_url), work, openCitusCopySource),

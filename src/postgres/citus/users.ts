@@ -16,9 +16,8 @@ import {
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
 import { columns, fromRow, json, pageOfUser } from "../users.ts";
-import { nextNumber } from "./id-lock.ts";
-import type { CitusIdempotencyStore, Creation } from "./idempotency.ts";
 import { preparePage } from "./lists.ts";
+import type { CitusWriter } from "./writer.ts";
 
 /** First number of the advisory locks on users; the second is derived from the id. */
 const USER_LOCK = 0x75736572;
@@ -28,10 +27,22 @@ const select_by_id = `
   from users
   where id = $1
 `;
-const next_number = nextNumber("users");
+// Without `on conflict`, which Citus performs one after the other on a table that is on every server.
 const insert_user = `
   insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
   values ($1, $2, $3, $4, $5, 1, $6, $6)
+`;
+const insert_users = `
+  insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
+  select id, email, email_key, name, metadata, 1, created_at, created_at
+  from json_to_recordset($1::text::json) as input (
+    id bigint, email text, email_key text, name text, metadata text, created_at text
+  )
+`;
+const taken_emails = `
+  select email_key
+  from users
+  where email_key = any($1::text[])
 `;
 /** Changes the number of users by `$1`. */
 export const add_to_total = `
@@ -51,9 +62,8 @@ const delete_user = `
 `;
 const lock_user = "select pg_advisory_xact_lock($1, $2)";
 
-function failEmailTaken(error: unknown): never {
-  if (sqlState(error) === UNIQUE_VIOLATION) fail("email_taken", "email is already taken");
-  throw error;
+function failEmailTaken(): never {
+  fail("email_taken", "email is already taken");
 }
 
 async function find(session: Session, id: number): Promise<User | null> {
@@ -74,7 +84,7 @@ async function deleteUser(session: Session, id: number): Promise<void> {
 
 export function createCitusUserStore(
   { db, reader, now }: Connection,
-  idempotency: CitusIdempotencyStore,
+  writer: CitusWriter,
   large_pages: LargePages,
 ): UserStore {
   const withEmail = reader.prepare(
@@ -89,23 +99,6 @@ export function createCitusUserStore(
     is_on_one_shard: false,
     max_offset: null,
   });
-
-  function creationOf(fields: UserFields): Creation<User> {
-    return {
-      async prepare(session) {
-        const row = await session.first<{ number: number }>(next_number);
-        if (row === null) throw new Error("a sequence returned no number");
-        return newUser(row.number, fields, now().toISOString());
-      },
-      async insert(session, { id, email, name, metadata, created_at }) {
-        const json = JSON.stringify(metadata);
-        const values = [id, email, emailKey(email), name, json, created_at];
-        // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
-        await session.all(insert_user, ...values).catch(failEmailTaken);
-        await session.all(add_to_total, 1);
-      },
-    };
-  }
 
   /**
    * Runs work on a user that no other transaction changes meanwhile. Without the lock, the second of two concurrent
@@ -129,15 +122,30 @@ export function createCitusUserStore(
 
     get: reader.prepare({ table: "users", key: "id", columns }, fromRow),
 
-    async create(fields, key) {
-      // Checked first, because an insert consumes an id even if it conflicts. With a key, this may be a repeated
-      // request, whose own user has the email.
-      if (key === null) {
-        if ((await withEmail(emailKey(fields.email))) !== null)
-          fail("email_taken", "email is already taken");
-      }
-      return idempotency.once(key, creationOf(fields));
-    },
+    create: writer.prepare<UserFields, User>({
+      table: "users",
+      conflictKeysOf: ({ email }) => [emailKey(email)],
+      lockOf: ({ email }) => emailKey(email),
+      throwRejected: failEmailTaken,
+      async findRejected(session, all_fields) {
+        const keys = all_fields.map(({ email }) => emailKey(email));
+        const rows = await session.all<{ email_key: string }>(taken_emails, keys);
+        const taken = new Set(rows.map(({ email_key }) => email_key));
+        return keys.map((key) => taken.has(key));
+      },
+      toRecord: newUser,
+      async insertOne(session, { id, email, name, metadata, created_at }) {
+        const json = JSON.stringify(metadata);
+        await session.all(insert_user, id, email, emailKey(email), name, json, created_at);
+        await session.all(add_to_total, 1);
+      },
+      async insertMany(session, users) {
+        const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
+        await session.all(insert_users, JSON.stringify(rows));
+        await session.all(add_to_total, rows.length);
+      },
+      explainViolation: async () => ({ kind: "rejected" }),
+    }),
 
     update(id, edit, preconditions) {
       return change(id, async (session, user) => {
@@ -149,7 +157,10 @@ export function createCitusUserStore(
         const updated_at = time > user.updated_at ? time : user.updated_at;
         const json = JSON.stringify(metadata);
         const values = [id, user.version, email, emailKey(email), name, json, updated_at];
-        const row = await session.first<StoredUser>(update_user, ...values).catch(failEmailTaken);
+        const row = await session.first<StoredUser>(update_user, ...values).catch((error) => {
+          if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
+          throw error;
+        });
         if (row === null) throw new Error("a locked user has changed");
         return fromRow(row);
       });

@@ -1,0 +1,185 @@
+/**
+ * Batches of creates, each with its own outcome. Those that fail or wait for a locked row do not hold up the others:
+ * they run alone.
+ */
+import { fail } from "../error.ts";
+import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
+import { createBatchQueue } from "./batch.ts";
+import type { Database } from "./connection.ts";
+import { isRowLockTimeout } from "./errors.ts";
+
+const MAX_CREATES = 256;
+/** More would compete for the rows that count the records. */
+const MAX_BATCHES = 3;
+/** Maximum size of a batch in UTF-16 code units of JSON. */
+const MAX_BATCH_LENGTH = 2 ** 19;
+/** If a batch waits longer than this for a row, each of its records is created alone. */
+const ROW_LOCK_TIMEOUT = "200ms";
+/** Maximum number of locked rows that creates wait for at the same time, each on a connection. */
+const MAX_LOCKED = 2;
+
+/** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
+export type Create<Fields, Row> = (
+  fields: Fields,
+  key: IdempotencyKey | null,
+) => Promise<CreateResult<Row>>;
+
+export interface PendingCreate<Fields> {
+  readonly fields: Fields;
+  readonly key: IdempotencyKey | null;
+  /** The fields and the key. */
+  readonly json: string;
+}
+
+export type Outcome<Row> =
+  | { readonly kind: "created"; readonly record: Row }
+  /** The key was stored before, with the record, as JSON, that its request created. */
+  | { readonly kind: "stored"; readonly fingerprint: string; readonly record: string }
+  /** The record cannot be created. */
+  | { readonly kind: "rejected" }
+  /** Another transaction has locked a row that the record refers to. */
+  | { readonly kind: "locked" }
+  /** Another transaction has claimed the key since. The next attempt finds it. */
+  | { readonly kind: "conflict" };
+
+/** How the records of one table are created. */
+export interface CreateQueueOptions<Fields, Row> {
+  readonly toJson: (fields: Fields, key: IdempotencyKey | null) => string;
+  /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
+  readonly conflictKeysOf: (fields: Fields) => readonly string[];
+  /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
+  readonly lockOf: (fields: Fields) => string;
+  /** @throws {AppError} always: the error of a record that is rejected */
+  readonly throwRejected: () => never;
+  /**
+   * Runs creates in one transaction.
+   * @param lock_timeout `null` for that of the connection
+   */
+  readonly run: (
+    creates: readonly PendingCreate<Fields>[],
+    lock_timeout: string | null,
+  ) => Promise<readonly Outcome<Row>[]>;
+  /** @returns whether nothing was created, and one of several creates may be the reason */
+  readonly isOfOne: (error: unknown) => boolean;
+  readonly max_batches?: number;
+  readonly next_batch_ms?: number;
+}
+
+/** A create that waits for a locked row, in a separate transaction. */
+interface LockedCreate {
+  readonly lock: string;
+  readonly run: () => Promise<readonly Outcome<unknown>[]>;
+}
+
+/** @returns a function that runs a create in a batch */
+function createQueue<Fields, Row>(
+  {
+    conflictKeysOf,
+    lockOf,
+    run,
+    isOfOne,
+    max_batches = MAX_BATCHES,
+    next_batch_ms,
+  }: CreateQueueOptions<Fields, Row>,
+  enqueueLocked: (create: LockedCreate) => Promise<Outcome<unknown>>,
+): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
+  const waitForRow = (create: PendingCreate<Fields>) =>
+    enqueueLocked({
+      lock: lockOf(create.fields),
+      run: () => run([create], null),
+    }) as Promise<Outcome<Row>>;
+
+  /** Runs creates that do not wait for the rows that they refer to. */
+  async function runUnlocked(creates: readonly PendingCreate<Fields>[]) {
+    const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
+    return creates.map((create, at) => {
+      const outcome = outcomes[at] as Outcome<Row>;
+      return outcome.kind === "locked" ? waitForRow(create) : outcome;
+    });
+  }
+
+  /** Creates that run alone: only one at a time for each row, because the row may be locked. */
+  const enqueueAlone = createBatchQueue({
+    async run(creates: readonly PendingCreate<Fields>[]) {
+      try {
+        return await runUnlocked(creates);
+      } catch (error) {
+        if (isRowLockTimeout(error)) return creates.map(waitForRow);
+        throw error;
+      }
+    },
+    max_items: 1,
+    conflictKeysOf: ({ fields }) => [lockOf(fields)],
+  });
+  /** Rows of creates that run alone, until the first of these creates has ended. */
+  const suspects = new Set<string>();
+
+  async function runAlone(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
+    const lock = lockOf(create.fields);
+    suspects.add(lock);
+    try {
+      return await enqueueAlone(create);
+    } finally {
+      suspects.delete(lock);
+    }
+  }
+
+  /** If a batch fails because of one of its creates, each one runs alone, so that only that one fails. */
+  async function runBatch(creates: readonly PendingCreate<Fields>[]) {
+    try {
+      return await runUnlocked(creates);
+    } catch (error) {
+      const is_of_one = creates.length > 1 && isOfOne(error);
+      if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
+      throw error;
+    }
+  }
+
+  const enqueue = createBatchQueue<PendingCreate<Fields>, Outcome<Row>>({
+    run: runBatch,
+    max_items: MAX_CREATES,
+    max_batches,
+    ...(next_batch_ms !== undefined && { next_batch_ms }),
+    max_size: MAX_BATCH_LENGTH,
+    sizeOf: ({ json }) => json.length,
+    conflictKeysOf: ({ fields, key }) =>
+      key === null
+        ? conflictKeysOf(fields)
+        : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
+  });
+  // A row that may be locked would delay the next batch, too.
+  return (create) => (suspects.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
+}
+
+/** @returns a function that prepares the creates of one table. Creates of all tables wait for locked rows in one queue */
+export function createCreateQueues({
+  limiter,
+}: Database): <Fields, Row>(options: CreateQueueOptions<Fields, Row>) => Create<Fields, Row> {
+  const enqueueLocked = createBatchQueue<LockedCreate, Outcome<unknown>>({
+    run: async ([create]) => (await create?.run()) ?? [],
+    max_items: 1,
+    max_batches: MAX_LOCKED,
+    conflictKeysOf: ({ lock }) => [lock],
+  });
+  return <Fields, Row>(options: CreateQueueOptions<Fields, Row>): Create<Fields, Row> => {
+    const { toJson, throwRejected } = options;
+    const enqueue = createQueue(options, enqueueLocked);
+
+    async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
+      const pending = { fields, key, json: toJson(fields, key) };
+      for (;;) {
+        const outcome = await enqueue(pending);
+        if (outcome.kind === "created") return { record: outcome.record, replayed: false };
+        if (outcome.kind === "rejected") throwRejected();
+        if (outcome.kind === "stored") {
+          if (outcome.fingerprint !== key?.fingerprint) {
+            fail("key_reused", "the idempotency key was used for another request");
+          }
+          return { record: JSON.parse(outcome.record), replayed: true };
+        }
+      }
+    }
+
+    return (fields, key) => limiter.admit("write", () => create(fields, key));
+  };
+}

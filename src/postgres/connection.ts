@@ -235,16 +235,18 @@ export function connect({
     conflictKeysOf: ({ record }) => [record],
   });
 
+  function runInTurn<Result>(record: string, run: () => Promise<Result>): Promise<Result> {
+    return enqueueChange({ record, run }) as Promise<Result>;
+  }
+
   return {
     layout,
     limiter,
     connections,
     read: (work) => limiter.admit("read", () => readMany(work)),
     write: (work) => limiter.admit("write", () => runWrites(1, work)),
-    change<Result>(record: string, work: Work<Result>) {
-      const run = () => runWrites(1, work);
-      return limiter.admit("write", () => enqueueChange({ record, run }) as Promise<Result>);
-    },
+    change: (record, work) =>
+      limiter.admit("write", () => runInTurn(record, () => runWrites(1, work))),
     readMany,
     writeMany: (writes, work) =>
       runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
@@ -262,7 +264,7 @@ export function connect({
       const run = access === "write" ? () => measure(1, retried) : retried;
       const start = () => limiter.run(access, run, timeout_ms);
       return limiter.admit(access, () =>
-        record === undefined ? start() : (enqueueChange({ record, run: start }) as Promise<Result>),
+        record === undefined ? start() : runInTurn(record, start),
       );
     },
     async close() {

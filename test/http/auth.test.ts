@@ -371,7 +371,7 @@ describe("a read token", () => {
   });
 });
 
-test("`revoke` takes effect at once, on PostgreSQL within 5 s, when the token was just in use", async () => {
+test("`revoke` takes effect immediately, on PostgreSQL within 5 s, when the token was just in use", async () => {
   const token = await issueToken("short-lived");
   const paths = ["/users?limit=1", `/users/${user.id}`];
   const statuses = () =>

@@ -18,6 +18,7 @@ import {
   runOnWorkers,
   takeCitusDatabase,
 } from "./citus.ts";
+import { store_options } from "./database.ts";
 
 type Statement = Parameters<Session["all"]>;
 
@@ -128,19 +129,11 @@ test.if(citus_url !== null)(
   60_000,
 );
 
-const options = {
-  max_pending_writes: 1000,
-  max_unsent_bytes: 2 ** 25,
-  exclusive: true,
-  create: true,
-  now: () => new Date(),
-};
-
 test.if(citus_url !== null)(
   "`orders.get` rejects unless it finds the order when a commit was interrupted",
   async () => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...options, database_url });
+    const store = await openPostgres({ ...store_options, database_url });
     const user = await newUser(store);
     const { record } = await store.orders.place(orderFields(user.id), null);
     const unknown = record.id + 1024;
@@ -168,7 +161,7 @@ test.if(citus_url !== null)(
   "`orders.place` succeeds before a user is unlocked when only other calls are for this user",
   async () => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...options, database_url });
+    const store = await openPostgres({ ...store_options, database_url });
     const locked_user = await newUser(store);
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(database_url, locked_user.id);
@@ -197,7 +190,7 @@ test.if(citus_url !== null)(
 describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
   storeContract("citus", async (opened = {}) => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...options, ...opened, database_url });
+    const store = await openPostgres({ ...store_options, ...opened, database_url });
     return {
       ...store,
       async close() {

@@ -4,6 +4,7 @@
  */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
+import { store_options } from "./database.ts";
 
 const empty_tables = [
   "delete from orders",
@@ -66,15 +67,7 @@ async function createDatabase(first: string, name: string): Promise<void> {
 }
 
 async function createTables(database_url: string): Promise<void> {
-  const store = await openPostgres({
-    database_url,
-    max_pending_writes: 1,
-    max_unsent_bytes: 0,
-    exclusive: true,
-    create: true,
-    now: () => new Date(),
-  });
-  await store.close();
+  await (await openPostgres({ ...store_options, database_url })).close();
 }
 
 const used_names = new Set<string>();

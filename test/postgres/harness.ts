@@ -3,7 +3,7 @@ import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { makeDatabase } from "./database.ts";
+import { makeDatabase, store_options } from "./database.ts";
 
 export const cluster: Cluster | null = await findCluster();
 
@@ -37,12 +37,8 @@ export async function makeHarness(empty = false): Promise<Harness> {
     url,
     async open(options = {}) {
       const store = await openPostgres({
+        ...store_options,
         database_url: url,
-        max_pending_writes: 1000,
-        max_unsent_bytes: 2 ** 25,
-        exclusive: true,
-        create: true,
-        now: () => new Date(),
         ...options,
       });
       stores.push(store);

@@ -101,7 +101,7 @@ describe.if(cluster !== null)("two replicas", () => {
     30_000,
   );
 
-  test("`revoke` takes effect at once on its own replica", async () => {
+  test("`revoke` takes effect immediately on its own replica", async () => {
     await using world = await makeHarness();
     const { tokens } = await world.open();
     const hash = hashToken(newToken());

@@ -102,7 +102,10 @@ export interface Database {
    * depends on, so it fails only if that has changed since.
    */
   writeMany<Result>(writes: number, work: Work<Result>): Promise<Result>;
-  /** Runs work in one transaction for a number of writes, which `limiter.admit` has admitted. */
+  /**
+   * Runs work in one transaction for a number of writes, which `limiter.admit` has admitted.
+   * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
+   */
   transactMany<Result>(
     writes: number,
     work: Work<Result>,

@@ -37,10 +37,15 @@ export type Outcome<Row> =
   | { readonly kind: "stored"; readonly fingerprint: string; readonly record: string }
   /** The record cannot be created. */
   | { readonly kind: "rejected" }
-  /** Another transaction has locked a row that the record refers to. */
+  /** Another transaction has locked a row that the create needs, so it must wait in a separate transaction. */
   | { readonly kind: "locked" }
-  /** Another transaction has claimed the key since. The next attempt finds it. */
+  /** The key has changed since it was read. The create must run again. */
   | { readonly kind: "conflict" };
+
+/** Identifies a key. */
+export function nameOf({ owner, key }: IdempotencyKey): string {
+  return `${owner} ${key}`;
+}
 
 /** How the records of one table are created. */
 export interface CreateQueueOptions<Fields, Row> {
@@ -60,8 +65,7 @@ export interface CreateQueueOptions<Fields, Row> {
     lock_timeout: string | null,
   ) => Promise<readonly Outcome<Row>[]>;
   /** @returns whether nothing was created, and one of several creates may be the reason */
-  readonly isOfOne: (error: unknown) => boolean;
-  readonly max_batches?: number;
+  readonly isOfOneCreate: (error: unknown) => boolean;
   readonly next_batch_ms?: number;
 }
 
@@ -73,15 +77,8 @@ interface LockedCreate {
 
 /** @returns a function that runs a create in a batch */
 function createQueue<Fields, Row>(
-  {
-    conflictKeysOf,
-    lockOf,
-    run,
-    isOfOne,
-    max_batches = MAX_BATCHES,
-    next_batch_ms,
-  }: CreateQueueOptions<Fields, Row>,
-  enqueueLocked: (create: LockedCreate) => Promise<Outcome<unknown>>,
+  { conflictKeysOf, lockOf, run, isOfOneCreate, next_batch_ms }: CreateQueueOptions<Fields, Row>,
+  enqueueLocked: EnqueueLocked,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
   const waitForRow = (create: PendingCreate<Fields>) =>
     enqueueLocked({
@@ -112,15 +109,15 @@ function createQueue<Fields, Row>(
     conflictKeysOf: ({ fields }) => [lockOf(fields)],
   });
   /** Rows of creates that run alone, until the first of these creates has ended. */
-  const suspects = new Set<string>();
+  const maybe_locked = new Set<string>();
 
   async function runAlone(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
     const lock = lockOf(create.fields);
-    suspects.add(lock);
+    maybe_locked.add(lock);
     try {
       return await enqueueAlone(create);
     } finally {
-      suspects.delete(lock);
+      maybe_locked.delete(lock);
     }
   }
 
@@ -129,7 +126,7 @@ function createQueue<Fields, Row>(
     try {
       return await runUnlocked(creates);
     } catch (error) {
-      const is_of_one = creates.length > 1 && isOfOne(error);
+      const is_of_one = creates.length > 1 && isOfOneCreate(error);
       if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
       throw error;
     }
@@ -138,48 +135,52 @@ function createQueue<Fields, Row>(
   const enqueue = createBatchQueue<PendingCreate<Fields>, Outcome<Row>>({
     run: runBatch,
     max_items: MAX_CREATES,
-    max_batches,
+    max_batches: MAX_BATCHES,
     ...(next_batch_ms !== undefined && { next_batch_ms }),
     max_size: MAX_BATCH_LENGTH,
     sizeOf: ({ json }) => json.length,
     conflictKeysOf: ({ fields, key }) =>
-      key === null
-        ? conflictKeysOf(fields)
-        : [...conflictKeysOf(fields), `${key.owner} ${key.key}`],
+      key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],
   });
   // A row that may be locked would delay the next batch, too.
-  return (create) => (suspects.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
+  return (create) => (maybe_locked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
 }
 
-/** @returns a function that prepares the creates of one table. Creates of all tables wait for locked rows in one queue */
-export function createCreateQueues({
-  limiter,
-}: Database): <Fields, Row>(options: CreateQueueOptions<Fields, Row>) => Create<Fields, Row> {
-  const enqueueLocked = createBatchQueue<LockedCreate, Outcome<unknown>>({
+type EnqueueLocked = (create: LockedCreate) => Promise<Outcome<unknown>>;
+
+/** @returns the queue of creates that wait for locked rows, which all tables share */
+export function createLockedQueue(): EnqueueLocked {
+  return createBatchQueue<LockedCreate, Outcome<unknown>>({
     run: async ([create]) => (await create?.run()) ?? [],
     max_items: 1,
     max_batches: MAX_LOCKED,
     conflictKeysOf: ({ lock }) => [lock],
   });
-  return <Fields, Row>(options: CreateQueueOptions<Fields, Row>): Create<Fields, Row> => {
-    const { toJson, throwRejected } = options;
-    const enqueue = createQueue(options, enqueueLocked);
+}
 
-    async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
-      const pending = { fields, key, json: toJson(fields, key) };
-      for (;;) {
-        const outcome = await enqueue(pending);
-        if (outcome.kind === "created") return { record: outcome.record, replayed: false };
-        if (outcome.kind === "rejected") throwRejected();
-        if (outcome.kind === "stored") {
-          if (outcome.fingerprint !== key?.fingerprint) {
-            fail("key_reused", "the idempotency key was used for another request");
-          }
-          return { record: JSON.parse(outcome.record), replayed: true };
+/** @returns a function that creates records of one table */
+export function createCreateQueue<Fields, Row>(
+  { limiter }: Database,
+  enqueueLocked: EnqueueLocked,
+  options: CreateQueueOptions<Fields, Row>,
+): Create<Fields, Row> {
+  const { toJson, throwRejected } = options;
+  const enqueue = createQueue(options, enqueueLocked);
+
+  async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
+    const pending = { fields, key, json: toJson(fields, key) };
+    for (;;) {
+      const outcome = await enqueue(pending);
+      if (outcome.kind === "created") return { record: outcome.record, replayed: false };
+      if (outcome.kind === "rejected") throwRejected();
+      if (outcome.kind === "stored") {
+        if (outcome.fingerprint !== key?.fingerprint) {
+          fail("key_reused", "the idempotency key was used for another request");
         }
+        return { record: JSON.parse(outcome.record), replayed: true };
       }
     }
+  }
 
-    return (fields, key) => limiter.admit("write", () => create(fields, key));
-  };
+  return (fields, key) => limiter.admit("write", () => create(fields, key));
 }

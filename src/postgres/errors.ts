@@ -111,7 +111,10 @@ export function originalState(error: unknown): string {
   return sqlState(originalError(error));
 }
 
-/** @returns whether a statement has waited too long for a row. After it has waited for a table, it has no context */
+/**
+ * @returns whether a statement has waited too long for a row. After it has waited for a table, it has no context, except
+ * on a worker of Citus
+ */
 export function isRowLockTimeout(error: unknown): boolean {
   const original = originalError(error);
   return sqlState(original) === LOCK_TIMEOUT && (original as SQL.PostgresError).where !== undefined;

@@ -8,7 +8,8 @@ import type { Database } from "./connection.ts";
 import {
   type Create,
   type CreateQueueOptions,
-  createCreateQueues,
+  createCreateQueue,
+  createLockedQueue,
   type Outcome,
   type PendingCreate,
 } from "./create-queue.ts";
@@ -175,15 +176,15 @@ function prepareStatement<Fields, Row>(
 }
 
 export function createWriter(db: Database, now: () => Date): Writer {
-  const prepareCreate = createCreateQueues(db);
+  const enqueueLocked = createLockedQueue();
   return {
     prepare(parts) {
-      return prepareCreate({
+      return createCreateQueue(db, enqueueLocked, {
         ...parts,
         toJson: (fields, key: IdempotencyKey | null) =>
           JSON.stringify({ ...parts.toInput(fields), ...key }),
         run: prepareStatement(db, now, parts),
-        isOfOne: isStatementError,
+        isOfOneCreate: isStatementError,
       });
     },
   };

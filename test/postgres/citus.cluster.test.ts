@@ -166,11 +166,14 @@ test.if(citus_url !== null)(
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(database_url, locked_user.id);
     let locked = true;
-    const waiting = [1, 2].map(() =>
+    const wait = () =>
       store.orders.place(orderFields(locked_user.id), null).finally(() => {
         expect(locked).toBe(false);
-      }),
-    );
+      });
+    const waiting = [wait()];
+    // So that it is alone, and the next one is in a batch with others.
+    await Bun.sleep(50);
+    waiting.push(wait());
     const others = Array.from({ length: 20 }, (_, at) =>
       store.orders.place(orderFields(Number(ids[at % 2])), null),
     );

@@ -10,12 +10,16 @@ const ID_LOCK = 0x75616964;
 /** Second number of advisory locks. */
 export const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
 
-/** @returns a statement that assigns the next `$1` numbers of the sequence, as `number` */
+/**
+ * @returns a statement that assigns the next `$1` numbers of the sequence, as `number`. From here to the end of the
+ * transaction, `set local` applies to workers, too
+ */
 export function nextNumbers(table: TableWithIds): string {
   // The columns are evaluated in this order.
   return `
     select pg_advisory_xact_lock_shared(${ID_LOCK}, ${table_numbers[table]}),
-      nextval('${table}_id_seq')::float8 as number
+      nextval('${table}_id_seq')::float8 as number,
+      set_config('citus.propagate_set_commands', 'local', true)
     from generate_series(1, $1::integer)
   `;
 }

@@ -1,7 +1,7 @@
 /** Idempotency keys. They are distributed by key, so that a key is unique whatever its request creates. */
 import type { IdempotencyKey } from "../../idempotency.ts";
 import type { Session } from "../connection.ts";
-import type { Outcome } from "../create-queue.ts";
+import { nameOf, type Outcome } from "../create-queue.ts";
 
 type Stored = Extract<Outcome<never>, { kind: "stored" }>;
 type Conflict = Extract<Outcome<never>, { kind: "conflict" }>;
@@ -43,6 +43,11 @@ const insert_many = `
   )
 `;
 
+/** @returns the values of `$1` and `$2`: the keys, and their owners */
+function namesOf(keys: readonly IdempotencyKey[]): [string[], string[]] {
+  return [keys.map(({ key }) => key), [...new Set(keys.map(({ owner }) => owner))]];
+}
+
 /**
  * Stores a key unless it is stored already.
  * @param time when it is stored
@@ -63,27 +68,39 @@ export async function claimKey(
   return { kind: "stored", fingerprint: row.fingerprint, record: row.record };
 }
 
-/** Identifies a key in a map. */
-export function nameOf({ owner, key }: IdempotencyKey): string {
-  return `${owner} ${key}`;
+interface FoundKeys {
+  /** By `nameOf`. */
+  readonly stored: ReadonlyMap<string, Stored>;
+  readonly expired: readonly IdempotencyKey[];
 }
 
-/** Finds keys, and deletes those that have expired. @returns the others, by `nameOf` */
+/** Finds the keys that are stored. */
 export async function findKeys(
   session: Session,
   keys: readonly IdempotencyKey[],
   expiry: string,
-): Promise<ReadonlyMap<string, Stored>> {
-  const found = new Map<string, Stored>();
-  if (keys.length === 0) return found;
-  const names = [keys.map(({ key }) => key), [...new Set(keys.map(({ owner }) => owner))]];
-  const rows = await session.all<NewKey & { readonly created_at: string }>(find_many, ...names);
+): Promise<FoundKeys> {
+  const stored = new Map<string, Stored>();
+  const expired: NewKey[] = [];
+  const rows =
+    keys.length === 0
+      ? []
+      : await session.all<NewKey & { readonly created_at: string }>(find_many, ...namesOf(keys));
   for (const row of rows) {
-    const { fingerprint, record } = row;
-    if (row.created_at > expiry) found.set(nameOf(row), { kind: "stored", fingerprint, record });
+    const { fingerprint, record, created_at } = row;
+    if (created_at > expiry) stored.set(nameOf(row), { kind: "stored", fingerprint, record });
+    else expired.push(row);
   }
-  if (found.size < rows.length) await session.all(delete_expired, ...names, expiry);
-  return found;
+  return { stored, expired };
+}
+
+/** Deletes expired keys, so that they can be stored again. */
+export async function deleteKeys(
+  session: Session,
+  keys: readonly IdempotencyKey[],
+  expiry: string,
+): Promise<void> {
+  if (keys.length > 0) await session.all(delete_expired, ...namesOf(keys), expiry);
 }
 
 /** Stores keys, none of which is stored already. */
@@ -92,5 +109,5 @@ export async function insertKeys(
   keys: readonly NewKey[],
   time: string,
 ): Promise<void> {
-  await session.all(insert_many, JSON.stringify(keys), time);
+  if (keys.length > 0) await session.all(insert_many, JSON.stringify(keys), time);
 }

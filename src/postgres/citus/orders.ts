@@ -13,6 +13,7 @@ import {
 } from "../../order.ts";
 import { requirePreconditions } from "../../precondition.ts";
 import type { Connection } from "../connection.ts";
+import { isForeignKeyViolation } from "../errors.ts";
 import { columns, fromRow, json } from "../orders.ts";
 import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
@@ -175,7 +176,8 @@ export function createCitusOrderStore(
         const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
         await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
       },
-      async explainViolation({ user_id }) {
+      async explainViolation(error, { user_id }) {
+        if (!isForeignKeyViolation(error)) throw error;
         const users = await db.readMany((session) => session.all(existing_users, [user_id]));
         if (users.length === 0) return { kind: "rejected" };
         // The commit of a new user is recovered on a server that was killed during it, which takes a while.

@@ -144,7 +144,10 @@ export function createCitusUserStore(
         await session.all(insert_users, JSON.stringify(rows));
         await session.all(add_to_total, rows.length);
       },
-      explainViolation: async () => ({ kind: "rejected" }),
+      async explainViolation(error) {
+        if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
+        return { kind: "rejected" };
+      },
     }),
 
     update(id, edit, preconditions) {

@@ -11,6 +11,9 @@ import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
  */
 const NEXT_BATCH_MS = 5;
 
+/** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
+const MAX_WAIT_MS = 5;
+
 export interface BatchOptions<Item, Result> {
   /**
    * Runs items together. The batch ends when the promise settles.
@@ -29,6 +32,7 @@ export interface BatchOptions<Item, Result> {
   readonly conflictKeysOf?: (item: Item) => readonly string[];
   readonly queue_timeout_ms?: number;
   readonly next_batch_ms?: number;
+  readonly max_wait_ms?: number;
 }
 
 interface Waiting<Item, Result> {
@@ -52,6 +56,7 @@ export function createBatchQueue<Item, Result>({
   conflictKeysOf = () => [],
   queue_timeout_ms = QUEUE_TIMEOUT_MS,
   next_batch_ms = NEXT_BATCH_MS,
+  max_wait_ms = MAX_WAIT_MS,
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   let queue: Waiting<Item, Result>[] = [];
   /** Keys of the items that are running. */
@@ -142,13 +147,20 @@ export function createBatchQueue<Item, Result>({
   function schedule(): void {
     if (scheduled || queue.length === 0) return;
     scheduled = true;
-    setImmediate(waitForStragglers);
+    setImmediate(waitForMore, 0, performance.now() + max_wait_ms);
   }
 
-  /** Waits one more turn, unless the item is alone: of many busy clients, a part arrives one turn late. */
-  function waitForStragglers(): void {
-    if (queue.length === 1 || queue.length >= max_items) startBatches();
-    else setImmediate(startBatches);
+  /**
+   * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
+   * of many busy clients arrive over several turns.
+   */
+  function waitForMore(last_length: number, until_ms: number): void {
+    const is_alone_or_full = queue.length === 1 || queue.length >= max_items;
+    if (is_alone_or_full || queue.length === last_length || performance.now() >= until_ms) {
+      startBatches();
+    } else {
+      setImmediate(waitForMore, queue.length, until_ms);
+    }
   }
 
   return (item) =>

@@ -10,8 +10,9 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
     [];
   const run = createBatchQueue<string, string>({
     max_items: 10,
-    // However slow the machine is, the next batch waits for the one that is running.
+    // However slow the machine is, the next batch waits for the one that is running, and for more items.
     next_batch_ms: 60_000,
+    max_wait_ms: 60_000,
     ...options,
     run(items) {
       const { promise, resolve, reject } = Promise.withResolvers<Results>();
@@ -69,6 +70,29 @@ test("`enqueue` runs an item with those that wait when it arrives at the end of 
   await client;
   await turns();
   expect(items()).toEqual(["a", "bc"]);
+});
+
+test("`enqueue` waits for the next turn as long as each one brings more items", async () => {
+  const { enqueue, items } = makeQueue();
+  enqueue("a");
+  for (const item of ["b", "c", "d", "e"]) {
+    enqueue(item);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(items()).toEqual([]);
+  await turns();
+  expect(items()).toEqual(["abcde"]);
+});
+
+test("`enqueue` starts a batch after some time when every turn brings more items", async () => {
+  const { enqueue, items } = makeQueue({ max_items: Number.POSITIVE_INFINITY, max_wait_ms: 5 });
+  enqueue("a");
+  const started_ms = performance.now();
+  while (items().length === 0 && performance.now() < started_ms + 1_000) {
+    enqueue("b");
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(items().length).toBe(1);
 });
 
 test("`enqueue` does not wait for a batch when it takes long", async () => {

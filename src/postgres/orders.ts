@@ -105,8 +105,7 @@ export function createOrderStore({ db, reader, writer, lists, now }: Connection)
       },
       rejected: "(select users.id from users where users.id = input.user_id) is null",
       // The lock of the foreign key.
-      locked:
-        "(select users.id from users where users.id = input.user_id for key share skip locked) is null",
+      lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
       json,
       order: "user_id",
       toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),

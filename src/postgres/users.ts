@@ -122,7 +122,7 @@ export function createUserStore({ db, reader, writer, lists, now }: Connection):
       table: "users",
       columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
-      locked: "false",
+      lock: null,
       json,
       order: 'email_key collate "C"',
       toInput: ({ email, name, metadata }: UserFields) => {

@@ -23,68 +23,19 @@ interface CreateStatementParts {
   /** A condition on the row `input`: the record cannot be created. It may read rows by a unique column only. */
   readonly rejected: string;
   /**
-   * A condition on the row `input`: another transaction has locked a row that the record refers to. It locks the row
-   * itself if it can.
+   * An expression of the row `input`: locks the row that the record refers to, without waiting. It is null if the row is
+   * missing or another transaction has locked it. `null` if the record refers to no row.
    */
-  readonly locked: string;
+  readonly lock: string | null;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
   readonly order: string;
 }
 
-/**
- * Parameters of the statement: the creates as a JSON array, their time, the time at or before which expired keys were
- * stored, and the lock timeout, `null` for that of the connection. Only with `null` does the statement wait for a locked
- * row that a record refers to. It returns a `CreatedRow` for each create.
- *
- * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
- * this order: keys, unique columns, foreign keys, and counts (by triggers). So two batches cannot deadlock. Rows are read
- * by subqueries, each with conditions on one unique index only: the plan may be made while the tables are empty, when any
- * other plan seems equally cheap.
- */
-function createStatement(parts: CreateStatementParts): string {
-  const { table, rejected, locked, json, order } = parts;
-  const columns = Object.keys(parts.columns).join(", ");
-  const input = Object.entries({
-    ...parts.columns,
-    owner: "text",
-    key: "text",
-    fingerprint: "text",
-  });
-  const input_types = input.map(([name, type]) => `${name} ${type}`).join(", ");
-  const input_names = input.map(([name]) => name).join(", ");
+/** A CTE that claims the keys: a create whose key another transaction has claimed is not in `claimed`. */
+function claimKeys(json: string): string {
   return `
-    with
-      input as materialized (
-        select ${input_names}, position
-        from rows from (json_to_recordset($1::text::json) as (${input_types}))
-          with ordinality as input (${input_names}, position)
-        where (
-          select set_config('lock_timeout', coalesce($4::text, current_setting('lock_timeout')), true)
-        ) <> ''
-      ),
-      found as materialized (
-        select
-          input.*, stored.fingerprint as stored_fingerprint, stored.record as stored_record,
-          ${rejected} as rejected, $4::text is not null and ${locked} as locked
-        from input
-        left join lateral (
-          select fingerprint, record, created_at
-          from idempotency_keys
-          where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
-          limit 1
-        ) as stored on stored.created_at > $3
-      ),
-      planned as materialized (
-        select
-          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
-          case
-            when stored_fingerprint is null and not rejected and not locked
-              then nextval('${table}_id_seq')
-          end as id
-        from found
-      ),
       claimed as (
         insert into idempotency_keys (owner, key, fingerprint, record, created_at)
         select owner, key, fingerprint, ${json}, created_at
@@ -93,14 +44,86 @@ function createStatement(parts: CreateStatementParts): string {
         order by key collate "C", owner collate "C"
         on conflict (owner, key) do update
         set fingerprint = excluded.fingerprint, record = excluded.record, created_at = excluded.created_at
-        where idempotency_keys.created_at <= $3
+        where idempotency_keys.created_at <= $4
         returning owner, key
       ),
-      decided as materialized (
+  `;
+}
+
+/** Reads what is stored with the key of the row `input`. */
+const stored_key = `
+          left join lateral (
+            select fingerprint as stored_fingerprint, record as stored_record, created_at
+            from idempotency_keys
+            where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
+            limit 1
+          ) as stored on stored.created_at > $4
+`;
+const no_stored_key = `
+          cross join (select null::text as stored_fingerprint, null::text as stored_record) as stored
+`;
+
+/**
+ * Parameters of the statement: the creates as a JSON array, their time, the lock timeout, `null` for that of the
+ * connection, and, if creates have keys, the time at or before which expired keys were stored. Only if the lock timeout
+ * is `null` does the statement wait for a locked row that a record refers to. It returns a `CreatedRow` for each create.
+ *
+ * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
+ * this order: keys, unique columns, foreign keys, and counts (by triggers). So two batches cannot deadlock. Rows are read
+ * by subqueries, each with conditions on one unique index only: the plan may be made while the tables are empty, when any
+ * other plan seems equally cheap.
+ *
+ * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
+ * @param has_keys whether any of the creates has a key; a statement without the steps for keys is cheaper
+ */
+function createStatement(parts: CreateStatementParts, has_keys: boolean): string {
+  const { table, rejected, lock, json, order } = parts;
+  const columns = Object.keys(parts.columns).join(", ");
+  const input = Object.entries({
+    ...parts.columns,
+    ...(has_keys && { owner: "text", key: "text", fingerprint: "text" }),
+  });
+  const input_types = input.map(([name, type]) => `${name} ${type}`).join(", ");
+  const input_names = input.map(([name]) => name).join(", ");
+  // Without a lock timeout, no row is locked before the foreign key does it.
+  const locked_row = `
+          cross join lateral (
+            select case when $3::text is not null then ${lock ?? "null"} end as row_id
+            offset 0
+          ) as locked_row
+  `;
+  const flags =
+    lock === null
+      ? `${rejected} as rejected, false as locked`
+      : // A row that is locked exists.
+        `row_id is null and ${rejected} as rejected, $3::text is not null and row_id is null as locked`;
+  const is_created = has_keys
+    ? "id is not null and (key is null or (owner, key) in (select owner, key from claimed))"
+    : "id is not null";
+  return `
+    with
+      planned as materialized (
         select
-          planned.*,
-          id is not null and (key is null or (owner, key) in (select owner, key from claimed))
-            as is_created
+          found.*, 1 as version, $2::text as created_at, $2::text as updated_at,
+          case
+            when stored_fingerprint is null and not rejected and not locked
+              then nextval('${table}_id_seq')
+          end as id
+        from (
+          select input.*, stored_fingerprint, stored_record, ${flags}
+          from rows from (json_to_recordset($1::text::json) as (${input_types}))
+            with ordinality as input (${input_names}, position)
+          ${has_keys ? stored_key : no_stored_key}
+          ${lock === null ? "" : locked_row}
+          where (
+            select set_config('lock_timeout', coalesce($3::text, current_setting('lock_timeout')), true)
+          ) <> ''
+          offset 0
+        ) as found
+      ),
+      ${has_keys ? claimKeys(json) : ""}
+      decided as ${has_keys ? "materialized" : "not materialized"} (
+        select planned.*, ${is_created} as is_created
         from planned
       ),
       inserted as (
@@ -142,12 +165,13 @@ export interface Writer {
   prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row>;
 }
 
-function prepareStatement<Fields, Row>(
+function prepareStatements<Fields, Row>(
   { writeMany }: Database,
   now: () => Date,
   parts: CreateParts<Fields, Row>,
 ): CreateQueueOptions<Fields, Row>["run"] {
-  const statement = createStatement(parts);
+  const with_keys = createStatement(parts, true);
+  const without_keys = createStatement(parts, false);
 
   function outcomeOf(row: CreatedRow, { fields }: PendingCreate<Fields>, time: string) {
     const { id, is_created, is_rejected, is_locked, stored_fingerprint, stored_record } = row;
@@ -164,9 +188,11 @@ function prepareStatement<Fields, Row>(
     const time = now();
     const created_at = time.toISOString();
     const input = `[${creates.map(({ json }) => json).join(",")}]`;
-    const values = [input, created_at, expiryTime(time), lock_timeout];
+    const values = [input, created_at, lock_timeout];
     const rows = await writeMany(creates.length, (session) =>
-      session.all<CreatedRow>(statement, ...values),
+      creates.some(({ key }) => key !== null)
+        ? session.all<CreatedRow>(with_keys, ...values, expiryTime(time))
+        : session.all<CreatedRow>(without_keys, ...values),
     );
     const ordered = byPosition(rows);
     return creates.map(
@@ -183,7 +209,7 @@ export function createWriter(db: Database, now: () => Date): Writer {
         ...parts,
         toJson: (fields, key: IdempotencyKey | null) =>
           JSON.stringify({ ...parts.toInput(fields), ...key }),
-        run: prepareStatement(db, now, parts),
+        run: prepareStatements(db, now, parts),
         isOfOneCreate: isStatementError,
       });
     },

@@ -69,6 +69,26 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
+  test("share a commit, and have outcomes of their own, when none has a key", async () => {
+    await using world = await makeHarness();
+    const commits: number[] = [];
+    const store = await world.open({ onCommit: (writes) => commits.push(writes) });
+    const taken = await newUser(store);
+    commits.length = 0;
+    const fields = [userFields({ email: taken.email.toUpperCase() }), userFields(), userFields()];
+    const creates = fields.map((each) => store.users.create(each, null));
+    expect(await outcomesOf(creates)).toEqual(["email_taken", "new", "new"]);
+    const places = [taken.id, taken.id + 9, taken.id].map((id) =>
+      store.orders.place(orderFields(id), null),
+    );
+    expect(await outcomesOf(places)).toEqual(["new", "invalid", "new"]);
+    expect(commits).toEqual([3, 3]);
+    // A create that fails takes no id.
+    expect((await creates[2])?.record.id).toBe(taken.id + 2);
+    expect((await places[2])?.record.id).toBe(Number((await places[0])?.record.id) + 1);
+    expect(await store.check()).toEqual([]);
+  });
+
   test("make one user when they have the same email, and one order when they have the same key", async () => {
     await using world = await makeHarness();
     const store = await world.open();

@@ -1,7 +1,7 @@
 /** Reads orders by id. Concurrent reads share one statement, which Citus runs as one task per shard. */
 import { fail } from "../../error.ts";
 import type { StoredOrder } from "../../order.ts";
-import type { Database, Session, Value } from "../connection.ts";
+import type { Database, Session } from "../connection.ts";
 import { originalState } from "../errors.ts";
 import { columns } from "../orders.ts";
 import { createLookup, type Lookup } from "../reader.ts";
@@ -14,31 +14,23 @@ export interface LocatedOrder extends StoredOrder {
   readonly bucket: number;
 }
 
-interface Statements {
-  /** Selects orders by bucket and id. */
-  readonly orders: string;
-  /** Selects entries of the directory by id. */
-  readonly directory: string;
-}
-
-function statementsWith(bucket: string, id_in_directory: string, id: string): Statements {
-  return {
-    orders: `
-      select bucket, ${columns}
-      from orders
-      where bucket = ${bucket} and id = ${id}
-    `,
-    directory: `
-      select order_id::float8 as id, bucket
-      from order_buckets
-      where order_id = ${id_in_directory}
-    `,
-  };
-}
-
 // Citus routes a statement to a shard without planning it only if the column is compared with a parameter.
-const for_one = statementsWith("$1", "$1", "$2");
-const for_many = statementsWith("any($1::integer[])", "any($1::bigint[])", "any($2::bigint[])");
+const select_in_bucket = `
+  select bucket, ${columns}
+  from orders
+  where bucket = $1 and id = $2
+`;
+const select_bucket = `
+  select bucket
+  from order_buckets
+  where order_id = $1
+`;
+// Not by bucket, although that would leave out shards: PostgreSQL would then look up each id in each bucket.
+const select_by_ids = `
+  select bucket, ${columns}
+  from orders
+  where id = any($1::bigint[])
+`;
 
 /**
  * Returns a row if the server of a bucket has transactions that were interrupted in their commit: prepared before
@@ -56,35 +48,6 @@ const select_interrupted = `
   )
 `;
 
-function select<Row>(
-  session: Session,
-  statement: keyof Statements,
-  ...parameters: readonly (readonly number[])[]
-): Promise<readonly Row[]> {
-  if (parameters[0]?.length !== 1) return session.all(for_many[statement], ...parameters);
-  const values = parameters.map(([value]): Value => value ?? null);
-  return session.all(for_one[statement], ...values);
-}
-
-/** Reads orders from the buckets in their ids, and the missing ones from the buckets in the directory. */
-async function findOrders(
-  session: Session,
-  ids: readonly number[],
-): Promise<ReadonlyMap<number, LocatedOrder>> {
-  const buckets = ids.map(bucketOf);
-  const rows = [...(await select<LocatedOrder>(session, "orders", buckets, ids))];
-  const found = new Set(rows.map(({ id }) => id));
-  const missing = ids.filter((id) => !found.has(id));
-  if (missing.length > 0) {
-    const entries = await select<{ id: number; bucket: number }>(session, "directory", missing);
-    const elsewhere = entries.map(({ bucket }) => bucket);
-    const their_ids = entries.map(({ id }) => id);
-    if (entries.length > 0)
-      rows.push(...(await select<LocatedOrder>(session, "orders", elsewhere, their_ids)));
-  }
-  return new Map(rows.map((row) => [row.id, row]));
-}
-
 /** @throws {AppError} unavailable if the commit of an order with this id may have been interrupted */
 async function requireRecovered(session: Session, id: number): Promise<null> {
   const interrupted = await session.first(select_interrupted, bucketOf(id));
@@ -92,9 +55,13 @@ async function requireRecovered(session: Session, id: number): Promise<null> {
   return null;
 }
 
-/** @throws {AppError} unavailable if the order may exist */
+/** Reads an order from the bucket in its id, or in the directory. @throws {AppError} unavailable if it may exist */
 export async function findOrder(session: Session, id: number): Promise<LocatedOrder | null> {
-  return (await findOrders(session, [id])).get(id) ?? requireRecovered(session, id);
+  const findIn = (bucket: number) => session.first<LocatedOrder>(select_in_bucket, bucket, id);
+  const found = await findIn(bucketOf(id));
+  if (found !== null) return found;
+  const entry = await session.first<{ bucket: number }>(select_bucket, id);
+  return (entry && (await findIn(entry.bucket))) ?? requireRecovered(session, id);
 }
 
 export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
@@ -114,7 +81,8 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
     if (shared === 0 && alone + ids.length <= MAX_ALONE) return ids.map(readAlone);
     shared += 1;
     try {
-      const found = await db.readMany((session) => findOrders(session, ids));
+      const rows = await db.readMany((session) => session.all<LocatedOrder>(select_by_ids, ids));
+      const found = new Map(rows.map((row) => [row.id, row]));
       return ids.map(
         (id) => found.get(id) ?? db.readMany((session) => requireRecovered(session, id)),
       );

@@ -78,7 +78,9 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
   }
 
   async function run(ids: readonly number[]) {
-    if (shared === 0 && alone + ids.length <= MAX_ALONE) return ids.map(readAlone);
+    // Also after a shared statement has failed: the loss of a worker concerns only the orders on this worker.
+    const is_alone = ids.length === 1 || (shared === 0 && alone + ids.length <= MAX_ALONE);
+    if (is_alone) return ids.map(readAlone);
     shared += 1;
     try {
       const rows = await db.readMany((session) => session.all<LocatedOrder>(select_by_ids, ids));
@@ -91,6 +93,5 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
     }
   }
 
-  // The loss of a worker fails a shared statement, but concerns only the orders on this worker.
   return createLookup(db, run, (error) => originalState(error) !== "");
 }

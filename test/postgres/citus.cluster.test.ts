@@ -110,6 +110,8 @@ test.if(citus_url !== null)(
     expect(await tasksOf(Promise.all(keyed))).toEqual([1, 0, 0, 0, 0, 1]);
     const several = [1, 2, 3].map(() => users.create(userFields(), null));
     expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0]);
+    const keyed_users = ["d", "e", "f"].map((name) => users.create(userFields(), key(name)));
+    expect(await tasksOf(Promise.all(keyed_users))).toEqual([1, 0, 0, 0, 0, 0]);
     const pay = () => ({ status: "paid", metadata: {} }) as const;
     expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);

@@ -1,6 +1,6 @@
 /**
- * After a transaction has created or modified `users`, which is on every server, it must use one connection per server
- * for the orders that refer to them.
+ * A transaction that creates or modifies `users`, which is on every server, must use one connection per server for
+ * distributed tables, too.
  */
 export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
 

@@ -17,6 +17,7 @@ import { isConstraintViolation, isRolledBack, originalState } from "../errors.ts
 import { expiryTime } from "../idempotency.ts";
 import { nextNumbers, type TableWithIds, table_numbers } from "./id-lock.ts";
 import { claimKey, deleteKeys, findKeys, insertKeys, type NewKey } from "./idempotency.ts";
+import { sequential_mode } from "./settings.ts";
 
 /**
  * Small batches cost almost as much as large ones, so the next batch waits for the one before, which takes 15 to 30 ms,
@@ -109,6 +110,9 @@ async function createMany<Fields, Row>(
 ): Promise<readonly Outcome<Row>[]> {
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
+  if (table === "users" && creates.some(({ key }) => key !== null)) {
+    await session.all(sequential_mode);
+  }
   const rejected = await findRejected(
     session,
     creates.map(({ fields }) => fields),

@@ -22,6 +22,7 @@ describe("a worker of Citus that is lost", () => {
     "SSL SYSCALL error: EOF detected\ninvalid socket",
     "server closed the connection unexpectedly",
     "postmaster was shut down, exiting",
+    "cannot abort transaction 1154, it was already committed",
   ])("makes the database unavailable when the coordinator reports %j", (message) => {
     const error = internalError(message);
     expect(toUnavailable(error)).toMatchObject({ code: "unavailable", cause: error });

@@ -110,6 +110,7 @@ async function createMany<Fields, Row>(
 ): Promise<readonly Outcome<Row>[]> {
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
+  // Citus rejects a change of `users` after keys were written over several connections per server.
   if (table === "users" && creates.some(({ key }) => key !== null)) {
     await session.all(sequential_mode);
   }

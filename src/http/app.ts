@@ -4,7 +4,7 @@ import { type Config, readConfig } from "../config.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
 import { authenticate, authorize, createTokenVerifier, normalizeAuthorization } from "./auth.ts";
-import { createJsonBody } from "./body.ts";
+import { createBodyReader, createJsonBody } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
@@ -41,7 +41,8 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   const rateLimiter = createRateLimiter(rate_limit);
   const authentication = authenticate(verifier, cors);
   const authorization = authorize(authentication, rateLimiter);
-  const jsonBody = createJsonBody(config.max_body_bytes);
+  const readBody = createBodyReader(config.max_body_bytes);
+  const jsonBody = createJsonBody(readBody);
   const respond = createResponder({ log, cors, metrics, drain, rateLimiter });
 
   const public_app = new Elysia()
@@ -60,7 +61,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     normalize: false,
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
     handler: { standardHostname: false },
-    serve: { routes: fastPath({ store, ...verifier, rateLimiter, respond, log }) },
+    serve: { routes: fastPath({ store, ...verifier, readBody, rateLimiter, respond, log }) },
   })
     .use(lifecycle(log, respond))
     .use(normalizeAuthorization())

@@ -209,6 +209,13 @@ export function authenticate({ verifyToken, verifyTokenSync }: TokenVerifier, co
 
 export type Authentication = ReturnType<typeof authenticate>;
 
+/** Requires the scope that the method needs. @throws {AppError} read_only_token */
+export function requireScope({ scope }: Token, method: string): void {
+  if (scope === "read" && method !== "GET" && method !== "HEAD") {
+    fail("read_only_token", "this token may only read");
+  }
+}
+
 /**
  * Requires the scope that the method needs, and enforces the rate limit. For known routes only.
  * @throws {AppError} read_only_token, too_many_requests
@@ -218,10 +225,7 @@ export function authorize(authentication: Authentication, rateLimiter: RateLimit
     .use(authentication)
     .derive(({ token, request }) => {
       if (!token) fail("unauthorised", "unauthorised");
-      const { method } = request;
-      if (token.scope === "read" && method !== "GET" && method !== "HEAD") {
-        fail("read_only_token", "this token may only read");
-      }
+      requireScope(token, request.method);
       enforceRateLimit(rateLimiter, token);
       return { token_hash: token.hash };
     })

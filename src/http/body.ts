@@ -76,6 +76,25 @@ function decode(bytes: Uint8Array): string {
   }
 }
 
+/**
+ * Checks the headers that concern the body, then reads it.
+ * @returns the JSON value
+ * @throws {AppError} unsupported_media_type, payload_too_large, invalid
+ */
+export type ReadBody = (request: Request) => Promise<unknown>;
+
+/** @param max_bytes the limit; a larger `Content-Length` is rejected before the body is read */
+export function createBodyReader(max_bytes: number): ReadBody {
+  return async (request) => {
+    requireJson(request);
+    requireLength(Number(request.headers.get("content-length")), max_bytes);
+    const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
+    // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
+    requireIdempotencyKey(request.headers.get("idempotency-key"));
+    return parseJson(decode(bytes));
+  };
+}
+
 export interface BodyHooks<Body> {
   readonly transform: (context: { body: unknown; readonly request: Request }) => Promise<void>;
   readonly body: InputSchema<Body>;
@@ -84,17 +103,10 @@ export interface BodyHooks<Body> {
 /** Creates the hooks of a route whose request body is a JSON object of this schema. */
 export type JsonBody = <Of extends Schema>(schema: Of, record: Schema) => BodyHooks<ValueOf<Of>>;
 
-/** @param max_bytes the limit; a larger `Content-Length` is rejected before the body is read */
-export function createJsonBody(max_bytes: number): JsonBody {
+export function createJsonBody(readBody: ReadBody): JsonBody {
   return (schema, record) => ({
     transform: async (context) => {
-      const { request } = context;
-      requireJson(request);
-      requireLength(Number(request.headers.get("content-length")), max_bytes);
-      const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
-      // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
-      requireIdempotencyKey(request.headers.get("idempotency-key"));
-      context.body = parseJson(decode(bytes));
+      context.body = await readBody(context.request);
     },
     body: inputSchema(schema, createValidator(schema, record)),
   });

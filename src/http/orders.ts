@@ -75,6 +75,7 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     )
     .post(
       "",
+      // A server handles this route in `fast-path.ts` instead.
       async ({ body, headers, token_hash, set }) => {
         const key = readIdempotencyKey(headers["idempotency-key"], token_hash, orders_path, body);
         return createdResponse(set, orders_path, await store.orders.place(orderFields(body), key));

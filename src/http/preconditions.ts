@@ -53,15 +53,15 @@ export function requireIdempotencyKey(key: string | null): void {
 
 /**
  * The `Idempotency-Key` of a POST.
- * @param key a key that `requireIdempotencyKey` accepts; `undefined` if the request has none
+ * @param key a key that `requireIdempotencyKey` accepts; `null` or `undefined` if the request has none
  * @param owner the hash of the token, to which the key belongs
  */
 export function readIdempotencyKey(
-  key: string | undefined,
+  key: string | null | undefined,
   owner: string,
   path: string,
   body: unknown,
 ): IdempotencyKey | null {
-  if (key === undefined) return null;
+  if (key === undefined || key === null) return null;
   return { owner, key, fingerprint: fingerprint("POST", path, body) };
 }

@@ -67,6 +67,7 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     )
     .post(
       "",
+      // A server handles this route in `fast-path.ts` instead.
       async ({ body, headers, token_hash, set }) => {
         const key = readIdempotencyKey(headers["idempotency-key"], token_hash, users_path, body);
         return createdResponse(set, users_path, await store.users.create(userFields(body), key));

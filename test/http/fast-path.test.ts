@@ -23,13 +23,14 @@ async function askAll(
   paths: readonly string[],
   headers: Record<string, string>,
   method = "GET",
+  body = "",
 ) {
   const responses = new Map<string, [path: string, response: string]>();
   for (const path of paths) {
     const id = `r-${crypto.randomUUID()}`;
     const fields = { host: "127.0.0.1", connection: "close", ...headers, "x-request-id": id };
     const head = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
-    const request = `${method} /api/v1/${path} HTTP/1.1\r\n${head.join("")}\r\n`;
+    const request = `${method} /api/v1/${path} HTTP/1.1\r\n${head.join("")}\r\n${body}`;
     // The server closes the connection after the response.
     const response = await sendBytes(url, request, 10_000);
     expect(response).toStartWith("HTTP/1.1 ");
@@ -41,6 +42,15 @@ async function askAll(
     const log = { ...by_id.get(id), time: null, duration_ms: null, request_id: null };
     return { path, response, log };
   });
+}
+
+/** @returns the same text without what differs between two new records */
+function withoutIds(text: string): string {
+  return text
+    .replace(/"id":\d+/, '"id":0')
+    .replace(/^(location: .*\/)\d+/im, "$10")
+    .replace(/^content-length: \d+\r\n/im, "")
+    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "time");
 }
 
 const logged = (server: TestServer): Logged => ({ url: server.url, lines: () => logs(server) });
@@ -89,7 +99,7 @@ for (const [where, settings] of [
   ["", {}],
   [" with CORS", { CORS_ORIGIN: ORIGIN }],
 ] as const) {
-  describe(`GET of one record${where}`, async () => {
+  describe(`native routes${where}`, async () => {
     const server = await startServer(settings);
     const user = await newUser(server, { name: "Ann", metadata: { plan: "basic" } });
     const order = await newOrder(server, user.id);
@@ -168,6 +178,80 @@ for (const [where, settings] of [
       });
     }
 
+    const item = { sku: "tea-01", quantity: 1, unit_price: 100 };
+    const bodies: [what: string, body: unknown, headers?: Record<string, string>][] = [
+      ["a valid order", { user_id: user.id, currency: "EUR", items: [item] }],
+      ["an order of no user", { user_id: 999_999_999, currency: "EUR", items: [item] }],
+      ["a taken email", { email: user.email }],
+      ["an empty object", {}],
+      ["a read-only field", { email: "a@example.com", id: 1 }],
+      ["malformed JSON", '{"email":'],
+      ["nothing", ""],
+      ["a duplicate member", '{"email":"a@example.com","email":"b@example.com"}'],
+      ["another media type", {}, { "content-type": "text/plain" }],
+      ["another charset", {}, { "content-type": "application/json; charset=latin1" }],
+      ["a compressed body", {}, { "content-encoding": "gzip" }],
+      ["too many bytes", { email: "a".repeat(2_000_000) }],
+      ["a malformed key", {}, { "idempotency-key": "a b" }],
+      ["a read-only token", {}, { authorization: `Bearer ${server.read_token}` }],
+      ["a wrong token", {}, { authorization: `Bearer ${"x".repeat(40)}` }],
+      ["no token and malformed JSON", "{", { authorization: "" }],
+      ["an invalid host", {}, { host: "a b" }],
+      [
+        "a read-only token and an invalid host",
+        {},
+        { authorization: `Bearer ${server.read_token}`, host: "a b" },
+      ],
+      ["an allowed origin", {}, { origin: ORIGIN }],
+    ];
+    const post_paths = [
+      "users",
+      "orders",
+      "users?a=1",
+      "orders?a=1",
+      "users?",
+      "users/",
+      "orders/",
+    ];
+
+    for (const [what, body, headers] of bodies) {
+      test(`a native route responds as Elysia does when the body or header of a POST is ${what}`, async () => {
+        const text = typeof body === "string" ? body : JSON.stringify(body);
+        const fields = { "content-type": "application/json", ...valid, ...headers };
+        const sent = { ...fields, "content-length": `${text.length}` };
+        const native = await askAll(logged(server), post_paths, sent, "POST", text);
+        const by_elysia = await askAll(elysia, post_paths, sent, "POST", text);
+        const compared = (results: typeof native) =>
+          results.map((result) => ({ ...result, response: withoutIds(result.response) }));
+        expect(compared(native)).toEqual(compared(by_elysia));
+      });
+    }
+
+    test("a native route creates users and replays keys as Elysia does", async () => {
+      const create = async (where: Logged, email: string, key: string) => {
+        const text = JSON.stringify({ email, metadata: { plan: "basic" } });
+        const sent = {
+          ...valid,
+          "content-type": "application/json",
+          "content-length": `${text.length}`,
+          "idempotency-key": key,
+        };
+        const [result] = await askAll(where, ["users"], sent, "POST", text);
+        return withoutIds(result!.response).replace(email, "email");
+      };
+      const key = crypto.randomUUID();
+      const [email, other_email] = [`${key}@a.example.com`, `${key}@b.example.com`];
+      const created = await create(logged(server), email, key);
+      expect(created).toStartWith("HTTP/1.1 201 ");
+      expect(await create(elysia, other_email, `${key}-2`)).toBe(created);
+      const replayed = await create(elysia, email, key);
+      expect(replayed).toMatch(/^idempotent-replayed: true\r$/im);
+      expect(await create(logged(server), email, key)).toBe(replayed);
+      const reused = await create(elysia, other_email, key);
+      expect(reused).toStartWith("HTTP/1.1 422 ");
+      expect(await create(logged(server), other_email, key)).toBe(reused);
+    });
+
     test("`HEAD` has the headers of `GET` and no body", async () => {
       const split = async (method: string) => {
         const [result] = await askAll(logged(server), paths.slice(0, 1), valid, method);
@@ -181,17 +265,19 @@ for (const [where, settings] of [
   });
 }
 
-test("`RATE_LIMIT` counts a GET of one record once, whether the record exists or not", async () => {
-  const rate = 10;
-  await using limited = await startServer({ RATE_LIMIT: `${rate}` });
-  const { id } = await newUser(limited);
-  // Each token has its own limit. The write token has created the user.
-  for (const [path, token] of [
-    [`/users/${id}`, limited.write_token],
-    ["/users/999", limited.read_token],
-  ] as const) {
-    const calls = Array.from({ length: 4 * rate }, () => limited.call("GET", path, { token }));
+for (const [method, path] of [
+  ["GET", "/users/1"],
+  ["GET", "/users/999"],
+  ["POST", "/users"],
+  ["POST", "/orders"],
+] as const) {
+  test(`\`RATE_LIMIT\` counts a ${method} of ${path} once, whether it is valid or not`, async () => {
+    const rate = 10;
+    await using limited = await startServer({ RATE_LIMIT: `${rate}` });
+    await newUser(limited);
+    const token = method === "GET" ? limited.read_token : limited.write_token;
+    const calls = Array.from({ length: 4 * rate }, () => limited.call(method, path, { token }));
     const rejected = (await Promise.all(calls)).filter(({ status }) => status === 429).length;
     expect(rejected).toBeWithin(1, 3 * rate + 2);
-  }
-});
+  });
+}

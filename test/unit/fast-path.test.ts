@@ -4,7 +4,7 @@ import { AppError } from "../../src/error.ts";
 import { createApp } from "../../src/http/app.ts";
 import type { VerifyTokenSync } from "../../src/http/auth.ts";
 import { createDrain } from "../../src/http/drain.ts";
-import { fastPath, type NativeRoute } from "../../src/http/fast-path.ts";
+import { fastPath } from "../../src/http/fast-path.ts";
 import type { HandledRequest } from "../../src/http/lifecycle.ts";
 import { createMetrics } from "../../src/http/metrics.ts";
 import { listen } from "../../src/http/server.ts";
@@ -24,8 +24,9 @@ interface Dependencies {
 /** Calls the native route of this path, as Bun does. */
 function callRoute(routes: ReturnType<typeof fastPath>, path: string, init: RequestInit) {
   const [, resource = "", id = ""] = /^(.*)\/([^?]*)/.exec(path) ?? [];
-  const { GET } = (routes as Record<string, NativeRoute>)[`${resource}/:id`]!;
-  return GET(Object.assign(new Request(site + path, init), { params: { id } }));
+  return routes[`${resource}/:id`]!.GET!(
+    Object.assign(new Request(site + path, init), { params: { id } }),
+  );
 }
 
 /** @returns the result of the request. @param is_sync whether the store has synchronous reads */
@@ -58,6 +59,7 @@ async function handle(
     store: store as unknown as Store,
     verifyToken: async (credentials, request) => verify(credentials, request),
     verifyTokenSync: is_sync ? verify : null,
+    readBody: (request) => request.json(),
     rateLimiter,
     respond,
     log,
@@ -191,9 +193,14 @@ for (const [what, sync_reads] of [
   ["has synchronous reads", { user: () => user }],
   ["has none", null],
 ] as const) {
-  test(`\`createApp\` handles GET of one record without Elysia when its store ${what}`, async () => {
+  test(`\`createApp\` handles GET of one record and POST without Elysia when its store ${what}`, async () => {
     const api_token = newToken();
-    const store = { users: { get: async () => user }, sync_reads } as unknown as Store;
+    const create = async () => ({ record: user, replayed: false });
+    const store = {
+      users: { get: async () => user, create },
+      orders: { place: create },
+      sync_reads,
+    } as unknown as Store;
     const config = readConfig({ API_TOKEN: api_token, PORT: "0" }, {});
     const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
     const metrics = createMetrics("1.2.3");
@@ -209,6 +216,15 @@ for (const [what, sync_reads] of [
     const headers = { authorization: `Bearer ${api_token}` };
     const response = await fetch(listener.url + plain, { headers });
     expect(await response.json()).toEqual({ data: user, error: null });
+    const items = [{ sku: "tea-01", quantity: 1, unit_price: 100 }];
+    for (const [list, input] of [
+      ["users", { email: "ann@example.com" }],
+      ["orders", { user_id: 7, currency: "EUR", items }],
+    ] as const) {
+      const init = { method: "POST", headers, body: JSON.stringify(input) };
+      const created = await fetch(`${listener.url}/api/v1/${list}`, init);
+      expect([created.status, await created.json()]).toEqual([201, { data: user, error: null }]);
+    }
     expect(requests).toBe(0);
   });
 }

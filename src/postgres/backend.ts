@@ -5,7 +5,7 @@ import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase, plain_sections } from "./check.ts";
 import { createCitusStores } from "./citus/stores.ts";
-import { type Connection, connect, type Database } from "./connection.ts";
+import { type Connection, connect, type Database, type LayoutStores } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
@@ -27,6 +27,18 @@ const probe_write = `
 `;
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
+/** @param database_url named in messages for the operator */
+function createPlainStores(connection: Connection, database_url: string): LayoutStores {
+  const { db, now } = connection;
+  return {
+    users: createUserStore(connection),
+    orders: createOrderStore(connection),
+    bulk: createBulkStores(db, now),
+    withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
+    check: () => checkDatabase(db, plain_sections),
+  };
+}
+
 /** Creates the store of a connected, migrated database. */
 function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
@@ -45,11 +57,11 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
   }
 
   return {
-    users: createUserStore(connection),
-    orders: createOrderStore(connection),
+    ...(db.layout === "citus"
+      ? createCitusStores(connection, large_pages, database_url)
+      : createPlainStores(connection, database_url)),
     tokens: createTokenStore(connection),
     sync_reads: null,
-    bulk: createBulkStores(db, now),
     checkWritable: createWriteProbe({
       write: () => db.write((session) => session.all(probe_write, now().toISOString())),
       isFull: db.limiter.isFull,
@@ -65,11 +77,8 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
       };
     },
     backUp,
-    withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
-    check: () => checkDatabase(db, plain_sections),
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     close: db.close,
-    ...(db.layout === "citus" && createCitusStores(connection, large_pages, database_url)),
   };
 }
 

@@ -1,6 +1,6 @@
 import { SQL } from "bun";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
-import type { StoreOptions } from "../store.ts";
+import type { Store, StoreOptions } from "../store.ts";
 import { createBatchQueue } from "./batch.ts";
 import { withCitusSettings } from "./citus/settings.ts";
 import { type Cell, formatCopyRows } from "./copy-format.ts";
@@ -127,6 +127,9 @@ export interface Connection {
   readonly lists: ListReader;
   readonly now: () => Date;
 }
+
+/** The parts of a store that depend on the layout. */
+export type LayoutStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;
 
 function sessionOf(sql: SQL): Session {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {

@@ -35,12 +35,13 @@ export function fromRow(row: StoredOrder): Order {
   };
 }
 
-/** An order as JSON, from the columns of its table. */
+/** An order as JSON, from the columns of its table. `format` takes less time than `||`, also to parse and to plan. */
 export const json = `
-  '{"id":' || id || ',"user_id":' || user_id || ',"currency":"' || currency ||
-  '","items":' || items || ',"total":' || total || ',"status":"' || status ||
-  '","metadata":' || metadata || ',"version":' || version ||
-  ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
+  format(
+    '{"id":%s,"user_id":%s,"currency":"%s","items":%s,"total":%s,"status":"%s","metadata":%s,"version":%s,' ||
+      '"created_at":"%s","updated_at":"%s"}',
+    id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
+  )
 `;
 
 const select_by_id = `

@@ -43,10 +43,10 @@ export function pageOfUser(user: StoredUser | null, { offset, after = 0 }: UserQ
 
 /** A user as JSON, from the columns of its table. */
 export const json = `
-  '{"id":' || id || ',"email":' || to_json(email) ||
-  ',"name":' || coalesce(to_json(name)::text, 'null') || ',"metadata":' || metadata ||
-  ',"version":' || version ||
-  ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
+  format(
+    '{"id":%s,"email":%s,"name":%s,"metadata":%s,"version":%s,"created_at":"%s","updated_at":"%s"}',
+    id, to_json(email), coalesce(to_json(name)::text, 'null'), metadata, version, created_at, updated_at
+  )
 `;
 
 const select_by_id = `

@@ -152,6 +152,7 @@ export function createCitusOrderStore(
 
     place: writer.prepare<OrderFields, Order>({
       table: "orders",
+      is_on_every_server: false,
       conflictKeysOf: () => [],
       lockOf: ({ user_id }) => String(user_id),
       throwRejected: () => failField("user_id", "must be an existing user"),

@@ -1,9 +1,8 @@
-/** The parts of a store that differ on Citus. */
+/** The parts of a store that depend on the layout, on Citus. */
 import { redactPassword } from "../../database-url.ts";
 import type { LargePages } from "../../large-page.ts";
-import type { Store } from "../../store.ts";
 import { checkDatabase } from "../check.ts";
-import type { Connection } from "../connection.ts";
+import type { Connection, LayoutStores } from "../connection.ts";
 import { withCopySource } from "../copy-source.ts";
 import { citus_sections } from "./check.ts";
 import { openCitusCopySource } from "./copy-source.ts";
@@ -12,14 +11,12 @@ import { createCitusOrderStore } from "./orders.ts";
 import { createCitusUserStore } from "./users.ts";
 import { createCitusWriter } from "./writer.ts";
 
-type CitusStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;
-
 /** @param database_url named in messages for the operator */
 export function createCitusStores(
   connection: Connection,
   large_pages: LargePages,
   database_url: string,
-): CitusStores {
+): LayoutStores {
   const { db, now } = connection;
   const writer = createCitusWriter(connection);
   return {

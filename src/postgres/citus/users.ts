@@ -124,6 +124,7 @@ export function createCitusUserStore(
 
     create: writer.prepare<UserFields, User>({
       table: "users",
+      is_on_every_server: true,
       conflictKeysOf: ({ email }) => [emailKey(email)],
       lockOf: ({ email }) => emailKey(email),
       throwRejected: failEmailTaken,

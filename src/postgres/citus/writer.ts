@@ -37,6 +37,8 @@ const lock_batches = `select pg_advisory_xact_lock(${BATCH_LOCK}, $1)`;
 export interface CitusCreateParts<Fields, Row>
   extends Pick<CreateQueueOptions<Fields, Row>, "conflictKeysOf" | "lockOf" | "throwRejected"> {
   readonly table: TableWithIds;
+  /** Whether the table is on every server (a reference table). If not, it is distributed. */
+  readonly is_on_every_server: boolean;
   /** @returns whether each record cannot be created */
   readonly findRejected: (
     session: Session,
@@ -106,12 +108,13 @@ async function createMany<Fields, Row>(
   session: Session,
   creates: readonly PendingCreate<Fields>[],
   { time, lock_timeout, looks_up_keys, onLocked }: BatchAttempt,
-  { table, findRejected, toRecord, insertMany }: CitusCreateParts<Fields, Row>,
+  parts: CitusCreateParts<Fields, Row>,
 ): Promise<readonly Outcome<Row>[]> {
+  const { table, is_on_every_server, findRejected, toRecord, insertMany } = parts;
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
-  // Citus rejects a change of `users` after keys were written over several connections per server.
-  if (table === "users" && creates.some(({ key }) => key !== null)) {
+  // Citus rejects a change of a reference table after keys were written over several connections per server.
+  if (is_on_every_server && creates.some(({ key }) => key !== null)) {
     await session.all(sequential_mode);
   }
   const rejected = await findRejected(

@@ -77,7 +77,7 @@ function decode(bytes: Uint8Array): string {
 }
 
 /**
- * Checks the headers that concern the body, then reads it.
+ * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, reads the body, then checks `Idempotency-Key`.
  * @returns the JSON value
  * @throws {AppError} unsupported_media_type, payload_too_large, invalid
  */

@@ -56,7 +56,7 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     )
     .get(
       "/:id",
-      // A server handles this route in `fast-path.ts` instead.
+      // Only `app.handle` uses this handler; a server uses `fast-path.ts`. Change both.
       async ({ params, headers, set }) => {
         const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return conditionalRecord(set, foundOrder(await store.orders.get(params.id)), preconditions);
@@ -75,7 +75,7 @@ export function orders(store: Store, authorization: Authorization, jsonBody: Jso
     )
     .post(
       "",
-      // A server handles this route in `fast-path.ts` instead.
+      // Only `app.handle` uses this handler; a server uses `fast-path.ts`. Change both.
       async ({ body, headers, token_hash, set }) => {
         const key = readIdempotencyKey(headers["idempotency-key"], token_hash, orders_path, body);
         return createdResponse(set, orders_path, await store.orders.place(orderFields(body), key));

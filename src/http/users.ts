@@ -48,7 +48,7 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     )
     .get(
       "/:id",
-      // A server handles this route in `fast-path.ts` instead.
+      // Only `app.handle` uses this handler; a server uses `fast-path.ts`. Change both.
       async ({ params, headers, set }) => {
         const preconditions = readPreconditions(headers["if-match"], headers["if-none-match"]);
         return conditionalRecord(set, foundUser(await store.users.get(params.id)), preconditions);
@@ -67,7 +67,7 @@ export function users(store: Store, authorization: Authorization, jsonBody: Json
     )
     .post(
       "",
-      // A server handles this route in `fast-path.ts` instead.
+      // Only `app.handle` uses this handler; a server uses `fast-path.ts`. Change both.
       async ({ body, headers, token_hash, set }) => {
         const key = readIdempotencyKey(headers["idempotency-key"], token_hash, users_path, body);
         return createdResponse(set, users_path, await store.users.create(userFields(body), key));

@@ -5,7 +5,13 @@ import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase, plain_sections } from "./check.ts";
 import { createCitusStores } from "./citus/stores.ts";
-import { type Connection, connect, type Database, type LayoutStores } from "./connection.ts";
+import {
+  type Connection,
+  connect,
+  type Database,
+  type LayoutStores,
+  type PlainConnection,
+} from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
@@ -29,10 +35,15 @@ const database_size = "select pg_database_size(current_database())::float8 as by
 
 /** @param database_url named in messages for the operator */
 function createPlainStores(connection: Connection, database_url: string): LayoutStores {
-  const { db, now } = connection;
+  const { db, large_pages, now } = connection;
+  const plain: PlainConnection = {
+    ...connection,
+    writer: createWriter(db, now),
+    lists: createListReader(db, large_pages),
+  };
   return {
-    users: createUserStore(connection),
-    orders: createOrderStore(connection),
+    users: createUserStore(plain),
+    orders: createOrderStore(plain),
     bulk: createBulkStores(db, now),
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
     check: () => checkDatabase(db, plain_sections),
@@ -42,13 +53,7 @@ function createPlainStores(connection: Connection, database_url: string): Layout
 /** Creates the store of a connected, migrated database. */
 function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
-  const connection: Connection = {
-    db,
-    now,
-    reader: createReader(db),
-    writer: createWriter(db, now),
-    lists: createListReader(db, large_pages),
-  };
+  const connection: Connection = { db, reader: createReader(db), large_pages, now };
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -58,7 +63,7 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
 
   return {
     ...(db.layout === "citus"
-      ? createCitusStores(connection, large_pages, database_url)
+      ? createCitusStores(connection, database_url)
       : createPlainStores(connection, database_url)),
     tokens: createTokenStore(connection),
     sync_reads: null,

@@ -1,5 +1,6 @@
 import { SQL } from "bun";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
+import type { LargePages } from "../large-page.ts";
 import type { Store, StoreOptions } from "../store.ts";
 import { createBatchQueue } from "./batch.ts";
 import { withCitusSettings } from "./citus/settings.ts";
@@ -123,9 +124,14 @@ export interface Database {
 export interface Connection {
   readonly db: Database;
   readonly reader: Reader;
+  readonly large_pages: LargePages;
+  readonly now: () => Date;
+}
+
+/** What the stores of the plain layout share. */
+export interface PlainConnection extends Connection {
   readonly writer: Writer;
   readonly lists: ListReader;
-  readonly now: () => Date;
 }
 
 /** The parts of a store that depend on the layout. */

@@ -10,7 +10,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { Connection, Session } from "./connection.ts";
+import type { PlainConnection, Session } from "./connection.ts";
 import type { List, ListFilter, ReadList } from "./lists.ts";
 import { version_conflict } from "./retry.ts";
 
@@ -62,7 +62,7 @@ async function find(session: Session, id: number): Promise<Order | null> {
   return row && fromRow(row);
 }
 
-export function createOrderStore({ db, reader, writer, lists, now }: Connection): OrderStore {
+export function createOrderStore({ db, reader, writer, lists, now }: PlainConnection): OrderStore {
   const list: List<StoredOrder> = {
     table: "orders",
     columns,

@@ -11,7 +11,7 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import type { Connection, Session } from "./connection.ts";
+import type { PlainConnection, Session } from "./connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { version_conflict } from "./retry.ts";
 
@@ -76,7 +76,7 @@ async function find(session: Session, id: number): Promise<User | null> {
   return row && fromRow(row);
 }
 
-export function createUserStore({ db, reader, writer, lists, now }: Connection): UserStore {
+export function createUserStore({ db, reader, writer, lists, now }: PlainConnection): UserStore {
   const withEmail = reader.prepare(
     { table: "users", key: "email_key", columns },
     (row: StoredUser) => row,

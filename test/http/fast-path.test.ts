@@ -48,7 +48,7 @@ async function askAll(
 function withoutIds(text: string): string {
   return text
     .replace(/"id":\d+/, '"id":0')
-    .replace(/^(location: .*\/)\d+/im, "$10")
+    .replace(/^(location: .*\/)\d+/im, "$1id")
     .replace(/^content-length: \d+\r\n/im, "")
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "time");
 }
@@ -179,30 +179,39 @@ for (const [where, settings] of [
     }
 
     const item = { sku: "tea-01", quantity: 1, unit_price: 100 };
-    const bodies: [what: string, body: unknown, headers?: Record<string, string>][] = [
-      ["a valid order", { user_id: user.id, currency: "EUR", items: [item] }],
-      ["an order of no user", { user_id: 999_999_999, currency: "EUR", items: [item] }],
-      ["a taken email", { email: user.email }],
-      ["an empty object", {}],
-      ["a read-only field", { email: "a@example.com", id: 1 }],
-      ["malformed JSON", '{"email":'],
-      ["nothing", ""],
-      ["a duplicate member", '{"email":"a@example.com","email":"b@example.com"}'],
-      ["another media type", {}, { "content-type": "text/plain" }],
-      ["another charset", {}, { "content-type": "application/json; charset=latin1" }],
-      ["a compressed body", {}, { "content-encoding": "gzip" }],
-      ["too many bytes", { email: "a".repeat(2_000_000) }],
-      ["a malformed key", {}, { "idempotency-key": "a b" }],
-      ["a read-only token", {}, { authorization: `Bearer ${server.read_token}` }],
-      ["a wrong token", {}, { authorization: `Bearer ${"x".repeat(40)}` }],
-      ["no token and malformed JSON", "{", { authorization: "" }],
-      ["an invalid host", {}, { host: "a b" }],
-      [
-        "a read-only token and an invalid host",
-        {},
-        { authorization: `Bearer ${server.read_token}`, host: "a b" },
-      ],
-      ["an allowed origin", {}, { origin: ORIGIN }],
+    const order_input = { user_id: user.id, currency: "EUR", items: [item] };
+    const read_only = { authorization: `Bearer ${server.read_token}` };
+    const chunked = { "transfer-encoding": "chunked" };
+    const posts: [
+      what: string,
+      list: "users" | "orders",
+      status: number,
+      body: unknown,
+      headers?: Record<string, string>,
+    ][] = [
+      ["a valid order", "orders", 201, order_input],
+      ["a valid order from an allowed origin", "orders", 201, order_input, { origin: ORIGIN }],
+      ["a valid order from another origin", "orders", 201, order_input, { origin: "https://a.b" }],
+      ["a valid order in chunks", "orders", 201, order_input, chunked],
+      ["an order of no user", "orders", 400, { ...order_input, user_id: 999_999_999 }],
+      ["a taken email", "users", 409, { email: user.email }],
+      ["an empty object", "users", 400, {}],
+      ["an empty object from an allowed origin", "users", 400, {}, { origin: ORIGIN }],
+      ["a read-only field", "users", 400, { email: "a@example.com", id: 1 }],
+      ["malformed JSON", "users", 400, '{"email":'],
+      ["no body", "users", 400, ""],
+      ["a duplicate member", "users", 400, '{"email":"a@example.com","email":"b@example.com"}'],
+      ["another media type", "users", 415, {}, { "content-type": "text/plain" }],
+      ["another charset", "users", 415, {}, { "content-type": "application/json; charset=latin1" }],
+      ["a compressed body", "users", 415, {}, { "content-encoding": "gzip" }],
+      ["too many bytes", "users", 413, { email: "a".repeat(2_000_000) }],
+      ["too many bytes in chunks", "users", 413, { email: "a".repeat(2_000_000) }, chunked],
+      ["a malformed key", "users", 400, {}, { "idempotency-key": "a b" }],
+      ["a read-only token", "users", 403, {}, read_only],
+      ["a wrong token", "users", 401, {}, { authorization: `Bearer ${"x".repeat(40)}` }],
+      ["an empty Authorization and malformed JSON", "users", 401, "{", { authorization: "" }],
+      ["an invalid host", "users", 400, {}, { host: "a b" }],
+      ["a read-only token and an invalid host", "users", 400, {}, { ...read_only, host: "a b" }],
     ];
     const post_paths = [
       "users",
@@ -214,18 +223,37 @@ for (const [where, settings] of [
       "orders/",
     ];
 
-    for (const [what, body, headers] of bodies) {
-      test(`a native route responds as Elysia does when the body or header of a POST is ${what}`, async () => {
+    for (const [what, list, status, body, headers] of posts) {
+      test(`a native route responds to a POST as Elysia does when it has ${what}`, async () => {
         const text = typeof body === "string" ? body : JSON.stringify(body);
         const fields = { "content-type": "application/json", ...valid, ...headers };
-        const sent = { ...fields, "content-length": `${text.length}` };
-        const native = await askAll(logged(server), post_paths, sent, "POST", text);
-        const by_elysia = await askAll(elysia, post_paths, sent, "POST", text);
-        const compared = (results: typeof native) =>
-          results.map((result) => ({ ...result, response: withoutIds(result.response) }));
-        expect(compared(native)).toEqual(compared(by_elysia));
+        const [length, sent] =
+          headers === chunked
+            ? [{}, `${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`]
+            : [{ "content-length": `${text.length}` }, text];
+        const post = async (where: Logged) => {
+          const results = await askAll(where, post_paths, { ...fields, ...length }, "POST", sent);
+          return results.map((result) => ({ ...result, response: withoutIds(result.response) }));
+        };
+        const native = await post(logged(server));
+        expect(native).toEqual(await post(elysia));
+        const result = native.find(({ path }) => path === list);
+        expect(result?.response).toStartWith(`HTTP/1.1 ${status} `);
       });
     }
+
+    for (const method of ["HEAD", "OPTIONS", "PUT"]) {
+      test(`Elysia handles a request for a list when the method is ${method}`, async () => {
+        const native = await askAll(logged(server), post_paths, valid, method);
+        expect(native).toEqual(await askAll(elysia, post_paths, valid, method));
+      });
+    }
+
+    test("Elysia handles a preflight of a POST", async () => {
+      const headers = { origin: ORIGIN, "access-control-request-method": "POST" };
+      const native = await askAll(logged(server), post_paths, headers, "OPTIONS");
+      expect(native).toEqual(await askAll(elysia, post_paths, headers, "OPTIONS"));
+    });
 
     test("a native route creates users and replays keys as Elysia does", async () => {
       const create = async (where: Logged, email: string, key: string) => {
@@ -265,19 +293,25 @@ for (const [where, settings] of [
   });
 }
 
-for (const [method, path] of [
-  ["GET", "/users/1"],
-  ["GET", "/users/999"],
-  ["POST", "/users"],
-  ["POST", "/orders"],
+for (const [what, method, path] of [
+  ["a GET of a user", "GET", "/users/1"],
+  ["a GET of an unknown user", "GET", "/users/999"],
+  ["a POST that creates a user", "POST", "/users"],
+  ["a POST without a body", "POST", "/orders"],
 ] as const) {
-  test(`\`RATE_LIMIT\` counts a ${method} of ${path} once, whether it is valid or not`, async () => {
+  test(`\`RATE_LIMIT\` counts ${what} once`, async () => {
     const rate = 10;
     await using limited = await startServer({ RATE_LIMIT: `${rate}` });
+    // One request of the write token.
     await newUser(limited);
     const token = method === "GET" ? limited.read_token : limited.write_token;
-    const calls = Array.from({ length: 4 * rate }, () => limited.call(method, path, { token }));
-    const rejected = (await Promise.all(calls)).filter(({ status }) => status === 429).length;
+    const calls = Array.from({ length: 4 * rate }, (_, at) => {
+      const body = path === "/users" ? { email: `user${at}@example.com` } : undefined;
+      return limited.call(method, path, { token, ...(body && { body }) });
+    });
+    const statuses = (await Promise.all(calls)).map(({ status }) => status);
+    if (path === "/users") expect(statuses).toContain(201);
+    const rejected = statuses.filter((status) => status === 429).length;
     expect(rejected).toBeWithin(1, 3 * rate + 2);
   });
 }

@@ -5,9 +5,7 @@ import { createLargePages } from "../../src/large-page.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusStores } from "../../src/postgres/citus/stores.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
-import { createListReader } from "../../src/postgres/lists.ts";
 import { createReader } from "../../src/postgres/reader.ts";
-import { createWriter } from "../../src/postgres/writer.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeContract } from "../store.contract.ts";
@@ -57,14 +55,8 @@ test.if(citus_url !== null)(
     const db = recorded(real, statements);
     const now = () => new Date();
     const large_pages = createLargePages(2 ** 25);
-    const connection = {
-      db,
-      now,
-      reader: createReader(db),
-      writer: createWriter(db, now),
-      lists: createListReader(db, large_pages),
-    };
-    const { users, orders } = createCitusStores(connection, large_pages, database_url.href);
+    const connection = { db, reader: createReader(db), large_pages, now };
+    const { users, orders } = createCitusStores(connection, database_url.href);
 
     /** @returns the number of tasks of each statement; 0 if the coordinator performs it alone */
     async function tasksOf(operation: Promise<unknown>): Promise<number[]> {

@@ -76,7 +76,7 @@ async function makeLine(server_url: string) {
       if (losing !== null && sent.includes(losing)) {
         losing = null;
         lost = true;
-        // The response is so small that the server sends it at once, after the commit.
+        // The response is so small that the server sends it in one piece, after the commit.
         upstream.once("data", () => client.destroy());
       }
       upstream.write(sent);

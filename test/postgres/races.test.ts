@@ -55,7 +55,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
   });
 
-  test("`create` makes one user an email when each is posted many times at once, in another order", async () => {
+  test("`create` makes one user an email when each is posted many times concurrently, in another order", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const creates = Array.from({ length: KEYS * POSTS }, (_, at) => {

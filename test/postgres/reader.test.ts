@@ -1,7 +1,7 @@
 // Statements that requests share: how many there are, and how PostgreSQL runs them.
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
-import { type Connection, connect, type Database } from "../../src/postgres/connection.ts";
+import { connect, type Database, type PlainConnection } from "../../src/postgres/connection.ts";
 import { createListReader } from "../../src/postgres/lists.ts";
 import { createOrderStore } from "../../src/postgres/orders.ts";
 import { createReader } from "../../src/postgres/reader.ts";
@@ -25,12 +25,14 @@ function openOnOneConnection(url: string) {
     },
   };
   const now = () => new Date();
-  const connection: Connection = {
+  const large_pages = createLargePages(2 ** 20);
+  const connection: PlainConnection = {
     db,
     now,
+    large_pages,
     reader: createReader(db),
     writer: createWriter(db, now),
-    lists: createListReader(db, createLargePages(2 ** 20)),
+    lists: createListReader(db, large_pages),
   };
   return {
     db,

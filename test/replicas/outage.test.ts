@@ -50,7 +50,7 @@ async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
 
 const outages: readonly [string, (instance: Instance) => void][] = [
   ["is stopped in order", ({ stop }) => stop("fast")],
-  ["is stopped at once", ({ stop }) => stop("immediate")],
+  ["is stopped immediately", ({ stop }) => stop("immediate")],
   ["is killed", ({ signal }) => signal("SIGKILL")],
   ["is killed again", ({ signal }) => signal("SIGKILL")],
 ];

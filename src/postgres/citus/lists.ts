@@ -30,8 +30,11 @@ export interface ListParts {
   readonly where: string;
   /** Query for the number of matching records, as `total`. Its parameters are those of `where`. */
   readonly total: string;
-  /** Whether all rows are on one shard, which can then skip rows up to an offset. If not, `where` has no parameters. */
-  readonly is_on_one_shard: boolean;
+  /**
+   * Whether the list is of one user, whose orders are on one shard, which can skip rows up to an offset. Other lists have
+   * no parameters: their concurrent requests share the total, and equal pages.
+   */
+  readonly is_of_one_user: boolean;
   /** Larger offsets are rejected; `null` for no limit. */
   readonly max_offset: number | null;
 }
@@ -182,7 +185,7 @@ export function preparePage(db: Database, large_pages: LargePages, list: ListPar
 
   /** @returns `null` if the page exceeds 256 KiB */
   async function readSmall(query: PageQuery, values: readonly Value[]): Promise<Page | null> {
-    const { total, rows } = list.is_on_one_shard
+    const { total, rows } = list.is_of_one_user
       ? await readOnOneShard(query, values)
       : await db.limiter.admit("read", () => enqueue(query));
     const joined = joinSmall(rows, query.limit, ({ json }) => json);

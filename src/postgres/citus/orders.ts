@@ -1,6 +1,5 @@
 /** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
 import { fail, failField } from "../../error.ts";
-import type { LargePages } from "../../large-page.ts";
 import {
   newOrder,
   type Order,
@@ -102,9 +101,8 @@ function totalQuery(statuses: readonly OrderStatus[]): string {
 }
 
 export function createCitusOrderStore(
-  { db, now }: Connection,
+  { db, large_pages, now }: Connection,
   writer: CitusWriter,
-  large_pages: LargePages,
 ): OrderStore {
   const move_statements = new Map(
     order_statuses.flatMap((from) =>
@@ -113,14 +111,14 @@ export function createCitusOrderStore(
         .map((to) => [`${from} ${to}`, moveStatement(from, to)] as const),
     ),
   );
-  const prepareList = (where: string, total: string, is_on_one_shard: boolean) =>
+  const prepareList = (where: string, total: string, is_of_one_user: boolean) =>
     preparePage(db, large_pages, {
       table: "orders",
       json,
       where,
       total,
-      is_on_one_shard,
-      max_offset: is_on_one_shard ? null : MAX_OFFSET,
+      is_of_one_user,
+      max_offset: is_of_one_user ? null : MAX_OFFSET,
     });
   const listAll = prepareList("", totalQuery(order_statuses), false);
   const in_status = order_statuses.map((status) => {
@@ -152,7 +150,7 @@ export function createCitusOrderStore(
 
     place: writer.prepare<OrderFields, Order>({
       table: "orders",
-      is_on_every_server: false,
+      is_reference_table: false,
       conflictKeysOf: () => [],
       lockOf: ({ user_id }) => String(user_id),
       throwRejected: () => failField("user_id", "must be an existing user"),

@@ -1,6 +1,5 @@
-/** The parts of a store that depend on the layout, on Citus. */
+/** The parts of a store that depend on the layout, for Citus. */
 import { redactPassword } from "../../database-url.ts";
-import type { LargePages } from "../../large-page.ts";
 import { checkDatabase } from "../check.ts";
 import type { Connection, LayoutStores } from "../connection.ts";
 import { withCopySource } from "../copy-source.ts";
@@ -12,16 +11,12 @@ import { createCitusUserStore } from "./users.ts";
 import { createCitusWriter } from "./writer.ts";
 
 /** @param database_url named in messages for the operator */
-export function createCitusStores(
-  connection: Connection,
-  large_pages: LargePages,
-  database_url: string,
-): LayoutStores {
+export function createCitusStores(connection: Connection, database_url: string): LayoutStores {
   const { db, now } = connection;
   const writer = createCitusWriter(connection);
   return {
-    users: createCitusUserStore(connection, writer, large_pages),
-    orders: createCitusOrderStore(connection, writer, large_pages),
+    users: createCitusUserStore(connection, writer),
+    orders: createCitusOrderStore(connection, writer),
     bulk: createCitusBulkStores(db, now),
     withCopySource: (work) =>
       withCopySource(db, redactPassword(database_url), work, openCitusCopySource),

@@ -1,9 +1,8 @@
 /**
- * Users are on every server. A change of a user is a transaction on all of them, which Citus performs one after the
- * other.
+ * Users are on every node. A change of a user is a transaction on all of them. Citus runs such transactions one at a
+ * time.
  */
 import { fail } from "../../error.ts";
-import type { LargePages } from "../../large-page.ts";
 import { requirePreconditions } from "../../precondition.ts";
 import {
   emailKey,
@@ -83,9 +82,8 @@ async function deleteUser(session: Session, id: number): Promise<void> {
 }
 
 export function createCitusUserStore(
-  { db, reader, now }: Connection,
+  { db, reader, large_pages, now }: Connection,
   writer: CitusWriter,
-  large_pages: LargePages,
 ): UserStore {
   const withEmail = reader.prepare(
     { table: "users", key: "email_key", columns },
@@ -96,7 +94,7 @@ export function createCitusUserStore(
     json,
     where: "",
     total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
-    is_on_one_shard: false,
+    is_of_one_user: false,
     max_offset: null,
   });
 
@@ -124,7 +122,7 @@ export function createCitusUserStore(
 
     create: writer.prepare<UserFields, User>({
       table: "users",
-      is_on_every_server: true,
+      is_reference_table: true,
       conflictKeysOf: ({ email }) => [emailKey(email)],
       lockOf: ({ email }) => emailKey(email),
       throwRejected: failEmailTaken,

@@ -37,8 +37,8 @@ const lock_batches = `select pg_advisory_xact_lock(${BATCH_LOCK}, $1)`;
 export interface CitusCreateParts<Fields, Row>
   extends Pick<CreateQueueOptions<Fields, Row>, "conflictKeysOf" | "lockOf" | "throwRejected"> {
   readonly table: TableWithIds;
-  /** Whether the table is on every server (a reference table). If not, it is distributed. */
-  readonly is_on_every_server: boolean;
+  /** Whether the table is a reference table, of which every node has a copy. If not, it is distributed. */
+  readonly is_reference_table: boolean;
   /** @returns whether each record cannot be created */
   readonly findRejected: (
     session: Session,
@@ -110,11 +110,11 @@ async function createMany<Fields, Row>(
   { time, lock_timeout, looks_up_keys, onLocked }: BatchAttempt,
   parts: CitusCreateParts<Fields, Row>,
 ): Promise<readonly Outcome<Row>[]> {
-  const { table, is_on_every_server, findRejected, toRecord, insertMany } = parts;
+  const { table, is_reference_table, findRejected, toRecord, insertMany } = parts;
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
   // Citus rejects a change of a reference table after keys were written over several connections per server.
-  if (is_on_every_server && creates.some(({ key }) => key !== null)) {
+  if (is_reference_table && creates.some(({ key }) => key !== null)) {
     await session.all(sequential_mode);
   }
   const rejected = await findRejected(

@@ -87,7 +87,8 @@ export type ReadBody = (request: Request) => Promise<unknown>;
 export function createBodyReader(max_bytes: number): ReadBody {
   return async (request) => {
     requireJson(request);
-    requireLength(Number(request.headers.get("content-length")), max_bytes);
+    // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
+    requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), max_bytes);
     const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
     // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
     requireIdempotencyKey(request.headers.get("idempotency-key"));

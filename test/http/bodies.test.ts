@@ -147,6 +147,13 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
+  test(`\`${route}\` accepts a Content-Length that is given twice`, async () => {
+    const body = json();
+    const length = `Content-Length: ${body.length}`;
+    const sent = request(method, path(), ["Content-Type: application/json", length, length], body);
+    expect(await server.raw(sent)).toMatch(/^HTTP\/1\.1 20[01] /);
+  });
+
   test(`\`${route}\` accepts a byte order mark, and brackets in strings`, async () => {
     const marked = await send(server, method, path(), bytes([0xef, 0xbb, 0xbf], json()));
     expect([200, 201], marked.text).toContain(marked.status);

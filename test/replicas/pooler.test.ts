@@ -63,10 +63,9 @@ test.if(against_binary && against_postgres && hasPooler() && keepsPreparedStatem
   async () => {
     const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
-    // The last one is for Citus: see docs/postgresql.md.
-    await testGuarantees(
-      `max_prepared_statements = 100\n${ignored}, citus.max_adaptive_executor_pool_size`,
-    );
+    // For Citus: see docs/postgresql.md.
+    const of_citus = "citus.max_adaptive_executor_pool_size, citus.enable_binary_protocol";
+    await testGuarantees(`max_prepared_statements = 100\n${ignored}, ${of_citus}`);
   },
   60_000,
 );

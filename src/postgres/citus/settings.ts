@@ -4,16 +4,25 @@
  */
 export const sequential_mode = "set local citus.multi_shard_modify_mode to 'sequential'";
 
+/** Settings of each connection to the coordinator. */
+const settings = {
+  // Connections per worker. Without this limit, a statement that asks all shards opens up to 16 if it takes more than
+  // 10 ms, so that a busy cluster runs out of connections.
+  "citus.max_adaptive_executor_pool_size": "1",
+  // The rows are mostly text, of which the binary form is not smaller, and each statement takes less time without it.
+  "citus.enable_binary_protocol": "off",
+};
+
 /**
- * Adds the settings of a connection to the coordinator. Each connection of the pool uses one connection per server.
- * Without this limit, a statement that asks all shards opens up to 16 per server if it takes more than 10 ms, so that
- * a busy cluster runs out of connections.
- * @param driver_url a parameter in it overrides the setting. A pooler (`prepare=false`) rejects settings
+ * Adds the settings to the URL.
+ * @param driver_url a parameter in it overrides its setting. A pooler (`prepare=false`) rejects settings
  */
 export function withCitusSettings(driver_url: string): string {
   const url = new URL(driver_url);
-  const name = "citus.max_adaptive_executor_pool_size";
-  if (url.searchParams.get("prepare") === "false" || url.searchParams.has(name)) return driver_url;
+  if (url.searchParams.get("prepare") === "false") return driver_url;
+  const added = Object.entries(settings).filter(([name]) => !url.searchParams.has(name));
+  const parameters = added.map(([name, value]) => `${name}=${value}`).join("&");
+  if (parameters === "") return driver_url;
   // `URLSearchParams` would encode the other parameters in another way.
-  return `${driver_url}${url.search === "" ? "?" : "&"}${name}=1`;
+  return `${driver_url}${url.search === "" ? "?" : "&"}${parameters}`;
 }

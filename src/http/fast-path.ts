@@ -15,7 +15,7 @@ import type { ReadBody } from "./body.ts";
 import { conditionalRecord, createdResponse, type ResponseHead } from "./envelope.ts";
 import { handleError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
-import { type Respond, startRequest } from "./lifecycle.ts";
+import { type HandledRequest, type Respond, startRequest } from "./lifecycle.ts";
 import { foundOrder, orders_path } from "./orders.ts";
 import { type InputSchema, order_params, user_params } from "./params.ts";
 import { readIdempotencyKey, readPreconditions } from "./preconditions.ts";
@@ -48,6 +48,17 @@ type AuthorizeRequest = (request: Request, token: Token) => void;
 
 type RecordParams = InputSchema<{ id: number }>;
 
+interface BegunRequest extends HandledRequest {
+  token: Token | null;
+  body: unknown;
+}
+
+/** @returns a request whose token and response body are not known yet */
+function begin(request: Request, route: string): BegunRequest {
+  const start = startRequest(request.headers.get("x-request-id"));
+  return { start, request, route, token: null, set: { headers: {} }, body: undefined };
+}
+
 function createHandler(
   { verifyToken, verifyTokenSync, respond, log }: FastPathOptions,
   route: string,
@@ -55,18 +66,15 @@ function createHandler(
 ): NativeHandler {
   const verify = verifyTokenSync ?? verifyToken;
   return async (request) => {
-    const { headers } = request;
-    const start = startRequest(headers.get("x-request-id"));
-    const set: ResponseHead = { headers: {} };
-    let token: Token | null = null;
-    let body: unknown;
+    const handled = begin(request, route);
     try {
-      token = await verify(credentialsOf(headers.get("authorization")), request);
-      body = await steps(request, token, set);
+      const token = await verify(credentialsOf(request.headers.get("authorization")), request);
+      handled.token = token;
+      handled.body = await steps(request, token, handled.set);
     } catch (error) {
-      body = handleError(set, error, log, start.request_id);
+      handled.body = handleError(handled.set, error, log, handled.start.request_id);
     }
-    return respond({ start, request, route, token, set, body });
+    return respond(handled);
   };
 }
 
@@ -77,18 +85,15 @@ function createSyncHandler(
   steps: Steps<unknown>,
 ): NativeHandler {
   return (request) => {
-    const { headers } = request;
-    const start = startRequest(headers.get("x-request-id"));
-    const set: ResponseHead = { headers: {} };
-    let token: Token | null = null;
-    let body: unknown;
+    const handled = begin(request, route);
     try {
-      token = verify(credentialsOf(headers.get("authorization")), request);
-      body = steps(request, token, set);
+      const token = verify(credentialsOf(request.headers.get("authorization")), request);
+      handled.token = token;
+      handled.body = steps(request, token, handled.set);
     } catch (error) {
-      body = handleError(set, error, log, start.request_id);
+      handled.body = handleError(handled.set, error, log, handled.start.request_id);
     }
-    return respond({ start, request, route, token, set, body });
+    return respond(handled);
   };
 }
 

@@ -1,4 +1,5 @@
 import { sortMembers } from "./json.ts";
+import type { RecordText } from "./record.ts";
 
 /**
  * Identifies a request that a client may send more than once.
@@ -15,7 +16,7 @@ export interface IdempotencyKey {
 
 /** A new record, or the record that the first request with this key created, as it was then. */
 export interface CreateResult<Row> {
-  readonly record: Row;
+  readonly record: RecordText<Row>;
   readonly replayed: boolean;
 }
 

@@ -3,9 +3,11 @@ import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
+import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
+import type { JsonText, RecordText } from "./record.ts";
 import { createValidator, Id, no_extra_fields, OneOf, Text, Time, Version } from "./schema.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -114,26 +116,35 @@ export type StoredOrder = Omit<Order, "items" | "metadata"> & {
   readonly metadata: string;
 };
 
-/** @returns the same JSON as `JSON.stringify`, without parsing items and metadata */
-export function orderJson(order: StoredOrder): string {
-  const { id, user_id, currency, items, total, status, metadata, version } = order;
-  return (
-    `{"id":${id},"user_id":${user_id},"currency":"${currency}","items":${items},"total":${total},` +
-    `"status":"${status}","metadata":${metadata},"version":${version},` +
-    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`
-  );
+/** @returns the order as the API shows it */
+export function parseStoredOrder(order: StoredOrder): Order {
+  return { ...order, items: JSON.parse(order.items), metadata: JSON.parse(order.metadata) };
 }
 
-/** @returns a new order. @param time RFC 3339 */
-export function newOrder(id: number, fields: OrderFields, time: string): Order {
+/** The only renderer of orders. @returns the same JSON as `JSON.stringify`, without parsing items and metadata */
+export function orderJson(order: StoredOrder): JsonText<Order> {
+  const { id, user_id, currency, items, total, status, metadata, version } = order;
+  const json =
+    `{"id":${id},"user_id":${user_id},"currency":"${currency}","items":${items},"total":${total},` +
+    `"status":"${status}","metadata":${metadata},"version":${version},` +
+    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`;
+  return json as JsonText<Order>;
+}
+
+/** @returns a new order, with items and metadata as values or as text. @param time RFC 3339 */
+export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof OrderFields>>(
+  id: number,
+  fields: Fields,
+  time: string,
+) {
   return {
     id,
     user_id: fields.user_id,
     currency: fields.currency,
-    items: fields.items,
+    items: fields.items as Fields["items"],
     total: fields.total,
-    status: "pending",
-    metadata: fields.metadata,
+    status: "pending" as const,
+    metadata: fields.metadata as Fields["metadata"],
     version: 1,
     created_at: time,
     updated_at: time,
@@ -218,7 +229,7 @@ export interface OrderStore {
    */
   list(query: OrderQuery): Promise<Page>;
   /** @returns `null` if the order does not exist */
-  get(id: number): Promise<Order | null>;
+  get(id: number): Maybe<RecordText<Order> | null>;
   /**
    * @throws {AppError} invalid if the user does not exist
    * @throws {AppError} key_reused if the key was used for another request
@@ -233,5 +244,5 @@ export interface OrderStore {
     id: number,
     edit: (order: Order) => OrderChange | null,
     preconditions: Preconditions | null,
-  ): Promise<Order | null>;
+  ): Promise<RecordText<Order> | null>;
 }

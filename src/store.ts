@@ -1,7 +1,7 @@
 import type { CopySource, CopyTarget } from "./copy.ts";
 import type { BulkStore } from "./import.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
-import type { Token, TokenStore } from "./token.ts";
+import type { TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
 
 /** Contents of a backup. */
@@ -30,26 +30,11 @@ export interface Statistics {
   readonly wal_bytes: number;
 }
 
-/**
- * Synchronous reads of one row. They see every write that has resolved. Even a resolved promise makes Bun
- * suspend the request, and allocates.
- */
-export interface SyncReads {
-  /** @see UserStore.get */
-  user(id: number): User | null;
-  /** @see OrderStore.get */
-  order(id: number): Order | null;
-  /** @see TokenStore.find */
-  token(hash: string): Token | null;
-}
-
 /** An open database. */
 export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
-  /** `null` if the database cannot be read synchronously. */
-  readonly sync_reads: SyncReads | null;
   /** Export and import. */
   readonly bulk: {
     readonly users: BulkStore<User, UserImport>;

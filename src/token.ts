@@ -1,4 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
+import type { Maybe } from "./maybe.ts";
 import { Nullable, OneOf, Text, Time } from "./schema.ts";
 
 const PREFIX = "uat_";
@@ -86,7 +87,7 @@ export interface TokenStore {
   /** @returns all tokens, including revoked and expired ones, oldest first */
   list(): Promise<readonly Token[]>;
   /** @returns the token, even if it is revoked or expired; `null` if no token has this hash */
-  find(hash: string): Promise<Token | null>;
+  find(hash: string): Maybe<Token | null>;
   /** @throws {AppError} token_name_taken if a token that is not revoked has this name */
   create(fields: TokenFields): Promise<Token>;
   /** Creates a token if the database has never had one. @returns `null` if it has */

@@ -2,9 +2,11 @@ import { type Static, Type } from "@sinclair/typebox";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
 import { quote } from "./json.ts";
+import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
+import type { JsonText, RecordText } from "./record.ts";
 import { createValidator, Id, Nullable, no_extra_fields, Text, Time, Version } from "./schema.ts";
 
 const email = Text({
@@ -68,23 +70,32 @@ export function userFields(input: UserInput): UserFields {
 /** A user as stored: `metadata` is JSON text. */
 export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
 
-/** @returns the same JSON as `JSON.stringify`, without parsing the metadata */
-export function userJson(user: StoredUser): string {
-  const { id, email, metadata, version, created_at, updated_at } = user;
-  const name = user.name === null ? "null" : quote(user.name);
-  return (
-    `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
-    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
-  );
+/** @returns the user as the API shows it */
+export function parseStoredUser(user: StoredUser): User {
+  return { ...user, metadata: JSON.parse(user.metadata) };
 }
 
-/** @returns a new user. @param time RFC 3339 */
-export function newUser(id: number, fields: UserFields, time: string): User {
+/** The only renderer of users. @returns the same JSON as `JSON.stringify`, without parsing the metadata */
+export function userJson(user: StoredUser): JsonText<User> {
+  const { id, email, metadata, version, created_at, updated_at } = user;
+  const name = user.name === null ? "null" : quote(user.name);
+  const json =
+    `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
+    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`;
+  return json as JsonText<User>;
+}
+
+/** @returns a new user, with metadata as a value or as text. @param time RFC 3339 */
+export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserFields>>(
+  id: number,
+  fields: Fields,
+  time: string,
+) {
   return {
     id,
     email: fields.email,
     name: fields.name,
-    metadata: fields.metadata,
+    metadata: fields.metadata as Fields["metadata"],
     version: 1,
     created_at: time,
     updated_at: time,
@@ -146,7 +157,7 @@ export interface UserStore {
    */
   list(query: UserQuery): Promise<Page>;
   /** @returns `null` if the user does not exist */
-  get(id: number): Promise<User | null>;
+  get(id: number): Maybe<RecordText<User> | null>;
   /**
    * @throws {AppError} email_taken
    * @throws {AppError} key_reused if the key was used for another request
@@ -162,11 +173,11 @@ export interface UserStore {
     id: number,
     edit: (user: User) => UserFields | null,
     preconditions: Preconditions | null,
-  ): Promise<User | null>;
+  ): Promise<RecordText<User> | null>;
   /**
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
    */
-  remove(id: number, preconditions: Preconditions | null): Promise<User | null>;
+  remove(id: number, preconditions: Preconditions | null): Promise<RecordText<User> | null>;
 }

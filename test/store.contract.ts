@@ -7,7 +7,6 @@ import { importContract } from "./contract/import.ts";
 import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
 import { ordersContract } from "./contract/orders.ts";
-import { syncReadsContract } from "./contract/sync-reads.ts";
 import { tokensContract } from "./contract/tokens.ts";
 import { usersContract } from "./contract/users.ts";
 
@@ -19,7 +18,6 @@ export function storeContract(name: string, open: Open): void {
     listsContract(open);
     idempotencyContract(open);
     tokensContract(open);
-    syncReadsContract(open);
     importContract(open);
     copySourceContract(open);
   });

@@ -34,10 +34,16 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const { api_token, rate_limit, invalid_token_limit, client_address_header } = config;
-  const { tokens, sync_reads } = store;
+  const { tokens } = store;
   const findAddress = createAddressFinder(client_address_header, () => app.server);
   const invalidTokenLimiter = createInvalidTokenLimiter(invalid_token_limit, findAddress);
-  const verifier = createTokenVerifier({ tokens, sync_reads, api_token, now, invalidTokenLimiter });
+  const verifier = createTokenVerifier({
+    tokens,
+    sync_reads: null,
+    api_token,
+    now,
+    invalidTokenLimiter,
+  });
   const rateLimiter = createRateLimiter(rate_limit);
   const authentication = authenticate(verifier, cors);
   const authorization = authorize(authentication, rateLimiter);
@@ -61,7 +67,16 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     normalize: false,
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
     handler: { standardHostname: false },
-    serve: { routes: fastPath({ store, ...verifier, readBody, rateLimiter, respond, log }) },
+    serve: {
+      routes: fastPath({
+        store: { ...store, sync_reads: null },
+        ...verifier,
+        readBody,
+        rateLimiter,
+        respond,
+        log,
+      }),
+    },
   })
     .use(lifecycle(log, respond))
     .use(normalizeAuthorization())

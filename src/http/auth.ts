@@ -2,7 +2,6 @@
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
 import { AppError, fail } from "../error.ts";
-import type { SyncReads } from "../store.ts";
 import {
   hashToken,
   hasTokenFormat,
@@ -16,10 +15,14 @@ import type { Cors } from "./cors.ts";
 import { createHostCheck } from "./host.ts";
 import { enforceRateLimit, type InvalidTokenLimiter, type RateLimiter } from "./rate-limit.ts";
 
+interface SyncReads {
+  token(hash: string): Token | null;
+}
+
 export interface TokenVerifierOptions {
   readonly tokens: TokenStore;
   /** `null` if tokens cannot be read synchronously. */
-  readonly sync_reads: Pick<SyncReads, "token"> | null;
+  readonly sync_reads: SyncReads | null;
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
   readonly now: () => Date;
@@ -127,7 +130,7 @@ export function createTokenVerifier({
   }
 
   const verifyTokenSync =
-    (reads: Pick<SyncReads, "token">): VerifyTokenSync =>
+    (reads: SyncReads): VerifyTokenSync =>
     (credentials, request) => {
       if (credentials === undefined) fail("unauthorised", "unauthorised");
       const hash = hashOf(credentials, request);

@@ -97,7 +97,7 @@ export function createdResponse<Row extends { readonly id: number; readonly vers
   set.status = 201;
   set.headers["location"] = `${path}/${row.id}`;
   if (replayed) set.headers["idempotent-replayed"] = "true";
-  return recordResponse(set, row) as never;
+  return recordResponse(set, JSON.parse(row.json)) as never;
 }
 
 /** Streams a large page at the speed of the client; discards the rest if the client disconnects. */

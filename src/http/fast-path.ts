@@ -5,7 +5,9 @@
  */
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
 import type { Log } from "../log.ts";
+import { andThen } from "../maybe.ts";
 import { Order, OrderInput, orderFields } from "../order.ts";
+import type { RecordText } from "../record.ts";
 import { createValidator, type Validate } from "../schema.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
@@ -24,7 +26,12 @@ import { enforceRateLimit, type RateLimiter } from "./rate-limit.ts";
 import { foundUser, users_path } from "./users.ts";
 
 export interface FastPathOptions extends TokenVerifier {
-  readonly store: Pick<Store, "sync_reads" | "users" | "orders">;
+  readonly store: Pick<Store, "users" | "orders"> & {
+    readonly sync_reads: {
+      user(id: number): RecordText<User> | null;
+      order(id: number): RecordText<Order> | null;
+    } | null;
+  };
   readonly readBody: ReadBody;
   readonly rateLimiter: RateLimiter | null;
   readonly respond: Respond;
@@ -201,13 +208,13 @@ export function fastPath(options: FastPathOptions): Readonly<Record<string, Nati
     [user_route]: createGet(
       user_route,
       user_params,
-      async (id) => foundUser(await users.get(id)),
+      async (id) => andThen(users.get(id), foundUser),
       sync_reads && ((id) => foundUser(sync_reads.user(id))),
     ),
     [order_route]: createGet(
       order_route,
       order_params,
-      async (id) => foundOrder(await orders.get(id)),
+      async (id) => andThen(orders.get(id), foundOrder),
       sync_reads && ((id) => foundOrder(sync_reads.order(id))),
     ),
     [users_path]: createPost<UserInput>({

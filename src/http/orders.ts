@@ -9,6 +9,7 @@ import {
   orderFields,
   patchOrder,
 } from "../order.ts";
+import type { RecordText } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Authorization } from "./auth.ts";
 import type { JsonBody } from "./body.ts";
@@ -29,8 +30,8 @@ const placed: OrderInput = {
 const example = newOrder(1, orderFields(placed), time);
 
 /** @throws {AppError} order_not_found */
-export function foundOrder(order: Order | null): Order {
-  return order ?? fail("order_not_found", "order not found");
+export function foundOrder(order: RecordText<Order> | null): Order {
+  return order === null ? fail("order_not_found", "order not found") : JSON.parse(order.json);
 }
 
 export function orders(store: Store, authorization: Authorization, jsonBody: JsonBody) {

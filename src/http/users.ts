@@ -1,5 +1,6 @@
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
+import type { RecordText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
 import type { Authorization } from "./auth.ts";
@@ -24,8 +25,8 @@ const example: User = { id: 1, ...ann, version: 1, created_at: time, updated_at:
 const changed_example: User = { ...example, name: null, version: 2 };
 
 /** @throws {AppError} not_found */
-export function foundUser(user: User | null): User {
-  return user ?? fail("not_found", "user not found");
+export function foundUser(user: RecordText<User> | null): User {
+  return user === null ? fail("not_found", "user not found") : JSON.parse(user.json);
 }
 
 export function users(store: Store, authorization: Authorization, jsonBody: JsonBody) {

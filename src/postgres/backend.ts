@@ -66,7 +66,6 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
       ? createCitusStores(connection, database_url)
       : createPlainStores(connection, database_url)),
     tokens: createTokenStore(connection),
-    sync_reads: null,
     checkWritable: createWriteProbe({
       write: () => db.write((session) => session.all(probe_write, now().toISOString())),
       isFull: db.limiter.isFull,

@@ -4,6 +4,7 @@
  */
 import { fail } from "../error.ts";
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
+import { parseRecordText, type RecordText } from "../record.ts";
 import { createBatchQueue } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { isRowLockTimeout } from "./errors.ts";
@@ -32,7 +33,7 @@ export interface PendingCreate<Fields> {
 }
 
 export type Outcome<Row> =
-  | { readonly kind: "created"; readonly record: Row }
+  | { readonly kind: "created"; readonly record: RecordText<Row> }
   /** The key was stored before, with the record, as JSON, that its request created. */
   | { readonly kind: "stored"; readonly fingerprint: string; readonly record: string }
   /** The record cannot be created. */
@@ -48,14 +49,16 @@ export function nameOf({ owner, key }: IdempotencyKey): string {
 }
 
 /** How the records of one table are created. */
-export interface CreateQueueOptions<Fields, Row> {
-  readonly toJson: (fields: Fields, key: IdempotencyKey | null) => string;
+export interface CreateRules<Fields> {
   /** Values that must be unique, apart from the key: creates with a common one do not run at the same time. */
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
   /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
   readonly lockOf: (fields: Fields) => string;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
+}
+
+export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
   /**
    * Runs creates in one transaction.
    * @param lock_timeout `null` for that of the connection
@@ -164,20 +167,19 @@ export function createCreateQueue<Fields, Row>(
   enqueueLocked: EnqueueLocked,
   options: CreateQueueOptions<Fields, Row>,
 ): Create<Fields, Row> {
-  const { toJson, throwRejected } = options;
   const enqueue = createQueue(options, enqueueLocked);
 
   async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
-    const pending = { fields, key, json: toJson(fields, key) };
+    const pending = { fields, key, json: JSON.stringify({ ...fields, ...key }) };
     for (;;) {
       const outcome = await enqueue(pending);
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
-      if (outcome.kind === "rejected") throwRejected();
+      if (outcome.kind === "rejected") options.throwRejected();
       if (outcome.kind === "stored") {
         if (outcome.fingerprint !== key?.fingerprint) {
           fail("key_reused", "the idempotency key was used for another request");
         }
-        return { record: JSON.parse(outcome.record), replayed: true };
+        return { record: parseRecordText(outcome.record), replayed: true };
       }
     }
   }

@@ -9,14 +9,14 @@ import {
   type ImportRules,
   type StoredRecords,
 } from "../import.ts";
-import { order_import } from "../order.ts";
+import { order_import, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
-import { user_import } from "../user.ts";
+import { parseStoredUser, user_import } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
-import { columns as order_columns, fromRow as toOrder } from "./orders.ts";
-import { fromRow as toUser, columns as user_columns } from "./users.ts";
+import { columns as order_columns } from "./orders.ts";
+import { columns as user_columns } from "./users.ts";
 
 const import_timeout = "set local statement_timeout = '60s'";
 
@@ -163,14 +163,14 @@ export function createBulkStores(
     users: createBulkStore(db, now, writer, {
       table: "users",
       columns: user_columns,
-      fromRow: toUser,
+      fromRow: parseStoredUser,
       rules: user_import,
       with_keys: users_with_keys,
     }),
     orders: createBulkStore(db, now, writer, {
       table: "orders",
       columns: order_columns,
-      fromRow: toOrder,
+      fromRow: parseStoredOrder,
       rules: order_import,
       with_keys: orders_with_keys,
     }),

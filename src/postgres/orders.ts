@@ -7,10 +7,13 @@ import {
   type OrderStatus,
   type OrderStore,
   orderJson,
+  parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { PlainConnection, Session } from "./connection.ts";
+import { type RecordText, recordText } from "../record.ts";
+import type { PlainConnection } from "./connection.ts";
+import type { CreateRules } from "./create-queue.ts";
 import type { List, ListFilter, ReadList } from "./lists.ts";
 import { version_conflict } from "./retry.ts";
 
@@ -19,21 +22,26 @@ export const columns = `
   metadata, version::float8 as version, created_at, updated_at
 `;
 
-/** Copies each member, because a row of a list also has the total of the list. */
-export function fromRow(row: StoredOrder): Order {
+export function toRecord(row: StoredOrder): RecordText<Order> {
+  return recordText(row, orderJson);
+}
+
+/** @returns the values of the columns of a new order, apart from the id, the version and the times */
+export function toRow({ items, metadata, ...fields }: OrderFields) {
   return {
-    id: row.id,
-    user_id: row.user_id,
-    currency: row.currency,
-    items: JSON.parse(row.items),
-    total: row.total,
-    status: row.status,
-    metadata: JSON.parse(row.metadata),
-    version: row.version,
-    created_at: row.created_at,
-    updated_at: row.updated_at,
+    ...fields,
+    items: JSON.stringify(items),
+    status: "pending",
+    metadata: JSON.stringify(metadata),
   };
 }
+
+/** How orders are placed. */
+export const order_creates: CreateRules<ReturnType<typeof toRow>> = {
+  conflictKeysOf: () => [],
+  lockOf: ({ user_id }) => String(user_id),
+  throwRejected: () => failField("user_id", "must be an existing user"),
+};
 
 /** An order as JSON, from the columns of its table. `format` takes less time than `||`, also to parse and to plan. */
 export const json = `
@@ -57,11 +65,6 @@ const update_order = `
   returning ${columns}
 `;
 
-async function find(session: Session, id: number): Promise<Order | null> {
-  const row = await session.first<StoredOrder>(select_by_id, id);
-  return row && fromRow(row);
-}
-
 export function createOrderStore({ db, reader, writer, lists, now }: PlainConnection): OrderStore {
   const list: List<StoredOrder> = {
     table: "orders",
@@ -83,6 +86,25 @@ export function createOrderStore({ db, reader, writer, lists, now }: PlainConnec
   const listOfUser = prepareList(["user_id"]);
   const listOfUserInStatus = prepareList(["user_id", "status"]);
 
+  const place = writer.prepare({
+    table: "orders",
+    columns: {
+      user_id: "bigint",
+      currency: "text",
+      items: "text",
+      total: "bigint",
+      status: "text",
+      metadata: "text",
+    },
+    rejected: "(select users.id from users where users.id = input.user_id) is null",
+    // The lock of the foreign key.
+    lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
+    json,
+    order: "user_id",
+    ...order_creates,
+    toRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+  });
+
   return {
     list(query: OrderQuery) {
       const { user_id, status } = query;
@@ -92,37 +114,17 @@ export function createOrderStore({ db, reader, writer, lists, now }: PlainConnec
       return status === undefined ? listOfUser(query) : listOfUserInStatus(query);
     },
 
-    get: reader.prepare({ table: "orders", key: "id", columns }, fromRow),
+    get: reader.prepare({ table: "orders", key: "id", columns }, toRecord),
 
-    place: writer.prepare({
-      table: "orders",
-      columns: {
-        user_id: "bigint",
-        currency: "text",
-        items: "text",
-        total: "bigint",
-        status: "text",
-        metadata: "text",
-      },
-      rejected: "(select users.id from users where users.id = input.user_id) is null",
-      // The lock of the foreign key.
-      lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
-      json,
-      order: "user_id",
-      toInput: (fields: OrderFields) => ({ ...fields, status: "pending" }),
-      conflictKeysOf: () => [],
-      lockOf: ({ user_id }) => String(user_id),
-      throwRejected: () => failField("user_id", "must be an existing user"),
-      toRecord: newOrder,
-    }),
+    place: (fields, key) => place(toRow(fields), key),
 
     update(id, edit, preconditions) {
       return db.change(`orders ${id}`, async (session) => {
-        const current = await find(session, id);
+        const current = await session.first<StoredOrder>(select_by_id, id);
         if (current === null) return null;
         requirePreconditions(current, preconditions);
-        const changed = edit(current);
-        if (changed === null) return current;
+        const changed = edit(parseStoredOrder(current));
+        if (changed === null) return toRecord(current);
         const row = await session.first<StoredOrder>(
           update_order,
           id,
@@ -132,7 +134,7 @@ export function createOrderStore({ db, reader, writer, lists, now }: PlainConnec
           now().toISOString(),
         );
         if (row === null) throw version_conflict;
-        return fromRow(row);
+        return toRecord(row);
       });
     },
   };

@@ -1,9 +1,11 @@
 import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
+import { type RecordText, recordText } from "../record.ts";
 import {
   emailKey,
   newUser,
+  parseStoredUser,
   type StoredUser,
   type User,
   type UserFields,
@@ -12,6 +14,7 @@ import {
   userJson,
 } from "../user.ts";
 import type { PlainConnection, Session } from "./connection.ts";
+import type { CreateRules } from "./create-queue.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { version_conflict } from "./retry.ts";
 
@@ -19,23 +22,27 @@ import { version_conflict } from "./retry.ts";
 export const columns =
   "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
 
-export function fromRow(row: StoredUser): User {
-  return {
-    id: row.id,
-    email: row.email,
-    name: row.name,
-    metadata: JSON.parse(row.metadata),
-    version: row.version,
-    created_at: row.created_at,
-    updated_at: row.updated_at,
-  };
+export function toRecord(row: StoredUser): RecordText<User> {
+  return recordText(row, userJson);
 }
 
+/** @returns the values of the columns that a client sets */
+export function toRow({ email, name, metadata }: UserFields) {
+  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
+}
+
+/** How users are created. */
+export const user_creates: CreateRules<ReturnType<typeof toRow>> = {
+  conflictKeysOf: ({ email_key }) => [email_key],
+  lockOf: ({ email_key }) => email_key,
+  throwRejected: failEmailTaken,
+};
+
 /** @returns a page of the list of the users with one email: one user at most */
-export function pageOfUser(user: StoredUser | null, { offset, after = 0 }: UserQuery): Page {
+export function pageOfUser(user: RecordText<User> | null, { offset, after = 0 }: UserQuery): Page {
   const is_on_page = user !== null && user.id > after && offset === 0;
   return {
-    records: is_on_page ? userJson(user) : "",
+    records: is_on_page ? user.json : "",
     total: user === null ? 0 : 1,
     next_after: null,
   };
@@ -67,20 +74,16 @@ const delete_user = `
   returning id::float8 as id
 `;
 
-function failEmailTaken(): never {
+export function failEmailTaken(): never {
   fail("email_taken", "email is already taken");
 }
 
-async function find(session: Session, id: number): Promise<User | null> {
-  const row = await session.first<StoredUser>(select_by_id, id);
-  return row && fromRow(row);
+export function findUser(session: Session, id: number): Promise<StoredUser | null> {
+  return session.first<StoredUser>(select_by_id, id);
 }
 
 export function createUserStore({ db, reader, writer, lists, now }: PlainConnection): UserStore {
-  const withEmail = reader.prepare(
-    { table: "users", key: "email_key", columns },
-    (row: StoredUser) => row,
-  );
+  const withEmail = reader.prepare({ table: "users", key: "email_key", columns }, toRecord);
   const listAll = lists.prepare<StoredUser>({
     table: "users",
     columns,
@@ -90,17 +93,17 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
   });
 
   /** @returns the updated row; `null` if the version has changed */
-  async function updateUser(session: Session, { id, version }: User, fields: UserFields) {
-    const { email, name, metadata } = fields;
+  async function updateUser(session: Session, { id, version }: StoredUser, fields: UserFields) {
+    const { email, email_key, name, metadata } = toRow(fields);
     try {
       return await session.first<StoredUser>(
         update_user,
         id,
         version,
         email,
-        emailKey(email),
+        email_key,
         name,
-        JSON.stringify(metadata),
+        metadata,
         now().toISOString(),
       );
     } catch (error) {
@@ -109,6 +112,17 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
     }
   }
 
+  const create = writer.prepare({
+    table: "users",
+    columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
+    rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
+    lock: null,
+    json,
+    order: 'email_key collate "C"',
+    ...user_creates,
+    toRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
+  });
+
   return {
     async list(query: UserQuery) {
       const { email } = query;
@@ -116,40 +130,26 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
-    get: reader.prepare({ table: "users", key: "id", columns }, fromRow),
+    get: reader.prepare({ table: "users", key: "id", columns }, toRecord),
 
-    create: writer.prepare({
-      table: "users",
-      columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
-      rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
-      lock: null,
-      json,
-      order: 'email_key collate "C"',
-      toInput: ({ email, name, metadata }: UserFields) => {
-        return { email, email_key: emailKey(email), name, metadata };
-      },
-      conflictKeysOf: ({ email }) => [emailKey(email)],
-      lockOf: ({ email }) => emailKey(email),
-      throwRejected: failEmailTaken,
-      toRecord: newUser,
-    }),
+    create: (fields, key) => create(toRow(fields), key),
 
     update(id, edit, preconditions) {
       return db.change(`users ${id}`, async (session) => {
-        const user = await find(session, id);
+        const user = await findUser(session, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
-        const fields = edit(user);
-        if (fields === null) return user;
+        const fields = edit(parseStoredUser(user));
+        if (fields === null) return toRecord(user);
         const row = await updateUser(session, user, fields);
         if (row === null) throw version_conflict;
-        return fromRow(row);
+        return toRecord(row);
       });
     },
 
     remove(id, preconditions) {
       return db.change(`users ${id}`, async (session) => {
-        const user = await find(session, id);
+        const user = await findUser(session, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         try {
@@ -159,7 +159,7 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
           if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
           throw error;
         }
-        return user;
+        return toRecord(user);
       });
     },
   };

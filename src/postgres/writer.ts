@@ -2,12 +2,13 @@
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
  * one statement and therefore one commit.
  */
-import type { IdempotencyKey } from "../idempotency.ts";
+import type { RecordText } from "../record.ts";
 import { byPosition } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import {
   type Create,
   type CreateQueueOptions,
+  type CreateRules,
   createCreateQueue,
   createLockedQueue,
   type Outcome,
@@ -152,13 +153,9 @@ interface CreatedRow {
   readonly stored_record: string | null;
 }
 
-/** How records of one table are created. */
-export interface CreateParts<Fields, Row>
-  extends CreateStatementParts,
-    Pick<CreateQueueOptions<Fields, Row>, "conflictKeysOf" | "lockOf" | "throwRejected"> {
-  /** The values of the columns. JSON columns are objects. */
-  readonly toInput: (fields: Fields) => Readonly<Record<string, unknown>>;
-  readonly toRecord: (id: number, fields: Fields, time: string) => Row;
+/** How records of one table are created. The fields are the values of its columns. */
+export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRules<Fields> {
+  readonly toRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
 }
 
 export interface Writer {
@@ -207,8 +204,6 @@ export function createWriter(db: Database, now: () => Date): Writer {
     prepare(parts) {
       return createCreateQueue(db, enqueueLocked, {
         ...parts,
-        toJson: (fields, key: IdempotencyKey | null) =>
-          JSON.stringify({ ...parts.toInput(fields), ...key }),
         run: prepareStatements(db, now, parts),
         isOfOneCreate: isStatementError,
       });

@@ -65,9 +65,6 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const large_pages = createLargePages(options.max_unsent_bytes);
   const lists = createListReader(db, reader, files, large_pages);
   const connection = { db, reader, writer, lists, idempotency, clock };
-  const users = createUserStore(connection);
-  const orders = createOrderStore(connection);
-  const tokens = createTokenStore(connection);
   // Writes the first page without changing it.
   const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const probe = createWriteProbe({
@@ -78,10 +75,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   // The timer must not keep a command running.
   watch_timer.unref();
   return {
-    users,
-    orders,
-    tokens,
-    sync_reads: { user: users.getSync, order: orders.getSync, token: tokens.findSync },
+    users: createUserStore(connection),
+    orders: createOrderStore(connection),
+    tokens: createTokenStore(connection),
     bulk: createBulkStores(connection),
     async checkWritable() {
       files.check();

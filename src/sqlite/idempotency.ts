@@ -2,12 +2,14 @@ import type { Database } from "bun:sqlite";
 import { type Clock, createClock } from "../clock.ts";
 import { fail } from "../error.ts";
 import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
+import { parseRecordText, type RecordText } from "../record.ts";
 
 /** Maximum number of keys deleted per transaction. It bounds how long requests wait. */
 const DELETE_BATCH_SIZE = 500;
 
 interface KeyRow {
   readonly fingerprint: string;
+  /** JSON text of the record. */
   readonly record: string;
 }
 
@@ -18,7 +20,7 @@ export interface IdempotencyStore {
    * @param key `null` creates a record each time
    * @throws {AppError} key_reused if the key was used for a different request
    */
-  once<Row>(key: IdempotencyKey | null, create: () => Row): CreateResult<Row>;
+  once<Row>(key: IdempotencyKey | null, create: () => RecordText<Row>): CreateResult<Row>;
   /**
    * Deletes up to 500 expired keys, which takes a few milliseconds.
    * @returns whether more expired keys may exist
@@ -59,9 +61,9 @@ export function createIdempotencyStore(
       if (existing !== null && existing.fingerprint !== key.fingerprint) {
         fail("key_reused", "the idempotency key was used for another request");
       }
-      if (existing !== null) return { record: JSON.parse(existing.record), replayed: true };
+      if (existing !== null) return { record: parseRecordText(existing.record), replayed: true };
       const record = create();
-      claim.run({ ...key, record: JSON.stringify(record), now: clock() });
+      claim.run({ ...key, record: record.json, now: clock() });
       return { record, replayed: false };
     },
     deleteExpired() {

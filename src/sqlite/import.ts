@@ -10,14 +10,14 @@ import {
   type PlanImport,
   type StoredRecords,
 } from "../import.ts";
-import { order_import } from "../order.ts";
+import { order_import, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
-import { user_import } from "../user.ts";
+import { parseStoredUser, user_import } from "../user.ts";
 import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
 import type { Connection } from "./connection.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
-import { columns as order_columns, fromRow as toOrder } from "./orders.ts";
-import { fromRow as toUser, columns as user_columns } from "./users.ts";
+import { columns as order_columns } from "./orders.ts";
+import { columns as user_columns } from "./users.ts";
 
 const user_with_key = `
   select id
@@ -155,14 +155,14 @@ export function createBulkStores(connection: Connection): Store["bulk"] {
     users: createBulkStore(connection, openBulkInsert, {
       table: "users",
       columns: user_columns,
-      fromRow: toUser,
+      fromRow: parseStoredUser,
       rules: user_import,
       with_key: user_with_key,
     }),
     orders: createBulkStore(connection, openBulkInsert, {
       table: "orders",
       columns: order_columns,
-      fromRow: toOrder,
+      fromRow: parseStoredOrder,
       rules: order_import,
       with_key: order_with_key,
     }),

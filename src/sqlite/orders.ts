@@ -7,18 +7,15 @@ import {
   type OrderStatus,
   type OrderStore,
   orderJson,
+  parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { SyncReads } from "../store.ts";
+import { type RecordText, recordText } from "../record.ts";
 import type { Connection } from "./connection.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadList } from "./lists.ts";
-
-export function fromRow(row: StoredOrder): Order {
-  return { ...row, items: JSON.parse(row.items), metadata: JSON.parse(row.metadata) };
-}
 
 type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
   readonly user_position: number;
@@ -143,7 +140,7 @@ export function createOrderStore({
   idempotency,
   clock,
   ...connection
-}: Connection): OrderStore & { readonly getSync: SyncReads["order"] } {
+}: Connection): OrderStore {
   const reader = connection.reader.forTable("orders");
   const writer = connection.writer.forTable("orders");
   const countOfUser = prepareCountOfUser(db);
@@ -175,9 +172,11 @@ export function createOrderStore({
     returning ${columns}
   `);
 
-  function find(id: number): Order | null {
-    const row = withId.get({ id });
-    return row === null ? null : fromRow(row);
+  const find = (id: number) => withId.get({ id });
+
+  function findText(id: number): RecordText<Order> | null {
+    const order = find(id);
+    return order && recordText(order, orderJson);
   }
 
   /** @returns the id of the new order */
@@ -193,30 +192,25 @@ export function createOrderStore({
     }
   }
 
-  const getSync = (id: number) => reader.read(find, id);
-
   return {
     list,
 
-    getSync,
-    async get(id) {
-      return getSync(id);
-    },
+    get: (id) => reader.read(findText, id),
 
     place(fields, key) {
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
-          const id = insertOrder({
+          const row = {
             ...fields,
-            // Not a subquery of the insert, which would cost three times as much as the insert itself.
-            user_position: countOfUser(fields.user_id) + 1,
             items: JSON.stringify(fields.items),
             metadata: JSON.stringify(fields.metadata),
-            now: time,
-          });
+          };
+          // Not a subquery of the insert, which would cost three times as much as the insert itself.
+          const user_position = countOfUser(fields.user_id) + 1;
+          const id = insertOrder({ ...row, user_position, now: time });
           // Built from what was just written. Reading it back would cost a sixth of the insert.
-          return newOrder(id, fields, time);
+          return recordText(newOrder(id, row, time), orderJson);
         }),
       );
     },
@@ -226,15 +220,15 @@ export function createOrderStore({
         const order = find(id);
         if (order === null) return null;
         requirePreconditions(order, preconditions);
-        const changed = edit(order);
-        if (changed === null) return order;
+        const changed = edit(parseStoredOrder(order));
+        if (changed === null) return recordText(order, orderJson);
         const row = updateOrder.get({
           id,
           status: changed.status,
           metadata: JSON.stringify(changed.metadata),
           now: clock(),
         });
-        return row && fromRow(row);
+        return row && recordText(row, orderJson);
       });
     },
   };

@@ -1,15 +1,10 @@
 import { fail } from "../error.ts";
-import type { SyncReads } from "../store.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
 import type { Connection } from "./connection.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-export function createTokenStore({
-  db,
-  clock,
-  ...connection
-}: Connection): TokenStore & { readonly findSync: SyncReads["token"] } {
+export function createTokenStore({ db, clock, ...connection }: Connection): TokenStore {
   const reader = connection.reader.forTable("tokens");
   const writer = connection.writer.forTable("tokens");
   const all = db.prepare<Token, []>(`
@@ -42,16 +37,12 @@ export function createTokenStore({
   `);
 
   const readToken = (hash: string) => withHash.get({ hash });
-  const findSync = (hash: string) => reader.cached(hash, readToken);
 
   return {
     async list() {
       return reader.read(() => all.all());
     },
-    findSync,
-    async find(hash) {
-      return findSync(hash);
-    },
+    find: (hash) => reader.cached(hash, readToken),
     create(fields) {
       return writer.write(() => {
         const token = insert.get({ ...fields, now: clock() });

@@ -2,10 +2,11 @@ import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import type { SyncReads } from "../store.ts";
+import { type RecordText, recordText } from "../record.ts";
 import {
   emailKey,
   newUser,
+  parseStoredUser,
   type StoredUser,
   type User,
   type UserFields,
@@ -16,10 +17,6 @@ import {
 import type { Connection } from "./connection.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadList } from "./lists.ts";
-
-export function fromRow(row: StoredUser): User {
-  return { ...row, metadata: JSON.parse(row.metadata) };
-}
 
 function toRow({ email, name, metadata }: UserFields) {
   return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
@@ -63,7 +60,7 @@ export function createUserStore({
   idempotency,
   clock,
   ...connection
-}: Connection): UserStore & { readonly getSync: SyncReads["user"] } {
+}: Connection): UserStore {
   const reader = connection.reader.forTable("users");
   const writer = connection.writer.forTable("users");
   const list = lists.prepare("users", prepareList, userJson);
@@ -105,29 +102,27 @@ export function createUserStore({
   `);
   const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
-  function find(id: number): User | null {
-    const row = withId.get({ id });
-    return row === null ? null : fromRow(row);
-  }
+  const find = (id: number) => withId.get({ id });
 
-  const getSync = (id: number) => reader.read(find, id);
+  function findText(id: number): RecordText<User> | null {
+    const user = find(id);
+    return user && recordText(user, userJson);
+  }
 
   return {
     list,
 
-    getSync,
-    async get(id) {
-      return getSync(id);
-    },
+    get: (id) => reader.read(findText, id),
 
     create(fields, key) {
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
-          const { changes, lastInsertRowid } = insert.run({ ...toRow(fields), now: time });
+          const row = toRow(fields);
+          const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
           if (changes === 0) fail("email_taken", "email is already taken");
           // Built from what was just written. Reading it back would cost 40 % of the insert.
-          return newUser(Number(lastInsertRowid), fields, time);
+          return recordText(newUser(Number(lastInsertRowid), row, time), userJson);
         }),
       );
     },
@@ -137,14 +132,14 @@ export function createUserStore({
         const user = find(id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
-        const fields = edit(user);
-        if (fields === null) return user;
+        const fields = edit(parseStoredUser(user));
+        if (fields === null) return recordText(user, userJson);
         const row = toRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
           fail("email_taken", "email is already taken");
         }
         const changed = updateUser.get({ ...row, id, now: clock() });
-        return changed && fromRow(changed);
+        return changed && recordText(changed, userJson);
       });
     },
 
@@ -155,7 +150,7 @@ export function createUserStore({
         requirePreconditions(user, preconditions);
         if (firstOrderOf.get({ id }) !== null) fail("user_has_orders", "user has orders");
         deleteUser.run({ id });
-        return user;
+        return recordText(user, userJson);
       });
     },
   };

@@ -6,7 +6,7 @@ import { withLayout } from "../../src/database-url.ts";
 import { backendOf } from "../../src/main.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
-import { newUser, odd_texts, orderFields, userFields } from "../contract/open.ts";
+import { newUser, odd_texts, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/harness.ts";
 import { type Harness, makeHarness, type Outcome } from "./harness.ts";
@@ -97,7 +97,8 @@ function expectCopied(outcome: Outcome): void {
 async function expectComplete(database_url: string, now: () => Date): Promise<void> {
   await withStore(database_url, now, async (store) => {
     expect(await store.check()).toEqual([]);
-    expect(await store.users.create(kept, key)).toMatchObject({ replayed: true, record: kept });
+    const { record, replayed } = await store.users.create(kept, key);
+    expect([parsed(record), replayed]).toMatchObject([kept, true]);
     const found = await store.tokens.find(hashToken(token));
     expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
     expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { type CopyRow, type CopySource, copied_tables } from "../../src/copy.ts";
-import { newUser, type Open, openWithClock, orderFields } from "./open.ts";
+import { newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];
 
@@ -27,7 +27,7 @@ export function copySourceContract(open: Open): void {
       const orders = await rowsOf(snapshot, "orders");
       expect(orders.map((order) => [order["id"], order["total"]])).toEqual([[id, 100]]);
     });
-    expect((await it.store.users.get(1))?.name).toBe("Eve");
+    expect(parsed(await it.store.users.get(1))?.name).toBe("Eve");
   });
 
   test("`withCopySource` returns the last assigned ids, including those of deleted rows", async () => {

@@ -5,7 +5,15 @@ import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { newUser, type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
+import {
+  newUser,
+  type Open,
+  odd_texts,
+  openWithClock,
+  orderFields,
+  parsed,
+  userFields,
+} from "./open.ts";
 
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
@@ -60,11 +68,11 @@ export function importContract(open: Open): void {
     expect(await it.store.bulk.users.import([fields], false)).toEqual([created]);
     const time = it.clock.time.toISOString();
     const fresh = { id: 11, version: 1, created_at: time, updated_at: time };
-    expect(await it.store.users.get(11)).toEqual({ ...fields, ...fresh });
+    expect(parsed(await it.store.users.get(11))).toEqual({ ...fields, ...fresh });
     const order = { ...orderFields(11), import_key: "a:1" };
     expect(await importOrder(it.store, order)).toEqual(created);
     const placed = { ...orderFields(11), ...fresh, id: 1, status: "pending" as const };
-    expect(await it.store.orders.get(1)).toEqual(placed);
+    expect(parsed(await it.store.orders.get(1))).toEqual(placed);
     expect(await it.store.check()).toEqual([]);
   });
 

@@ -5,7 +5,7 @@ import type { Store } from "../../src/store.ts";
 import { listed } from "../listed.ts";
 import { ifMatch } from "../preconditions.ts";
 import { makeRandom } from "../random.ts";
-import { type Open, openWithClock, orderFields, userFields } from "./open.ts";
+import { type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
 
@@ -78,7 +78,7 @@ export function listsContract(open: Open): void {
     const { record } = await users.create(userFields(), null);
     const ids = [record.id];
     for (let round = 0; round < 5; round += 1) {
-      const taken = userFields({ email: record.email });
+      const taken = userFields({ email: parsed(record).email });
       const results = await Promise.allSettled([
         users.create(taken, null),
         users.create(userFields(), null),
@@ -157,7 +157,7 @@ export function listsContract(open: Open): void {
       const placed = Array.from({ length: random(8) }, () =>
         orders.place(orderFields(owners[random(3)] ?? 1, { total: random(1000) }), null),
       );
-      for (const { record } of await Promise.all(placed)) rows.push(record);
+      for (const { record } of await Promise.all(placed)) rows.push(parsed(record));
       rows.sort((left, right) => byId(left.id, right.id));
       const changed = Array.from({ length: random(8) }, () => {
         const row = rows[random(rows.length || 1)];
@@ -165,7 +165,8 @@ export function listsContract(open: Open): void {
         const edit = ({ metadata }: Order) => ({ status, metadata });
         return orders.update(row?.id ?? 0, edit, null);
       });
-      for (const order of await Promise.all(changed)) {
+      for (const record of await Promise.all(changed)) {
+        const order = parsed(record);
         const at = rows.findIndex(({ id }) => id === order?.id);
         const row = rows[at];
         if (order && row && order.version > row.version) rows[at] = order;

@@ -1,7 +1,14 @@
+import { expect } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import type { OrderFields } from "../../src/order.ts";
+import type { RecordText } from "../../src/record.ts";
 import type { Store } from "../../src/store.ts";
 import type { User, UserFields } from "../../src/user.ts";
+
+interface Versioned {
+  readonly id: number;
+  readonly version: number;
+}
 
 export interface OpenOptions {
   readonly now?: () => Date;
@@ -32,8 +39,18 @@ export function userFields(fields: Partial<UserFields> = {}): UserFields {
   return { email: `${crypto.randomUUID()}@example.com`, name: null, metadata: {}, ...fields };
 }
 
+/** @returns the record as the API shows it, after comparing it with what the store says about its text */
+export function parsed<Row extends Versioned>(record: RecordText<Row>): Row;
+export function parsed<Row extends Versioned>(record: RecordText<Row> | null): Row | null;
+export function parsed<Row extends Versioned>(record: RecordText<Row> | null): Row | null {
+  if (record === null) return null;
+  const row: Row = JSON.parse(record.json);
+  expect(record).toEqual({ id: row.id, version: row.version, json: record.json });
+  return row;
+}
+
 export async function newUser(store: Store, fields: Partial<UserFields> = {}): Promise<User> {
-  return (await store.users.create(userFields(fields), null)).record;
+  return parsed((await store.users.create(userFields(fields), null)).record);
 }
 
 /** Fields of an order with one item. */

@@ -38,7 +38,7 @@ test("the paths of the document are exactly the routes of the app", () => {
   const config = readConfig({});
   const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
   // The test reads only the routes: the store is not used.
-  const store = { tokens: {}, users: {}, orders: {}, sync_reads: null } as Store;
+  const store = { tokens: {}, users: {}, orders: {} } as Store;
   const [metrics, drain] = [createMetrics("1.2.3"), createDrain()];
   const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
   const routes = app.routes.filter(

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
-import { newUser } from "../contract/open.ts";
+import { newUser, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness } from "./harness.ts";
@@ -155,7 +155,7 @@ describe.if(cluster !== null)("`open`", () => {
     await using world = await makeHarness();
     const store = await world.open({ database_url: `${world.url}&prepare=false` });
     const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });
-    expect(await store.users.get(user.id)).toEqual(user);
+    expect(parsed(await store.users.get(user.id))).toEqual(user);
     const others = [{ ...user, id: 2 ** 24, email: '{"x"},@example.com', version: 2 ** 53 - 1 }];
     expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "created" }]);
     expect(await store.bulk.users.import(others, false)).toEqual([{ outcome: "unchanged" }]);

@@ -6,7 +6,7 @@ import { AppError } from "../../src/error.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { connect, type Session } from "../../src/postgres/connection.ts";
 import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness } from "./harness.ts";
 
@@ -264,10 +264,8 @@ describe.if(cluster !== null)("the store", () => {
     const fields = userFields();
     line.loseResponseTo(fields.email);
     await expectRejection(store.users.create(fields, key), "unavailable");
-    expect(await store.users.create(fields, key)).toMatchObject({
-      record: { email: fields.email },
-      replayed: true,
-    });
+    const { record, replayed } = await store.users.create(fields, key);
+    expect([parsed(record).email, replayed]).toEqual([fields.email, true]);
     expect((await store.users.list(page)).total).toBe(1);
   });
 

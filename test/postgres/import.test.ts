@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { cluster, makeHarness, waiting_backends } from "./harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
@@ -37,7 +37,7 @@ describe.if(cluster !== null)("`import`", () => {
     const users = Array.from({ length: 100 }, () => userFields({ name: "\\N", metadata }));
     const results = await store.bulk.users.import(users, false);
     expect(results.every(({ outcome }) => outcome === "created")).toBe(true);
-    expect((await store.users.get(100))?.metadata).toEqual(metadata);
+    expect(parsed(await store.users.get(100))?.metadata).toEqual(metadata);
     const again = await store.bulk.users.import(users, false);
     expect(again.every(({ outcome }) => outcome === "unchanged")).toBe(true);
   });

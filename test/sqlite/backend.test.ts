@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -112,8 +112,8 @@ test("`openSqlite` finds all data and used ids when it opens the database again"
   await before.close();
 
   const after = await open(path);
-  expect(await listed(after.users.list(all))).toEqual({ rows: [user], total: 1 });
-  expect(await listed(after.orders.list(all))).toEqual({ rows: [order], total: 1 });
+  expect(await listed(after.users.list(all))).toEqual({ rows: [parsed(user)], total: 1 });
+  expect(await listed(after.orders.list(all))).toEqual({ rows: [parsed(order)], total: 1 });
   expect(await after.users.create(fields, key)).toEqual({ record: user, replayed: true });
   expect((await newUser(after)).id).toBe(removed.id + 1);
   await after.close();
@@ -183,10 +183,10 @@ test("`openSqlite` opens the database of a running server when `exclusive` is fa
   const server = await open(path);
   const [left, right] = [await open(path, false), await open(path, false)];
   const user = await newUser(left);
-  expect(await server.users.get(user.id)).toEqual(user);
+  expect(parsed(await server.users.get(user.id))).toEqual(user);
   await left.close();
   const other = await newUser(server);
-  expect(await right.users.get(other.id)).toEqual(other);
+  expect(parsed(await right.users.get(other.id))).toEqual(other);
   await server.close();
   await newUser(right);
   // Only another server prevents a server from starting.

@@ -1,4 +1,6 @@
-import { afterAll } from "bun:test";
+import { afterAll, expect, test } from "bun:test";
+import { hashToken, newToken } from "../../src/token.ts";
+import { openWithClock, orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { storeContract } from "../store.contract.ts";
 import { openDatabase } from "./open.ts";
@@ -10,4 +12,25 @@ let opened = 0;
 storeContract("sqlite", (options) => {
   opened += 1;
   return openDatabase(directory.at(`${opened}.db`), options);
+});
+
+test("`get` and `find` return the record, not a promise, once a write has resolved", async () => {
+  using files = makeDirectory();
+  await using it = await openWithClock((options) => openDatabase(files.at("a.db"), options));
+  const { users, orders, tokens } = it.store;
+  const hash = hashToken(newToken());
+  expect([users.get(1), orders.get(1), tokens.find(hash)]).toEqual([null, null, null]);
+
+  const { record: user } = await users.create(userFields(), null);
+  const { record: order } = await orders.place(orderFields(user.id), null);
+  const token = await tokens.create({ hash, name: "a", scope: "read", expires_at: null });
+  expect([users.get(user.id), orders.get(order.id)]).toEqual([user, order]);
+  expect(tokens.find(hash)).toEqual(token);
+
+  const edited = await users.update(user.id, () => userFields({ name: "Ann" }), null);
+  const paid = await orders.update(order.id, () => ({ status: "paid", metadata: {} }), null);
+  const revoked = await tokens.revoke("a");
+  expect([edited?.version, paid?.version]).toEqual([2, 2]);
+  expect([users.get(user.id), orders.get(order.id)]).toEqual([edited, paid]);
+  expect(tokens.find(hash)).toEqual(revoked);
 });

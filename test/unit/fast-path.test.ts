@@ -4,7 +4,7 @@ import { AppError } from "../../src/error.ts";
 import { createApp } from "../../src/http/app.ts";
 import type { VerifyTokenSync } from "../../src/http/auth.ts";
 import { createDrain } from "../../src/http/drain.ts";
-import { fastPath } from "../../src/http/fast-path.ts";
+import { type FastPathOptions, fastPath } from "../../src/http/fast-path.ts";
 import type { HandledRequest } from "../../src/http/lifecycle.ts";
 import { createMetrics } from "../../src/http/metrics.ts";
 import { listen } from "../../src/http/server.ts";
@@ -14,6 +14,7 @@ import { newToken, type Token } from "../../src/token.ts";
 
 const token = { hash: "hash", name: "ci" } as Token;
 const user = { id: 7, version: 3 };
+const user_text = { ...user, json: JSON.stringify(user) };
 
 interface Dependencies {
   readonly verify?: VerifyTokenSync;
@@ -39,7 +40,7 @@ async function handle(
   dependencies: Dependencies,
   is_sync: boolean,
 ) {
-  const { verify = () => token, allow = () => true, get = () => user } = dependencies;
+  const { verify = () => token, allow = () => true, get = () => user_text } = dependencies;
   const rateLimiter = { allow, headers: () => ({}) };
   const handled: HandledRequest[] = [];
   let output = "";
@@ -59,7 +60,7 @@ async function handle(
   const sync_reads = is_sync ? { user: get, order: get } : null;
   const store = { sync_reads, users: { get: asyncGet }, orders: { get: asyncGet } };
   const routes = fastPath({
-    store: store as unknown as Store,
+    store: store as unknown as FastPathOptions["store"],
     verifyToken: async (credentials, request) => verify(credentials, request),
     verifyTokenSync: is_sync ? verify : null,
     readBody: () => expect.unreachable(),
@@ -93,7 +94,7 @@ for (const path of ["/api/v1/users/7", "/api/v1/orders/7", "/api/v1/orders/+07"]
     const ids: unknown[] = [];
     const get = (id?: unknown) => {
       ids.push(id);
-      return user;
+      return user_text;
     };
     const { route, set, body } = await resultOf(path, {}, { get });
     // Once by each store.
@@ -214,14 +215,14 @@ for (const failing of ["verify", "get"]) {
 }
 
 for (const [what, sync_reads] of [
-  ["has synchronous reads", { user: () => user }],
+  ["has synchronous reads", { user: () => user_text }],
   ["has none", null],
 ] as const) {
   test(`\`createApp\` handles GET of one record and POST without Elysia when its store ${what}`, async () => {
     const api_token = newToken();
-    const create = async () => ({ record: user, replayed: false });
+    const create = async () => ({ record: user_text, replayed: false });
     const store = {
-      users: { get: async () => user, create },
+      users: { get: async () => user_text, create },
       orders: { place: create },
       sync_reads,
     } as unknown as Store;

@@ -1,10 +1,10 @@
 /** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
 import type { CopyRow, CopyTarget } from "../../copy.ts";
-import type { Order, StoredOrder } from "../../order.ts";
+import { type Order, parseStoredOrder, type StoredOrder } from "../../order.ts";
 import type { Store } from "../../store.ts";
 import type { Database, Session, Value } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
-import { columns, fromRow } from "../orders.ts";
+import { columns } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
 import { lockIds } from "./id-lock.ts";
@@ -83,7 +83,7 @@ function createOrderPages(db: Database) {
     const page = ahead.slice(0, limit);
     ahead = ahead.slice(limit);
     position = page.at(-1)?.id ?? -1;
-    return page.map(fromRow);
+    return page.map(parseStoredOrder);
   };
 }
 

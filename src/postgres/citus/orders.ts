@@ -1,19 +1,18 @@
 /** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
-import { fail, failField } from "../../error.ts";
+import { fail } from "../../error.ts";
 import {
   newOrder,
-  type Order,
-  type OrderFields,
   type OrderQuery,
   type OrderStatus,
   type OrderStore,
   order_statuses,
+  parseStoredOrder,
   type StoredOrder,
 } from "../../order.ts";
 import { requirePreconditions } from "../../precondition.ts";
 import type { Connection } from "../connection.ts";
 import { isForeignKeyViolation } from "../errors.ts";
-import { columns, fromRow, json } from "../orders.ts";
+import { columns, json, order_creates, toRecord, toRow } from "../orders.ts";
 import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { preparePage } from "./lists.ts";
@@ -129,6 +128,41 @@ export function createCitusOrderStore(
   const listOfUser = prepareList(of_user, countQuery(of_user), true);
   const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
 
+  const place = writer.prepare({
+    table: "orders",
+    is_reference_table: false,
+    ...order_creates,
+    async findRejected(session, all_fields) {
+      const ids = all_fields.map(({ user_id }) => user_id);
+      const rows = await session.all<{ id: number }>(existing_users, ids);
+      const existing = new Set(rows.map(({ id }) => id));
+      return ids.map((id) => !existing.has(id));
+    },
+    newRecord: (number, fields, time): StoredOrder =>
+      newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
+    toRecord,
+    async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
+      const bucket = bucketOf(user_id);
+      const values = [bucket, id, user_id, currency, items, total, metadata, created_at];
+      await session.all(insert_order, ...values);
+    },
+    async insertMany(session, orders) {
+      const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
+      await session.all(insert_orders, JSON.stringify(rows));
+      const counts = new Map<number, number>();
+      for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
+      const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
+      await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
+    },
+    async explainViolation(error, { user_id }) {
+      if (!isForeignKeyViolation(error)) throw error;
+      const users = await db.readMany((session) => session.all(existing_users, [user_id]));
+      if (users.length === 0) return { kind: "rejected" };
+      // The commit of a new user is recovered on a server that was killed during it, which takes a while.
+      return fail("unavailable", "the user is not on all servers yet");
+    },
+  });
+
   const lookUp = createOrderLookup(db);
   return {
     list(query: OrderQuery) {
@@ -145,57 +179,23 @@ export function createCitusOrderStore(
 
     async get(id) {
       const found = await lookUp(id);
-      return found && fromRow(found);
+      return found && toRecord(found);
     },
 
-    place: writer.prepare<OrderFields, Order>({
-      table: "orders",
-      is_reference_table: false,
-      conflictKeysOf: () => [],
-      lockOf: ({ user_id }) => String(user_id),
-      throwRejected: () => failField("user_id", "must be an existing user"),
-      async findRejected(session, all_fields) {
-        const ids = all_fields.map(({ user_id }) => user_id);
-        const rows = await session.all<{ id: number }>(existing_users, ids);
-        const existing = new Set(rows.map(({ id }) => id));
-        return ids.map((id) => !existing.has(id));
-      },
-      toRecord: (number, fields, time) =>
-        newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
-      async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
-        const values = [JSON.stringify(items), total, JSON.stringify(metadata)] as const;
-        const bucket = bucketOf(user_id);
-        await session.all(insert_order, bucket, id, user_id, currency, ...values, created_at);
-      },
-      async insertMany(session, orders) {
-        const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
-        await session.all(insert_orders, JSON.stringify(rows));
-        const counts = new Map<number, number>();
-        for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
-        const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
-        await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
-      },
-      async explainViolation(error, { user_id }) {
-        if (!isForeignKeyViolation(error)) throw error;
-        const users = await db.readMany((session) => session.all(existing_users, [user_id]));
-        if (users.length === 0) return { kind: "rejected" };
-        // The commit of a new user is recovered on a server that was killed during it, which takes a while.
-        return fail("unavailable", "the user is not on all servers yet");
-      },
-    }),
+    place: (fields, key) => place(toRow(fields), key),
 
     update(id, edit, preconditions) {
       return db.change(`orders ${id}`, async (session) => {
         const found = await findOrder(session, id);
         if (found === null) return null;
-        const current = fromRow(found);
+        const { bucket, ...current } = found;
         requirePreconditions(current, preconditions);
-        const changed = edit(current);
-        if (changed === null) return current;
+        const changed = edit(parseStoredOrder(current));
+        if (changed === null) return toRecord(current);
         const time = now().toISOString();
         const row = await session.first<StoredOrder>(
           move_statements.get(`${current.status} ${changed.status}`) ?? update_order,
-          found.bucket,
+          bucket,
           id,
           current.version,
           changed.status,
@@ -203,7 +203,7 @@ export function createCitusOrderStore(
           time > current.updated_at ? time : current.updated_at,
         );
         if (row === null) throw version_conflict;
-        return fromRow(row);
+        return toRecord(row);
       });
     },
   };

@@ -4,28 +4,33 @@
  */
 import { fail } from "../../error.ts";
 import { requirePreconditions } from "../../precondition.ts";
+import type { RecordText } from "../../record.ts";
 import {
   emailKey,
   newUser,
+  parseStoredUser,
   type StoredUser,
   type User,
-  type UserFields,
   type UserStore,
 } from "../../user.ts";
 import type { Connection, Session } from "../connection.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { columns, fromRow, json, pageOfUser } from "../users.ts";
+import {
+  columns,
+  failEmailTaken,
+  findUser,
+  json,
+  pageOfUser,
+  toRecord,
+  toRow,
+  user_creates,
+} from "../users.ts";
 import { preparePage } from "./lists.ts";
 import type { CitusWriter } from "./writer.ts";
 
 /** First number of the advisory locks on users; the second is derived from the id. */
 const USER_LOCK = 0x75736572;
 
-const select_by_id = `
-  select ${columns}
-  from users
-  where id = $1
-`;
 // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
 const insert_user = `
   insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
@@ -61,15 +66,6 @@ const delete_user = `
 `;
 const lock_user = "select pg_advisory_xact_lock($1, $2)";
 
-function failEmailTaken(): never {
-  fail("email_taken", "email is already taken");
-}
-
-async function find(session: Session, id: number): Promise<User | null> {
-  const row = await session.first<StoredUser>(select_by_id, id);
-  return row && fromRow(row);
-}
-
 /** Deletes a user that the transaction has locked. @throws {AppError} user_has_orders */
 async function deleteUser(session: Session, id: number): Promise<void> {
   try {
@@ -85,10 +81,7 @@ export function createCitusUserStore(
   { db, reader, large_pages, now }: Connection,
   writer: CitusWriter,
 ): UserStore {
-  const withEmail = reader.prepare(
-    { table: "users", key: "email_key", columns },
-    (row: StoredUser) => row,
-  );
+  const withEmail = reader.prepare({ table: "users", key: "email_key", columns }, toRecord);
   const listAll = preparePage(db, large_pages, {
     table: "users",
     json,
@@ -98,14 +91,44 @@ export function createCitusUserStore(
     max_offset: null,
   });
 
+  const create = writer.prepare({
+    table: "users",
+    is_reference_table: true,
+    ...user_creates,
+    async findRejected(session, all_fields) {
+      const keys = all_fields.map(({ email_key }) => email_key);
+      const rows = await session.all<{ email_key: string }>(taken_emails, keys);
+      const taken = new Set(rows.map(({ email_key }) => email_key));
+      return keys.map((key) => taken.has(key));
+    },
+    newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
+    toRecord,
+    async insertOne(session, { id, email, name, metadata, created_at }) {
+      await session.all(insert_user, id, email, emailKey(email), name, metadata, created_at);
+      await session.all(add_to_total, 1);
+    },
+    async insertMany(session, users) {
+      const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
+      await session.all(insert_users, JSON.stringify(rows));
+      await session.all(add_to_total, rows.length);
+    },
+    async explainViolation(error) {
+      if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
+      return { kind: "rejected" };
+    },
+  });
+
   /**
    * Runs work on a user that no other transaction changes meanwhile. Without the lock, the second of two concurrent
    * changes would be repeated, and each attempt is a transaction on all servers.
    */
-  function change(id: number, work: (session: Session, user: User) => Promise<User>) {
+  function change(
+    id: number,
+    work: (session: Session, user: StoredUser) => Promise<RecordText<User>>,
+  ) {
     const change_user = async (session: Session) => {
       await session.all(lock_user, USER_LOCK, id % 2 ** 31);
-      const user = await find(session, id);
+      const user = await findUser(session, id);
       return user && work(session, user);
     };
     return db.transact(change_user, { record: `users ${id}` });
@@ -118,53 +141,25 @@ export function createCitusUserStore(
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
-    get: reader.prepare({ table: "users", key: "id", columns }, fromRow),
+    get: reader.prepare({ table: "users", key: "id", columns }, toRecord),
 
-    create: writer.prepare<UserFields, User>({
-      table: "users",
-      is_reference_table: true,
-      conflictKeysOf: ({ email }) => [emailKey(email)],
-      lockOf: ({ email }) => emailKey(email),
-      throwRejected: failEmailTaken,
-      async findRejected(session, all_fields) {
-        const keys = all_fields.map(({ email }) => emailKey(email));
-        const rows = await session.all<{ email_key: string }>(taken_emails, keys);
-        const taken = new Set(rows.map(({ email_key }) => email_key));
-        return keys.map((key) => taken.has(key));
-      },
-      toRecord: newUser,
-      async insertOne(session, { id, email, name, metadata, created_at }) {
-        const json = JSON.stringify(metadata);
-        await session.all(insert_user, id, email, emailKey(email), name, json, created_at);
-        await session.all(add_to_total, 1);
-      },
-      async insertMany(session, users) {
-        const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
-        await session.all(insert_users, JSON.stringify(rows));
-        await session.all(add_to_total, rows.length);
-      },
-      async explainViolation(error) {
-        if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
-        return { kind: "rejected" };
-      },
-    }),
+    create: (fields, key) => create(toRow(fields), key),
 
     update(id, edit, preconditions) {
       return change(id, async (session, user) => {
         requirePreconditions(user, preconditions);
-        const fields = edit(user);
-        if (fields === null) return user;
-        const { email, name, metadata } = fields;
+        const fields = edit(parseStoredUser(user));
+        if (fields === null) return toRecord(user);
+        const { email, email_key, name, metadata } = toRow(fields);
         const time = now().toISOString();
         const updated_at = time > user.updated_at ? time : user.updated_at;
-        const json = JSON.stringify(metadata);
-        const values = [id, user.version, email, emailKey(email), name, json, updated_at];
+        const values = [id, user.version, email, email_key, name, metadata, updated_at];
         const row = await session.first<StoredUser>(update_user, ...values).catch((error) => {
           if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
           throw error;
         });
         if (row === null) throw new Error("a locked user has changed");
-        return fromRow(row);
+        return toRecord(row);
       });
     },
 
@@ -172,7 +167,7 @@ export function createCitusUserStore(
       return change(id, async (session, user) => {
         requirePreconditions(user, preconditions);
         await deleteUser(session, id);
-        return user;
+        return toRecord(user);
       });
     },
   };

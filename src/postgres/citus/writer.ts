@@ -3,10 +3,11 @@
  * one transaction: on several servers, its statements and its commit cost many times as much as a row. A create that
  * is alone has fewer and simpler statements.
  */
+import type { RecordText } from "../../record.ts";
 import type { Connection, Session } from "../connection.ts";
 import {
   type Create,
-  type CreateQueueOptions,
+  type CreateRules,
   createCreateQueue,
   createLockedQueue,
   nameOf,
@@ -33,9 +34,8 @@ const BATCH_LOCK = 0x75616261;
  */
 const lock_batches = `select pg_advisory_xact_lock(${BATCH_LOCK}, $1)`;
 
-/** How records of one table are created. */
-export interface CitusCreateParts<Fields, Row>
-  extends Pick<CreateQueueOptions<Fields, Row>, "conflictKeysOf" | "lockOf" | "throwRejected"> {
+/** How records of one table are created. `Stored` is a record with JSON columns as text. */
+export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Fields> {
   readonly table: TableWithIds;
   /** Whether the table is a reference table, of which every node has a copy. If not, it is distributed. */
   readonly is_reference_table: boolean;
@@ -44,9 +44,10 @@ export interface CitusCreateParts<Fields, Row>
     session: Session,
     all_fields: readonly Fields[],
   ) => Promise<readonly boolean[]>;
-  readonly toRecord: (number: number, fields: Fields, time: string) => Row;
-  readonly insertOne: (session: Session, record: Row) => Promise<void>;
-  readonly insertMany: (session: Session, records: readonly Row[]) => Promise<void>;
+  readonly newRecord: (number: number, fields: Fields, time: string) => Stored;
+  readonly toRecord: (stored: Stored) => RecordText<Row>;
+  readonly insertOne: (session: Session, record: Stored) => Promise<void>;
+  readonly insertMany: (session: Session, records: readonly Stored[]) => Promise<void>;
   /**
    * Called if a record violates a constraint.
    * @throws {AppError} unavailable, or the same error if it does not concern the fields
@@ -55,7 +56,7 @@ export interface CitusCreateParts<Fields, Row>
 }
 
 export interface CitusWriter {
-  prepare<Fields, Row>(parts: CitusCreateParts<Fields, Row>): Create<Fields, Row>;
+  prepare<Fields, Stored, Row>(parts: CitusCreateParts<Fields, Stored, Row>): Create<Fields, Row>;
 }
 
 /** Assigns numbers, after the locks that a transaction waits for as long as the connection permits. */
@@ -76,23 +77,24 @@ interface Attempt {
 }
 
 /** @throws if the record violates a constraint, e.g. because its email was taken since */
-async function createOne<Fields, Row>(
+async function createOne<Fields, Stored, Row>(
   session: Session,
   { fields, key }: PendingCreate<Fields>,
   { time, lock_timeout }: Attempt,
-  { table, findRejected, toRecord, insertOne }: CitusCreateParts<Fields, Row>,
+  { table, findRejected, newRecord, toRecord, insertOne }: CitusCreateParts<Fields, Stored, Row>,
 ): Promise<Outcome<Row>> {
   const created_at = time.toISOString();
   // Checked first, because an insert consumes an id even if it fails. A request with a key may be a repeated one.
   if (key === null && (await findRejected(session, [fields]))[0]) return { kind: "rejected" };
   const [number] = await assignNumbers(session, table, 1, lock_timeout);
-  const record = toRecord(Number(number), fields, created_at);
+  const stored = newRecord(Number(number), fields, created_at);
+  const record = toRecord(stored);
   if (key !== null) {
-    const new_key = { ...key, record: JSON.stringify(record) };
+    const new_key = { ...key, record: record.json };
     const outcome = await claimKey(session, new_key, created_at, expiryTime(time));
     if (outcome !== null) return outcome;
   }
-  await insertOne(session, record);
+  await insertOne(session, stored);
   return { kind: "created", record };
 }
 
@@ -104,13 +106,13 @@ interface BatchAttempt extends Attempt {
 }
 
 /** Creates all records that can be created. */
-async function createMany<Fields, Row>(
+async function createMany<Fields, Stored, Row>(
   session: Session,
   creates: readonly PendingCreate<Fields>[],
   { time, lock_timeout, looks_up_keys, onLocked }: BatchAttempt,
-  parts: CitusCreateParts<Fields, Row>,
+  parts: CitusCreateParts<Fields, Stored, Row>,
 ): Promise<readonly Outcome<Row>[]> {
-  const { table, is_reference_table, findRejected, toRecord, insertMany } = parts;
+  const { table, is_reference_table, findRejected, newRecord, toRecord, insertMany } = parts;
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
   // Citus rejects a change of a reference table after keys were written over several connections per server.
@@ -139,26 +141,31 @@ async function createMany<Fields, Row>(
   await session.all(lock_batches, table_numbers[table]);
   const numbers = await assignNumbers(session, table, accepted.length, lock_timeout);
   onLocked();
-  const records: Row[] = [];
+  const new_records: Stored[] = [];
+  const records: RecordText<Row>[] = [];
   const new_keys: NewKey[] = [];
   for (const [at, { fields, key }] of accepted.entries()) {
-    const record = toRecord(Number(numbers[at]), fields, created_at);
+    const stored_record = newRecord(Number(numbers[at]), fields, created_at);
+    const record = toRecord(stored_record);
+    new_records.push(stored_record);
     records.push(record);
-    if (key !== null) new_keys.push({ ...key, record: JSON.stringify(record) });
+    if (key !== null) new_keys.push({ ...key, record: record.json });
   }
   await deleteKeys(session, expired, expiry);
   await insertKeys(session, new_keys, created_at);
-  await insertMany(session, records);
+  await insertMany(session, new_records);
   const created = records.values();
   return outcomes.map(
-    (outcome) => outcome ?? { kind: "created", record: created.next().value as Row },
+    (outcome) => outcome ?? { kind: "created", record: created.next().value as RecordText<Row> },
   );
 }
 
 export function createCitusWriter({ db, now }: Connection): CitusWriter {
   const enqueueLocked = createLockedQueue();
 
-  function prepare<Fields, Row>(parts: CitusCreateParts<Fields, Row>): Create<Fields, Row> {
+  function prepare<Fields, Stored, Row>(
+    parts: CitusCreateParts<Fields, Stored, Row>,
+  ): Create<Fields, Row> {
     /** Errors of batches that failed while they wrote. Nothing of them is stored. */
     const rolled_back = new WeakSet<object>();
 
@@ -210,7 +217,6 @@ export function createCitusWriter({ db, now }: Connection): CitusWriter {
 
     return createCreateQueue(db, enqueueLocked, {
       ...parts,
-      toJson: (fields, key) => JSON.stringify({ ...fields, ...key }),
       async run(creates, lock_timeout) {
         const [create, ...others] = creates;
         if (create === undefined || others.length > 0) return runMany(creates, lock_timeout);

@@ -136,20 +136,6 @@ export const settings = {
     placeholder: "number",
     parse: integer(0, 1_000_000),
   },
-  invalid_token_limit: {
-    variable: "INVALID_TOKEN_LIMIT",
-    default: "0",
-    description: "maximum invalid tokens per minute and address; 0 disables the limit",
-    placeholder: "number",
-    parse: integer(0, 1_000_000),
-  },
-  client_address_header: {
-    variable: "CLIENT_ADDRESS_HEADER",
-    default: null,
-    description: "header in which a trusted proxy sends the client's address, e.g. X-Forwarded-For",
-    placeholder: "name",
-    parse: matching(/^[\w-]+$/, "the name of a header"),
-  },
   shutdown_seconds: {
     variable: "SHUTDOWN_SECONDS",
     default: "10",

@@ -20,12 +20,13 @@ export type ErrorCode =
   | "unsupported_media_type"
   | "key_reused"
   | "too_many_requests"
-  | "too_many_invalid_tokens"
   | "unavailable"
   /** A token that is not revoked already has this name. Only the command line creates tokens. */
   | "token_name_taken"
   /** The request needs a damaged part of the database file. */
   | "damaged"
+  /** A bug, or a failure that nothing above describes: the response to any error that is not an `AppError`. */
+  | "internal"
   /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */
   | "operator";
 
@@ -40,19 +41,11 @@ export class AppError extends Error {
   readonly code: ErrorCode;
   /** All problems found, in order; empty unless `code` is `invalid`. */
   readonly problems: readonly FieldError[];
-  /** When a retry can succeed, in seconds from now; `null` for the default of the code. */
-  readonly retry_after_s: number | null;
 
-  constructor(
-    code: ErrorCode,
-    message: string,
-    problems: readonly FieldError[] = [],
-    retry_after_s: number | null = null,
-  ) {
+  constructor(code: ErrorCode, message: string, problems: readonly FieldError[] = []) {
     super(message);
     this.code = code;
     this.problems = problems;
-    this.retry_after_s = retry_after_s;
   }
 }
 

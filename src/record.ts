@@ -5,6 +5,10 @@ declare const parsed: unique symbol;
 /** JSON text. `Value` is the type of the parsed value; it exists only for the compiler. */
 export type JsonText<Value> = string & { readonly [parsed]?: Value };
 
+export function jsonText<Value>(value: Value): JsonText<Value> {
+  return JSON.stringify(value);
+}
+
 /** A user or an order as JSON, with what the headers of a response need of it. */
 export interface RecordText<Row> {
   readonly id: number;

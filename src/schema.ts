@@ -3,7 +3,12 @@
  * all records share. A schema with a `title` has that name in the OpenAPI document.
  */
 import { Kind, type Static, type TSchema, Type, TypeGuard, TypeRegistry } from "@sinclair/typebox";
-import { TypeCompiler, type ValueError, ValueErrorType } from "@sinclair/typebox/compiler";
+import {
+  type TypeCheck,
+  TypeCompiler,
+  type ValueError,
+  ValueErrorType,
+} from "@sinclair/typebox/compiler";
 import { type FieldError, failInvalid } from "./error.ts";
 
 /** Maximum number of problems in one validation error. */
@@ -206,8 +211,10 @@ export function createValidator<Of extends Schema>(
   schema: Of,
   record?: Schema,
 ): Validate<ValueOf<Of>> {
-  const compiled = TypeCompiler.Compile(schema);
+  let compiled: TypeCheck<Of> | null = null;
   return function validate(value) {
+    // On first use, because most commands validate little or nothing.
+    compiled ??= TypeCompiler.Compile(schema);
     if (compiled.Check(value)) return value;
     const problems = new Map<string, FieldError>();
     for (const raw_error of compiled.Errors(value)) {

@@ -1,24 +1,56 @@
-/** Composes the app: public routes, routes that need a token, and the fallback for all other requests. */
+/** Composes the app: its routes, the pipeline that handles them, and what happens to all other requests. */
 import { Elysia } from "elysia";
-import { type Config, readConfig } from "../config.ts";
+import type { Config } from "../config.ts";
 import type { Log } from "../log.ts";
 import type { Store } from "../store.ts";
-import { authenticate, authorize, createTokenVerifier, normalizeAuthorization } from "./auth.ts";
-import { createBodyReader, createJsonBody } from "./body.ts";
+import { createAuthenticator } from "./authentication.ts";
+import { createBodyReader } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
-import { fallback } from "./fallback.ts";
-import { fastPath } from "./fast-path.ts";
 import { health } from "./health.ts";
-import { publicHost } from "./host.ts";
-import { createResponder, lifecycle } from "./lifecycle.ts";
-import { type Metrics, metricsRoute } from "./metrics.ts";
-import { createDocument, openapi, type Route } from "./openapi.ts";
+import { type Metrics, metrics } from "./metrics.ts";
+import { createDocument } from "./openapi/document.ts";
+import { openapi } from "./openapi.ts";
 import { orders } from "./orders.ts";
-import { createAddressFinder, createInvalidTokenLimiter, createRateLimiter } from "./rate-limit.ts";
+import { createRateLimiter } from "./rate-limit.ts";
+import { createResponder } from "./respond.ts";
+import { createPipeline, type HandleRequest, isPublic, type RouteEntry } from "./route.ts";
 import type { ClientApp } from "./typed-client.ts";
+import { createUnmatched } from "./unmatched.ts";
 import { users } from "./users.ts";
+
+/** All routes, in the order of the document. A route is public only if its definition says so. */
+export function allRoutes() {
+  return new Elysia()
+    .use(health())
+    .use(openapi())
+    .use(docs())
+    .use(users())
+    .use(orders())
+    .use(metrics());
+}
+
+/** For typed clients: `treaty<App>` of Eden. */
+export type App = ClientApp<ReturnType<typeof allRoutes>>;
+
+/** @param version of the program. @returns the OpenAPI document, as JSON */
+export function openapiJson(version: string): string {
+  return JSON.stringify(createDocument(version, allRoutes().routes));
+}
+
+/** @returns the handlers by path and method, as Bun's router expects them. It also calls GET for HEAD */
+function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[]) {
+  const routes: Record<
+    string,
+    Record<string, (request: Request) => ReturnType<HandleRequest>>
+  > = {};
+  for (const [{ method, path }, handle] of handlers) {
+    // Bun's second argument is the server.
+    routes[path] = { ...routes[path], [method]: (request) => handle(request) };
+  }
+  return routes;
+}
 
 export interface AppOptions {
   readonly store: Store;
@@ -33,65 +65,36 @@ export interface AppOptions {
 
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
-  const { api_token, rate_limit, invalid_token_limit, client_address_header } = config;
-  const { tokens } = store;
-  const findAddress = createAddressFinder(client_address_header, () => app.server);
-  const invalidTokenLimiter = createInvalidTokenLimiter(invalid_token_limit, findAddress);
-  const verifier = createTokenVerifier({
-    tokens,
-    sync_reads: null,
-    api_token,
-    now,
-    invalidTokenLimiter,
+  const rateLimiter = createRateLimiter(config.rate_limit);
+  let documentText: string | null = null;
+  function document(): string {
+    documentText ??= openapiJson(version);
+    return documentText;
+  }
+  const { handle, handleUnmatched } = createPipeline({
+    services: { store, metrics, drain, document },
+    authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.api_token, now }),
+    rateLimiter,
+    readBody: createBodyReader(config.max_body_bytes),
+    respond: createResponder({ log, cors, metrics, drain, rateLimiter }),
+    log,
   });
-  const rateLimiter = createRateLimiter(rate_limit);
-  const authentication = authenticate(verifier, cors);
-  const authorization = authorize(authentication, rateLimiter);
-  const readBody = createBodyReader(config.max_body_bytes);
-  const jsonBody = createJsonBody(readBody);
-  const respond = createResponder({ log, cors, metrics, drain, rateLimiter });
 
-  const public_app = new Elysia()
-    .use(publicHost())
-    .use(health(store, drain))
-    .use(openapi(version, () => all_routes))
-    .use(docs());
-  const protected_app = new Elysia()
-    .use(users(store, authorization, jsonBody))
-    .use(orders(store, authorization, jsonBody))
-    .use(metricsRoute(store, authorization, metrics));
-  const all_routes: readonly Route[] = [...public_app.routes, ...protected_app.routes];
-
+  const routes: readonly RouteEntry[] = allRoutes().routes;
+  const handlers = routes.map((route) => [route, handle(route)] as const);
+  const handleOther = handleUnmatched(createUnmatched(cors, routes, routes.filter(isPublic)));
   const app = new Elysia({
     strictPath: true,
     normalize: false,
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
     handler: { standardHostname: false },
-    serve: {
-      routes: fastPath({
-        store: { ...store, sync_reads: null },
-        ...verifier,
-        readBody,
-        rateLimiter,
-        respond,
-        log,
-      }),
-    },
+    serve: { routes: nativeRoutes(handlers) },
   })
-    .use(lifecycle(log, respond))
-    .use(normalizeAuthorization())
-    .use(public_app)
-    .use(protected_app)
-    .use(fallback(authentication, cors, public_app.routes, all_routes));
+    .onError(({ request }) => handleOther(request))
+    .all("/*", ({ request }) => handleOther(request));
+  // For paths that Bun's router does not resolve, such as `/docs/../users`, and for `app.handle`.
+  for (const [{ method, path }, handleRequest] of handlers) {
+    app.route(method, path, ({ request, params }) => handleRequest(request, params));
+  }
   return app;
-}
-
-/** For typed clients: `treaty<App>` of Eden. */
-export type App = ClientApp<ReturnType<typeof createApp>>;
-
-/** The OpenAPI document, as JSON. It describes the routes and calls none, so they get no store. */
-export function openapiJson(version: string): string {
-  const unused = { store: {}, now: () => new Date() } as AppOptions;
-  const { routes } = createApp({ ...unused, config: readConfig({}), version });
-  return JSON.stringify(createDocument(version, routes));
 }

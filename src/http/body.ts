@@ -1,13 +1,13 @@
 /**
  * Request bodies. Authentication comes first, then the checks of the headers, the length, the JSON and the
- * schema. Elysia's own parsers are off, because they run before authentication (see `lifecycle`).
+ * schema.
  */
 import { AppError, fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
-import { JSON_TYPE, PATCH_TYPE } from "./envelope.ts";
-import { type InputSchema, inputSchema } from "./params.ts";
-import { requireIdempotencyKey } from "./preconditions.ts";
+import { requireIdempotencyKey } from "./idempotency-key.ts";
+import { type InputSchema, inputSchema } from "./input.ts";
+import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
@@ -91,24 +91,12 @@ export function createBodyReader(max_bytes: number): ReadBody {
     requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), max_bytes);
     const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
     // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
-    requireIdempotencyKey(request.headers.get("idempotency-key"));
+    requireIdempotencyKey(request.headers);
     return parseJson(decode(bytes));
   };
 }
 
-export interface BodyHooks<Body> {
-  readonly transform: (context: { body: unknown; readonly request: Request }) => Promise<void>;
-  readonly body: InputSchema<Body>;
-}
-
-/** Creates the hooks of a route whose request body is a JSON object of this schema. */
-export type JsonBody = <Of extends Schema>(schema: Of, record: Schema) => BodyHooks<ValueOf<Of>>;
-
-export function createJsonBody(readBody: ReadBody): JsonBody {
-  return (schema, record) => ({
-    transform: async (context) => {
-      context.body = await readBody(context.request);
-    },
-    body: inputSchema(schema, createValidator(schema, record)),
-  });
+/** The schema of a route whose request body is a JSON object. @param record see `createValidator` */
+export function jsonBody<Of extends Schema>(schema: Of, record: Schema): InputSchema<ValueOf<Of>> {
+  return inputSchema(schema, createValidator(schema, record));
 }

@@ -5,10 +5,11 @@ import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type
 import page_style from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
 import page_script from "./docs/page.js" with { type: "file" };
-import { docs_path, type ResponseHead } from "./envelope.ts";
-import { constantHeader, header, parameter } from "./openapi.components.ts";
-import { type Detail, documented } from "./openapi.detail.ts";
-import { no_query } from "./query.ts";
+import { docsPath } from "./errors.ts";
+import { constantHeader, header, parameter } from "./openapi/components.ts";
+import type { Detail } from "./openapi/detail.ts";
+import { noQuery } from "./query.ts";
+import { type Call, route } from "./route.ts";
 
 interface Asset {
   readonly path: string;
@@ -25,7 +26,7 @@ const STYLE = "text/css; charset=utf-8";
 
 /** Listed one by one, because no other path under `/api/v1/docs` is public. */
 const assets: readonly Asset[] = [
-  { path: docs_path, file: String(page), type: HTML, brotli: false },
+  { path: docsPath, file: String(page), type: HTML, brotli: false },
   { path: "/api/v1/docs/page.js", file: page_script, type: SCRIPT, brotli: false },
   { path: "/api/v1/docs/page.css", file: page_style, type: STYLE, brotli: false },
   { path: "/api/v1/docs/swagger-ui.js", file: swagger_script, type: SCRIPT, brotli: true },
@@ -74,14 +75,17 @@ const detail: Detail = {
   },
 };
 
+/** Its assets have no `operationId`, so the document leaves them out. */
+const undocumented = { security: [] } as const;
+
 /** Imports zlib when it is first needed, which is rare, to keep startup fast. */
-async function decompress(bytes: Uint8Array): Promise<Uint8Array> {
+async function decompress(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
   const { brotliDecompressSync } = await import("node:zlib");
   return new Uint8Array(brotliDecompressSync(bytes));
 }
 
 /** Runs in a thread, because it takes 50 ms. Browsers accept Brotli only over HTTPS and on localhost. */
-async function compressGzip(bytes: Uint8Array): Promise<Uint8Array> {
+async function compressGzip(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<ArrayBuffer>> {
   const [{ gzip }, { promisify }] = await Promise.all([import("node:zlib"), import("node:util")]);
   return new Uint8Array(await promisify(gzip)(bytes));
 }
@@ -99,9 +103,9 @@ function negotiateCoding(accept_encoding = ""): "br" | "gzip" | null {
 }
 
 /** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
-function matchesEtag(if_none_match: string | undefined, etag: string): boolean {
+function matchesEtag(if_none_match: string | null, etag: string): boolean {
   return (
-    if_none_match !== undefined &&
+    if_none_match !== null &&
     (if_none_match.trim() === "*" || if_none_match.includes(etag.replace("W/", "")))
   );
 }
@@ -136,12 +140,13 @@ function createAssetReader({ file, brotli }: Asset) {
 /** Creates a handler that returns the asset, or 304 if the client already has it. */
 function createAssetHandler(asset: Asset) {
   const { stored, plain, gzipped } = createAssetReader(asset);
-  return async (
-    headers: Readonly<Record<string, string | undefined>>,
-    set: ResponseHead,
-  ): Promise<Uint8Array | null> => {
+  return async ({
+    request,
+    head,
+  }: Pick<Call, "request" | "head">): Promise<Uint8Array<ArrayBuffer> | null> => {
+    const { headers } = request;
     const { bytes, etag } = await stored();
-    Object.assign(set.headers, {
+    Object.assign(head.headers, {
       "content-type": asset.type,
       // Always revalidated, so that assets of two versions never mix.
       "cache-control": "no-cache",
@@ -149,15 +154,15 @@ function createAssetHandler(asset: Asset) {
       "referrer-policy": "no-referrer",
       etag,
     });
-    if (asset.type === HTML) set.headers["content-security-policy"] = POLICY;
-    if (asset.brotli) set.headers["vary"] = "accept-encoding";
-    if (matchesEtag(headers["if-none-match"], etag)) {
-      set.status = 304;
+    if (asset.type === HTML) head.headers["content-security-policy"] = POLICY;
+    if (asset.brotli) head.headers["vary"] = "accept-encoding";
+    if (matchesEtag(headers.get("if-none-match"), etag)) {
+      head.status = 304;
       return null;
     }
-    const coding = asset.brotli ? negotiateCoding(headers["accept-encoding"]) : null;
+    const coding = asset.brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : null;
     if (coding === null) return plain();
-    set.headers["content-encoding"] = coding;
+    head.headers["content-encoding"] = coding;
     return coding === "br" ? bytes : gzipped();
   };
 }
@@ -166,11 +171,8 @@ function createAssetHandler(asset: Asset) {
 export function docs() {
   const app = new Elysia({ tags: ["system"] });
   for (const asset of assets) {
-    const handleAsset = createAssetHandler(asset);
-    app.get(asset.path, ({ headers, set }) => handleAsset(headers, set), {
-      query: no_query,
-      ...(asset.path === docs_path && documented({ detail })),
-    });
+    const hook = { query: noQuery, detail: asset.path === docsPath ? detail : undocumented };
+    app.get(asset.path, ...route(hook, createAssetHandler(asset)));
   }
   return app;
 }

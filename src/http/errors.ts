@@ -1,7 +1,8 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { Log } from "../log.ts";
-import { docs_path, type ErrorEnvelope, errorEnvelope, type ResponseHead } from "./envelope.ts";
+import { errorEnvelope, type ResponseHead } from "./bodies.ts";
+import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
 
 interface ResponseTemplateBase {
   readonly status: number;
@@ -23,8 +24,11 @@ export type ResponseTemplate = JsonTemplate | TextTemplate;
 /** The response to any error that is not the client's. It gives no details: the log has them. */
 export const internal_error = { status: 500, text: "internal error" } as const;
 
+/** The path of the interactive reference. */
+export const docsPath = "/api/v1/docs";
+
 /** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */
-export const service_doc = { link: `<${docs_path}>; rel="service-doc"` };
+export const service_doc = { link: `<${docsPath}>; rel="service-doc"` };
 
 export const error_responses = {
   invalid: { status: 400, code: "validation_failed" },
@@ -61,62 +65,36 @@ export const error_responses = {
     code: "too_many_requests",
     headers: { "retry-after": "1" },
   },
-  // The header of an error has the seconds until its minute ends.
-  too_many_invalid_tokens: {
-    status: 429,
-    code: "too_many_invalid_tokens",
-    headers: { "retry-after": "60" },
-  },
   unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
   token_name_taken: internal_error,
   damaged: internal_error,
+  internal: internal_error,
   operator: internal_error,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
-export interface ErrorResponse {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: ErrorEnvelope | string;
-}
-
-/** Only the class counts: `code` or `status` of any other error has no meaning here, and could leak details. */
-export function errorResponse(error: unknown): ErrorResponse {
-  if (!(error instanceof AppError)) {
-    return { status: internal_error.status, headers: {}, body: internal_error.text };
-  }
-  const template: ResponseTemplate = error_responses[error.code];
-  const { status } = template;
-  const { retry_after_s } = error;
-  const headers =
-    retry_after_s === null
-      ? (template.headers ?? {})
-      : { ...template.headers, "retry-after": String(retry_after_s) };
-  if ("text" in template) return { status, headers, body: template.text };
-  return { status, headers, body: errorEnvelope(template.code, error.message, error.problems) };
-}
-
 /** Logs server errors, since the response has no details of them. */
-export function logServerError(log: Log, error: unknown, request_id: string | undefined): void {
+export function logServerError(log: Log, error: unknown, requestId: string | undefined): void {
   if (error instanceof AppError && error_responses[error.code].status < 500) return;
   const expected = error instanceof AppError;
   const stack = error instanceof Error && !expected ? error.stack : undefined;
   const event = expected ? error.code : "internal error";
-  log.error(event, { request_id, reason: messageOf(error), stack });
+  log.error(event, { request_id: requestId, reason: messageOf(error), stack });
 }
 
 /**
- * Sets the status and the headers of the response.
- * @returns its body
+ * Only the class of an error counts: `code` or `status` of any other error has no meaning here, and could leak
+ * details.
+ * @returns the body of the response. Sets its status and headers, instead of those of the handler
  */
-export function handleError(
-  set: ResponseHead,
-  error: unknown,
-  log: Log,
-  request_id: string | undefined,
-): ErrorEnvelope | string {
-  logServerError(log, error, request_id);
-  const { status, headers, body } = errorResponse(error);
-  set.status = status;
-  set.headers = { ...headers };
-  return body;
+export function errorBody(head: ResponseHead, error: unknown, method: string): string {
+  const known = error instanceof AppError ? error : new AppError("internal", "");
+  const template: ResponseTemplate = error_responses[known.code];
+  head.status = template.status;
+  head.headers = { ...template.headers };
+  if ("text" in template) {
+    head.headers["content-type"] = TEXT_TYPE;
+    return template.text;
+  }
+  if (template.status === 415 && method === "PATCH") head.headers["accept-patch"] = PATCH_TYPES;
+  return JSON.stringify(errorEnvelope(template.code, known.message, known.problems));
 }

@@ -1,5 +1,4 @@
 /** The header field `Host`: exactly one, and valid. @see RFC 9112 §3.2 */
-import { Elysia } from "elysia";
 import { failField } from "../error.ts";
 
 /** A DNS name or an IPv4 address, or an IPv6 address in brackets, each with an optional port. */
@@ -17,22 +16,14 @@ function isHost(value: string): boolean {
  * without the field, where it is optional: Bun itself returns 400 for HTTP/1.1 without it.
  * @throws {AppError} invalid
  */
-export type RequireHost = (value: string | null | undefined) => void;
+export type RequireHost = (value: string | null) => void;
 
 export function createHostCheck(): RequireHost {
   /** Most requests have the host of the previous one. To compare is ten times as fast as to match the pattern. */
-  let valid_host: string | null = null;
+  let validHost: string | null = null;
   return (value) => {
-    if (value === valid_host || value === null || value === undefined) return;
+    if (value === validHost || value === null) return;
     if (!isHost(value)) failField("Host", "must be one valid host name");
-    valid_host = value;
+    validHost = value;
   };
-}
-
-/** Checks `Host` on public routes. All others check it after the token, in `authenticate`. */
-export function publicHost() {
-  const requireHost = createHostCheck();
-  return new Elysia({ name: "public host" }).onTransform({ as: "scoped" }, ({ request }) => {
-    requireHost(request.headers.get("host"));
-  });
 }

@@ -9,15 +9,14 @@ import Gauge from "prom-client/lib/gauge.js";
 import Histogram from "prom-client/lib/histogram.js";
 import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
-import type { Authorization } from "./auth.ts";
-import { documented } from "./openapi.detail.ts";
-import { no_query } from "./query.ts";
+import { noQuery } from "./query.ts";
 import {
   createRequestMetrics,
   DURATIONS_S,
   type MetricFamily,
   type RequestMetrics,
 } from "./request-metrics.ts";
+import { route } from "./route.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -131,27 +130,28 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
   };
 }
 
-export function metricsRoute(store: Store, authorization: Authorization, metrics: Metrics) {
-  return new Elysia({ tags: ["system"] }).use(authorization).get(
-    "/api/v1/metrics",
-    ({ set }) => {
-      set.headers["content-type"] = metrics.content_type;
-      return metrics.render(store);
-    },
-    documented({
-      query: no_query,
-      detail: {
-        operationId: "getMetrics",
-        summary: "Prometheus metrics",
-        description: "Requests by route and status, their durations, commits, sizes and memory.",
-        responses: {
-          200: {
-            description: "The metrics in the text format of Prometheus",
-            type: Registry.PROMETHEUS_CONTENT_TYPE,
-            schema: { type: "string" },
-          },
+export function metrics() {
+  return new Elysia({ tags: ["system"] }).get("/api/v1/metrics", ...getMetrics);
+}
+
+const getMetrics = route(
+  {
+    query: noQuery,
+    detail: {
+      operationId: "getMetrics",
+      summary: "Prometheus metrics",
+      description: "Requests by route and status, their durations, commits, sizes and memory.",
+      responses: {
+        200: {
+          description: "The metrics in the text format of Prometheus",
+          type: Registry.PROMETHEUS_CONTENT_TYPE,
+          schema: { type: "string" },
         },
       },
-    }),
-  );
-}
+    },
+  },
+  ({ head, store, metrics: { render, content_type } }) => {
+    head.headers["content-type"] = content_type;
+    return render(store);
+  },
+);

@@ -1,7 +1,7 @@
 /** The query string of a request. */
 import { failField } from "../error.ts";
 import { createValidator, displayField, Empty, type Schema, type ValueOf } from "../schema.ts";
-import { inputSchema, parseUnsigned } from "./params.ts";
+import { inputSchema, parseUnsigned } from "./input.ts";
 
 function decodePercent(text: string): string | null {
   try {
@@ -47,13 +47,12 @@ function coerceQuery(schema: Schema, query: Record<string, string>): Record<stri
   return values;
 }
 
-/** Validates the query parameters: those of the schema are allowed, all others are rejected. */
+/** Validates the query of a URL: the parameters of the schema are allowed, all others are rejected. */
 export function querySchema<Of extends Schema>(schema: Of) {
   const validate = createValidator(schema);
   const takes_cursor = Object.hasOwn(schema["properties"], "after");
   // Most requests have no query: compute its value once.
   const default_query = coerceQuery(schema, {}) as ValueOf<Of>;
-  // The value is the URL of the request: see `lifecycle`.
   return inputSchema(schema, (value) => {
     const url = String(value);
     if (!url.includes("?")) return default_query;
@@ -66,4 +65,4 @@ export function querySchema<Of extends Schema>(schema: Of) {
 }
 
 /** For a route without query parameters. */
-export const no_query = querySchema(Empty);
+export const noQuery = querySchema(Empty);

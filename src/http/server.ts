@@ -2,8 +2,8 @@ import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { createApp } from "./app.ts";
-import { TEXT_TYPE } from "./envelope.ts";
 import { internal_error, logServerError } from "./errors.ts";
+import { TEXT_TYPE } from "./media-types.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;

@@ -1,5 +1,53 @@
 /** The types that `treaty<App>` of Eden infers for clients. They have no code. */
-import type { Elysia } from "elysia";
+import type { Elysia, ElysiaCustomStatusResponse } from "elysia";
+import type { ErrorCode } from "../error.ts";
+import type { JsonText } from "../record.ts";
+import type { ErrorEnvelope } from "./bodies.ts";
+import type { error_responses } from "./errors.ts";
+import type { commonErrors } from "./openapi/detail.ts";
+import type { RouteDefinition } from "./route.ts";
+
+type CommonError<Condition extends keyof typeof commonErrors> =
+  (typeof commonErrors)[Condition][number];
+
+type ErrorOf<Definition extends RouteDefinition> =
+  | CommonError<"all">
+  | (Definition["detail"] extends { readonly security: readonly [] }
+      ? never
+      : CommonError<"token" | "write">)
+  | (Definition extends { readonly body: unknown } ? CommonError<"body"> : never)
+  | (Definition["detail"] extends { readonly errors: readonly (infer Code extends ErrorCode)[] }
+      ? Code
+      : never);
+
+type ErrorBody<Template> = Template extends { readonly text: infer Text }
+  ? Text
+  : Template extends { readonly code: infer Code extends string }
+    ? ErrorEnvelope<Code>
+    : never;
+
+/** Distributes over the error codes. */
+type ErrorResponse<Code extends ErrorCode> = Code extends ErrorCode
+  ? ElysiaCustomStatusResponse<
+      (typeof error_responses)[Code]["status"],
+      ErrorBody<(typeof error_responses)[Code]>
+    >
+  : never;
+
+/** The statuses of successful responses. */
+type SuccessStatus<Definition extends RouteDefinition> = Definition["detail"] extends {
+  readonly responses: infer Responses;
+}
+  ? Extract<keyof Responses, number>
+  : 200;
+
+/** The value of the JSON text, or the text itself. */
+type Parsed<Body> = Body extends JsonText<infer Value> ? Value : Extract<Body, string>;
+
+/** What a client receives from a route, in the form in which Elysia infers it from the result of a handler. */
+export type Outcome<Definition extends RouteDefinition, Body> =
+  | ElysiaCustomStatusResponse<SuccessStatus<Definition>, Parsed<Body>>
+  | ErrorResponse<ErrorOf<Definition>>;
 
 /** Every parameter has a default or is a filter. The query of a route without parameters is empty. */
 type Query<Of> = [keyof Of] extends [never]
@@ -22,15 +70,15 @@ type Responses<Of, Method> = {
     : unknown
   : unknown);
 
-interface Route {
+interface ClientRoute {
   readonly query: unknown;
   readonly response: unknown;
 }
 
 /** Routes by path and method. */
 type ClientRoutes<Routes> = {
-  [Key in keyof Routes]: Routes[Key] extends Route
-    ? Omit<Routes[Key], keyof Route> & {
+  [Key in keyof Routes]: Routes[Key] extends ClientRoute
+    ? Omit<Routes[Key], keyof ClientRoute> & {
         query: Query<Routes[Key]["query"]>;
         response: Responses<Routes[Key]["response"], Key>;
       }

@@ -1,13 +1,8 @@
 import { afterAll, expect, test } from "bun:test";
 import { version } from "../../package.json" with { type: "json" };
-import { readConfig } from "../../src/config.ts";
 import { AppError, type ErrorCode } from "../../src/error.ts";
-import { createApp, openapiJson } from "../../src/http/app.ts";
-import { createDrain } from "../../src/http/drain.ts";
-import { error_responses, errorResponse } from "../../src/http/errors.ts";
-import { createMetrics } from "../../src/http/metrics.ts";
-import { createLog } from "../../src/log.ts";
-import type { Store } from "../../src/store.ts";
+import { allRoutes, openapiJson } from "../../src/http/app.ts";
+import { error_responses, errorBody } from "../../src/http/errors.ts";
 import { document, type Operation, type Parameter, undocumented } from "./documented.ts";
 import { exercise, operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
@@ -31,23 +26,12 @@ test("`GET /openapi.json` returns the document with and without a token", async 
   expect(JSON.parse(openapiJson(version)).info.version).toBe(version);
 });
 
-/** The assets of the reference, which are not part of the API, and the redirect to it. */
+/** The assets of the reference, which are not part of the API. */
 const FILE_OF_PAGE = /^\/api\/v1\/docs\//;
 
 test("the paths of the document are exactly the routes of the app", () => {
-  const config = readConfig({});
-  const log = createLog({ level: "silent", format: "json", now: () => new Date(), write() {} });
-  // The test reads only the routes: the store is not used.
-  const store = { tokens: {}, users: {}, orders: {} } as Store;
-  const [metrics, drain] = [createMetrics("1.2.3"), createDrain()];
-  const app = createApp({ store, config, log, now: () => new Date(), metrics, drain, version });
-  const routes = app.routes.filter(
-    ({ path }) => path !== "/*" && path !== "/" && !FILE_OF_PAGE.test(path),
-  );
-  // Public paths also have routes that return 405.
-  const is_public = new Set(["/api/v1/health", "/api/v1/openapi.json", "/api/v1/docs"]);
-  const real = routes
-    .filter(({ method, path }) => method === "GET" || !is_public.has(path))
+  const real = allRoutes()
+    .routes.filter(({ path }) => !FILE_OF_PAGE.test(path))
     .map(({ method, path }) => `${method} ${path.replace(":id", "{id}")}`);
   const listed = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
@@ -57,12 +41,16 @@ test("the paths of the document are exactly the routes of the app", () => {
 
 /** The response to an error with this code. */
 function responseTo(code: ErrorCode): TestResponse {
-  const { status, headers, body } = errorResponse(new AppError(code, "for a reason"));
-  const is_text = typeof body === "string";
-  const all = new Headers({ ...headers, "x-request-id": "1", "cache-control": "no-store" });
-  if (code === "method_not_allowed") all.set("allow", "GET");
-  all.set("content-type", is_text ? "text/plain; charset=utf-8" : "application/json");
-  return { status, headers: all, text: is_text ? body : JSON.stringify(body), json: undefined };
+  const head = { status: 200, headers: {} };
+  const text = errorBody(head, new AppError(code, "for a reason"), "GET");
+  const headers = new Headers({
+    "content-type": "application/json",
+    ...head.headers,
+    "x-request-id": "1",
+    "cache-control": "no-store",
+  });
+  if (code === "method_not_allowed") headers.set("allow", "GET");
+  return { status: head.status, headers, text, json: undefined };
 }
 
 test.each(Object.keys(error_responses) as ErrorCode[])(
@@ -86,7 +74,7 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   413: ["payload_too_large"],
   415: ["unsupported_media_type"],
   422: ["idempotency_key_reused"],
-  429: ["too_many_invalid_tokens", "too_many_requests"],
+  429: ["too_many_requests"],
   503: ["unavailable"],
 };
 

@@ -424,38 +424,6 @@ describe("RATE_LIMIT", () => {
     expect([headers.has("ratelimit"), headers.has("ratelimit-policy")]).toEqual([false, false]);
   });
 
-  test("`INVALID_TOKEN_LIMIT` returns 429 when an address has sent too many invalid tokens", async () => {
-    await using limited = await startServer({
-      INVALID_TOKEN_LIMIT: "2",
-      CLIENT_ADDRESS_HEADER: "X-Forwarded-For",
-    });
-    const call = (token: string | null, address: string, path = "/users/1") =>
-      limited.call("GET", path, { token, headers: { "x-forwarded-for": address } });
-    for (const path of ["/users/1", "/users"]) {
-      expect((await call("garbage", "192.0.2.1", path)).status).toBe(401);
-    }
-    for (const path of ["/users/1", "/users", "/nope"]) {
-      // The first entry is the client's own claim.
-      const response = await call("garbage", "192.0.2.9, 192.0.2.1", path);
-      expect(response.status).toBe(429);
-      expect(Number(response.headers.get("retry-after"))).toBeWithin(1, 61);
-      expect(response.json.meta.code).toBe("too_many_invalid_tokens");
-    }
-    expect((await call("garbage", "192.0.2.2")).status).toBe(401);
-    expect((await call(null, "192.0.2.1")).status).toBe(401);
-    expect((await call(limited.read_token, "192.0.2.1", "/users")).status).toBe(200);
-  });
-
-  test("`INVALID_TOKEN_LIMIT` counts by connection when no header is set", async () => {
-    await using limited = await startServer({ INVALID_TOKEN_LIMIT: "2" });
-    const statuses: number[] = [];
-    for (const address of ["192.0.2.1", "192.0.2.2", "192.0.2.3"]) {
-      const headers = { "x-forwarded-for": address };
-      statuses.push((await limited.call("GET", "/users", { token: "garbage", headers })).status);
-    }
-    expect(statuses).toEqual([401, 401, 429]);
-  });
-
   test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
     await using limited = await startServer({ RATE_LIMIT: "1" });
     const token = limited.read_token;

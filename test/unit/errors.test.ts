@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode } from "../../src/error.ts";
-import { error_responses, errorResponse, logServerError } from "../../src/http/errors.ts";
+import { error_responses, errorBody, logServerError } from "../../src/http/errors.ts";
 import { createLog } from "../../src/log.ts";
 
 function databaseError(): unknown {
@@ -46,8 +46,13 @@ const foreign: [string, unknown][] = [
 ];
 
 for (const [what, error] of foreign) {
-  test(`\`errorResponse\` returns only "internal error" when given ${what}`, () => {
-    expect(errorResponse(error)).toEqual({ status: 500, headers: {}, body: "internal error" });
+  test(`the response is only "internal error" when the error is ${what}`, () => {
+    const head = { status: 200, headers: { etag: '"1"' } };
+    expect(errorBody(head, error, "GET")).toBe("internal error");
+    expect(head).toEqual({
+      status: 500,
+      headers: { "content-type": "text/plain; charset=utf-8" } as never,
+    });
   });
 }
 
@@ -98,6 +103,6 @@ test("`logServerError` writes a line when the thrown value is not an Error", () 
 test("`logServerError` writes nothing when the response is a 4xx", () => {
   for (const code of Object.keys(error_responses) as ErrorCode[]) {
     const error = new AppError(code, "a message");
-    expect(logged(error), code).toHaveLength(errorResponse(error).status < 500 ? 0 : 1);
+    expect(logged(error), code).toHaveLength(error_responses[code].status < 500 ? 0 : 1);
   }
 });

@@ -1,17 +1,18 @@
 /** The parts of the OpenAPI document that routes share: headers, parameters and errors. */
-import type { ErrorCode, FieldError } from "../error.ts";
-import { KEY_LIFETIME_MS } from "../idempotency.ts";
-import { MAX_PROBLEMS } from "../schema.ts";
-import { errorEnvelope, JSON_TYPE, PATCH_TYPES, REVALIDATE, TEXT_TYPE } from "./envelope.ts";
-import { error_responses, type ResponseTemplate, service_doc } from "./errors.ts";
-import { REQUEST_ID } from "./lifecycle.ts";
-import { ENTITY_TAGS, IDEMPOTENCY_KEY } from "./preconditions.ts";
-
-export type Json = Readonly<Record<string, unknown>>;
+import type { ErrorCode, FieldError } from "../../error.ts";
+import { KEY_LIFETIME_MS } from "../../idempotency.ts";
+import { MAX_PROBLEMS } from "../../schema.ts";
+import { errorEnvelope, REVALIDATE } from "../bodies.ts";
+import { ENTITY_TAGS } from "../entity-tags.ts";
+import { error_responses, type ResponseTemplate, service_doc } from "../errors.ts";
+import { IDEMPOTENCY_KEY } from "../idempotency-key.ts";
+import type { JsonSchema } from "../input.ts";
+import { JSON_TYPE, PATCH_TYPES, TEXT_TYPE } from "../media-types.ts";
+import { REQUEST_ID } from "../request-id.ts";
 
 type Section = "schemas" | "headers" | "parameters" | "responses";
 
-export function ref(section: Section, name: string): Json {
+export function ref(section: Section, name: string): JsonSchema {
   return { $ref: `#/components/${section}/${name}` };
 }
 
@@ -23,21 +24,21 @@ export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => (
   maximum,
 });
 
-export function object(properties: Json, optional: readonly string[] = []): Json {
+export function object(properties: JsonSchema, optional: readonly string[] = []): JsonSchema {
   const required = Object.keys(properties).filter((name) => !optional.includes(name));
   return { type: "object", properties, required, additionalProperties: false };
 }
 
-export function header(description: string, schema: Json, example: unknown): Json {
+export function header(description: string, schema: JsonSchema, example: unknown): JsonSchema {
   return { description, required: true, schema: { ...text, ...schema }, example };
 }
 
 /** A header that always has the same value. */
-export function constantHeader(description: string, value: string): Json {
+export function constantHeader(description: string, value: string): JsonSchema {
   return header(description, { const: value }, value);
 }
 
-export function headers(): Record<string, Json> {
+export function headers(): Record<string, JsonSchema> {
   const pages = '</api/v1/users?limit=50&offset=50>; rel="next"';
   return {
     RequestId: header(
@@ -82,7 +83,7 @@ export function headers(): Record<string, Json> {
 }
 
 /** @returns the headers of a response: its own, and those of every response */
-export function withCommonHeaders(own: Json = {}): Json {
+export function withCommonHeaders(own: JsonSchema = {}): JsonSchema {
   return {
     "X-Request-Id": ref("headers", "RequestId"),
     "Cache-Control": ref("headers", "NoStore"),
@@ -92,11 +93,11 @@ export function withCommonHeaders(own: Json = {}): Json {
   };
 }
 
-export function parameter(name: string, description: string, schema: Json): Json {
+export function parameter(name: string, description: string, schema: JsonSchema): JsonSchema {
   return { name, in: "header", description, schema: { ...text, ...schema } };
 }
 
-export function parameters(): Record<string, Json> {
+export function parameters(): Record<string, JsonSchema> {
   const hours = KEY_LIFETIME_MS / 3_600_000;
   const key = { pattern: IDEMPOTENCY_KEY.source };
   const list = "entity tags, separated by commas, or `*`";
@@ -191,11 +192,6 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
     "The token exceeds the rate limit",
     "too many requests with this token",
   ],
-  too_many_invalid_tokens: [
-    "TooManyRequests",
-    "The address of the client has sent too many invalid tokens",
-    "too many invalid tokens from this address",
-  ],
   unavailable: [
     "Unavailable",
     "The database cannot be used at the moment, or the server is shutting down",
@@ -203,7 +199,8 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
   ],
   token_name_taken: ["Internal", "An error of the command line"],
   damaged: ["Internal", "The request needs a damaged part of the database file"],
-  operator: [
+  operator: ["Internal", "An error of the command line"],
+  internal: [
     "Internal",
     "An error of the server. Its log has the details, with the id of the request",
   ],
@@ -211,12 +208,12 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
 
 /** @param codes all with the same status; at least one */
 export function errorName(codes: readonly ErrorCode[], method: string): string {
-  const [name] = error_docs[codes.at(-1) ?? "operator"];
+  const [name] = error_docs[codes.at(-1) ?? "internal"];
   // Only that of PATCH has `Accept-Patch`.
   return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
 }
 
-export function errorSchemas(): Record<string, Json> {
+export function errorSchemas(): Record<string, JsonSchema> {
   const templates: readonly ResponseTemplate[] = Object.values(error_responses);
   const codes = new Set(templates.flatMap((template) => ("code" in template ? template.code : [])));
   const code = { ...text, enum: [...codes], description: "A stable identifier for programs" };
@@ -258,10 +255,10 @@ function errorExamples(error_code: ErrorCode, code: string, invalid: FieldError)
 function errorContent(
   error_codes: readonly ErrorCode[],
   invalid: FieldError,
-): Record<string, Json> {
-  const content: Record<string, Json> = {};
+): Record<string, JsonSchema> {
+  const content: Record<string, JsonSchema> = {};
   const codes: string[] = [];
-  const examples: (readonly [string, Json])[] = [];
+  const examples: (readonly [string, JsonSchema])[] = [];
   for (const error_code of error_codes) {
     const template: ResponseTemplate = error_responses[error_code];
     if ("text" in template) {
@@ -293,7 +290,7 @@ export function errorResponseDoc(
   codes: readonly ErrorCode[],
   name: string,
   invalid: FieldError,
-): Json {
+): JsonSchema {
   const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";

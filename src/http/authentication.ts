@@ -1,0 +1,132 @@
+/** Authentication and scopes. @see RFC 6750 */
+import { bearer } from "@elysiajs/bearer";
+import { fail } from "../error.ts";
+import { andThen, type Maybe } from "../maybe.ts";
+import {
+  hashToken,
+  hasTokenFormat,
+  isActive,
+  minuteOf,
+  type Token,
+  type TokenStore,
+  truncateToMinute,
+} from "../token.ts";
+
+/** The scheme in any case (RFC 9110 §11.1), spaces, and one word. */
+const CREDENTIALS = /^bearer +[^\s,]+ *$/i;
+const SCHEME = "Bearer";
+
+/** @returns the token in an `Authorization` header; `null` if the header is missing or malformed */
+export type ExtractToken = (authorization: string | null) => string | null;
+
+/** The hook of the bearer plugin. */
+type DeriveBearer = (context: {
+  readonly headers: { readonly authorization: string };
+  readonly query: Readonly<Record<string, string>>;
+}) => { readonly bearer: string | undefined };
+
+/**
+ * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query and
+ * `Bearerx…`, and reject `bearer …`. So it gets well-formed headers only, with the scheme as it expects it.
+ */
+export function createTokenExtractor(): ExtractToken {
+  // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
+  const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
+  if (hook === undefined) throw new Error("the bearer plugin has no hook");
+  return (authorization) => {
+    if (authorization === null || !CREDENTIALS.test(authorization)) return null;
+    const headers = { authorization: SCHEME + authorization.slice(SCHEME.length) };
+    return hook({ headers, query: {} }).bearer?.trim() ?? null;
+  };
+}
+
+export interface AuthenticationOptions {
+  readonly tokens: Pick<TokenStore, "find" | "touch">;
+  /** Accepted in addition to the stored tokens; `null` for none. */
+  readonly apiToken: string | null;
+  readonly now: () => Date;
+}
+
+function environmentToken(apiToken: string, now: Date): Token {
+  return {
+    hash: hashToken(apiToken),
+    name: "API_TOKEN",
+    scope: "write",
+    created_at: now.toISOString(),
+    expires_at: null,
+    last_used_at: null,
+    revoked_at: null,
+  };
+}
+
+/** Upper bound of the hash cache. */
+const MAX_HASHES = 1000;
+
+/**
+ * Finds the valid token of a request.
+ * @param authorization the header field
+ * @throws {AppError} unauthorised if it has no token
+ * @throws {AppError} invalid_token if its token is not valid now
+ */
+export type Authenticate = (authorization: string | null) => Maybe<Token>;
+
+export function createAuthenticator(options: AuthenticationOptions): Authenticate {
+  const { tokens, apiToken, now } = options;
+  const extractToken = createTokenExtractor();
+  const environment = apiToken === null ? null : environmentToken(apiToken, now());
+  /** The hashes of tokens that were valid when last used, by token. */
+  const cachedHashes = new Map<string, string>();
+  /** The minute in which the use of a token was last recorded, by hash. */
+  const lastUseMinutes = new Map<string, number>();
+
+  /**
+   * @returns the hash by which the store identifies the token
+   * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
+   */
+  function hashOf(credentials: string): string {
+    const cached = cachedHashes.get(credentials);
+    if (cached !== undefined) return cached;
+    if (!hasTokenFormat(credentials)) fail("invalid_token", "unauthorised");
+    return hashToken(credentials);
+  }
+
+  function recordUse({ hash, last_used_at }: Token, time: Date): void {
+    const minute = minuteOf(time);
+    if (lastUseMinutes.get(hash) === minute) return;
+    lastUseMinutes.set(hash, minute);
+    const usedAt = truncateToMinute(time);
+    // Not awaited: a read must not wait for the disk, or fail because of it.
+    if (last_used_at !== usedAt)
+      tokens.touch(hash, usedAt).catch(() => lastUseMinutes.delete(hash));
+  }
+
+  /** @throws {AppError} invalid_token */
+  function requireActive(credentials: string, token: Token | null): Token {
+    const time = now();
+    if (token === null || !isActive(token, time)) {
+      cachedHashes.delete(credentials);
+      fail("invalid_token", "unauthorised");
+    }
+    if (!cachedHashes.has(credentials)) {
+      if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
+      cachedHashes.set(credentials, token.hash);
+    }
+    if (token !== environment) recordUse(token, time);
+    return token;
+  }
+
+  return (authorization) => {
+    const credentials = extractToken(authorization);
+    if (credentials === null) fail("unauthorised", "unauthorised");
+    const hash = hashOf(credentials);
+    const found = hash === environment?.hash ? environment : tokens.find(hash);
+    return andThen(found, (token) => requireActive(credentials, token));
+  };
+}
+
+/** Requires the scope that the method needs. @throws {AppError} read_only_token */
+export function requireScope({ scope }: Token, method: string): void {
+  if (scope === "read" && method !== "GET" && method !== "HEAD") {
+    fail("read_only_token", "this token may only read");
+  }
+}

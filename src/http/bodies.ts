@@ -1,0 +1,164 @@
+/** The bodies of responses, and the headers that belong to them. All of them are text, made from records that are text. */
+import type { FieldError } from "../error.ts";
+import type { CreateResult } from "../idempotency.ts";
+import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
+import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
+import type { JsonText, RecordText } from "../record.ts";
+
+export interface Envelope<Data> {
+  readonly data: Data;
+  readonly error: null;
+}
+
+export interface PageEnvelope<Row> extends Envelope<readonly Row[]> {
+  readonly meta: { readonly total: number; readonly limit: number; readonly offset: number };
+}
+
+export interface ErrorEnvelope<Code extends string = string> {
+  readonly data: null;
+  readonly error: string;
+  readonly meta: {
+    /** A stable identifier for programs, e.g. `email_taken`. */
+    readonly code: Code;
+    /** Of a validation error. */
+    readonly problems?: readonly FieldError[];
+  };
+}
+
+/** The status and the headers of a response in progress. */
+export interface ResponseHead {
+  status: number;
+  /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
+  headers: Record<string, string>;
+}
+
+/** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
+export const REVALIDATE = "private, no-cache";
+
+/** @param data JSON */
+export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
+  return `{"data":${data},"error":null}`;
+}
+
+export function errorEnvelope(
+  code: string,
+  error: string,
+  problems: readonly FieldError[] = [],
+): ErrorEnvelope {
+  return { data: null, error, meta: problems.length === 0 ? { code } : { code, problems } };
+}
+
+/** @returns the body of a response with one record. Sets its `ETag` */
+export function recordBody<Row>(
+  head: ResponseHead,
+  { version, json }: RecordText<Row>,
+): JsonText<Envelope<Row>> {
+  head.headers["etag"] = `"${version}"`;
+  head.headers["cache-control"] = REVALIDATE;
+  return envelope(json);
+}
+
+/**
+ * @returns the body of the response to a GET of one record. The status is 304 if the client already has this version
+ * @throws {AppError} version_mismatch if `If-Match` does not match
+ */
+export function conditionalRecordBody<Row>(
+  head: ResponseHead,
+  record: RecordText<Row>,
+  preconditions: Preconditions | null,
+): JsonText<Envelope<Row>> {
+  if (preconditions !== null) {
+    requireMatch(record, preconditions);
+    if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
+  }
+  return recordBody(head, record);
+}
+
+/**
+ * @param path the path of the list
+ * @returns the body of a response with a new record, or with the replay of one. Sets its status and `Location`
+ */
+export function createdBody<Row>(
+  head: ResponseHead,
+  path: string,
+  { record, replayed }: CreateResult<Row>,
+): JsonText<Envelope<Row>> {
+  head.status = 201;
+  head.headers["location"] = `${path}/${record.id}`;
+  if (replayed) head.headers["idempotent-replayed"] = "true";
+  return recordBody(head, record);
+}
+/** Streams a large page at the speed of the client; discards the rest if the client disconnects. */
+function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Uint8Array> {
+  const encoder = new TextEncoder();
+  let begun = false;
+  return new ReadableStream<Uint8Array>(
+    {
+      pull(controller) {
+        if (!begun) {
+          begun = true;
+          controller.enqueue(encoder.encode(head));
+          return;
+        }
+        const chunk = chunks.next();
+        if (chunk !== null) {
+          controller.enqueue(chunk);
+          return;
+        }
+        controller.enqueue(encoder.encode(tail));
+        controller.close();
+      },
+      cancel: () => chunks[Symbol.dispose](),
+    },
+    // A chunk is valid until the next one is read, so nothing may be read ahead.
+    { highWaterMark: 0 },
+  );
+}
+
+/** @returns the filters of a list as they follow other parameters in a URL */
+function filterParameters(filters: Readonly<Record<string, string | number | undefined>>): string {
+  let parameters = "";
+  for (const name in filters) {
+    const value = filters[name];
+    if (value !== undefined) parameters += `&${name}=${encodeURIComponent(value)}`;
+  }
+  return parameters;
+}
+
+/**
+ * @param path the path of the list, without a query
+ * @param query the validated query; its filters are kept in the links
+ * @see RFC 8288
+ */
+function pageLinks(path: string, query: ListQuery, { total, next_after }: Page): string {
+  const { limit, offset, after, ...filters } = query;
+  const byOffset = after === undefined;
+  const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
+  const end = `${filterParameters(filters)}>; rel=`;
+  const link = (target: number | null, rel: string) =>
+    target === null ? "" : `, ${start}${target}${end}"${rel}"`;
+  const first = `${start}0${end}"first"`;
+  if (!byOffset) return first + link(next_after, "next");
+  const { prev, next, last } = pageOffsets({ limit, offset }, total);
+  return first + link(prev, "prev") + link(next, "next") + link(last, "last");
+}
+
+type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
+
+/**
+ * @returns the body of a response with one page. Sets its `Link`
+ * @param path the path of the list, without a query
+ * @param query the validated query
+ */
+export function pageBody<Row>(
+  head: ResponseHead,
+  path: string,
+  query: ListQuery,
+  page: Page,
+): JsonText<PageEnvelope<Row>> | ReadableStream<Uint8Array> {
+  head.headers["link"] = pageLinks(path, query, page);
+  const { records, total } = page;
+  const start = '{"data":[';
+  const end = `],"error":null,"meta":{"total":${total},"limit":${query.limit},"offset":${query.offset}}}`;
+  return typeof records === "string" ? start + records + end : streamOf(start, records, end);
+}

@@ -1,0 +1,29 @@
+import { failField } from "../error.ts";
+import { fingerprint, type IdempotencyKey } from "../idempotency.ts";
+import type { Token } from "../token.ts";
+
+/** A valid `Idempotency-Key`. */
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
+
+/** @throws {AppError} invalid if the request has a malformed `Idempotency-Key` */
+export function requireIdempotencyKey(headers: Headers): void {
+  const key = headers.get("idempotency-key");
+  if (key === null || IDEMPOTENCY_KEY.test(key)) return;
+  failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
+}
+
+interface Creation {
+  readonly request: Request;
+  readonly token: Pick<Token, "hash">;
+  readonly body: unknown;
+}
+
+/** @returns the key of a POST to `path`, which `requireIdempotencyKey` has accepted; `null` if it has none */
+export function idempotencyKeyOf(
+  { request, token, body }: Creation,
+  path: string,
+): IdempotencyKey | null {
+  const key = request.headers.get("idempotency-key");
+  if (key === null) return null;
+  return { owner: token.hash, key, fingerprint: fingerprint("POST", path, body) };
+}

@@ -1,0 +1,39 @@
+/** What the validators of all parts of a request share. */
+
+/**
+ * A validator in the form that Elysia accepts for each part of a request. Elysia's own TypeBox validation is
+ * not used: it drops unknown fields, coerces `"5"` and `0x10`, and puts the rejected value into the error,
+ * which takes half a second for a malicious body of 60 kB.
+ * @see https://standardschema.dev
+ */
+export interface InputSchema<Value> {
+  readonly "~standard": {
+    readonly version: 1;
+    readonly vendor: "user-api";
+    readonly validate: (value: unknown) => { readonly value: Value };
+    readonly types?: { readonly input: Value; readonly output: Value };
+  };
+  /** The JSON Schema of the value, for the OpenAPI document. */
+  readonly schema: JsonSchema;
+}
+
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** @param parse returns the typed value, or throws an `AppError` */
+export function inputSchema<Value>(
+  schema: JsonSchema,
+  parse: (value: unknown) => Value,
+): InputSchema<Value> {
+  return {
+    "~standard": { version: 1, vendor: "user-api", validate: (value) => ({ value: parse(value) }) },
+    schema,
+  };
+}
+
+/**
+ * Reads an unsigned integer in canonical base 10.
+ * @returns `NaN` for any other text. Values above 2^53 are rounded: compare before use
+ */
+export function parseUnsigned(text: string): number {
+  return /^(?:0|[1-9]\d*)$/.test(text) ? Number(text) : Number.NaN;
+}

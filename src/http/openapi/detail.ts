@@ -1,0 +1,92 @@
+/** Describes routes for the OpenAPI document. */
+import type { ErrorCode } from "../../error.ts";
+import { page_query } from "../../page.ts";
+import type { JsonSchema } from "../input.ts";
+import { integer, object, ref } from "./components.ts";
+
+export interface SuccessResponse {
+  readonly description: string;
+  /** In addition to `X-Request-Id` and `Cache-Control: no-store`, or instead of them. */
+  readonly headers?: JsonSchema;
+  /** The media type. By default, that of JSON. */
+  readonly type?: string;
+  /** The schema of the body. Those with a `title` become components. None if there is no body. */
+  readonly schema?: JsonSchema;
+  readonly example?: unknown;
+}
+
+/** What the code of a route does not say by itself. */
+export interface Detail {
+  readonly operationId: string;
+  readonly summary: string;
+  readonly description: string;
+  /** Empty if the route is public. By default, it needs a token. */
+  readonly security?: readonly [];
+  /** In addition to those that follow from the schemas and the errors. */
+  readonly parameters?: readonly JsonSchema[];
+  /** What each filter of a list selects. */
+  readonly filters?: Readonly<Record<string, string>>;
+  /** An example of the request body. */
+  readonly example?: JsonSchema;
+  /** By status. The 304 of a record follows from the errors. */
+  readonly responses: Readonly<Record<number, SuccessResponse>>;
+  /** In addition to `commonErrors`. */
+  readonly errors?: readonly ErrorCode[];
+}
+
+/** The errors of all routes; and of those that need a token, may not be called with a read-only one, or have a body. */
+export const commonErrors = {
+  all: ["invalid", "method_not_allowed", "internal"],
+  token: ["unauthorised", "invalid_token", "too_many_requests", "unavailable"],
+  write: ["read_only_token"],
+  body: ["payload_too_large", "unsupported_media_type"],
+} as const satisfies Readonly<Record<string, readonly ErrorCode[]>>;
+
+/** Describes an `Envelope`. */
+export function enveloped(
+  description: string,
+  data: JsonSchema,
+  example: unknown,
+  headers: JsonSchema = {},
+) {
+  const schema = object({ data, error: { type: "null" } });
+  return { description, headers, schema, example: { data: example, error: null } };
+}
+
+export const recordHeaders = {
+  "Cache-Control": ref("headers", "Revalidate"),
+  ETag: ref("headers", "ETag"),
+};
+
+/** Describes a `recordBody`. */
+export function oneRecord(description: string, record: JsonSchema, example: unknown) {
+  return enveloped(description, record, example, recordHeaders);
+}
+
+/** Describes a `createdBody`. */
+export function createdRecord(record: JsonSchema, example: unknown) {
+  const description =
+    "The new record. With the `Idempotency-Key` of an earlier request: the record created then";
+  return enveloped(description, record, example, {
+    ...recordHeaders,
+    Location: ref("headers", "Location"),
+    "Idempotent-Replayed": ref("headers", "IdempotentReplayed"),
+  });
+}
+
+/** Describes a `pageBody`. */
+export function pageOf(record: JsonSchema, example: unknown) {
+  const { minimum = 0, maximum } = page_query.limit;
+  const total = {
+    ...integer(0),
+    description: "The exact number of records that match the filters",
+  };
+  const meta = object({ total, limit: integer(minimum, maximum), offset: integer(0) });
+  const data = { type: "array", items: record };
+  return {
+    description: "One page. Past the end, `data` is empty and `total` is still correct",
+    headers: { Link: ref("headers", "Link") },
+    schema: object({ data, error: { type: "null" }, meta: { title: "PageMeta", ...meta } }),
+    example: { data: [example], error: null, meta: { total: 1, limit: 50, offset: 0 } },
+  };
+}

@@ -1,0 +1,273 @@
+/**
+ * The OpenAPI document. It is built on first use, to keep startup fast.
+ * @see https://spec.openapis.org/oas/v3.1.0
+ */
+import type { ErrorCode } from "../../error.ts";
+import { page_query } from "../../page.ts";
+import { describeConstraint } from "../../schema.ts";
+import { error_responses } from "../errors.ts";
+import type { InputSchema, JsonSchema } from "../input.ts";
+import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
+import type { RouteDefinition, RouteEntry } from "../route.ts";
+import {
+  errorName,
+  errorResponseDoc,
+  errorSchemas,
+  headers,
+  parameters,
+  ref,
+  withCommonHeaders,
+} from "./components.ts";
+import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "./detail.ts";
+
+const description = `
+Users and their orders, as JSON over HTTP.
+
+- **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`. Errors have a sentence for people in \`error\`
+  and a stable identifier for programs in \`meta.code\`. Validation errors list up to 20 problems in
+  \`meta.problems\`. A few errors are plain text, as documented for each operation.
+- **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
+  Without a valid token, every path except the public ones returns 401, including paths that do not exist.
+- **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
+  precision return a 400 that names the field. Text is well-formed Unicode without U+0000.
+- **HEAD** works wherever GET does.
+- **Retries**: send an \`Idempotency-Key\` with POST. **Concurrent edits**: send the \`ETag\` back in \`If-Match\`.
+- **Money** is an integer in the minor unit of its currency.
+- **Within v1**, fields, operations and error codes are only added: ignore what you do not know.
+`.trim();
+
+/**
+ * The pattern of `isEmail` in `schema.ts`, with negated character classes, because patterns of JSON Schema have
+ * no flags. Unlike `isEmail`, it allows format characters, such as a soft hyphen.
+ */
+const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
+const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;
+const LABEL = String.raw`${ALPHANUMERIC}(?:[^\x00-,./:-@\[-\x60{-\x9f\s]*${ALPHANUMERIC})?`;
+const EMAIL_PATTERN = String.raw`^${LOCAL}(?:\.${LOCAL})*@${LABEL}(?:\.${LABEL})+$`;
+
+function mapValues<Value>(
+  values: Record<string, Value>,
+  map: (value: Value) => JsonSchema,
+): JsonSchema {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, map(value)]));
+}
+
+/** Adds schemas with a title to the components. */
+function createSchemas(components: Record<string, JsonSchema>) {
+  /** @returns a reference to a schema with a title; any other schema inline */
+  function schemaOf(schema: JsonSchema): JsonSchema {
+    const { title } = schema as { readonly title?: string };
+    if (title === undefined) return inlineSchema(schema);
+    components[title] ??= inlineSchema(schema);
+    return ref("schemas", title);
+  }
+
+  /** @returns the schema in the form that most tools support */
+  function inlineSchema({ title, ...schema }: JsonSchema): JsonSchema {
+    const { anyOf, patternProperties, properties, items, ...rest } = schema;
+    if (Array.isArray(anyOf)) {
+      // The only unions are those of `Nullable`.
+      const inner = schemaOf(anyOf[0]);
+      return { ...inner, type: [inner["type"], "null"] };
+    }
+    if (patternProperties !== undefined) {
+      const [entry] = Object.entries(patternProperties as Record<string, JsonSchema>);
+      const [pattern, value] = entry ?? ["", {}];
+      return { ...rest, propertyNames: { pattern }, additionalProperties: schemaOf(value) };
+    }
+    if (properties !== undefined)
+      return { ...rest, properties: mapValues(properties as Record<string, JsonSchema>, schemaOf) };
+    if (items !== undefined) return { ...rest, items: schemaOf(items as JsonSchema) };
+    if (schema["format"] !== "email") return rest;
+    // `email` of JSON Schema is ASCII only (RFC 5321). Here, all letters are allowed (RFC 6531).
+    return { ...rest, format: "idn-email", pattern: EMAIL_PATTERN };
+  }
+
+  return schemaOf;
+}
+
+/** Parameters of every list. */
+const page_parameters: Readonly<Record<string, string>> = {
+  limit: "The maximum number of records in the page",
+  offset: "The number of records to skip",
+  after:
+    "Only records with a larger id. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+};
+
+/** Describes the bounds of a number in words, because Swagger UI does not show them. */
+function describeBounds({ minimum, maximum, default: default_value }: JsonSchema): string {
+  if (default_value === undefined) return "";
+  const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
+  return `: from ${minimum}${upTo}, default ${default_value}`;
+}
+
+function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema][] {
+  return Object.entries((part?.schema["properties"] ?? {}) as Record<string, JsonSchema>);
+}
+
+/** The error codes of a route by status. */
+function errorCodes(method: string, { security, errors = [] }: Detail, has_body: boolean) {
+  const codes: ErrorCode[] = [...commonErrors.all];
+  if (security === undefined) codes.push(...commonErrors.token);
+  if (security === undefined && method !== "GET") codes.push(...commonErrors.write);
+  if (has_body) codes.push(...commonErrors.body);
+  return Map.groupBy([...codes, ...errors], (code) => error_responses[code].status);
+}
+
+/** @returns a validation error that the route can return, and a name for it */
+function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown>) {
+  const title = body?.schema["title"];
+  if (title !== undefined) {
+    const [required] = (body?.schema["required"] ?? []) as string[];
+    const error =
+      required === undefined
+        ? { field: "nmae", problem: "is not allowed" }
+        : { field: required, problem: "is required" };
+    return { name: String(title), error };
+  }
+  if (properties(query).length === 0) {
+    return { name: "", error: { field: "page", problem: "is not allowed" } };
+  }
+  const problem = describeConstraint(page_query.limit);
+  return { name: "Query", error: { field: "limit", problem } };
+}
+
+/** The names of the header fields that a route reads, most of which follow from its errors. */
+function headerNames(method: string, errors: readonly ErrorCode[], has_body: boolean): string[] {
+  const names: string[] = [];
+  if (errors.includes("version_mismatch")) {
+    names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
+  }
+  if (errors.includes("key_reused")) names.push("IdempotencyKey");
+  else if (has_body) names.push("UnusedIdempotencyKey");
+  return [...names, "RequestId"];
+}
+
+const not_modified: SuccessResponse = {
+  description: "The record still has one of the versions in `If-None-Match`",
+  headers: recordHeaders,
+};
+
+type DocumentedRoute = RouteDefinition & { readonly detail: Detail };
+
+type OperationOf = (method: string, tags: readonly string[], route: DocumentedRoute) => JsonSchema;
+
+type Components = Record<"schemas" | "parameters" | "responses", Record<string, JsonSchema>>;
+
+/** @returns a function that describes a route, and adds the components that it refers to */
+function createOperation(components: Components): OperationOf {
+  const schemaOf = createSchemas(components.schemas);
+
+  function pathParameter([name, { title, description, ...schema }]: [
+    string,
+    JsonSchema,
+  ]): JsonSchema {
+    const id = String(title);
+    const more = { required: true, example: 1 };
+    components.parameters[id] = { name, in: "path", description, schema, ...more };
+    return ref("parameters", id);
+  }
+
+  function errorResponses(method: string, { detail, query, body }: DocumentedRoute): JsonSchema {
+    const codes_by_status = errorCodes(method, detail, body !== undefined);
+    const invalid = invalidExample(query, body);
+    const entries = [...codes_by_status].map(([status, codes]) => {
+      const shared_name = errorName(codes, method);
+      // The example is one of this operation.
+      const name = codes.includes("invalid") ? `${shared_name}${invalid.name}` : shared_name;
+      components.responses[name] ??= errorResponseDoc(codes, shared_name, invalid.error);
+      return [status, ref("responses", name)];
+    });
+    return Object.fromEntries(entries);
+  }
+
+  function successResponse(response: SuccessResponse): JsonSchema {
+    const { description, headers, type = JSON_TYPE, schema, example } = response;
+    const content = schema && { [type]: { schema: schemaOf(schema), example } };
+    return { description, headers: withCommonHeaders(headers), content };
+  }
+
+  return (method, tags, route) => {
+    const { detail, params, query, body } = route;
+    const { responses, errors = [], filters, example, security, ...texts } = detail;
+    const descriptions = { ...page_parameters, ...filters };
+    const has_body = body !== undefined;
+    const names = headerNames(method, errors, has_body);
+    const media = has_body && { schema: schemaOf(body.schema), example };
+    const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
+    return {
+      tags,
+      ...texts,
+      security: security ?? [{ token: [] }],
+      parameters: [
+        ...properties(params).map(pathParameter),
+        ...properties(query).map(([name, schema]) => ({
+          name,
+          in: "query",
+          description: `${descriptions[name] ?? ""}${describeBounds(schema)}`,
+          schema: schemaOf(schema),
+        })),
+        ...(detail.parameters ?? []),
+        ...names.map((name) => ref("parameters", name)),
+      ],
+      ...(media && {
+        requestBody: {
+          required: true,
+          content: Object.fromEntries(types.map((type) => [type, media])),
+        },
+      }),
+      responses: {
+        ...mapValues(responses, successResponse),
+        ...(names.includes("IfNoneMatch") && { 304: successResponse(not_modified) }),
+        ...errorResponses(method, route),
+      },
+    };
+  };
+}
+
+/** @param version the version of the program */
+export function createDocument(version: string, routes: readonly RouteEntry[]): JsonSchema {
+  const components = {
+    schemas: errorSchemas(),
+    headers: headers(),
+    parameters: parameters(),
+    responses: {},
+    securitySchemes: {
+      token: {
+        type: "http",
+        scheme: "bearer",
+        bearerFormat: "uat_ followed by 36 letters and digits",
+        description:
+          "Create one with `user-api token create NAME`. Scope `write` allows every method, `read` only GET and HEAD.",
+      },
+    },
+  };
+  const operationOf = createOperation(components);
+  const paths: Record<string, Record<string, JsonSchema>> = {};
+  for (const { method, path: pattern, hooks } of routes) {
+    const { detail, ...inputs } = hooks.definition;
+    if (!("operationId" in detail)) continue;
+    const path = pattern.replace(/:(\w+)/g, "{$1}");
+    const operation = operationOf(method, hooks.detail.tags, { ...inputs, detail });
+    paths[path] = { ...paths[path], [method.toLowerCase()]: operation };
+  }
+  return {
+    openapi: "3.1.0",
+    info: {
+      title: "user-api",
+      version,
+      summary: "Users and orders",
+      description,
+      license: { name: "MIT (the user-api authors)", identifier: "MIT" },
+    },
+    servers: [{ url: "/", description: "This server" }],
+    security: [{ token: [] }],
+    tags: [
+      { name: "users", description: "Customers" },
+      { name: "orders", description: "Orders and their status" },
+      { name: "system", description: "Health, metrics and documentation" },
+    ],
+    paths,
+    components,
+  };
+}

@@ -1,0 +1,104 @@
+/** The last step of every request: its response, metrics and log. */
+import type { Log } from "../log.ts";
+import type { Token } from "../token.ts";
+import { REVALIDATE, type ResponseHead } from "./bodies.ts";
+import type { Cors } from "./cors.ts";
+import type { Drain } from "./drain.ts";
+import { JSON_TYPE } from "./media-types.ts";
+import type { Metrics } from "./metrics.ts";
+import type { RateLimiter } from "./rate-limit.ts";
+
+const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
+
+/** `null` for no body. */
+export type ResponseBody = string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | null;
+
+/** A request, and what is known of its response so far. */
+export interface Exchange {
+  readonly request: Request;
+  readonly requestId: string;
+  readonly startedMs: number;
+  /** The pattern, not the path, so that the number of metrics is bounded. */
+  readonly route: string;
+  /** `null` if the request needs none, or has not been authenticated. */
+  token: Pick<Token, "name" | "hash"> | null;
+  readonly head: ResponseHead;
+}
+
+export interface ResponderOptions {
+  readonly log: Log;
+  readonly cors: Cors | null;
+  readonly metrics: Pick<Metrics, "observeRequest">;
+  readonly drain: Drain;
+  readonly rateLimiter: RateLimiter | null;
+}
+
+/** Creates the response, records metrics and logs the request. The response takes over the headers of the head. */
+export type Respond = (exchange: Exchange, body: ResponseBody) => Response;
+
+function microseconds(milliseconds: number): number {
+  return Math.round(milliseconds * 1000) / 1000;
+}
+
+export function createResponder({
+  log,
+  cors,
+  metrics,
+  drain,
+  rateLimiter,
+}: ResponderOptions): Respond {
+  const hasSharedHeaders = cors === null && rateLimiter === null;
+  /** Reused: a response copies these in half the time that it takes to build them from an object. */
+  const sharedHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
+
+  /** @returns `null` if headers other than those of `recordBody` are set */
+  function recordHeaders({ headers }: ResponseHead, requestId: string): Headers | null {
+    const { etag } = headers;
+    if (etag === undefined || headers["cache-control"] !== REVALIDATE) return null;
+    if (Object.keys(headers).length !== 2) return null;
+    // Always both, so that nothing remains from the previous response.
+    sharedHeaders.set("etag", etag);
+    sharedHeaders.set("x-request-id", requestId);
+    return sharedHeaders;
+  }
+
+  function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
+    const { method } = request;
+    const { status } = head;
+    const durationMs = microseconds(performance.now() - startedMs);
+    metrics.observeRequest(method, route, status, durationMs);
+    if (!log.enabled("info")) return;
+    const fields = { method, route, status, duration_ms: durationMs };
+    log.request({ ...fields, request_id: requestId, token: token?.name }, request.url);
+  }
+
+  return (exchange, body) => {
+    observe(exchange);
+    const { request, requestId, token, head } = exchange;
+    const { status, headers } = head;
+    const isDraining = drain.isDraining();
+    // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
+    if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
+    if (status === 200 && hasSharedHeaders && !isDraining) {
+      const shared = recordHeaders(head, requestId);
+      if (shared !== null) return new Response(body, { headers: shared });
+    }
+    headers["content-type"] ??= JSON_TYPE;
+    headers["cache-control"] ??= "no-store";
+    headers["x-request-id"] = requestId;
+    if (cors !== null) {
+      const { vary } = headers;
+      Object.assign(headers, cors.headers(request.headers.get("origin")));
+      if (vary !== undefined) headers["vary"] = `${vary}, ${headers["vary"]}`;
+    }
+    if (isDraining) Object.assign(headers, drain.headers());
+    if (rateLimiter !== null && token !== null) {
+      Object.assign(headers, rateLimiter.headers(token.hash));
+    }
+    if (BODILESS_STATUSES.has(status)) {
+      delete headers["content-type"];
+      return new Response(null, { status, headers });
+    }
+    return new Response(body, { status, headers });
+  };
+}

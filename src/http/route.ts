@@ -1,0 +1,200 @@
+/**
+ * Routes, and the checks that each request passes before its handler. A route is defined once, with `route`, on an
+ * Elysia instance: its types, the OpenAPI document and typed clients come from there. `createPipeline` makes the
+ * handlers for Bun's router and for Elysia's. Elysia's hooks would take a fifth of the CPU time of a GET.
+ */
+import type { Log } from "../log.ts";
+import { andThen, type Maybe } from "../maybe.ts";
+import type { Store } from "../store.ts";
+import type { Token } from "../token.ts";
+import { type Authenticate, requireScope } from "./authentication.ts";
+import type { ResponseHead } from "./bodies.ts";
+import type { ReadBody } from "./body.ts";
+import type { Drain } from "./drain.ts";
+import { errorBody, logServerError } from "./errors.ts";
+import { createHostCheck } from "./host.ts";
+import type { InputSchema } from "./input.ts";
+import type { Metrics } from "./metrics.ts";
+import type { Detail } from "./openapi/detail.ts";
+import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
+import { requestIdOf } from "./request-id.ts";
+import type { Exchange, Respond, ResponseBody } from "./respond.ts";
+import type { Outcome } from "./typed-client.ts";
+import type { Unmatched } from "./unmatched.ts";
+
+/** What a request may contain, and how the route is documented. */
+export interface RouteDefinition {
+  /** The parameters of the path, if it has any. */
+  readonly params?: InputSchema<unknown>;
+  readonly query: InputSchema<unknown>;
+  /** By default, the request body is ignored. */
+  readonly body?: InputSchema<unknown>;
+  /** A route without `security: []` needs a token. One without an `operationId` is not in the document. */
+  readonly detail: Detail | Pick<Detail, "security">;
+}
+
+type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
+
+/** What handlers use, besides the request. */
+export interface Services {
+  readonly store: Store;
+  readonly metrics: Metrics;
+  readonly drain: Drain;
+  /** @returns the OpenAPI document, as JSON */
+  readonly document: () => string;
+}
+
+/** A request that has passed all checks. */
+export interface Call<Definition extends RouteDefinition = RouteDefinition> extends Services {
+  readonly request: Request;
+  readonly params: Input<Definition["params"]>;
+  readonly query: Input<Definition["query"]>;
+  readonly body: Input<Definition["body"]>;
+  /** `null` if the route is public. */
+  readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
+  readonly head: ResponseHead;
+}
+
+/** A call of any route. */
+interface AnyCall extends Omit<Call, "token"> {
+  readonly token: Token | null;
+}
+
+/**
+ * Defines a route of an Elysia instance: `app.get(path, ...route(definition, handler))`. Elysia gets a function that
+ * fails, so that no request can reach the handler without the checks of `createPipeline`.
+ * @param handler returns the body of the response, and sets its status and headers in `head`
+ */
+export function route<const Definition extends RouteDefinition, Body extends ResponseBody>(
+  definition: Definition,
+  handler: (call: Call<Definition>) => Maybe<Body>,
+) {
+  const unmounted = (): Outcome<Definition, Body> => {
+    throw new Error("requests are handled by the pipeline");
+  };
+  const { detail: _, ...inputs } = definition;
+  return [unmounted, { ...inputs, definition, handler }] as const;
+}
+
+/** An entry of `routes` of an Elysia instance whose routes are made by `route`. */
+export interface RouteEntry {
+  readonly method: string;
+  /** As in `/api/v1/users/:id`. */
+  readonly path: string;
+  readonly hooks: {
+    /** Of the Elysia instance. */
+    readonly detail: { readonly tags: readonly string[] };
+    readonly definition: RouteDefinition;
+    readonly handler: (call: AnyCall) => Maybe<ResponseBody>;
+  };
+}
+
+/** @returns whether the route needs no token */
+export function isPublic({ hooks }: RouteEntry): boolean {
+  return hooks.definition.detail.security !== undefined;
+}
+
+/** Handles a request. @param params those of Elysia's router; by default, those of Bun's */
+export type HandleRequest = (request: Request, params?: unknown) => Maybe<Response>;
+
+export interface PipelineOptions {
+  readonly services: Services;
+  readonly authenticate: Authenticate;
+  readonly rateLimiter: RateLimiter | null;
+  readonly readBody: ReadBody;
+  readonly respond: Respond;
+  readonly log: Log;
+}
+
+/** Makes the handlers of requests. */
+export interface Pipeline {
+  readonly handle: (route: RouteEntry) => HandleRequest;
+  readonly handleUnmatched: (unmatched: Unmatched) => HandleRequest;
+}
+
+/** The checks of a request in their order, then its handler. The first error is the response. */
+type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
+
+export function createPipeline(options: PipelineOptions): Pipeline {
+  const { authenticate, rateLimiter, readBody, respond, log } = options;
+  const { store, metrics, drain, document } = options.services;
+  const requireHost = createHostCheck();
+
+  /** The checks of every request. */
+  function admit(exchange: Exchange, needsToken: boolean): Maybe<Token | null> {
+    const { headers } = exchange.request;
+    const found = needsToken ? authenticate(headers.get("authorization")) : null; // 401
+    return andThen(found, (token) => {
+      exchange.token = token;
+      requireHost(headers.get("host")); // 400
+      return token;
+    });
+  }
+
+  function stepsOf(entry: RouteEntry): Steps {
+    const { definition, handler } = entry.hooks;
+    const { params, query, body } = definition;
+    const needsToken = !isPublic(entry);
+    return (exchange, routerParams) => {
+      const { request, head } = exchange;
+      return andThen(admit(exchange, needsToken), (token) => {
+        if (token !== null) {
+          requireScope(token, request.method); // 403
+          requireWithinRate(rateLimiter, token); // 429
+        }
+        const read = body === undefined ? undefined : readBody(request); // 415, 413, 400
+        return andThen(
+          read,
+          (json) =>
+            handler({
+              request,
+              params: params?.["~standard"].validate(routerParams).value, // 400
+              query: query["~standard"].validate(request.url).value, // 400
+              body: body?.["~standard"].validate(json).value, // 400
+              token,
+              head,
+              store,
+              metrics,
+              drain,
+              document,
+            }), // 404, 412, 409
+        );
+      });
+    };
+  }
+
+  function reject(exchange: Exchange, error: unknown): Response {
+    const { request, requestId, head } = exchange;
+    logServerError(log, error, requestId);
+    return respond(exchange, errorBody(head, error, request.method));
+  }
+
+  /** @param route for metrics and the log */
+  function handlerOf(route: string, steps: Steps): HandleRequest {
+    return (request, params = (request as Bun.BunRequest).params) => {
+      const startedMs = performance.now();
+      const requestId = requestIdOf(request.headers);
+      const head = { status: 200, headers: {} };
+      const exchange: Exchange = { request, requestId, startedMs, route, token: null, head };
+      try {
+        const result = steps(exchange, params);
+        if (!(result instanceof Promise)) return respond(exchange, result);
+        return result.then(
+          (body) => respond(exchange, body),
+          (error) => reject(exchange, error),
+        );
+      } catch (error) {
+        return reject(exchange, error);
+      }
+    };
+  }
+
+  return {
+    handle: (entry) => handlerOf(entry.path, stepsOf(entry)),
+    handleUnmatched: (unmatched) =>
+      handlerOf("/*", (exchange) => {
+        const needsToken = !unmatched.isPublic(exchange.request);
+        return andThen(admit(exchange, needsToken), () => unmatched.handle(exchange)); // 404, 405
+      }),
+  };
+}

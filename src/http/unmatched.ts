@@ -1,0 +1,120 @@
+/**
+ * Requests that match no route: 405 for another method of a known path, otherwise 404. Redirects to the reference, and
+ * CORS preflights.
+ */
+import { fail } from "../error.ts";
+import { errorEnvelope, type ResponseHead } from "./bodies.ts";
+import type { Cors } from "./cors.ts";
+import { docsPath, error_responses } from "./errors.ts";
+
+export interface PathAndMethod {
+  readonly method: string;
+  /** As in `/api/v1/users/:id`. */
+  readonly path: string;
+}
+
+interface KnownPath {
+  readonly pattern: RegExp;
+  /** As in `/api/v1/users/:id`. */
+  readonly path: string;
+  /** The value of `Allow`. */
+  readonly allow: string;
+}
+
+/**
+ * The path of a URL. `new URL` is not used, because it throws if `Host` is invalid.
+ * @returns the whole URL up to the query if it has no scheme
+ */
+function pathOf(url: string): string {
+  const authority = /^https?:\/\//.exec(url)?.[0].length;
+  const start = authority === undefined ? 0 : url.indexOf("/", authority);
+  const end = url.indexOf("?", start);
+  return url.slice(start, end === -1 ? undefined : end);
+}
+
+/** @returns a look-up of the route that a path matches; `null` for an unknown path */
+function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => KnownPath | null {
+  const methodsByPath = new Map<string, string[]>();
+  for (const { method, path } of routes) {
+    const methods = methodsByPath.get(path) ?? [];
+    methods.push(...(method === "GET" ? ["GET", "HEAD"] : [method]));
+    methodsByPath.set(path, methods);
+  }
+  const knownPaths = [...methodsByPath].map(([path, methods]) => {
+    const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
+    return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
+  });
+  return (path) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
+}
+
+/** Corrects the usual mistakes: no `/api/v1`, a trailing slash, `user` or `order` in the singular. */
+function correctPath(path: string): string {
+  const trimmed = path.endsWith("/") ? path.slice(0, -1) : path;
+  return trimmed
+    .replace(/^\/(?:api\/)?(?:v1\/)?/, "/api/v1/")
+    .replace(/^\/api\/v1\/(user|order)(?=\/|$)/, "/api/v1/$1s");
+}
+
+/** Paths outside the API that people try first. GET redirects to the reference, without a token. */
+const redirects: readonly PathAndMethod[] = [
+  { method: "GET", path: "/" },
+  { method: "GET", path: `${docsPath}/` },
+];
+
+interface UnmatchedCall {
+  readonly request: Request;
+  readonly head: ResponseHead;
+}
+
+export interface Unmatched {
+  /** @returns whether the response needs no token: a preflight, a redirect, or another method of a public path */
+  readonly isPublic: (request: Request) => boolean;
+  /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
+  readonly handle: (call: UnmatchedCall) => string | null;
+}
+
+/**
+ * @param routes all routes
+ * @param publicRoutes those that need no token
+ */
+export function createUnmatched(
+  cors: Cors | null,
+  routes: readonly PathAndMethod[],
+  publicRoutes: readonly PathAndMethod[],
+): Unmatched {
+  const findPath = createPathLookup([...redirects, ...routes]);
+  const publicPaths = new Set([...redirects, ...publicRoutes].map(({ path }) => path));
+  const redirectPaths = new Set(redirects.map(({ path }) => path));
+
+  return {
+    isPublic: (request) =>
+      publicPaths.has(pathOf(request.url)) || (cors?.preflight(request) ?? null) !== null,
+
+    handle({ request, head }) {
+      const preflight = cors?.preflight(request);
+      if (preflight) {
+        head.status = 204;
+        head.headers = { ...preflight };
+        return null;
+      }
+      const { method } = request;
+      const path = pathOf(request.url);
+      const known = findPath(path);
+      if (known === null) {
+        // The route's own path, since an id in the request may be of any length.
+        const nearest = findPath(correctPath(path));
+        fail("not_found", nearest ? `not found: did you mean ${nearest.path}?` : "not found");
+      }
+      if (redirectPaths.has(path) && (method === "GET" || method === "HEAD")) {
+        head.status = 302;
+        head.headers["location"] = docsPath;
+        return null;
+      }
+      const { status, code } = error_responses.method_not_allowed;
+      head.status = status;
+      head.headers["allow"] = known.allow;
+      const message = `method ${method} is not allowed here, use ${known.allow}`;
+      return JSON.stringify(errorEnvelope(code, message));
+    },
+  };
+}

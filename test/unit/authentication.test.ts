@@ -1,0 +1,128 @@
+import { expect, test } from "bun:test";
+import { createAuthenticator, createTokenExtractor } from "../../src/http/authentication.ts";
+import { hashToken, newToken, type Token } from "../../src/token.ts";
+import { expectRejection } from "../expect-error.ts";
+
+const MINUTE_MS = 60_000;
+
+/** Every extraction of a token from an `Authorization` header: `null` for none. */
+const HEADERS: readonly { readonly header: string | null; readonly token: string | null }[] = [
+  { header: "Bearer abc", token: "abc" },
+  { header: "bearer abc", token: "abc" },
+  { header: "BEARER abc", token: "abc" },
+  { header: "bEaReR abc", token: "abc" },
+  { header: "Bearer   abc", token: "abc" },
+  { header: "Bearer abc  ", token: "abc" },
+  { header: "Bearer a-b_c.d~e+f/g==", token: "a-b_c.d~e+f/g==" },
+  { header: 'Bearer "abc"', token: '"abc"' },
+  { header: null, token: null },
+  { header: "", token: null },
+  { header: "abc", token: null },
+  { header: "Bearer", token: null },
+  { header: "Bearer ", token: null },
+  { header: "Bearerabc", token: null },
+  { header: "Bearerxabc", token: null },
+  { header: "Bearer\tabc", token: null },
+  { header: "Bearer=abc", token: null },
+  { header: " Bearer abc", token: null },
+  { header: "Bearer abc def", token: null },
+  { header: "Bearer abc,def", token: null },
+  { header: "Bearer abc, Bearer def", token: null },
+  { header: 'Bearer abc realm="x"', token: null },
+  { header: "Basic abc", token: null },
+  { header: "Token abc", token: null },
+  { header: "X-Bearer abc", token: null },
+];
+
+test.each(HEADERS)("the token in $header is $token", ({ header, token }) => {
+  expect(createTokenExtractor()(header)).toBe(token);
+});
+
+/** An authenticator with one stored token, and a clock that the tests change. */
+function makeAuthenticator({ apiToken = null as string | null, later = false } = {}) {
+  const credentials = newToken();
+  const it = {
+    authorization: `Bearer ${credentials}`,
+    token: {
+      hash: hashToken(credentials),
+      name: "ci",
+      scope: "read",
+      created_at: "2026-11-20T18:57:03.120Z",
+      expires_at: null,
+      last_used_at: null,
+      revoked_at: null,
+    } as Token,
+    timeMs: Date.parse("2026-11-20T18:57:03.120Z"),
+    queries: [] as string[],
+    touched: [] as string[],
+    touching: async () => {},
+  };
+  const tokens = {
+    find(hash: string) {
+      it.queries.push(hash);
+      const token = hash === it.token.hash ? it.token : null;
+      return later ? Promise.resolve(token) : token;
+    },
+    touch(hash: string, usedAt: string) {
+      expect(hash).toBe(it.token.hash);
+      it.touched.push(usedAt);
+      return it.touching();
+    },
+  };
+  const now = () => new Date(it.timeMs);
+  const authenticate = createAuthenticator({ tokens, apiToken, now });
+  return Object.assign(it, {
+    authenticate: async (authorization: string | null) => authenticate(authorization),
+  });
+}
+
+for (const later of [false, true]) {
+  const store = later ? "an asynchronous store" : "a synchronous store";
+
+  test(`authentication reads ${store} only when the credentials have the format of a token`, async () => {
+    const it = makeAuthenticator({ later });
+    const unknown = newToken();
+    await expectRejection(it.authenticate(null), "unauthorised", "unauthorised");
+    for (const credentials of ["ab", unknown.slice(1), unknown]) {
+      const result = it.authenticate(`Bearer ${credentials}`);
+      await expectRejection(result, "invalid_token", "unauthorised");
+    }
+    expect(it.queries).toEqual([hashToken(unknown)]);
+    expect(await it.authenticate(it.authorization)).toBe(it.token);
+  });
+
+  test(`authentication records the use in ${store} once a minute, and again when that failed`, async () => {
+    const it = makeAuthenticator({ later });
+    const use = async () => {
+      await it.authenticate(it.authorization);
+      // The use is recorded after the response.
+      await Bun.sleep(0);
+    };
+    for (let time = 0; time < 3; time += 1) await use();
+    expect(it.touched).toEqual(["2026-11-20T18:57:00.000Z"]);
+    it.timeMs += MINUTE_MS;
+    it.touching = () => Promise.reject(new Error("the disk is full"));
+    for (let time = 0; time < 2; time += 1) await use();
+    it.touching = async () => {};
+    for (let time = 0; time < 2; time += 1) await use();
+    expect(it.touched.slice(1)).toEqual(Array(3).fill("2026-11-20T18:58:00.000Z"));
+  });
+}
+
+test("authentication records no use when it is already recorded or the token is rejected", async () => {
+  const it = makeAuthenticator();
+  it.token = { ...it.token, last_used_at: "2026-11-20T18:57:00.000Z" };
+  await it.authenticate(it.authorization);
+  it.token = { ...it.token, last_used_at: null, revoked_at: it.token.created_at };
+  it.timeMs += MINUTE_MS;
+  await expectRejection(it.authenticate(it.authorization), "invalid_token");
+  expect(it.touched).toEqual([]);
+});
+
+test("authentication accepts API_TOKEN without reading the store", async () => {
+  const apiToken = newToken();
+  const it = makeAuthenticator({ apiToken });
+  const token = await it.authenticate(`Bearer ${apiToken}`);
+  expect(token).toMatchObject({ name: "API_TOKEN", scope: "write" });
+  expect([it.queries, it.touched]).toEqual([[], []]);
+});

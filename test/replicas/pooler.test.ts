@@ -63,7 +63,7 @@ test.if(against_binary && against_postgres && hasPooler() && keepsPreparedStatem
   async () => {
     const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
-    // For Citus: see docs/postgresql.md.
+    // For Citus: see docs/citus.md.
     const of_citus = "citus.max_adaptive_executor_pool_size, citus.enable_binary_protocol";
     await testGuarantees(`max_prepared_statements = 100\n${ignored}, ${of_citus}`);
   },

@@ -19,7 +19,7 @@ import { preparePage } from "./lists.ts";
 import { createOrderLookup, findOrder } from "./reader.ts";
 import type { CitusWriter } from "./writer.ts";
 
-/** For lists of all users: every shard reads as many ids as the offset. @see docs/scaling-out.md */
+/** For lists of all users: every shard reads as many ids as the offset. @see docs/citus.md */
 const MAX_OFFSET = 10_000;
 
 // Both rows are on one shard, so the transaction of the statement ends without a two-phase commit.

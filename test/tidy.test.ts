@@ -52,7 +52,7 @@ const may_import: Record<string, readonly string[]> = {
 
 const packages: Record<string, RegExp> = {
   domain: /^@sinclair\/typebox(\/|$)/,
-  http: /^(elysia|@elysiajs\/[a-z]+|prom-client(\/lib\/[a-z]+\.js)?|swagger-ui-dist\/.+\.br)$/,
+  http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+\.br)$/,
   sqlite: /^(bun:sqlite|node:(fs|path|timers\/promises))$/,
   postgres: /^(bun|node:.+)$/,
   cli: /^(commander|csv-parse|node:(fs|path|stream|tty|util))$/,

@@ -1,21 +1,17 @@
 /**
- * Metrics in the text format of Prometheus.
+ * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
 import { Elysia } from "elysia";
-import type { Metric } from "prom-client";
-import Counter from "prom-client/lib/counter.js";
-import Gauge from "prom-client/lib/gauge.js";
-import Histogram from "prom-client/lib/histogram.js";
-import Registry from "prom-client/lib/registry.js";
 import type { OnCommit, Store } from "../store.ts";
-import { noQuery } from "./query.ts";
 import {
-  createRequestMetrics,
-  DURATIONS_S,
+  createHistogram,
   type MetricFamily,
-  type RequestMetrics,
-} from "./request-metrics.ts";
+  PROMETHEUS_CONTENT_TYPE,
+  renderMetrics,
+} from "./prometheus.ts";
+import { noQuery } from "./query.ts";
+import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./request-metrics.ts";
 import { route } from "./route.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -25,44 +21,36 @@ export interface Metrics {
   readonly observeCommit: OnCommit;
   /** @returns the text, including the current statistics of the store */
   readonly render: (store: Store) => Promise<string>;
-  readonly content_type: string;
 }
 
-/**
- * The standard process metrics of Prometheus. Those of the library are not used, because they run a timer every
- * 10 ms to measure the event loop.
- */
-function addProcessMetrics(registers: Registry[]): void {
-  new Counter({
-    name: "process_cpu_seconds_total",
-    help: "User and system CPU time, in seconds.",
-    registers,
-    collect() {
-      const { user, system } = process.cpuUsage();
-      this.reset();
-      this.inc((user + system) / 1e6);
-    },
-  });
-  new Gauge({
-    name: "process_resident_memory_bytes",
-    help: "Resident memory, including mapped files, in bytes.",
-    registers,
-    collect() {
-      this.set(process.memoryUsage.rss());
-    },
-  });
-  new Gauge({
-    name: "process_start_time_seconds",
-    help: "Start time of the process, in seconds since the Unix epoch.",
-    registers,
-  }).set(Math.round(Date.now() / 1000 - process.uptime()));
+function counter(name: string, help: string, value: number): MetricFamily {
+  return { name, help, type: "counter", samples: [{ value }] };
 }
 
-/** Adds metrics that are counted elsewhere: the registry only needs to read them. */
-function addMetricFamily(register: Registry, read: () => MetricFamily): void {
-  const { name } = read();
-  const metric = { name, get: async () => read() };
-  register.registerMetric(metric as unknown as Metric<string>);
+function gauge(name: string, help: string, value: number): MetricFamily {
+  return { name, help, type: "gauge", samples: [{ value }] };
+}
+
+/** The standard process metrics of Prometheus. */
+function processMetrics(startedS: number): MetricFamily[] {
+  const { user, system } = process.cpuUsage();
+  return [
+    counter(
+      "process_cpu_seconds_total",
+      "User and system CPU time, in seconds.",
+      (user + system) / 1e6,
+    ),
+    gauge(
+      "process_resident_memory_bytes",
+      "Resident memory, including mapped files, in bytes.",
+      process.memoryUsage.rss(),
+    ),
+    gauge(
+      "process_start_time_seconds",
+      "Start time of the process, in seconds since the Unix epoch.",
+      startedS,
+    ),
+  ];
 }
 
 /**
@@ -70,63 +58,56 @@ function addMetricFamily(register: Registry, read: () => MetricFamily): void {
  * @param droppedLogLines returns the number of lines since the start
  */
 export function createMetrics(version: string, droppedLogLines = () => 0): Metrics {
-  const register = new Registry();
-  const registers = [register];
-  addProcessMetrics(registers);
-  new Gauge({
-    name: "user_api_build_info",
-    help: "Always 1. The label has the version of the program.",
-    labelNames: ["version"],
-    registers,
-  }).set({ version }, 1);
+  // Computed once: the two clocks drift apart, and a new start time would look like a restart.
+  const startedS = Math.round(Date.now() / 1000 - process.uptime());
   const requests = createRequestMetrics();
-  addMetricFamily(register, requests.counts);
-  addMetricFamily(register, requests.durations);
-  const batch_sizes = new Histogram({
-    name: "user_api_commit_batch_size",
-    help: "Writes per transaction.",
-    buckets: BATCH_SIZES,
-    registers,
-  });
-  const commit_durations = new Histogram({
-    name: "user_api_commit_duration_seconds",
-    help: "Time from BEGIN until the transaction is on disk, in seconds.",
-    buckets: DURATIONS_S,
-    registers,
-  });
-  new Counter({
-    name: "user_api_dropped_log_lines_total",
-    help: "Log lines that were dropped because the reader was too slow or a write failed.",
-    registers,
-    collect() {
-      this.reset();
-      this.inc(droppedLogLines());
-    },
-  });
-  const gauge = (name: string, help: string) => new Gauge({ name, help, registers });
-  const pending = gauge("user_api_pending_writes", "Queued writes.");
-  const database = gauge("user_api_database_bytes", "Size of the database file, in bytes.");
-  const unsent = gauge(
-    "user_api_unsent_bytes",
-    "Memory of large pages that are being built or sent, in bytes.",
-  );
-  const wal = gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.");
+  const batchSizes = createHistogram(BATCH_SIZES);
+  const commitDurationsS = createHistogram(DURATIONS_S);
 
   return {
     observeRequest: requests.observe,
     observeCommit(writes, duration_ms) {
-      batch_sizes.observe(writes);
-      commit_durations.observe(duration_ms / 1000);
+      batchSizes.observe(writes);
+      commitDurationsS.observe(duration_ms / 1000);
     },
     async render(store) {
       const { pending_writes, unsent_bytes, database_bytes, wal_bytes } = await store.statistics();
-      pending.set(pending_writes);
-      unsent.set(unsent_bytes);
-      database.set(database_bytes);
-      wal.set(wal_bytes);
-      return register.metrics();
+      return renderMetrics([
+        ...processMetrics(startedS),
+        {
+          name: "user_api_build_info",
+          help: "Always 1. The label has the version of the program.",
+          type: "gauge",
+          samples: [{ labels: { version }, value: 1 }],
+        },
+        ...requests.families(),
+        {
+          name: "user_api_commit_batch_size",
+          help: "Writes per transaction.",
+          type: "histogram",
+          samples: batchSizes.samples(),
+        },
+        {
+          name: "user_api_commit_duration_seconds",
+          help: "Time from BEGIN until the transaction is on disk, in seconds.",
+          type: "histogram",
+          samples: commitDurationsS.samples(),
+        },
+        counter(
+          "user_api_dropped_log_lines_total",
+          "Log lines that were dropped because the reader was too slow or a write failed.",
+          droppedLogLines(),
+        ),
+        gauge("user_api_pending_writes", "Queued writes.", pending_writes),
+        gauge("user_api_database_bytes", "Size of the database file, in bytes.", database_bytes),
+        gauge(
+          "user_api_unsent_bytes",
+          "Memory of large pages that are being built or sent, in bytes.",
+          unsent_bytes,
+        ),
+        gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", wal_bytes),
+      ]);
     },
-    content_type: register.contentType,
   };
 }
 
@@ -144,14 +125,14 @@ const getMetrics = route(
       responses: {
         200: {
           description: "The metrics in the text format of Prometheus",
-          type: Registry.PROMETHEUS_CONTENT_TYPE,
+          type: PROMETHEUS_CONTENT_TYPE,
           schema: { type: "string" },
         },
       },
     },
   },
-  ({ head, store, metrics: { render, content_type } }) => {
-    head.headers["content-type"] = content_type;
-    return render(store);
+  ({ head, store, metrics }) => {
+    head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
+    return metrics.render(store);
   },
 );

@@ -1,7 +1,8 @@
 /**
- * Counts responses by route, in the format that prom-client prints. Its own counters build a string of the labels
- * for each look-up, which took 7 % of the throughput.
+ * Counts responses by route. The maps are nested because one key made of all labels would have to be built for each
+ * request.
  */
+import { createHistogram, type Histogram, type MetricFamily } from "./prometheus.ts";
 
 /** Upper bounds of the buckets: from a read in memory to a disk that hangs. */
 export const DURATIONS_S = [
@@ -12,57 +13,23 @@ interface Series {
   readonly method: string;
   readonly route: string;
   readonly by_status: Map<number, number>;
-  /** The number of responses in each bucket, not cumulative; the last bucket has no upper bound. */
-  readonly by_duration: number[];
-  sum_s: number;
-}
-
-/** @see https://prometheus.io/docs/instrumenting/exposition_formats/ */
-export interface MetricFamily {
-  readonly name: string;
-  readonly help: string;
-  readonly type: "counter" | "histogram";
-  readonly values: readonly {
-    readonly metricName?: string;
-    readonly labels: Readonly<Record<string, string | number>>;
-    readonly value: number;
-  }[];
-}
-
-const DURATION = "http_request_duration_seconds";
-
-/** The buckets of a histogram are cumulative. */
-function histogramOf({ method, route, by_duration, sum_s }: Series) {
-  const labels = { method, route };
-  let count = 0;
-  const buckets = by_duration.map((responses, index) => {
-    count += responses;
-    const le = DURATIONS_S[index] ?? "+Inf";
-    return { metricName: `${DURATION}_bucket`, labels: { le, ...labels }, value: count };
-  });
-  return [
-    ...buckets,
-    { metricName: `${DURATION}_sum`, labels, value: sum_s },
-    { metricName: `${DURATION}_count`, labels, value: count },
-  ];
+  readonly durations_s: Histogram;
 }
 
 export interface RequestMetrics {
   /** @param route the pattern, not the path, so that the number of labels is bounded */
   readonly observe: (method: string, route: string, status: number, duration_ms: number) => void;
-  readonly counts: () => MetricFamily;
-  readonly durations: () => MetricFamily;
+  readonly families: () => MetricFamily[];
 }
 
 export function createRequestMetrics(): RequestMetrics {
   const methods = new Map<string, Map<string, Series>>();
-  const allSeries = () => [...methods.values()].flatMap((routes) => [...routes.values()]);
 
   function seriesOf(method: string, route: string): Series {
     const routes = methods.get(method) ?? new Map<string, Series>();
     methods.set(method, routes);
-    const by_duration = new Array<number>(DURATIONS_S.length + 1).fill(0);
-    const series = { method, route, by_status: new Map(), by_duration, sum_s: 0 };
+    const durations_s = createHistogram(DURATIONS_S);
+    const series = { method, route, by_status: new Map(), durations_s };
     routes.set(route, series);
     return series;
   }
@@ -71,25 +38,28 @@ export function createRequestMetrics(): RequestMetrics {
     observe(method, route, status, duration_ms) {
       const series = methods.get(method)?.get(route) ?? seriesOf(method, route);
       series.by_status.set(status, (series.by_status.get(status) ?? 0) + 1);
-      const duration_s = duration_ms / 1000;
-      let bucket = 0;
-      while (duration_s > (DURATIONS_S[bucket] ?? Number.POSITIVE_INFINITY)) bucket += 1;
-      series.by_duration[bucket] = (series.by_duration[bucket] ?? 0) + 1;
-      series.sum_s += duration_s;
+      series.durations_s.observe(duration_ms / 1000);
     },
-    counts: () => ({
-      name: "http_requests_total",
-      help: "Responses sent.",
-      type: "counter",
-      values: allSeries().flatMap(({ method, route, by_status }) =>
-        [...by_status].map(([status, value]) => ({ labels: { method, route, status }, value })),
-      ),
-    }),
-    durations: () => ({
-      name: DURATION,
-      help: "Time to handle a request, in seconds.",
-      type: "histogram",
-      values: allSeries().flatMap(histogramOf),
-    }),
+    families() {
+      const all = [...methods.values()].flatMap((routes) => [...routes.values()]);
+      return [
+        {
+          name: "http_requests_total",
+          help: "Responses sent.",
+          type: "counter",
+          samples: all.flatMap(({ method, route, by_status }) =>
+            [...by_status].map(([status, value]) => ({ labels: { method, route, status }, value })),
+          ),
+        },
+        {
+          name: "http_request_duration_seconds",
+          help: "Time to handle a request, in seconds.",
+          type: "histogram",
+          samples: all.flatMap(({ method, route, durations_s }) =>
+            durations_s.samples({ method, route }),
+          ),
+        },
+      ];
+    },
   };
 }

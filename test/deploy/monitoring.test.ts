@@ -6,8 +6,8 @@ import { readYaml } from "./yaml.ts";
 
 const directory = `${import.meta.dir}/../../deploy`;
 
-/** @returns the series of the server, by name, each with the names of its labels */
-async function exposedMetrics(): Promise<Map<string, Set<string>>> {
+/** @returns the metrics of a server that has handled a request */
+async function metricsText(): Promise<string> {
   const metrics = createMetrics("0.1.0");
   metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
   metrics.observeCommit(1, 1);
@@ -17,7 +17,11 @@ async function exposedMetrics(): Promise<Map<string, Set<string>>> {
     database_bytes: 0,
     wal_bytes: 0,
   });
-  const text = await metrics.render({ statistics } as any);
+  return metrics.render({ statistics } as any);
+}
+
+/** @returns the series, by name, each with the names of its labels */
+function seriesOf(text: string): Map<string, Set<string>> {
   const series = new Map<string, Set<string>>();
   for (const [, name = "", labels = ""] of text.matchAll(/^([a-z_]+)(?:\{(.*)\})? /gm)) {
     series.set(name, new Set([...labels.matchAll(/([a-z_]+)="/g)].map(([, label]) => label ?? "")));
@@ -30,7 +34,8 @@ const target_labels = ["job", "instance"];
 /** Prometheus's own metric of a target. */
 const own_metrics = ["up"];
 
-const series = await exposedMetrics();
+const text = await metricsText();
+const series = seriesOf(text);
 
 /** Expects that each selector of a PromQL expression names an existing metric and existing labels. */
 function expectKnownMetrics(expression: string): void {
@@ -81,9 +86,14 @@ describe.skipIf(promtool === null)(
   `promtool${promtool === null ? " (skipped: not installed)" : ""}`,
   () => {
     function run(...args: string[]) {
-      const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args]);
+      const stdin = Buffer.from(text);
+      const { exitCode, stdout, stderr } = Bun.spawnSync([promtool ?? "", ...args], { stdin });
       return { code: exitCode, output: `${stdout}${stderr}` };
     }
+
+    test("`check metrics` accepts the metrics", () => {
+      expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
+    });
 
     test("`check rules` accepts the alerts", () => {
       expect(run("check", "rules", `${directory}/prometheus/alerts.yml`)).toMatchObject({

@@ -62,3 +62,24 @@ test("`observeCommit` records the writes per commit and its duration in seconds"
   expect(values.get(`${duration}_bucket{le="0.025"}`)).toBe(1);
   expect(values.get(`${duration}_bucket{le="0.5"}`)).toBe(2);
 });
+
+// Dashboards and alerts of operators depend on these names.
+test("`render` has these metrics, of these types, before the first request", async () => {
+  const text = await createMetrics('1.2.3"').render(store);
+  expect([...text.matchAll(/^# TYPE (.+)$/gm)].map(([, type]) => type)).toEqual([
+    "process_cpu_seconds_total counter",
+    "process_resident_memory_bytes gauge",
+    "process_start_time_seconds gauge",
+    "user_api_build_info gauge",
+    "http_requests_total counter",
+    "http_request_duration_seconds histogram",
+    "user_api_commit_batch_size histogram",
+    "user_api_commit_duration_seconds histogram",
+    "user_api_dropped_log_lines_total counter",
+    "user_api_pending_writes gauge",
+    "user_api_database_bytes gauge",
+    "user_api_unsent_bytes gauge",
+    "user_api_wal_bytes gauge",
+  ]);
+  expect(text).toContain('\nuser_api_build_info{version="1.2.3\\""} 1\n');
+});

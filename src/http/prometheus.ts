@@ -1,0 +1,79 @@
+/**
+ * The text format of Prometheus.
+ * @see https://prometheus.io/docs/instrumenting/exposition_formats/
+ */
+
+export const PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+
+type Labels = Readonly<Record<string, string | number>>;
+
+interface Sample {
+  /** Follows the name of the metric. Only the samples of a histogram have one. */
+  readonly suffix?: "_bucket" | "_sum" | "_count";
+  readonly labels?: Labels;
+  readonly value: number;
+}
+
+/** All samples of one name. */
+export interface MetricFamily {
+  readonly name: string;
+  readonly help: string;
+  readonly type: "counter" | "gauge" | "histogram";
+  readonly samples: readonly Sample[];
+}
+
+function escapeText(text: string): string {
+  return text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
+}
+
+function labelsText(labels: Labels): string {
+  const pairs = Object.entries(labels).map(
+    ([name, value]) => `${name}="${escapeText(String(value)).replaceAll('"', '\\"')}"`,
+  );
+  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+}
+
+function familyText({ name, help, type, samples }: MetricFamily): string {
+  const lines = [`# HELP ${name} ${escapeText(help)}`, `# TYPE ${name} ${type}`];
+  for (const { suffix = "", labels = {}, value } of samples) {
+    lines.push(`${name}${suffix}${labelsText(labels)} ${value}`);
+  }
+  return lines.join("\n");
+}
+
+export function renderMetrics(families: readonly MetricFamily[]): string {
+  return `${families.map(familyText).join("\n\n")}\n`;
+}
+
+export interface Histogram {
+  readonly observe: (value: number) => void;
+  readonly samples: (labels?: Labels) => Sample[];
+}
+
+/** @param upperBounds of the buckets, ascending; one more bucket has no upper bound */
+export function createHistogram(upperBounds: readonly number[]): Histogram {
+  // Not cumulative, so that an observation changes one number.
+  const counts = new Array<number>(upperBounds.length + 1).fill(0);
+  let sum = 0;
+  return {
+    observe(value) {
+      let bucket = 0;
+      while (value > (upperBounds[bucket] ?? Number.POSITIVE_INFINITY)) bucket += 1;
+      counts[bucket] = (counts[bucket] ?? 0) + 1;
+      sum += value;
+    },
+    samples(labels = {}) {
+      let total = 0;
+      const buckets = counts.map((count, index): Sample => {
+        total += count;
+        const le = upperBounds[index] ?? "+Inf";
+        return { suffix: "_bucket", labels: { le, ...labels }, value: total };
+      });
+      return [
+        ...buckets,
+        { suffix: "_sum", labels, value: sum },
+        { suffix: "_count", labels, value: total },
+      ];
+    },
+  };
+}

@@ -8,7 +8,6 @@ import { readContents } from "./release/contents.ts";
 import { createNotices } from "./release/notices.ts";
 import { fetchRuntime } from "./release/runtime.ts";
 import { createSbom } from "./release/sbom.ts";
-import { requireAdHocSignature } from "./release/signature.ts";
 import { type Target, targets } from "./release/targets.ts";
 
 const DIRECTORY = "dist/release";
@@ -33,21 +32,19 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
   for (const directory of [inside, built]) await mkdir(directory, { recursive: true });
 
   const runtime = await fetchRuntime(target, Bun.version);
-  await $`sh scripts/build.sh --target=${target.bun_target} --compile-executable-path=${runtime} --outfile=${built}/user-api --metafile=${metafile}`.quiet();
+  await $`sh scripts/build.sh --target=bun-${target.name} --compile-executable-path=${runtime} --outfile=${built}/user-api --metafile=${metafile}`.quiet();
   await rename(`${built}/user-api`, `${inside}/user-api`);
   const packages = await readContents(await Bun.file(metafile).json());
   const binary = await Bun.file(`${inside}/user-api`).bytes();
-  if (target.os === "macos") requireAdHocSignature(binary);
   // The binaries for other platforms do not run here.
   if (target.name === `${process.platform}-${process.arch}`) await requireVersion(inside);
 
   const facts = { version, target, packages, versions: process.versions };
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));
-  if (target.os === "linux")
-    await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
+  await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
   const seconds = committed_at.getTime() / 1000;
   const archive = await createArchive(WORK, name, ["user-api"], seconds);
-  const sbom = await createSbom({ ...facts, sha256: sha256(binary), committed_at });
+  const sbom = createSbom({ ...facts, sha256: sha256(binary), committed_at });
 
   await Bun.write(`${DIRECTORY}/${name}.tar.gz`, archive);
   await Bun.write(`${DIRECTORY}/${name}.cdx.json`, sbom);

@@ -15,7 +15,7 @@ async function integrityOf(path: string): Promise<string> {
  * @throws if npm cannot download it, or its hash is not the expected one
  */
 export async function fetchRuntime(target: Target, version: string): Promise<string> {
-  const directory = `.bun/${version}/${target.bun_target}`;
+  const directory = `.bun/${version}/${target.name}`;
   const executable = `${directory}/bun`;
   if (await Bun.file(executable).exists()) return executable;
 

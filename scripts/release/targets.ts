@@ -1,10 +1,7 @@
 /** The platforms of a release, and the build of Bun for each. */
 export interface Target {
-  /** Part of the file names. */
+  /** Part of the file names. The `--target` of `bun build` is `bun-<name>`. */
   readonly name: string;
-  readonly os: "linux" | "macos";
-  /** The `--target` of `bun build`. */
-  readonly bun_target: string;
   /** The npm package with the executable of Bun, in the version that package.json pins. */
   readonly runtime_package: string;
   /** SHA-512 of the package's archive, as npm writes it. Update it with the version of Bun. */
@@ -14,26 +11,14 @@ export interface Target {
 export const targets: readonly Target[] = [
   {
     name: "linux-x64",
-    os: "linux",
-    bun_target: "bun-linux-x64",
     runtime_package: "@oven/bun-linux-x64",
     runtime_integrity:
       "sha512-IWX9BELoGHAUtMonkeSaNaZwXzRk+oDw6Mk+HBFXd3KHYIBNBsIGRupMZPcgNoDbJpLu6gAJjIoIVPZtt1aJ1g==",
   },
   {
     name: "linux-arm64",
-    os: "linux",
-    bun_target: "bun-linux-arm64",
     runtime_package: "@oven/bun-linux-aarch64",
     runtime_integrity:
       "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
-  },
-  {
-    name: "macos-arm64",
-    os: "macos",
-    bun_target: "bun-darwin-arm64",
-    runtime_package: "@oven/bun-darwin-aarch64",
-    runtime_integrity:
-      "sha512-4MIFXHmctH2EhAxLXm2/qxNtv17dFtLJylvaOCsrgq6KSqHTs6eW5YSrJjRbJxYUJaR901fsN8JfZOa+CsWpWQ==",
   },
 ];

@@ -1,5 +1,6 @@
 // The SBOM and the licenses of a release, compared with what the bundler puts into the binary.
 import { beforeAll, describe, expect, test } from "bun:test";
+import { Spec, Validation } from "@cyclonedx/cyclonedx-library";
 import manifest from "../../package.json" with { type: "json" };
 import {
   type BundledPackage,
@@ -7,7 +8,7 @@ import {
   readContents,
 } from "../../scripts/release/contents.ts";
 import { createNotices } from "../../scripts/release/notices.ts";
-import { createSbom, requireValid } from "../../scripts/release/sbom.ts";
+import { createSbom } from "../../scripts/release/sbom.ts";
 import { targets } from "../../scripts/release/targets.ts";
 
 let metafile: Metafile;
@@ -56,10 +57,8 @@ describe("contents", () => {
 });
 
 describe("bill of materials", () => {
-  test.each(targets)("`createSbom` lists every package and Bun for $name", async (target) => {
-    const { specVersion, metadata, components, dependencies } = JSON.parse(
-      await createBill(target),
-    );
+  test.each(targets)("`createSbom` lists every package and Bun for $name", (target) => {
+    const { specVersion, metadata, components, dependencies } = JSON.parse(createBill(target));
     expect(specVersion).toBe("1.6");
     expect(metadata.component).toMatchObject({ name: "user-api", version: "1.2.3" });
     const found = components.map(({ name, version }: any) => `${name}@${version}`);
@@ -75,20 +74,23 @@ describe("bill of materials", () => {
     expect(reached.size).toBe(1 + components.length);
   });
 
-  test("`createSbom` returns the same text when the input is the same", async () => {
-    expect(await createBill()).toBe(await createBill());
+  test("`createSbom` matches the schema of CycloneDX, and has no unknown fields", async () => {
+    const validator = new Validation.JsonStrictValidator(Spec.Version.v1dot6);
+    for (const target of targets) expect(await validator.validate(createBill(target))).toBeNull();
+    // Shows that the validator is strict, and knows the licenses of SPDX.
+    const bill = JSON.parse(createBill());
+    const licenses = [{ license: { id: "Mine" } }];
+    for (const change of [
+      { colour: "red" },
+      { components: [{ type: "library", name: "x", licenses }] },
+    ]) {
+      const changed = JSON.stringify({ ...bill, ...change });
+      expect(await validator.validate(changed)).not.toBeNull();
+    }
   });
 
-  test.each([
-    ["an unknown field", { colour: "red" }],
-    [
-      "a license that is not in SPDX",
-      { components: [{ type: "library", name: "x", licenses: [{ license: { id: "Mine" } }] }] },
-    ],
-    ["a component without a name", { components: [{ type: "library" }] }],
-  ])("`requireValid` throws when there is %s", async (_what, change) => {
-    const json = JSON.stringify({ ...JSON.parse(await createBill()), ...change });
-    expect(requireValid(json)).rejects.toThrow("does not match its schema");
+  test("`createSbom` returns the same text when the input is the same", () => {
+    expect(createBill()).toBe(createBill());
   });
 });
 

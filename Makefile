@@ -18,9 +18,9 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 JOBS := 2
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
-# Cheapest first. test/http runs three times: in process with SQLite, for coverage; on the binary with
-# PostgreSQL, if there is one; and on the binary with SQLite. test/binary needs the binary, and test/replicas
-# needs PostgreSQL, too: they are skipped in process.
+# Cheapest first. test/http runs twice: in process, for coverage, and on the binary. Its tests of what a database
+# decides, in test/http/database, also run on the binary with PostgreSQL, if there is one. test/binary needs the
+# binary, and test/replicas needs PostgreSQL, too: they are skipped in process.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
 	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 3 minutes on 2 cores'
 	@rm -rf dist/test
@@ -31,7 +31,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	$(bun) test $(parallel) --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
 	scripts/build.sh
-	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test $(parallel) test/http test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml
+	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test $(parallel) test/http/database test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml
 	@: >dist/test/binary.xml
 	TEST_BINARY="$$PWD/dist/user-api" $(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
@@ -41,7 +41,7 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 # In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
 citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL
 	@mkdir -p dist/test && : >dist/test/citus.xml
-	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=120000 test/http test/replicas/citus.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
+	TEST_DATABASE=citus TEST_BINARY="$$PWD/dist/user-api" $(bun) test --no-isolate --timeout=120000 test/http/database test/replicas/citus.test.ts test/replicas/pooler.test.ts --reporter=junit --reporter-outfile=dist/test/citus.xml
 
 build: node_modules/.production ## build dist/user-api
 	scripts/build.sh

@@ -4,8 +4,8 @@
 const runs = [
   { report: "dist/test/unit.xml", tests: "test/**" },
   { report: "dist/test/binary.xml", tests: "test/{http,binary}/**" },
-  { report: "dist/test/postgres.xml", tests: "test/{http,replicas}/**" },
-  { report: "dist/test/citus.xml", tests: "test/http/**" },
+  { report: "dist/test/postgres.xml", tests: "test/{http/database,replicas}/**" },
+  { report: "dist/test/citus.xml", tests: "test/http/database/**" },
   { report: "dist/test/image.xml", tests: "test/image/**" },
   { report: "dist/test/browser.xml", tests: "test/browser/**" },
   { report: "dist/test/openapi.xml", tests: "test/openapi" },

@@ -1,7 +1,6 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { backendOf } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
-import { against_postgres } from "./backend.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type CallOptions, logs, startServer, type TestResponse } from "./server.ts";
 
@@ -371,23 +370,19 @@ describe("a read token", () => {
   });
 });
 
-test("`revoke` takes effect immediately, on PostgreSQL within 5 s, when the token was just in use", async () => {
+// On PostgreSQL it takes up to 5 s: see test/replicas/races.test.ts.
+test("a revoked token is rejected immediately when it was just in use", async () => {
   const token = await issueToken("short-lived");
   const paths = ["/users?limit=1", `/users/${user.id}`];
   const statuses = () =>
     Promise.all(paths.map(async (path) => (await server.call("GET", path, { token })).status));
   expect(await statuses()).toEqual([200, 200]);
   await withTokens((tokens) => tokens.revoke("short-lived"));
-  const deadline_ms = performance.now() + (against_postgres ? 4_900 : 0);
-  while (performance.now() < deadline_ms) {
-    if ((await statuses()).every((status) => status === 401)) break;
-    await Bun.sleep(100);
-  }
   const headers = { authorization: `Bearer ${token}` };
   for (const path of paths) {
     expectUnauthorised(await server.call("GET", path, { token: null, headers }), PRESENTED);
   }
-}, 10_000);
+});
 
 test("`API_TOKEN` is accepted in addition to stored tokens when it is set, and only then", async () => {
   const token = newToken();

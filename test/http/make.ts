@@ -44,14 +44,6 @@ const internals = [
 
 export type Fields = Record<string, unknown>;
 
-/** A row of a table of invalid input. `hidden` must not appear in the response. */
-export interface RejectedInput {
-  name: string;
-  fields: Fields;
-  error: string | RegExp;
-  hidden?: string;
-}
-
 /** @returns a unique email */
 export function newEmail(): string {
   return `user-${crypto.randomUUID()}@example.com`;
@@ -75,6 +67,20 @@ export async function newOrder(
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   const body = { user_id, currency: "EUR", items, ...fields };
   return created(await server.call("POST", "/orders", { body }));
+}
+
+/**
+ * @param user the literal of `user_id`
+ * @returns the body of an order as text, so that its numbers are not converted to doubles
+ */
+export function orderText(
+  user: string | number,
+  ...items: (readonly [quantity: string, unit_price: string])[]
+): string {
+  const texts = items.map(
+    ([quantity, price]) => `{"sku":"S","quantity":${quantity},"unit_price":${price}}`,
+  );
+  return `{"user_id":${user},"currency":"EUR","items":[${texts.join()}]}`;
 }
 
 function created(response: TestResponse): TestResponse["json"] {
@@ -129,4 +135,13 @@ export function expectError(
   }
   for (const ours of internals) expect(response.text).not.toContain(ours);
   if (hidden !== undefined) expect(response.text).not.toContain(hidden);
+}
+
+/** Expects an error of a route for one order, which are plain text. */
+export function expectText(response: TestResponse, status: number, text: string): void {
+  expect(response.status).toBe(status);
+  expect(response.text).toBe(text);
+  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(response.headers.get("etag")).toBeNull();
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { against_postgres } from "./backend.ts";
-import { newUser } from "./make.ts";
-import { startServer } from "./server.ts";
+import { against_postgres } from "../backend.ts";
+import { newUser } from "../make.ts";
+import { startServer } from "../server.ts";
 
 /** @returns the value of a series, e.g. `up{a="b"}`; `undefined` if it is missing */
 function sample(text: string, series: string): number | undefined {

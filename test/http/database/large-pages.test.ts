@@ -1,9 +1,9 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
-import { readChunked } from "./chunked.ts";
-import { newEmail } from "./make.ts";
-import { startServer, type TestServer } from "./server.ts";
+import { readChunked } from "../chunked.ts";
+import { newEmail } from "../make.ts";
+import { startServer, type TestServer } from "../server.ts";
 
 /** More users of this size than fit into a page of 16 MiB. */
 const USERS = 330;

@@ -1,9 +1,9 @@
 import { afterAll, expect, test } from "bun:test";
 import fc from "fast-check";
-import { requestsTo, valuesNear } from "./arbitrary.ts";
-import { document, faultOfBody } from "./documented.ts";
-import { newOrder, newUser } from "./make.ts";
-import { startServer } from "./server.ts";
+import { requestsTo, valuesNear } from "../arbitrary.ts";
+import { document, faultOfBody } from "../documented.ts";
+import { newOrder, newUser } from "../make.ts";
+import { startServer } from "../server.ts";
 
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());

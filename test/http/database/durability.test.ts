@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { newEmail, newOrder, newUser } from "./make.ts";
-import { against_binary, startServer, type TestResponse, type TestServer } from "./server.ts";
-import { startRequest, untilPortClosed } from "./stopping.ts";
+import { newEmail, newOrder, newUser } from "../make.ts";
+import { against_binary, startServer, type TestResponse, type TestServer } from "../server.ts";
+import { startRequest, untilPortClosed } from "../stopping.ts";
 
 /** Kills the server. In process, it can only be stopped. */
 function kill(server: TestServer): Promise<number> {

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
-import { holdWrites } from "./backend.ts";
-import { newEmail, newUser } from "./make.ts";
-import { startServer } from "./server.ts";
+import { holdWrites } from "../backend.ts";
+import { newEmail, newUser } from "../make.ts";
+import { startServer } from "../server.ts";
 
 test("a write returns 503 with `Retry-After` when too many are queued, while reads succeed", async () => {
   await using server = await startServer({ MAX_PENDING_WRITES: "4" });

@@ -1,7 +1,7 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { newToken } from "../../src/token.ts";
-import { newEmail, newOrder, newUser } from "./make.ts";
-import { startServer, type TestResponse } from "./server.ts";
+import { newToken } from "../../../src/token.ts";
+import { newEmail, newOrder, newUser } from "../make.ts";
+import { startServer, type TestResponse } from "../server.ts";
 
 const second_token = newToken();
 const server = await startServer({ API_TOKEN: second_token });

@@ -3,8 +3,8 @@
 import { expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
-import { readChunked } from "../http/chunked.ts";
 import { newEmail } from "../http/make.ts";
+import { rawRequest, readChunked } from "../http/raw.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
 
 interface Connection {
@@ -35,14 +35,18 @@ function open(server: TestServer): Promise<Connection> {
   return promise;
 }
 
-function request(server: TestServer, method: string, path: string, body = ""): string {
-  const lines = [
-    `${method} /api/v1${path} HTTP/1.1`,
-    "Host: a",
-    `Authorization: Bearer ${server.write_token}`,
-  ];
-  if (body !== "") lines.push("Content-Type: application/json", `Content-Length: ${body.length}`);
-  return `${lines.join("\r\n")}\r\n\r\n${body}`;
+function request(
+  server: TestServer,
+  method: string,
+  path: string,
+  body: string | null = null,
+): string {
+  const json = body === null ? {} : { json: body };
+  return rawRequest(method, `/api/v1${path}`, {
+    token: server.write_token,
+    keepAlive: true,
+    ...json,
+  });
 }
 
 test.if(against_binary)(

@@ -2,6 +2,7 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { backendOf } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
+import { type RawRequest, sendRaw } from "./raw.ts";
 import { type CallOptions, logs, startServer, type TestResponse } from "./server.ts";
 
 const server = await startServer();
@@ -39,7 +40,11 @@ async function stored(): Promise<string> {
 }
 
 /** Expects a 401 that reveals nothing else. */
-function expectUnauthorised(response: TestResponse, challenges: string[], method = "GET"): void {
+function expectUnauthorised(
+  response: Pick<TestResponse, "status" | "headers" | "text">,
+  challenges: string[],
+  method = "GET",
+): void {
   expect(response.status).toBe(401);
   expect(response.text).toBe(method === "HEAD" ? "" : "unauthorised");
   expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
@@ -50,25 +55,6 @@ function expectUnauthorised(response: TestResponse, challenges: string[], method
   const usual = ["cache-control", "content-type", "link", "www-authenticate", "x-request-id"];
   const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
   expect(names.filter((name) => !carried.includes(name))).toEqual(usual);
-}
-
-/** Parses a raw response. */
-function parse(bytes: string): TestResponse {
-  const [head = "", ...rest] = bytes.split("\r\n\r\n");
-  const [first = "", ...lines] = head.split("\r\n");
-  const headers = new Headers(
-    lines.map((line) => [
-      line.slice(0, line.indexOf(":")),
-      line.slice(line.indexOf(":") + 1).trim(),
-    ]),
-  );
-  const text = rest.join("\r\n\r\n");
-  return { status: Number(first.split(" ")[1]), headers, text, json: undefined };
-}
-
-function rawGet(target: string, host: string, ...lines: string[]): Promise<string> {
-  const head = [`GET ${target} HTTP/1.1`, `Host: ${host}`, ...lines, "Connection: close"];
-  return server.raw(`${head.join("\r\n")}\r\n\r\n`);
 }
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
@@ -248,14 +234,14 @@ test.each(HOSTILE)(
 );
 
 describe("raw requests", () => {
+  const get = (target: string, request: RawRequest = {}) => sendRaw(server, "GET", target, request);
+
   test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
     "`Host: %s` gives no access when there is no token",
     async (host) => {
       for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/nope"])
-        expectUnauthorised(parse(await rawGet(path, host)), PLAIN);
-      const known = parse(
-        await rawGet("/api/v1/users?limit=1", host, `Authorization: Bearer ${valid}`),
-      );
+        expectUnauthorised(await get(path, { hosts: [host] }), PLAIN);
+      const known = await get("/api/v1/users?limit=1", { hosts: [host], token: valid });
       expect(known.status).toBe(host === "a" ? 200 : 400);
     },
   );
@@ -272,19 +258,19 @@ describe("raw requests", () => {
   test.each(targets.join(" ").split(" "))(
     "`%s` returns 401 when there is no token",
     async (target) => {
-      expectUnauthorised(parse(await rawGet(target, "localhost")), PLAIN);
+      expectUnauthorised(await get(target), PLAIN);
     },
   );
 
   test("`http://x?/api/v1/users` redirects as `/` does when there is no token", async () => {
-    const { status, headers, text } = parse(await rawGet("http://x?/api/v1/users", "localhost"));
+    const { status, headers, text } = await get("http://x?/api/v1/users");
     expect([status, headers.get("location"), text]).toEqual([302, "/api/v1/docs", ""]);
   });
 
   test("`Authorization` is rejected when it is sent twice and one value is invalid", async () => {
     const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];
-    for (const lines of [twice, twice.toReversed()])
-      expectUnauthorised(parse(await rawGet("/api/v1/users", "h", ...lines)), EITHER);
+    for (const headers of [twice, twice.toReversed()])
+      expectUnauthorised(await get("/api/v1/users", { headers }), EITHER);
   });
 });
 

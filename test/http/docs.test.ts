@@ -1,6 +1,7 @@
 // The assets of the reference over HTTP. test/browser tests the page itself.
 import { afterAll, describe, expect, test } from "bun:test";
 import { brotliDecompressSync, gunzipSync } from "node:zlib";
+import { sendRaw } from "./raw.ts";
 import { startServer } from "./server.ts";
 
 const server = await startServer();
@@ -153,16 +154,10 @@ const STRANGE =
 test.each(`${OTHERS} ${STRANGE}`.split(" "))(
   "`%s` returns 401 without a token and 404 with one",
   async (path) => {
-    const line = (token: string | null) =>
-      token === null ? "" : `Authorization: Bearer ${token}\r\n`;
-    const ask = (token: string | null) =>
-      server.raw(
-        `GET /api/v1${path} HTTP/1.1\r\nHost: localhost\r\n${line(token)}Connection: close\r\n\r\n`,
-      );
-    expect(await ask(null)).toStartWith("HTTP/1.1 401 ");
-    expect(await ask(server.write_token)).toMatch(
-      path === "/docs/../users" ? /^HTTP\/1.1 200 / : /^HTTP\/1.1 404 /,
-    );
+    const statusWith = async (token: string | null) =>
+      (await sendRaw(server, "GET", `/api/v1${path}`, { token })).status;
+    expect(await statusWith(null)).toBe(401);
+    expect(await statusWith(server.write_token)).toBe(path === "/docs/../users" ? 200 : 404);
   },
 );
 

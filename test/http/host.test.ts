@@ -1,6 +1,7 @@
 import { afterAll, expect, test } from "bun:test";
 import { newOrder, newUser } from "./make.ts";
-import { startServer, type TestServer } from "./server.ts";
+import { sendRaw } from "./raw.ts";
+import { startServer } from "./server.ts";
 
 const PAGE = "https://app.example.com";
 const server = await startServer({ CORS_ORIGIN: PAGE });
@@ -8,25 +9,14 @@ afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
 
-/** Sends a request with these `Host` fields, unchanged. */
-async function send(
-  at: TestServer,
+/** Sends a request with these `Host` fields. */
+const send = (
   method: string,
-  path: string,
+  target: string,
   hosts: readonly string[],
   token: string | null,
-  more: readonly string[] = [],
-) {
-  const lines = [
-    `${method} ${path} HTTP/1.1`,
-    ...hosts.map((host) => `Host: ${host}`),
-    ...(token === null ? [] : [`Authorization: Bearer ${token}`]),
-    "Connection: close",
-    ...more,
-  ];
-  const [head = "", text = ""] = (await at.raw(`${lines.join("\r\n")}\r\n\r\n`)).split("\r\n\r\n");
-  return { status: Number(head.split(" ")[1]), head: head.toLowerCase(), text };
-}
+  headers: readonly string[] = [],
+) => sendRaw(server, method, target, { hosts, token, headers });
 
 const problem = "must be one valid host name";
 const invalid_host = {
@@ -54,7 +44,7 @@ const valid = [
 
 test.each(valid)("`Host` is accepted when it is %j", async (host) => {
   for (const path of ["/users", `/users/${user.id}`, "/health"]) {
-    const { status } = await send(server, "GET", `/api/v1${path}`, [host], server.write_token);
+    const { status } = await send("GET", `/api/v1${path}`, [host], server.write_token);
     expect([path, status]).toEqual([path, 200]);
   }
 });
@@ -95,9 +85,9 @@ const invalid: [string, ...string[]][] = [
 test.each(invalid.map((hosts) => [hosts]))(
   "an invalid `Host` returns 400 with a token and on public paths when it is %j",
   async (hosts) => {
-    const health = await send(server, "GET", "/api/v1/health", hosts, null);
-    const list = await send(server, "GET", "/api/v1/users", hosts, server.read_token);
-    const record = await send(server, "GET", `/api/v1/users/${user.id}`, hosts, server.read_token);
+    const health = await send("GET", "/api/v1/health", hosts, null);
+    const list = await send("GET", "/api/v1/users", hosts, server.read_token);
+    const record = await send("GET", `/api/v1/users/${user.id}`, hosts, server.read_token);
     for (const { status, text } of [health, list, record]) {
       expect([status, JSON.parse(text)]).toEqual([400, invalid_host]);
     }
@@ -130,11 +120,11 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   test.each(routes)(
     `\`%s %s\` returns 401 without a token and 400 with one when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
-      const without = await send(server, method, path, hosts, null);
+      const without = await send(method, path, hosts, null);
       expect(without.status).toBe(401);
-      const response = await send(server, method, path, hosts, server.write_token);
+      const response = await send(method, path, hosts, server.write_token);
       expect(response.status).toBe(400);
-      expect(response.head).toContain("content-type: application/json");
+      expect(response.headers.get("content-type")).toBe("application/json");
       if (method !== "HEAD") expect(JSON.parse(response.text)).toEqual(invalid_host);
     },
   );
@@ -150,7 +140,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   ])(
     `\`%s %s\` returns 400 without a token when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
-      const { status, text } = await send(server, method, path, hosts, null);
+      const { status, text } = await send(method, path, hosts, null);
       expect(status).toBe(400);
       if (method !== "HEAD") expect(JSON.parse(text)).toEqual(invalid_host);
     },
@@ -160,8 +150,8 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
 test("a preflight returns 400 when `Host` is invalid", async () => {
   const preflight = [`Origin: ${PAGE}`, "Access-Control-Request-Method: POST"];
   for (const path of ["/api/v1/users", "/api/v1/health"]) {
-    const good = await send(server, "OPTIONS", path, ["a"], null, preflight);
-    const bad = await send(server, "OPTIONS", path, ["a", "b"], null, preflight);
+    const good = await send("OPTIONS", path, ["a"], null, preflight);
+    const bad = await send("OPTIONS", path, ["a", "b"], null, preflight);
     expect([good.status, bad.status]).toEqual([204, 400]);
   }
 });
@@ -169,13 +159,9 @@ test("a preflight returns 400 when `Host` is invalid", async () => {
 test("a write changes nothing when `Host` is invalid", async () => {
   const path = `/users/${user.id}`;
   const before = await server.call("GET", path);
-  const body = '{"name":"Eve"}';
-  const lines = ["PATCH /api/v1", path, " HTTP/1.1\r\nHost: a\r\nHost: b\r\n"].join("");
-  const response = await server.raw(
-    `${lines}Authorization: Bearer ${server.write_token}\r\nConnection: close\r\n` +
-      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-  );
-  expect(response).toStartWith("HTTP/1.1 400");
+  const request = { hosts: ["a", "b"], token: server.write_token, json: '{"name":"Eve"}' };
+  const response = await sendRaw(server, "PATCH", `/api/v1${path}`, request);
+  expect(response.status).toBe(400);
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 

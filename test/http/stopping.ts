@@ -1,28 +1,22 @@
 /** For tests of a clean shutdown: a request in flight, and the moment when the port is closed. */
 import net from "node:net";
+import { rawRequest } from "./raw.ts";
 import type { TestServer } from "./server.ts";
 
 /** Sends a request except for its last byte. */
 export function startRequest(server: Pick<TestServer, "url" | "write_token">, email: string) {
-  const body = JSON.stringify({ email });
-  const head = [
-    "POST /api/v1/users HTTP/1.1",
-    "Host: localhost",
-    `Authorization: Bearer ${server.write_token}`,
-    "Content-Type: application/json",
-    `Content-Length: ${body.length}`,
-    "Connection: close",
-  ];
+  const json = JSON.stringify({ email });
+  const request = rawRequest("POST", "/api/v1/users", { token: server.write_token, json });
   const socket = net.connect(Number(new URL(server.url).port), "127.0.0.1");
   let bytes = "";
   socket.on("data", (data) => {
     bytes += data.toString();
   });
-  socket.write(`${head.join("\r\n")}\r\n\r\n${body.slice(0, -1)}`);
+  socket.write(request.slice(0, -1));
   const response = new Promise<string>((resolve, reject) => {
     socket.on("close", () => resolve(bytes)).on("error", reject);
   });
-  return { response, finish: () => socket.write(body.slice(-1)) };
+  return { response, finish: () => socket.write(request.slice(-1)) };
 }
 
 function connects(url: string): Promise<boolean> {

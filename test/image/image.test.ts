@@ -7,6 +7,7 @@ import manifest from "../../package.json" with { type: "json" };
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
+import { rawRequest } from "../http/raw.ts";
 import type { TestResponse } from "../http/server.ts";
 import { startRequest, untilPortClosed } from "../http/stopping.ts";
 import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./podman.ts";
@@ -228,10 +229,10 @@ async function createLargeUsers(server: Container, metadata: Record<string, stri
 function stall(server: Container, path: string): Socket {
   const { hostname, port } = new URL(server.url);
   const socket = connect(Number(port), hostname);
-  const credentials = `Authorization: Bearer ${server.write_token}`;
   socket.pause();
   socket.on("error", () => {});
-  socket.write(`GET /api/v1${path} HTTP/1.1\r\nHost: a\r\n${credentials}\r\n\r\n`);
+  const request = { token: server.write_token, keepAlive: true };
+  socket.write(rawRequest("GET", `/api/v1${path}`, request));
   return socket;
 }
 

@@ -1,6 +1,7 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { newEmail, newOrder, newUser } from "../make.ts";
+import { sendRaw } from "../raw.ts";
 import { startServer, type TestResponse } from "../server.ts";
 
 const second_token = newToken();
@@ -182,22 +183,15 @@ describe.each([
 
   test("a key returns 400 and creates nothing when it is sent twice", async () => {
     const before = await count(path);
-    const body = JSON.stringify(newBody());
+    const json = JSON.stringify(newBody());
     const [a, b] = [newKey(), newKey()];
     for (const keys of [
       [a, b],
       [a, a],
     ]) {
-      const head = [
-        `POST /api/v1${path} HTTP/1.1`,
-        "Host: localhost",
-        `Authorization: Bearer ${server.write_token}`,
-        "Content-Type: application/json",
-        `Content-Length: ${Buffer.byteLength(body)}`,
-        ...keys.map((key) => `Idempotency-Key: ${key}`),
-        "Connection: close",
-      ];
-      expect(await server.raw(`${head.join("\r\n")}\r\n\r\n${body}`)).toStartWith("HTTP/1.1 400");
+      const headers = keys.map((key) => `Idempotency-Key: ${key}`);
+      const request = { token: server.write_token, headers, json };
+      expect((await sendRaw(server, "POST", `/api/v1${path}`, request)).status).toBe(400);
     }
     expect(await count(path)).toBe(before);
   });

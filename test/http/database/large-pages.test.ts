@@ -1,8 +1,8 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
-import { readChunked } from "../chunked.ts";
 import { newEmail } from "../make.ts";
+import { rawRequest, readChunked } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
 /** More users of this size than fit into a page of 16 MiB. */
@@ -52,9 +52,8 @@ function stall(path: string): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect(Number(new URL(server.url).port), "127.0.0.1", () => {
     socket.pause();
-    socket.write(
-      `GET /api/v1${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${server.write_token}\r\n\r\n`,
-    );
+    const request = { token: server.write_token, keepAlive: true };
+    socket.write(rawRequest("GET", `/api/v1${path}`, request));
     resolve(socket);
   });
   socket.on("error", reject);

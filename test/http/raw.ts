@@ -1,0 +1,76 @@
+/** Requests and responses as text, for what `fetch` does not send or does not show. */
+import type { TestServer } from "./server.ts";
+
+export interface RawRequest {
+  /** Values of `Host`, a line each. Default: `localhost`. */
+  readonly hosts?: readonly string[];
+  readonly token?: string | null;
+  /** More header lines. */
+  readonly headers?: readonly string[];
+  /** Sent after `Content-Type` and `Content-Length`. */
+  readonly json?: string;
+  /** Whether the connection stays open after the response. */
+  readonly keepAlive?: boolean;
+}
+
+interface RawResponse {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** Status line and headers, as received. */
+  readonly head: string;
+}
+
+/** @param target the path from its root, and the query */
+export function rawRequest(method: string, target: string, request: RawRequest = {}): string {
+  const { hosts = ["localhost"], token = null, headers = [], json, keepAlive = false } = request;
+  const lines = [`${method} ${target} HTTP/1.1`, ...hosts.map((host) => `Host: ${host}`)];
+  if (token !== null) lines.push(`Authorization: Bearer ${token}`);
+  if (!keepAlive) lines.push("Connection: close");
+  if (json !== undefined) {
+    lines.push("Content-Type: application/json", `Content-Length: ${Buffer.byteLength(json)}`);
+  }
+  return [...lines, ...headers, "", json ?? ""].join("\r\n");
+}
+
+/** Sends a request without changes by `fetch`. */
+export async function sendRaw(
+  server: Pick<TestServer, "raw">,
+  method: string,
+  target: string,
+  request: RawRequest = {},
+): Promise<RawResponse> {
+  const bytes = await server.raw(rawRequest(method, target, request));
+  const end = bytes.indexOf("\r\n\r\n");
+  const head = bytes.slice(0, end);
+  const [first = "", ...lines] = head.split("\r\n");
+  const headers = new Headers();
+  for (const line of lines) {
+    const colon = line.indexOf(":");
+    headers.append(line.slice(0, colon), line.slice(colon + 1).trim());
+  }
+  return {
+    status: Number(first.split(" ")[1]),
+    headers,
+    text: bytes.slice(end + "\r\n\r\n".length),
+    head,
+  };
+}
+
+/** @returns a body with chunked transfer coding (RFC 9112 §7.1), complete unless `last` is omitted */
+export function chunked(chunks: readonly string[], last = true): string {
+  const all = last ? [...chunks, ""] : chunks;
+  return all.map((chunk) => `${Buffer.byteLength(chunk).toString(16)}\r\n${chunk}\r\n`).join("");
+}
+
+/** @returns the body of a response that was sent with chunked transfer coding */
+export function readChunked(response: Buffer): Buffer {
+  const chunks: Buffer[] = [];
+  for (let at = response.indexOf("\r\n\r\n") + 4; ; ) {
+    const end = response.indexOf("\r\n", at);
+    const length = Number.parseInt(response.toString("latin1", at, end), 16);
+    if (length === 0) return Buffer.concat(chunks);
+    chunks.push(response.subarray(end + 2, end + 2 + length));
+    at = end + 2 + length + 2;
+  }
+}

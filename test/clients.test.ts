@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { newToken } from "../src/token.ts";
 import { makeHarness } from "./cli/harness.ts";
 import { makeDirectory } from "./directory.ts";
+import { runProgram } from "./program.ts";
 
 const page = await Bun.file(`${import.meta.dir}/../docs/clients.md`).text();
 
@@ -57,18 +58,15 @@ async function call(path: string): Promise<any> {
 async function runExample(language: string, file: string, command: readonly string[]) {
   const directory = makeDirectory();
   for (const method of Object.keys(rejected)) delete rejected[method];
-  const code = exampleIn(language)
+  const source = exampleIn(language)
     .replace("http://127.0.0.1:3000", busy_proxy.url.origin)
     .replace("limit=1000", `limit=${LIMIT}`);
-  await Bun.write(directory.at(file), code);
-  const child = Bun.spawn([...command, directory.at(file)], {
+  await Bun.write(directory.at(file), source);
+  const { code, stderr } = await runProgram([...command, directory.at(file)], {
     cwd: directory.path,
     env: { PATH: Bun.env["PATH"], TOKEN: token },
-    stdout: "pipe",
-    stderr: "pipe",
   });
-  const stderr = await child.stderr.text();
-  expect([await child.exited, stderr]).toEqual([0, ""]);
+  expect([code, stderr]).toEqual([0, ""]);
   return directory;
 }
 

@@ -3,16 +3,10 @@
 import { expect, test } from "bun:test";
 import { newEmail, newUser } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
-
-const binary = Bun.env["TEST_BINARY"] ?? "";
+import { runBinary } from "../program.ts";
 
 async function run(...args: string[]): Promise<string> {
-  const child = Bun.spawn([binary, ...args], { env: {}, stdout: "pipe", stderr: "pipe" });
-  const [stdout, stderr, code] = await Promise.all([
-    child.stdout.text(),
-    child.stderr.text(),
-    child.exited,
-  ]);
+  const { code, stdout, stderr } = await runBinary(args);
   expect([code, stderr]).toEqual([0, ""]);
   return stdout;
 }

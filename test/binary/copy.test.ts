@@ -6,19 +6,9 @@ import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
 import { against_binary, startServer, type TestServer } from "../http/server.ts";
 import { cluster, makeHarness } from "../postgres/harness.ts";
+import { binary, runBinary, startProgram } from "../program.ts";
 
-const binary = Bun.env["TEST_BINARY"] ?? "";
-
-function start(...args: string[]) {
-  const child = Bun.spawn([binary, ...args], { env: {}, stdout: "pipe", stderr: "pipe" });
-  return {
-    interrupt: () => child.kill("SIGINT"),
-    async ended() {
-      const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
-      return { code: await child.exited, stdout, stderr };
-    },
-  };
-}
+const startCopy = (...args: string[]) => startProgram([binary, "copy", ...args]);
 
 /** @returns a function that sends an order with a key, and the token of the first server, to a server */
 async function prepareOrder(first: TestServer) {
@@ -41,16 +31,16 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
     expect(placed.status).toBe(201);
     const counts = ": 1 user, 1 order, 2 tokens, 1 idempotency key and 0 import keys";
 
-    const copied = start("copy", "--database-url", first.database, "--to", postgres.url);
-    expect(await copied.ended()).toEqual({
+    const copied = runBinary(["copy", "--database-url", first.database, "--to", postgres.url]);
+    expect(await copied).toEqual({
       code: 0,
       stdout: expect.stringContaining(counts),
       stderr: `A server is using ${first.database}: what it writes after the copy has started is not copied\n`,
     });
     await using second = await startServer({ DATABASE_URL: postgres.url });
     const back = `${first.database}.back`;
-    const returned = start("copy", "--database-url", postgres.url, "--to", back);
-    expect((await returned.ended()).stdout).toContain(counts);
+    const returned = runBinary(["copy", "--database-url", postgres.url, "--to", back]);
+    expect((await returned).stdout).toContain(counts);
     await using third = await startServer({ DATABASE_URL: back });
 
     for (const server of [second, third]) {
@@ -78,12 +68,12 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
       `);
 
     const held = await postgres.hold("lock table users in share mode");
-    const there = start("copy", "--database-url", server.database, "--to", postgres.url);
+    const there = startCopy("--database-url", server.database, "--to", postgres.url);
     while ((await waiting()).length === 0) await Bun.sleep(5);
-    there.interrupt();
+    there.kill("SIGINT");
     await Bun.sleep(100);
     await held.commit();
-    const outcome = await there.ended();
+    const outcome = await there.ended;
     expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
     expect(outcome.stderr).toEndWith(": interrupted\n");
     expect(await postgres.run("select id from users union select id from tokens")).toEqual([]);
@@ -94,12 +84,12 @@ describe.if(against_binary && cluster !== null)("`copy`", () => {
     );
     const locked = await postgres.hold("lock table orders in access exclusive mode");
     const back = `${server.database}.back`;
-    const returning = start("copy", "--database-url", postgres.url, "--to", back);
+    const returning = startCopy("--database-url", postgres.url, "--to", back);
     while ((await waiting()).length === 0) await Bun.sleep(5);
-    returning.interrupt();
+    returning.kill("SIGINT");
     await Bun.sleep(100);
     await locked.commit();
-    expect((await returning.ended()).stderr).toBe(`Cannot copy to ${back}: interrupted\n`);
+    expect((await returning.ended).stderr).toBe(`Cannot copy to ${back}: interrupted\n`);
     expect(readdirSync(dirname(back)).filter((name) => name.includes("back"))).toEqual([]);
   }, 20_000);
 });

@@ -1,8 +1,8 @@
 // Import and export of the binary with real pipes, when killed, and their memory, which test/cli cannot test.
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
+import { binary } from "../program.ts";
 
-const binary = Bun.env["TEST_BINARY"] ?? "";
 const USERS = 60_000;
 /** 27 kB each, 216 MB as text. */
 const WIDE_USERS = 8000;

@@ -4,7 +4,6 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
@@ -17,9 +16,10 @@ import {
   type TestServer,
   type TestTokens,
 } from "../http/server.ts";
+import { binary, runProgram, startProgram } from "../program.ts";
 import { openDatabase } from "../sqlite/open.ts";
 import { untilHealth } from "./health.ts";
-import { binary, type Fault, inject, optionsOf, readInjected, skip_traced } from "./strace.ts";
+import { type Fault, inject, optionsOf, readInjected, skip_traced } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
@@ -436,25 +436,13 @@ interface Started {
 async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
   // -D: the program is our own child, so that our signal is for it.
   const command = ["strace", "-D", ...optionsOf(fault, trace), binary, "serve"];
-  const options = { env, cwd: tmpdir(), stdout: "pipe", stderr: "pipe" } as const;
-  const child = Bun.spawn(command, options);
-  const stderr = child.stderr.text();
-  const listening = Promise.withResolvers<string>();
-  const decoder = new TextDecoder();
-  let output = "";
-  const ended = (async () => {
-    for await (const chunk of child.stdout) {
-      output += decoder.decode(chunk, { stream: true });
-      const [, url] = /"event":"listening","url":"([^"]+)"/.exec(output) ?? [];
-      if (url !== undefined) listening.resolve(url);
-    }
-    return null;
-  })();
-  const url = await Promise.race([listening.promise, ended]);
+  const child = startProgram(command, { env });
+  const url = await child.listening;
+  const { code, stderr } = url === null ? await child.ended : { code: null, stderr: "" };
   return {
     url,
-    code: url === null ? await child.exited : null,
-    stderr: url === null ? await stderr : "",
+    code,
+    stderr,
     async end() {
       child.kill("SIGKILL");
       const last_line = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
@@ -505,10 +493,8 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
 async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
   const command = ["strace", ...optionsOf(fault, trace), binary, ...args];
   const env = { DATABASE_URL: database };
-  const child = Bun.spawn(command, { env, cwd: tmpdir(), stdout: "pipe", stderr: "pipe" });
-  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
-  const code = await child.exited;
-  return { code, stdout, stderr, injected: readInjected(await Bun.file(trace).text()) };
+  const outcome = await runProgram(command, { env });
+  return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };
 }
 
 async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {

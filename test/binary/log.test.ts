@@ -6,8 +6,8 @@ import { systemCode } from "../../src/error.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
+import { binary } from "../program.ts";
 
-const binary = Bun.env["TEST_BINARY"] ?? "";
 /** Makes log lines long, so that few requests fill the pipe and the buffer. */
 const LONG_ID = "r".repeat(128);
 

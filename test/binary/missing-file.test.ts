@@ -2,13 +2,12 @@
 // without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
 import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { against_binary, logs, startServer, type TestServer } from "../http/server.ts";
+import { binary, startProgram } from "../program.ts";
 import { untilHealth } from "./health.ts";
-import { binary } from "./strace.ts";
 
 const CLIENTS = 8;
 
@@ -185,25 +184,10 @@ test.skipIf(!against_binary)(
 /** Starts a second server, which must fail, and then checks the first. */
 async function expectStartFails(server: TestServer, database: string): Promise<void> {
   const env = { DATABASE_URL: database, PORT: "0" };
-  const child = Bun.spawn([binary, "serve"], {
-    env,
-    cwd: tmpdir(),
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const listening = (async () => {
-    let output = "";
-    const decoder = new TextDecoder();
-    for await (const chunk of child.stdout) {
-      output += decoder.decode(chunk, { stream: true });
-      if (output.includes('"event":"listening"')) return true;
-    }
-    return false;
-  })();
-  const serves = await listening;
-  if (serves) child.kill("SIGKILL");
-  const code = await child.exited;
-  const stderr = await child.stderr.text();
+  const second = startProgram([binary, "serve"], { env });
+  const serves = (await second.listening) !== null;
+  if (serves) second.kill("SIGKILL");
+  const { code, stderr } = await second.ended;
   expect({ serves, code, stderr }).toEqual({
     serves: false,
     code: 1,

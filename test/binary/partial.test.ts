@@ -4,17 +4,16 @@ import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { against_binary } from "../http/server.ts";
-
-const binary = Bun.env["TEST_BINARY"] ?? "";
+import { binary, startProgram } from "../program.ts";
 
 function start(directory: TemporaryDirectory, ...args: string[]) {
   const env = { DATABASE_URL: directory.at("a.db"), PORT: "0" };
-  return Bun.spawn([binary, ...args], { env, stdout: "pipe", stderr: "pipe" });
+  return startProgram([binary, ...args], { env });
 }
 
 /** Creates a database that takes a while to copy. */
 async function makeLarge(directory: TemporaryDirectory): Promise<void> {
-  expect(await start(directory, "token", "create", "a").exited).toBe(0);
+  expect((await start(directory, "token", "create", "a").ended).code).toBe(0);
   using db = new Database(directory.at("a.db"));
   db.run("create table filler (content blob)");
   for (let count = 0; count < 30; count += 1) {
@@ -34,9 +33,9 @@ async function killRepeatedly(directory: TemporaryDirectory, target: string, ...
       `^${target.replaceAll(".", "\\.")}\\.user-api-${child.pid}-[0-9a-f]{8}\\.partial$`,
     );
     const isThere = () => partials(directory).some((name) => own.test(name));
-    while (child.exitCode === null && !isThere()) await Bun.sleep(1);
+    while (!child.hasExited() && !isThere()) await Bun.sleep(1);
     child.kill("SIGKILL");
-    await child.exited;
+    await child.ended;
     expect(partials(directory).filter((name) => name.endsWith(".partial"))).toEqual([
       expect.stringMatching(own),
     ]);
@@ -47,8 +46,8 @@ test.if(against_binary)("`backup` removes the temporary files of killed processe
   using directory = makeDirectory();
   await makeLarge(directory);
   await killRepeatedly(directory, "b.db", "backup", directory.at("b.db"));
-  const child = start(directory, "backup", directory.at("b.db"));
-  expect(await child.exited, await child.stderr.text()).toBe(0);
+  const { code, stderr } = await start(directory, "backup", directory.at("b.db")).ended;
+  expect(code, stderr).toBe(0);
   expect(partials(directory)).toEqual([]);
 });
 
@@ -63,11 +62,12 @@ test.if(against_binary)(
     }
     await killRepeatedly(directory, "a.db.v1", "serve");
     const child = start(directory, "serve");
-    while (child.exitCode === null && !readdirSync(directory.path).includes("a.db.v1")) {
+    while (!child.hasExited() && !readdirSync(directory.path).includes("a.db.v1")) {
       await Bun.sleep(5);
     }
     child.kill("SIGTERM");
-    expect(await child.exited, await child.stderr.text()).toBe(0);
+    const { code, stderr } = await child.ended;
+    expect(code, stderr).toBe(0);
     expect(partials(directory)).toEqual([]);
   },
 );

@@ -1,8 +1,7 @@
 /** Traces the binary, and makes its system calls fail, with strace. */
 import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
-
-export const binary: string = Bun.env["TEST_BINARY"] ?? "";
+import { binary } from "../program.ts";
 
 function findObstacle(): string | null {
   if (binary === "") return "there is no TEST_BINARY";

@@ -4,7 +4,8 @@ import { expect, test } from "bun:test";
 import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { newToken } from "../../src/token.ts";
-import { binary, obstacle, skip_traced } from "./strace.ts";
+import { binary, runProgram, startProgram } from "../program.ts";
+import { obstacle, skip_traced } from "./strace.ts";
 
 const CLIENTS = 8;
 /** Number of users that are created sequentially, and then concurrently. */
@@ -106,23 +107,11 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   // -D: the program is our own child, so that our signal is for it. -s: a page is 4 KB.
   const strace = ["strace", "-D", "-f", "-ttt", "-y", "-s", "5000", "-e", calls, "-o", trace];
   const env = { DATABASE_URL: join(directory, "sync.db"), PORT: "0", API_TOKEN: token };
-  await using server = Bun.spawn([...strace, binary, "serve"], {
-    env: { ...env, PATH: Bun.env["PATH"] ?? "" },
-    stdout: "pipe",
-    stderr: "inherit",
+  const server = startProgram([...strace, binary, "serve"], {
+    env: { ...env, PATH: Bun.env["PATH"] },
   });
-  const decoder = new TextDecoder();
-  let [output, url] = ["", ""];
-  const listening = Promise.withResolvers<void>();
-  const read = (async () => {
-    for await (const chunk of server.stdout) {
-      output += decoder.decode(chunk, { stream: true });
-      url ||= /"event":"listening","url":"([^"]+)"/.exec(output)?.[1] ?? "";
-      if (url !== "") listening.resolve();
-    }
-  })();
-  await Promise.race([listening.promise, read]);
-  expect(url, output).not.toBe("");
+  const url = await server.listening;
+  expect(url, server.output()).not.toBeNull();
 
   async function create(email: string): Promise<void> {
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
@@ -138,7 +127,7 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   await Promise.all(clients);
 
   server.kill("SIGTERM");
-  await read;
+  await server.ended;
   const ended = new RegExp(`^${server.pid} .*\\+\\+\\+ exited with 0 \\+\\+\\+$`, "m");
   for (;;) {
     const text = await Bun.file(trace).text();
@@ -176,10 +165,8 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
   const calls = "trace=fsync,fdatasync,link,linkat,rename,renameat,renameat2";
   const strace = ["strace", "-f", "-y", "-s", "500", "-e", calls, "-o", trace];
   const env = { DATABASE_URL: join(directory, "sync.db") };
-  const options = { env, stdout: "pipe", stderr: "pipe" } as const;
-  const child = Bun.spawn([...strace, binary, ...args], options);
-  const stderr = await child.stderr.text();
-  expect(await child.exited, stderr).toBe(0);
+  const { code, stderr } = await runProgram([...strace, binary, ...args], { env });
+  expect(code, stderr).toBe(0);
   const shown = (path = "") =>
     path.replace(directory, ".").replace(/\.user-api-\d+-[0-9a-f]{8}\./, ".*.");
   return (await Bun.file(trace).text()).split("\n").flatMap((line) => {

@@ -9,7 +9,8 @@ import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, odd_texts, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/harness.ts";
-import { type Harness, makeHarness, type Outcome } from "./harness.ts";
+import type { Outcome } from "../program.ts";
+import { type Harness, makeHarness } from "./harness.ts";
 
 const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
 const kept = userFields({ email: "kept@b.cd" });

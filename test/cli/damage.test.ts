@@ -4,7 +4,8 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
-import { type Harness, makeHarness, type Outcome } from "./harness.ts";
+import type { Outcome } from "../program.ts";
+import { type Harness, makeHarness } from "./harness.ts";
 
 const PAGE_BYTES = 4096;
 const RECORDS = 3000;

@@ -16,6 +16,7 @@ import { openSqlite } from "../../src/sqlite/backend.ts";
 import { odd_texts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
+import { runProgram } from "../program.ts";
 import { type Harness, makeHarness } from "./harness.ts";
 
 const directory = makeDirectory();
@@ -301,9 +302,9 @@ test.if(existsSync("/dev/fd"))(
     await Bun.write(directory.at("pipe.ts"), code);
     // The shell creates a pipe. Bun would create a socket.
     const command = `"${process.execPath}" pipe.ts | cat`;
-    const child = Bun.spawn(["sh", "-c", command], { cwd: directory.path, stdout: "pipe" });
     const before = readdirSync(directory.path);
-    expect(await child.stdout.text()).toBe("records");
+    const { stdout } = await runProgram(["sh", "-c", command], { cwd: directory.path });
+    expect(stdout).toBe("records");
     expect(readdirSync(directory.path)).toEqual(before);
   },
 );

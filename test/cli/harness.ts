@@ -5,12 +5,7 @@ import { backendOf, main } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
-
-export interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
+import type { Outcome } from "../program.ts";
 
 export interface Serving {
   readonly url: string;

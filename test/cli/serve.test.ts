@@ -3,6 +3,7 @@ import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
 import { startRequest } from "../http/stopping.ts";
+import { runProgram } from "../program.ts";
 import { makeHarness, type Serving } from "./harness.ts";
 
 const CURL = /^ {2}curl -H '(?<field>[\w-]+): (?<value>[^']+)' (?<url>\S+)$/m;
@@ -228,11 +229,10 @@ test("`health` does not use a proxy", async () => {
   const HTTP_PROXY = proxy.url.origin;
   const main = `${import.meta.dir}/../../src/main.ts`;
   for (const no_proxy of [{}, { NO_PROXY: "a.example" }, { no_proxy: "a.example" }]) {
-    const child = Bun.spawn([process.execPath, main, "health", "--port", `${server.port}`], {
-      env: { HTTP_PROXY, http_proxy: HTTP_PROXY, ...no_proxy },
-      stderr: "pipe",
-    });
-    expect(await child.stderr.text()).toEndWith(" is unhealthy: status 418\n");
+    const command = [process.execPath, main, "health", "--port", `${server.port}`];
+    const env = { HTTP_PROXY, http_proxy: HTTP_PROXY, ...no_proxy };
+    const { stderr } = await runProgram(command, { env });
+    expect(stderr).toEndWith(" is unhealthy: status 418\n");
   }
 });
 

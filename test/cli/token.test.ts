@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { hashToken, hasTokenFormat, newToken } from "../../src/token.ts";
+import { runProgram } from "../program.ts";
 import { type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
@@ -72,11 +73,9 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
     using world = makeHarness();
     const main = `${import.meta.dir}/../../src/main.ts`;
     const words = [process.execPath, main, "token", "create", "ci"];
-    const child = Bun.spawn(["sh", "-c", `"$@" ${redirection}`, "sh", ...words], {
-      env: { DATABASE_URL: world.path },
-      stderr: "pipe",
-    });
-    expect([await child.stderr.text(), await child.exited]).toEqual([
+    const command = ["sh", "-c", `"$@" ${redirection}`, "sh", ...words];
+    const { code, stderr } = await runProgram(command, { env: { DATABASE_URL: world.path } });
+    expect([stderr, code]).toEqual([
       "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n",
       1,
     ]);

@@ -1,16 +1,15 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
 import type { StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import { backendOf, main } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { binary, startProgram } from "../program.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
-const binary = Bun.env["TEST_BINARY"];
-export const against_binary: boolean = binary !== undefined && binary !== "";
+export const against_binary: boolean = binary !== "";
 
 export interface TestResponse {
   readonly status: number;
@@ -90,26 +89,14 @@ function runHere(environment: Settings): Running {
   };
 }
 
-function runBinary(program: string, environment: Settings): Running {
-  const child = Bun.spawn([program, "serve"], {
-    env: { ...environment },
-    cwd: tmpdir(),
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) {
-    const decoder = new TextDecoder();
-    void (async () => {
-      for await (const chunk of stream) output += decoder.decode(chunk, { stream: true });
-    })();
-  }
+function runBinary(environment: Settings): Running {
+  const { pid, output, kill, ended } = startProgram([binary, "serve"], { env: environment });
   return {
-    pid: child.pid,
-    output: () => output,
-    stop(signal) {
-      child.kill(signal);
-      return child.exited;
+    pid,
+    output,
+    async stop(signal) {
+      kill(signal);
+      return (await ended).code;
     },
   };
 }
@@ -124,7 +111,7 @@ async function until<Result>(ask: () => Result | undefined): Promise<Result> {
 }
 
 async function start(environment: Settings): Promise<{ running: Running; url: string }> {
-  const running = against_binary ? runBinary(binary ?? "", environment) : runHere(environment);
+  const running = against_binary ? runBinary(environment) : runHere(environment);
   const listening = /"event":"listening","url":"([^"]+)"/;
   const url = await until(() => {
     if (/^Cannot|^Invalid|^Unexpected/m.test(running.output())) throw new Error(running.output());

@@ -6,15 +6,10 @@
 import { mkdirSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { sendCall, type TestServer } from "../http/server.ts";
+import { type Outcome, runProgram } from "../program.ts";
 
 /** Memory limit of a container, if control groups can enforce it. */
 export const MEMORY_LIMIT_BYTES = 128 * 2 ** 20;
-
-export interface Outcome {
-  readonly code: number;
-  readonly stdout: string;
-  readonly stderr: string;
-}
 
 export interface RunOptions {
   /** The name of a volume, or the path of a directory. Default: a new volume. */
@@ -103,15 +98,7 @@ export async function openPodman(archive: string): Promise<Podman> {
     DISABLE_HC_SYSTEMD: "true",
   };
 
-  async function podman(...args: string[]): Promise<Outcome> {
-    const child = Bun.spawn(["podman", ...args], { env, stdout: "pipe", stderr: "pipe" });
-    const [stdout, stderr, code] = await Promise.all([
-      child.stdout.text(),
-      child.stderr.text(),
-      child.exited,
-    ]);
-    return { code, stdout, stderr };
-  }
+  const podman = (...args: string[]) => runProgram(["podman", ...args], { env });
   /** @returns its output @throws if it fails */
   async function ask(...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await podman(...args);

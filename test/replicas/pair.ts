@@ -7,11 +7,10 @@ import {
   type TestServer,
 } from "../http/server.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
+import { type Outcome, runBinary } from "../program.ts";
 
 /** Whether the tests run against the binary and PostgreSQL without Citus. */
 export const possible: boolean = against_binary && against_postgres && !against_citus;
-
-const binary = Bun.env["TEST_BINARY"] ?? "";
 
 export async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();
@@ -74,13 +73,7 @@ export async function walk(pair: Pair, path: string): Promise<Record<string, any
   }
 }
 
-/** @returns what a command of the program prints, and its exit code */
-export async function runCommand(database: string, ...args: string[]) {
-  const child = Bun.spawn([binary, ...args], {
-    env: { DATABASE_URL: database },
-    stdout: "pipe",
-    stderr: "pipe",
-  });
-  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text()]);
-  return { code: await child.exited, stdout, stderr };
+/** Runs a command of the program on a database. */
+export function runCommand(database: string, ...args: string[]): Promise<Outcome> {
+  return runBinary(args, { DATABASE_URL: database });
 }

@@ -1,0 +1,77 @@
+/** Runs programs, such as the compiled one, and collects their output. */
+import { tmpdir } from "node:os";
+
+/** Path of the compiled program; empty if it is not tested. */
+export const binary: string = Bun.env["TEST_BINARY"] ?? "";
+
+export interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+interface Options {
+  /** All environment variables. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly cwd?: string;
+}
+
+export interface Running {
+  readonly pid: number;
+  kill(signal: NodeJS.Signals): void;
+  hasExited(): boolean;
+  /** All output so far. */
+  output(): string;
+  /** Where `serve` listens; `null` if it has exited instead. */
+  readonly listening: Promise<string | null>;
+  readonly ended: Promise<Outcome>;
+}
+
+export function startProgram(command: readonly string[], options: Options = {}): Running {
+  const { env = {}, cwd = tmpdir() } = options;
+  const child = Bun.spawn([...command], { env, cwd, stdout: "pipe", stderr: "pipe" });
+  const listening = Promise.withResolvers<string | null>();
+  let output = "";
+  let url: string | undefined;
+
+  async function collect(stream: ReadableStream<Uint8Array<ArrayBuffer>>): Promise<string> {
+    const decoder = new TextDecoder();
+    let collected = "";
+    for await (const chunk of stream) {
+      const text = decoder.decode(chunk, { stream: true });
+      collected += text;
+      output += text;
+      url ??= /"event":"listening","url":"([^"]+)"/.exec(output)?.[1];
+      if (url !== undefined) listening.resolve(url);
+    }
+    return collected;
+  }
+
+  async function end(): Promise<Outcome> {
+    const [stdout, stderr] = await Promise.all([collect(child.stdout), collect(child.stderr)]);
+    const code = await child.exited;
+    listening.resolve(null);
+    return { code, stdout, stderr };
+  }
+
+  return {
+    pid: child.pid,
+    kill: (signal) => child.kill(signal),
+    hasExited: () => child.exitCode !== null || child.signalCode !== null,
+    output: () => output,
+    listening: listening.promise,
+    ended: end(),
+  };
+}
+
+export function runProgram(command: readonly string[], options: Options = {}): Promise<Outcome> {
+  return startProgram(command, options).ended;
+}
+
+/** Runs a command of the compiled program. @param env all environment variables */
+export function runBinary(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<Outcome> {
+  return runProgram([binary, ...args], { env });
+}

@@ -2,41 +2,36 @@
 import { Elysia } from "elysia";
 import type { Config } from "../config.ts";
 import type { Log } from "../log.ts";
+import { type JsonText, jsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
 import { createBodyReader } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
-import { health } from "./health.ts";
-import { type Metrics, metrics } from "./metrics.ts";
+import type { JsonSchema } from "./input.ts";
+import type { Metrics } from "./metrics.ts";
 import { createDocument } from "./openapi/document.ts";
-import { openapi } from "./openapi.ts";
 import { orders } from "./orders.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
 import { createPipeline, type HandleRequest, isPublic, type RouteEntry } from "./route.ts";
+import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
 import { users } from "./users.ts";
 
 /** All routes, in the order of the document. A route is public only if its definition says so. */
 export function allRoutes() {
-  return new Elysia()
-    .use(health())
-    .use(openapi())
-    .use(docs())
-    .use(users())
-    .use(orders())
-    .use(metrics());
+  return new Elysia().use(system()).use(docs()).use(users()).use(orders());
 }
 
 /** For typed clients: `treaty<App>` of Eden. */
 export type App = ClientApp<ReturnType<typeof allRoutes>>;
 
 /** @param version of the program. @returns the OpenAPI document, as JSON */
-export function openapiJson(version: string): string {
-  return JSON.stringify(createDocument(version, allRoutes().routes));
+export function openapiJson(version: string): JsonText<JsonSchema> {
+  return jsonText(createDocument(version, allRoutes().routes));
 }
 
 /** @returns the handlers by path and method, as Bun's router expects them. It also calls GET for HEAD */
@@ -66,8 +61,8 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.cors_origin);
   const rateLimiter = createRateLimiter(config.rate_limit);
-  let documentText: string | null = null;
-  function document(): string {
+  let documentText: JsonText<JsonSchema> | null = null;
+  function document(): JsonText<JsonSchema> {
     documentText ??= openapiJson(version);
     return documentText;
   }

@@ -2,17 +2,9 @@
  * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
-import { Elysia } from "elysia";
 import type { OnCommit, Store } from "../store.ts";
-import {
-  createHistogram,
-  type MetricFamily,
-  PROMETHEUS_CONTENT_TYPE,
-  renderMetrics,
-} from "./prometheus.ts";
-import { noQuery } from "./query.ts";
+import { createHistogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
 import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./request-metrics.ts";
-import { route } from "./route.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
@@ -110,29 +102,3 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
     },
   };
 }
-
-export function metrics() {
-  return new Elysia({ tags: ["system"] }).get("/api/v1/metrics", ...getMetrics);
-}
-
-const getMetrics = route(
-  {
-    query: noQuery,
-    detail: {
-      operationId: "getMetrics",
-      summary: "Prometheus metrics",
-      description: "Requests by route and status, their durations, commits, sizes and memory.",
-      responses: {
-        200: {
-          description: "The metrics in the text format of Prometheus",
-          type: PROMETHEUS_CONTENT_TYPE,
-          schema: { type: "string" },
-        },
-      },
-    },
-  },
-  ({ head, store, metrics }) => {
-    head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(store);
-  },
-);

@@ -5,6 +5,7 @@
  */
 import type { Log } from "../log.ts";
 import { andThen, type Maybe } from "../maybe.ts";
+import type { JsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
@@ -13,7 +14,7 @@ import type { ReadBody } from "./body.ts";
 import type { Drain } from "./drain.ts";
 import { errorBody, logServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
-import type { InputSchema } from "./input.ts";
+import type { InputSchema, JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Detail } from "./openapi/detail.ts";
 import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
@@ -41,7 +42,7 @@ export interface Services {
   readonly metrics: Metrics;
   readonly drain: Drain;
   /** @returns the OpenAPI document, as JSON */
-  readonly document: () => string;
+  readonly document: () => JsonText<JsonSchema>;
 }
 
 /** A request that has passed all checks. */

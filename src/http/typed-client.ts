@@ -5,12 +5,17 @@ import type { JsonText } from "../record.ts";
 import type { ErrorEnvelope } from "./bodies.ts";
 import type { error_responses } from "./errors.ts";
 import type { commonErrors } from "./openapi/detail.ts";
-import type { RouteDefinition } from "./route.ts";
 
 type CommonError<Condition extends keyof typeof commonErrors> =
   (typeof commonErrors)[Condition][number];
 
-type ErrorOf<Definition extends RouteDefinition> =
+/** The parts of a route's definition that decide its responses. */
+interface Documented {
+  readonly detail: unknown;
+  readonly body?: unknown;
+}
+
+type ErrorOf<Definition extends Documented> =
   | CommonError<"all">
   | (Definition["detail"] extends { readonly security: readonly [] }
       ? never
@@ -35,17 +40,18 @@ type ErrorResponse<Code extends ErrorCode> = Code extends ErrorCode
   : never;
 
 /** The statuses of successful responses. */
-type SuccessStatus<Definition extends RouteDefinition> = Definition["detail"] extends {
+type SuccessStatus<Definition extends Documented> = Definition["detail"] extends {
   readonly responses: infer Responses;
 }
   ? Extract<keyof Responses, number>
   : 200;
 
-/** The value of the JSON text, or the text itself. */
-type Parsed<Body> = Body extends JsonText<infer Value> ? Value : Extract<Body, string>;
+/** The value of JSON text, or text that is not JSON. */
+type Parsed<Body> =
+  Body extends JsonText<infer Value> ? (unknown extends Value ? string : Value) : never;
 
 /** What a client receives from a route, in the form in which Elysia infers it from the result of a handler. */
-export type Outcome<Definition extends RouteDefinition, Body> =
+export type Outcome<Definition extends Documented, Body> =
   | ElysiaCustomStatusResponse<SuccessStatus<Definition>, Parsed<Body>>
   | ErrorResponse<ErrorOf<Definition>>;
 
@@ -63,7 +69,10 @@ interface ElysiaValidationError {
 type Responses<Of, Method> = {
   [Status in keyof Of as Of[Status] extends ElysiaValidationError
     ? never
-    : Exclude<Status, Method extends "get" ? 403 : never>]: Of[Status];
+    : Exclude<Status, Method extends "get" ? 403 : never>]: Exclude<
+    Of[Status],
+    ElysiaValidationError
+  >;
 } & (Method extends "get"
   ? Of extends { readonly 412: unknown }
     ? { 304: "" }

@@ -1,4 +1,6 @@
 import { afterAll, describe, expect, test } from "bun:test";
+import { allRoutes } from "../../src/http/app.ts";
+import { isPublic, type RouteEntry } from "../../src/http/route.ts";
 import { backendOf } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
@@ -176,6 +178,16 @@ function send(
     ...(variant.headers ? { headers: variant.headers } : {}),
   });
 }
+
+test("every route returns 401 without a token, unless it is public", async () => {
+  const routes: readonly RouteEntry[] = allRoutes().routes;
+  for (const route of routes) {
+    const path = route.path.replace("/api/v1", "").replace(":id", "1");
+    const response = await server.call(route.method, path, { token: null });
+    if (isPublic(route)) expect(response.status, path).not.toBe(401);
+    else expectUnauthorised(response, PLAIN);
+  }
+});
 
 test("the routes of this file return 200 when the token is valid", async () => {
   for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))

@@ -1,0 +1,89 @@
+import { Elysia } from "elysia";
+import { fail } from "../error.ts";
+import { jsonText } from "../record.ts";
+import { envelope } from "./bodies.ts";
+import { object } from "./openapi/components.ts";
+import { enveloped } from "./openapi/detail.ts";
+import { PROMETHEUS_CONTENT_TYPE } from "./prometheus.ts";
+import { noQuery } from "./query.ts";
+import { route } from "./route.ts";
+
+export function system() {
+  return new Elysia({ prefix: "/api/v1", tags: ["system"] })
+    .get("/health", ...getHealth)
+    .get("/openapi.json", ...getOpenapi)
+    .get("/metrics", ...getMetrics);
+}
+
+const ok = { status: "ok" };
+
+const getHealth = route(
+  {
+    query: noQuery,
+    detail: {
+      operationId: "getHealth",
+      summary: "Check health",
+      description: "Healthy means that the server accepts requests and can write to the database.",
+      security: [],
+      responses: {
+        200: enveloped(
+          "The server is healthy",
+          object({ status: { type: "string", const: "ok" } }),
+          ok,
+        ),
+      },
+      errors: ["unavailable"],
+    },
+  },
+  async ({ drain, store }) => {
+    if (drain.isDraining()) fail("unavailable", "the server is shutting down");
+    await store.checkWritable();
+    return envelope(jsonText(ok));
+  },
+);
+
+const getOpenapi = route(
+  {
+    query: noQuery,
+    detail: {
+      operationId: "getOpenapi",
+      summary: "Get this document",
+      description: "`user-api openapi` prints the same document.",
+      security: [],
+      responses: {
+        200: {
+          description: "This document",
+          schema: {
+            type: "object",
+            properties: { openapi: { type: "string" } },
+            required: ["openapi"],
+          },
+          example: { openapi: "3.1.0" },
+        },
+      },
+    },
+  },
+  ({ document }) => document(),
+);
+
+const getMetrics = route(
+  {
+    query: noQuery,
+    detail: {
+      operationId: "getMetrics",
+      summary: "Prometheus metrics",
+      description: "Requests by route and status, their durations, commits, sizes and memory.",
+      responses: {
+        200: {
+          description: "The metrics in the text format of Prometheus",
+          type: PROMETHEUS_CONTENT_TYPE,
+          schema: { type: "string" },
+        },
+      },
+    },
+  },
+  ({ head, store, metrics }) => {
+    head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
+    return metrics.render(store);
+  },
+);

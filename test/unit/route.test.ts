@@ -1,0 +1,29 @@
+import { expect, test } from "bun:test";
+import { allRoutes } from "../../src/http/app.ts";
+import { isPublic, type RouteEntry } from "../../src/http/route.ts";
+
+const routes: readonly RouteEntry[] = allRoutes().routes;
+
+test("only the listed routes are public", () => {
+  const paths = routes.filter(isPublic).map(({ method, path }) => `${method} ${path}`);
+  expect(paths.sort()).toEqual([
+    "GET /api/v1/docs",
+    "GET /api/v1/docs/page.css",
+    "GET /api/v1/docs/page.js",
+    "GET /api/v1/docs/swagger-ui.css",
+    "GET /api/v1/docs/swagger-ui.js",
+    "GET /api/v1/health",
+    "GET /api/v1/openapi.json",
+  ]);
+});
+
+test("a route fails when Elysia handles it without the checks of the pipeline", async () => {
+  const app = allRoutes();
+  for (const { method, path } of routes) {
+    const url = `http://localhost${path.replace(":id", "1")}`;
+    const body = method === "GET" || method === "DELETE" ? null : "{}";
+    const headers = { "content-type": "application/json" };
+    const response = await app.handle(new Request(url, { method, headers, body }));
+    expect(response.ok, `${method} ${path}`).toBe(false);
+  }
+});

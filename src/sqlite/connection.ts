@@ -7,6 +7,10 @@ import type { Writer } from "./writer.ts";
 
 /** An open database, as the stores of its tables use it. */
 export interface Connection {
+  /**
+   * SQLite looks at the value of a variable while it plans `limit $n`, or `column = $value` next to a range or an
+   * order, and therefore prepares the statement again at each execution. Write `+$n` and `+$value` there.
+   */
   readonly db: Database;
   readonly reader: Reader;
   readonly writer: Writer;

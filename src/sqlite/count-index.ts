@@ -58,7 +58,7 @@ export function createCountIndex(db: Database): CountIndex {
   const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
     select bucket, ids
     from buckets
-    where list = $list and level = $level and bucket between $low and $high
+    where list = +$list and level = +$level and bucket between $low and $high
     order by bucket
   `);
   const inAll = db.prepare<{ ids: number }, { list: string }>(`

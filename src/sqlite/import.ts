@@ -85,7 +85,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     from ${table}
     where id > $after
     order by id
-    limit $limit
+    limit +$limit
   `);
   const withId = db.prepare<never, { id: number }>(`
     select ${columns}

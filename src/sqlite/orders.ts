@@ -30,7 +30,7 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
   const last = db.prepare<{ user_position: number }, { user_id: number }>(`
     select user_position
     from orders
-    where user_id = $user_id
+    where user_id = +$user_id
     order by user_position desc
     limit 1
   `);
@@ -54,21 +54,21 @@ function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
     from orders
     where id > $after
     order by id
-    limit $limit offset $skip
+    limit +$limit offset +$skip
   `);
   const pageInStatus = db.prepare<StoredOrder, PageStart & { status: OrderStatus; limit: number }>(`
     select ${columns}
     from orders
-    where status = $status and id > $after
+    where status = +$status and id > $after
     order by id
-    limit $limit offset $skip
+    limit +$limit offset +$skip
   `);
   const pageOfUser = db.prepare<StoredOrder, { user_id: number; limit: number; offset: number }>(`
     select ${columns}
     from orders
-    where user_id = $user_id and user_position > $offset
+    where user_id = +$user_id and user_position > $offset
     order by user_position
-    limit $limit
+    limit +$limit
   `);
   // With both filters, the orders of the user are counted in the index alone. One user has few of them.
   const totalOfUserInStatus = db.prepare<
@@ -85,9 +85,9 @@ function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
   >(`
     select ${columns}
     from orders
-    where user_id = $user_id and user_position > $position and status = $status
+    where user_id = +$user_id and user_position > $position and status = +$status
     order by user_position
-    limit $limit offset $offset
+    limit +$limit offset +$offset
   `);
   const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
     select id

@@ -16,7 +16,7 @@ export function prepareUserPositions(db: Database): () => UserPositions {
   const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
     select user_position, id
     from orders
-    where user_id = $user_id
+    where user_id = +$user_id
     order by user_position desc
     limit 1
   `);
@@ -24,7 +24,7 @@ export function prepareUserPositions(db: Database): () => UserPositions {
   const lastBefore = db.prepare<{ user_position: number }, { user_id: number; id: number }>(`
     select user_position
     from orders
-    where user_id = $user_id and +id < $id
+    where user_id = +$user_id and +id < $id
     order by user_position desc
     limit 1
   `);
@@ -34,7 +34,7 @@ export function prepareUserPositions(db: Database): () => UserPositions {
     from (
       select id, $before + row_number() over (order by id) as user_position
       from orders
-      where user_id = $user_id and user_position > $before
+      where user_id = +$user_id and user_position > $before
     ) as place
     where orders.id = place.id and orders.user_position <> place.user_position
   `);

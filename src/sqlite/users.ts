@@ -32,7 +32,7 @@ function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
     from users
     where id > $after
     order by id
-    limit $limit offset $skip
+    limit +$limit offset +$skip
   `);
   const withEmail = db.prepare<StoredUser, { email_key: string }>(`
     select ${columns}

@@ -80,7 +80,7 @@ function busyError(): AppError {
 }
 
 /** @throws {AppError} unavailable if the earlier pages take too long */
-async function waitForTurn(previous: Promise<void>): Promise<void> {
+async function waitForEarlier(previous: Promise<void>): Promise<void> {
   const { promise: timeout, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(busyError()), MAX_WAIT_MS);
   try {
@@ -222,7 +222,7 @@ export function createLargePages(max_unsent_bytes: number): LargePages {
       if (waiting >= MAX_WAITING || !has_buffer) throw busyError();
       waiting += 1;
       const previous = last;
-      const built = waitForTurn(previous).then(() => buildNow(work));
+      const built = waitForEarlier(previous).then(() => buildNow(work));
       last = Promise.allSettled([previous, built]).then(() => {});
       return built.finally(() => {
         waiting -= 1;

@@ -227,7 +227,7 @@ export interface OrderStore {
    * Returns a page of orders by ascending `id`.
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
-  list(query: OrderQuery): Promise<Page>;
+  list(query: OrderQuery): Maybe<Page>;
   /** @returns `null` if the order does not exist */
   get(id: number): Maybe<RecordText<Order> | null>;
   /**

@@ -155,7 +155,7 @@ export interface UserStore {
    * Returns a page of users by ascending `id`. `email` selects the one user with this email, ignoring case.
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
-  list(query: UserQuery): Promise<Page>;
+  list(query: UserQuery): Maybe<Page>;
   /** @returns `null` if the user does not exist */
   get(id: number): Maybe<RecordText<User> | null>;
   /**

@@ -1,3 +1,4 @@
+import type { Maybe } from "../src/maybe.ts";
 import type { Page } from "../src/page.ts";
 
 function textOf(records: Page["records"]): string {
@@ -12,7 +13,7 @@ function textOf(records: Page["records"]): string {
 
 /** Parses the records of a page, which a store returns as JSON. Omits `next_after` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
-  page: Promise<Page>,
+  page: Maybe<Page>,
 ): Promise<{ rows: Row[]; total: number; next_after?: number }> {
   const { records, total, next_after } = await page;
   return {

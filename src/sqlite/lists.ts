@@ -2,6 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import type { Maybe } from "../maybe.ts";
 import { joinSmall, nextAfter, type Page, type PageEnd, type PageQuery } from "../page.ts";
 import { connect } from "./connection.ts";
 import { isStorageError, storageError } from "./errors.ts";
@@ -15,7 +16,7 @@ const SLICE_LENGTH = 128 * 2 ** 10;
  * Reads a list within a transaction. Iterating reads the rows: as many as the page has, and one more if the query
  * has `after`.
  */
-export type ReadList<Query, Row> = (query: Query) => {
+export type ReadRows<Query, Row> = (query: Query) => {
   readonly total: number;
   readonly rows: Iterable<Row>;
 };
@@ -23,13 +24,14 @@ export type ReadList<Query, Row> = (query: Query) => {
 export interface ListReader {
   /**
    * @param table table of the list, for error messages
-   * @param prepareList called once per connection
+   * @param prepareRead called once per connection
+   * @returns reads a page, in the same turn if it is small
    */
   prepare<Query extends PageQuery, Row extends { readonly id: number }>(
     table: string,
-    prepareList: (db: Database) => ReadList<Query, Row>,
+    prepareRead: (db: Database) => ReadRows<Query, Row>,
     toJson: (row: Row) => string,
-  ): (query: Query) => Promise<Page>;
+  ): (query: Query) => Maybe<Page>;
   close(): void;
 }
 
@@ -90,23 +92,23 @@ export function createListReader(
   return {
     prepare<Query extends PageQuery, Row extends { readonly id: number }>(
       table: string,
-      prepareList: (db: Database) => ReadList<Query, Row>,
+      prepareRead: (db: Database) => ReadRows<Query, Row>,
       toJson: (row: Row) => string,
     ) {
       const { read } = reader.forTable(table);
-      const readList = prepareList(db);
-      let readLarge: ReadList<Query, Row> | null = null;
+      const readRows = prepareRead(db);
+      let readOwnRows: ReadRows<Query, Row> | null = null;
 
       function readSmall(query: Query): Page | null {
-        const { total, rows } = readList(query);
+        const { total, rows } = readRows(query);
         const joined = joinSmall(rows, query.limit, toJson);
         if (joined === null) return null;
         return { total, records: joined.records, next_after: nextAfter(joined) };
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
-        readLarge ??= prepareList(own);
-        const readOwn = readLarge;
+        readOwnRows ??= prepareRead(own);
+        const readOwn = readOwnRows;
         page.clear();
         return withSnapshot(async () => {
           const { total, rows } = readOwn(query);
@@ -129,7 +131,7 @@ export function createListReader(
         }
       }
 
-      return async (query: Query) =>
+      return (query: Query) =>
         read<[Query], Page | null>(readSmall, query) ??
         large.build((page) => buildLarge(query, page));
     },

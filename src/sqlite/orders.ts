@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { latestOf } from "../clock.ts";
 import { failField, systemCode } from "../error.ts";
 import {
   newOrder,
@@ -15,7 +16,7 @@ import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import type { Connection } from "./connection.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
-import type { ReadList } from "./lists.ts";
+import type { ReadRows } from "./lists.ts";
 
 type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
   readonly user_position: number;
@@ -38,7 +39,7 @@ function prepareCountOfUser(db: Database): (user_id: number) => number {
 }
 
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
-function preparePageReader(db: Database): ReadList<OrderQuery, StoredOrder> {
+function preparePageReader(db: Database): ReadRows<OrderQuery, StoredOrder> {
   const countOfUser = prepareCountOfUser(db);
   const count_index = createCountIndex(db);
   const all = count_index.dense("orders");
@@ -159,17 +160,14 @@ export function createOrderStore({
       $user_id, $user_position, $currency, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
-  const updateOrder = db.prepare<
-    StoredOrder,
-    Pick<StoredOrder, "id" | "status" | "metadata"> & { now: string }
-  >(`
+  // Without `returning`, for which SQLite would open a temporary table.
+  const updateOrder = db.prepare<null, StoredOrder>(`
     update orders
     set status = $status,
       metadata = $metadata,
-      version = version + 1,
-      updated_at = max(updated_at, $now)
+      version = $version,
+      updated_at = $updated_at
     where id = $id
-    returning ${columns}
   `);
 
   const find = (id: number) => withId.get({ id });
@@ -220,15 +218,17 @@ export function createOrderStore({
         const order = find(id);
         if (order === null) return null;
         requirePreconditions(order, preconditions);
-        const changed = edit(parseStoredOrder(order));
-        if (changed === null) return recordText(order, orderJson);
-        const row = updateOrder.get({
-          id,
-          status: changed.status,
-          metadata: JSON.stringify(changed.metadata),
-          now: clock(),
-        });
-        return row && recordText(row, orderJson);
+        const change = edit(parseStoredOrder(order));
+        if (change === null) return recordText(order, orderJson);
+        const changed = {
+          ...order,
+          status: change.status,
+          metadata: JSON.stringify(change.metadata),
+          version: order.version + 1,
+          updated_at: latestOf(order.updated_at, clock()),
+        };
+        updateOrder.run(changed);
+        return recordText(changed, orderJson);
       });
     },
   };

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { latestOf } from "../clock.ts";
 import { fail } from "../error.ts";
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
@@ -16,7 +17,7 @@ import {
 } from "../user.ts";
 import type { Connection } from "./connection.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
-import type { ReadList } from "./lists.ts";
+import type { ReadRows } from "./lists.ts";
 
 function toRow({ email, name, metadata }: UserFields) {
   return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
@@ -25,7 +26,7 @@ function toRow({ email, name, metadata }: UserFields) {
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 /** Reads the list of all users, or of the one user with an email. */
-function prepareList(db: Database): ReadList<UserQuery, StoredUser> {
+function prepareList(db: Database): ReadRows<UserQuery, StoredUser> {
   const all = createCountIndex(db).dense("users");
   const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
     select ${columns}
@@ -80,19 +81,16 @@ export function createUserStore({
     from users
     where email_key = $email_key and id <> $id
   `);
-  const updateUser = db.prepare<
-    StoredUser,
-    ReturnType<typeof toRow> & { id: number; now: string }
-  >(`
+  // Without `returning`, for which SQLite would open a temporary table.
+  const updateUser = db.prepare<null, StoredUser & ReturnType<typeof toRow>>(`
     update users
     set email = $email,
       email_key = $email_key,
       name = $name,
       metadata = $metadata,
-      version = version + 1,
-      updated_at = max(updated_at, $now)
+      version = $version,
+      updated_at = $updated_at
     where id = $id
-    returning ${columns}
   `);
   const firstOrderOf = db.prepare<{ id: number }, { id: number }>(`
     select id
@@ -138,8 +136,10 @@ export function createUserStore({
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
           fail("email_taken", "email is already taken");
         }
-        const changed = updateUser.get({ ...row, id, now: clock() });
-        return changed && recordText(changed, userJson);
+        const updated_at = latestOf(user.updated_at, clock());
+        const changed = { ...user, ...row, version: user.version + 1, updated_at };
+        updateUser.run(changed);
+        return recordText(changed, userJson);
       });
     },
 

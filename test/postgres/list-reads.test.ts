@@ -1,7 +1,9 @@
 // A page of a list or of an export reads about as many rows as it has, at any depth. PostgreSQL counts them, so that
 // the tests depend neither on the statements nor on the speed of the machine.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
+import type { Page } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
 import { cluster, type Harness, makeHarness } from "./harness.ts";
 
@@ -72,7 +74,7 @@ describe.if(cluster !== null)("a page", () => {
   }
 
   /** @returns the number of rows that the work reads on average */
-  async function countReads(work: (store: Store) => Promise<unknown>): Promise<number> {
+  async function countReads(work: (store: Store) => Maybe<Page>): Promise<number> {
     const before = await countRows();
     const store = await world.open();
     for (let at = 0; at < EXECUTIONS; at += 1) await work(store);

@@ -15,7 +15,7 @@ import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
-import { expectRejection } from "../expect-error.ts";
+import { expectRejection, expectThrown } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { openDatabase } from "./open.ts";
 
@@ -269,10 +269,7 @@ test.if(process.platform === "linux")(
     expect(before.length).toBeGreaterThan(0);
     const file = openSync(path, "r+");
     writeSync(file, new Uint8Array(size).fill(0xff), 0, size, (page - 1) * size);
-    const error = await store.orders
-      .list({ limit: 1, offset: 0, user_id: 1 })
-      .catch((thrown) => thrown);
-    expect(error).toMatchObject({ code: "damaged" });
+    expectThrown(() => store.orders.list({ limit: 1, offset: 0, user_id: 1 }), "damaged");
     expect(await locksOn(path)).toEqual(before);
     closeSync(file);
   },

@@ -22,6 +22,7 @@ import { createReader, type Reader } from "./reader.ts";
 import { LOCK_TIMEOUT_MS, requireUnused, takeServerLock } from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
+import { createWriteBatch } from "./write-batch.ts";
 import { createWriter } from "./writer.ts";
 
 /**
@@ -59,12 +60,12 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   });
   const reader = createReader(db, files.isReadable);
   const checkpointer = createCheckpointer(db);
-  const writer = createWriter(db, reader, checkpointer, files, options);
+  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, options);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
   const large_pages = createLargePages(options.max_unsent_bytes);
   const lists = createListReader(db, reader, files, large_pages);
-  const connection = { db, reader, writer, lists, idempotency, clock };
+  const context = { db, reader, writer, lists, idempotency, clock };
   // Writes the first page without changing it.
   const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
   const probe = createWriteProbe({
@@ -75,10 +76,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   // The timer must not keep a command running.
   watch_timer.unref();
   return {
-    users: createUserStore(connection),
-    orders: createOrderStore(connection),
-    tokens: createTokenStore(connection),
-    bulk: createBulkStores(connection),
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
+    bulk: createBulkStores(context),
     async checkWritable() {
       files.check();
       if (!files.isReadable()) throw unreadableError();

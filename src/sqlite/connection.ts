@@ -1,23 +1,4 @@
 import { Database } from "bun:sqlite";
-import type { Clock } from "../clock.ts";
-import type { IdempotencyStore } from "./idempotency.ts";
-import type { ListReader } from "./lists.ts";
-import type { Reader } from "./reader.ts";
-import type { Writer } from "./writer.ts";
-
-/** An open database, as the stores of its tables use it. */
-export interface Connection {
-  /**
-   * SQLite looks at the value of a variable while it plans `limit $n`, or `column = $value` next to a range or an
-   * order, and therefore prepares the statement again at each execution. Write `+$n` and `+$value` there.
-   */
-  readonly db: Database;
-  readonly reader: Reader;
-  readonly writer: Writer;
-  readonly lists: ListReader;
-  readonly idempotency: IdempotencyStore;
-  readonly clock: Clock;
-}
 
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;

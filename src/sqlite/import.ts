@@ -14,7 +14,7 @@ import { order_import, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
 import { parseStoredUser, user_import } from "../user.ts";
 import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
-import type { Connection } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { columns as order_columns } from "./orders.ts";
 import { columns as user_columns } from "./users.ts";
@@ -74,7 +74,7 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 }
 
 function createBulkStore<Row extends { readonly id: number }, Import extends object>(
-  { db, clock, reader, writer }: Connection,
+  { db, clock, reader, writer }: StoreContext,
   openBulkInsert: () => BulkInsert,
   { table, columns, fromRow, rules, with_key }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
@@ -149,17 +149,17 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   };
 }
 
-export function createBulkStores(connection: Connection): Store["bulk"] {
-  const openBulkInsert = prepareBulkInsert(connection.db);
+export function createBulkStores(context: StoreContext): Store["bulk"] {
+  const openBulkInsert = prepareBulkInsert(context.db);
   return {
-    users: createBulkStore(connection, openBulkInsert, {
+    users: createBulkStore(context, openBulkInsert, {
       table: "users",
       columns: user_columns,
       fromRow: parseStoredUser,
       rules: user_import,
       with_key: user_with_key,
     }),
-    orders: createBulkStore(connection, openBulkInsert, {
+    orders: createBulkStore(context, openBulkInsert, {
       table: "orders",
       columns: order_columns,
       fromRow: parseStoredOrder,

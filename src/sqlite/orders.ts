@@ -14,7 +14,7 @@ import {
 import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
-import type { Connection } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadRows } from "./lists.ts";
 
@@ -140,10 +140,10 @@ export function createOrderStore({
   lists,
   idempotency,
   clock,
-  ...connection
-}: Connection): OrderStore {
-  const reader = connection.reader.forTable("orders");
-  const writer = connection.writer.forTable("orders");
+  ...context
+}: StoreContext): OrderStore {
+  const reader = context.reader.forTable("orders");
+  const writer = context.writer.forTable("orders");
   const countOfUser = prepareCountOfUser(db);
   const list = lists.prepare("orders", preparePageReader, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`

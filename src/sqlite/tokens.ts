@@ -1,12 +1,12 @@
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
-import type { Connection } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 
 const columns = "hash, name, scope, created_at, expires_at, last_used_at, revoked_at";
 
-export function createTokenStore({ db, clock, ...connection }: Connection): TokenStore {
-  const reader = connection.reader.forTable("tokens");
-  const writer = connection.writer.forTable("tokens");
+export function createTokenStore({ db, clock, ...context }: StoreContext): TokenStore {
+  const reader = context.reader.forTable("tokens");
+  const writer = context.writer.forTable("tokens");
   const all = db.prepare<Token, []>(`
     select ${columns}
     from tokens

@@ -15,7 +15,7 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import type { Connection } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadRows } from "./lists.ts";
 
@@ -60,10 +60,10 @@ export function createUserStore({
   lists,
   idempotency,
   clock,
-  ...connection
-}: Connection): UserStore {
-  const reader = connection.reader.forTable("users");
-  const writer = connection.writer.forTable("users");
+  ...context
+}: StoreContext): UserStore {
+  const reader = context.reader.forTable("users");
+  const writer = context.writer.forTable("users");
   const list = lists.prepare("users", prepareList, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}

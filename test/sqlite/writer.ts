@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { createReader } from "../../src/sqlite/reader.ts";
+import { createWriteBatch } from "../../src/sqlite/write-batch.ts";
 import { createWriter } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
@@ -21,7 +22,12 @@ export function makeWriter(max_pending = 1000) {
   const files = watchFiles({ path, onChange() {} });
   const reader = createReader(db, files.isReadable);
   const options = { max_pending_writes: max_pending };
-  const { forTable, ...writer } = createWriter(db, reader, checkpoints, files, options);
+  const { forTable, ...writer } = createWriter(
+    createWriteBatch(db, files),
+    reader,
+    checkpoints,
+    options,
+  );
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,

@@ -1,0 +1,159 @@
+/** Runs the writes of a batch in one transaction. A write that fails does not affect the others. */
+import type { Database } from "bun:sqlite";
+import { AppError } from "../error.ts";
+import { isStorageError, storageError, unavailableError } from "./errors.ts";
+import type { FileWatch } from "./file-watch.ts";
+
+export interface Write {
+  /** The table that is written, for error messages. */
+  readonly table: string;
+  /** Synchronous. It may run several times, and only the last run is committed. */
+  readonly work: () => unknown;
+  readonly resolve: (result: unknown) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Settles one write. */
+export type Settle = () => void;
+
+export interface WriteBatch {
+  /**
+   * Begins the transaction.
+   * @throws {SQLiteError} SQLITE_BUSY if another process is writing
+   * @throws {AppError} unavailable if the files were moved
+   */
+  begin(): void;
+  /**
+   * Runs the writes and commits those that succeed.
+   * @returns how to settle each write
+   * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
+   */
+  commit(writes: readonly Write[]): readonly Settle[];
+  /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
+  rejectionOf(write: Write, cause: unknown): AppError;
+}
+
+/** Outcome of running the writes once: how to settle each write, or the write that failed. */
+type Attempt =
+  | { readonly settles: readonly Settle[] }
+  | { readonly failed: Write; readonly is_storage: boolean };
+
+export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
+  const begin = db.prepare("begin immediate");
+  const commit = db.prepare("commit");
+  const rollback = db.prepare("rollback");
+  const savepoint = db.prepare("savepoint one");
+  const release = db.prepare("release one");
+  const undo = db.prepare("rollback to one");
+
+  function rejectionOf({ table }: Write, cause: unknown): AppError {
+    const { isReadable } = files;
+    const error = storageError(cause, { verb: "written", table, isReadable });
+    return error instanceof AppError ? error : unavailableError("written", cause);
+  }
+
+  function rollBackQuietly(): void {
+    try {
+      if (db.inTransaction) rollback.run();
+    } catch {
+      // SQLite has ended the transaction itself. If not, the next `begin` fails and says why.
+    }
+  }
+
+  function restart(): void {
+    if (db.inTransaction) rollback.run();
+    begin.run();
+  }
+
+  /** Runs writes without savepoints. Almost all writes succeed, and a savepoint costs as much as a write. */
+  function runWithoutSavepoints(writes: readonly Write[]): Attempt {
+    const settles: Settle[] = [];
+    for (const write of writes) {
+      try {
+        const result = write.work();
+        settles.push(() => write.resolve(result));
+      } catch (error) {
+        return { failed: write, is_storage: isStorageError(error) };
+      }
+    }
+    return { settles };
+  }
+
+  /** Runs each write in a savepoint. Only a write that storage makes fail ends the attempt. */
+  function runInSavepoints(writes: readonly Write[]): Attempt {
+    const settles: Settle[] = [];
+    for (const write of writes) {
+      savepoint.run();
+      try {
+        const result = write.work();
+        release.run();
+        settles.push(() => write.resolve(result));
+      } catch (error) {
+        // A full disk ends the whole transaction, and the savepoint with it.
+        if (!db.inTransaction) throw error;
+        if (isStorageError(error)) return { failed: write, is_storage: true };
+        undo.run();
+        release.run();
+        settles.push(() => write.reject(error));
+      }
+    }
+    return { settles };
+  }
+
+  /** Runs a write in a separate transaction. */
+  function runAlone(write: Write): Settle {
+    try {
+      begin.run();
+      const result = write.work();
+      commit.run();
+      files.check();
+      return () => write.resolve(result);
+    } catch (error) {
+      rollBackQuietly();
+      const rejection = isStorageError(error) ? rejectionOf(write, error) : error;
+      return () => write.reject(rejection);
+    }
+  }
+
+  /**
+   * After SQLite has read a damaged page, it rejects all further writes of the transaction, and the commit. Therefore
+   * the others run again without the write that failed. Finally, that write gets a separate transaction, because
+   * SQLite reports a transient read error as damage.
+   */
+  function commitAll(batch: readonly Write[]): readonly Settle[] {
+    const suspects: Write[] = [];
+    for (let writes = batch; ; ) {
+      let attempt = runWithoutSavepoints(writes);
+      if ("failed" in attempt && !attempt.is_storage) {
+        restart();
+        attempt = runInSavepoints(writes);
+      }
+      if ("settles" in attempt) {
+        commit.run();
+        // If the files were moved during the commit, it went to the moved files.
+        files.check();
+        return [...attempt.settles, ...suspects.map(runAlone)];
+      }
+      const { failed } = attempt;
+      suspects.push(failed);
+      writes = writes.filter((write) => write !== failed);
+      restart();
+    }
+  }
+
+  return {
+    begin() {
+      files.check();
+      begin.run();
+    },
+    commit(writes) {
+      try {
+        return commitAll(writes);
+      } catch (error) {
+        rollBackQuietly();
+        throw error;
+      }
+    },
+    rejectionOf,
+  };
+}

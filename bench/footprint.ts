@@ -1,10 +1,10 @@
 /** Start, memory, and the latency of reads while other clients write. */
 import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
 import { apply, create_user, get_user, type Load } from "./load.ts";
-import { freePort, residentMemory_mb, type Server, startServer } from "./process.ts";
+import { freePort, residentMemory_mb, startServer } from "./process.ts";
 import { median, type Plan, untilQuiet } from "./rounds.ts";
 import { binary, data_directory, type Seed } from "./seed.ts";
-import { type Program, programs, start, withServers } from "./servers.ts";
+import { withServers } from "./servers.ts";
 
 /** A server counts as idle after this time without a request. */
 const IDLE_MS = 500;
@@ -16,7 +16,6 @@ const FRAME = new Uint8Array(4096 + 24).fill(1);
 const FRAMES = 1000;
 
 export interface Footprint {
-  readonly name: string;
   readonly start_ms: number;
   readonly idle_mb: number;
 }
@@ -39,12 +38,11 @@ export interface ReadsDuringWrites {
   readonly reads_per_s: number;
 }
 
-export const empty_start = "user-api, empty directory";
-
-/** Starts the service without a database, which it then creates. */
-function startEmpty(directory: string, token: string): Promise<Server> {
+/** Starts the service in an empty directory, where it creates its database. */
+async function measureStart(token: string): Promise<Footprint> {
   const port = freePort();
-  return startServer({
+  const directory = mkdtempSync(`${data_directory}/empty-`);
+  const server = await startServer({
     command: [binary, "serve"],
     // Without a token it would create one and print it.
     env: { PORT: String(port), API_TOKEN: token },
@@ -53,29 +51,17 @@ function startEmpty(directory: string, token: string): Promise<Server> {
     ready_path: "/api/v1/health",
     token: null,
   });
+  await Bun.sleep(IDLE_MS);
+  const idle_mb = residentMemory_mb(server.pid);
+  await server.stop();
+  rmSync(directory, { recursive: true });
+  return { start_ms: server.start_ms, idle_mb };
 }
 
 export async function measureFootprints(seed: Seed, rounds: number): Promise<Footprint[]> {
   const found: Footprint[] = [];
-  async function measure(name: string, starting: Promise<Server>): Promise<void> {
-    const server = await starting;
-    await Bun.sleep(IDLE_MS);
-    found.push({ name, start_ms: server.start_ms, idle_mb: residentMemory_mb(server.pid) });
-    await server.stop();
-  }
-  for (let round = 0; round < rounds; round += 1) {
-    const directory = mkdtempSync(`${data_directory}/empty-`);
-    await measure(empty_start, startEmpty(directory, seed.token));
-    rmSync(directory, { recursive: true });
-    for (const program of Object.keys(programs) as Program[]) {
-      await measure(program, start(seed, { program }));
-    }
-  }
-  return [...Map.groupBy(found, ({ name }) => name)].map(([name, samples]) => ({
-    name,
-    start_ms: median(samples.map(({ start_ms }) => start_ms)),
-    idle_mb: median(samples.map(({ idle_mb }) => idle_mb)),
-  }));
+  for (let round = 0; round < rounds; round += 1) found.push(await measureStart(seed.token));
+  return found;
 }
 
 export function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {

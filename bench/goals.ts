@@ -1,5 +1,5 @@
 /** The goals, and which of them were reached. */
-import { empty_start, type Footprint, type Growth, type ReadsDuringWrites } from "./footprint.ts";
+import type { Footprint, Growth, ReadsDuringWrites } from "./footprint.ts";
 import { loadsOf, pocketbase } from "./pocketbase.ts";
 import * as postgres from "./postgres.ts";
 import { median, medianOf, type Table } from "./rounds.ts";
@@ -40,32 +40,23 @@ export interface Verdict {
 type Ratio = readonly [title: string, name: string, other: string, goal?: number];
 
 function sqliteRatios({ sizes }: Results): Ratio[] {
-  const { ours, ceiling, reads_title, depths_title, sizes_title, orders_title } = sqlite;
+  const { ours, ceiling } = sqlite;
+  const { reads_title, depths_title, sizes_title, create_title, orders_title } = sqlite;
   const [least = 0, most = 0] = [sizes[0], sizes.at(-1)];
-  const create = sqlite.createTitle;
   return [
     [reads_title, ours, ceiling, 0.7],
     [reads_title, sqlite.no_log, ceiling, 0.8],
     [reads_title, "Elysia alone, with log lines", ceiling],
     [reads_title, "Elysia alone", ceiling],
-    [reads_title, sqlite.many_tokens, ceiling],
     [reads_title, ours, "Hono on Bun", 1.1],
     [reads_title, ours, "Fastify", 3],
-    [reads_title, ours, "Express", 6],
-    [reads_title, ours, "Fastify, newer Node"],
-    [reads_title, ours, "Express, newer Node"],
     [depths_title, "deep offset", "first page", 0.8],
     [depths_title, "deep after", "first page", 0.9],
     [sizes_title, sqlite.sizeName(ours, most), sqlite.sizeName(ours, least), 0.9],
-    ...[1, 8, 256].flatMap((connections): Ratio[] => [
-      [create(connections), ours, "raw, FULL"],
-      [create(connections), ours, "raw, NORMAL"],
-    ]),
-    [create(64), ours, "raw, FULL", 5],
-    [create(64), ours, "raw, NORMAL", 0.6],
-    [create(64), ours, "Hono, NORMAL"],
+    [create_title, ours, "raw, FULL", 5],
+    [create_title, ours, "raw, NORMAL", 0.6],
+    [create_title, ours, "Hono, NORMAL"],
     [orders_title, ours, "Fastify, FULL", 5],
-    [orders_title, ours, "Fastify, newer Node, FULL"],
   ];
 }
 
@@ -122,7 +113,7 @@ function limitsOf(results: Results): Limit[] {
   const { reads_during_writes, footprints, growth } = results;
   const perSync = (field: "read_p99_ms" | "floor_p99_ms") =>
     median(reads_during_writes.map((round) => round[field] / round.fsync_p99_ms));
-  const started = footprints.find(({ name }) => name === empty_start);
+  const started = (field: keyof Footprint) => median(footprints.map((round) => round[field]));
   const [first = Number.NaN, second = Number.NaN] = growth.map(({ memory_mb }) => memory_mb);
   const requests = (growth[1]?.requests ?? 0).toLocaleString("en");
   const lone_title = postgres.nearTitle(postgres.lone_loads.order);
@@ -131,8 +122,8 @@ function limitsOf(results: Results): Limit[] {
     [`${lone_title}: p50`, lone_ms, " ms"],
     ["p99 of GET /users/:id while 64 clients write / of one fsync", perSync("read_p99_ms"), "", 3],
     ["The same of raw Bun.serve while 64 clients read", perSync("floor_p99_ms"), ""],
-    ["First 200 after a start in an empty directory", started?.start_ms ?? Number.NaN, " ms", 100],
-    ["Idle memory", started?.idle_mb ?? Number.NaN, " MB", 80],
+    ["First 200 after a start in an empty directory", started("start_ms"), " ms", 100],
+    ["Idle memory", started("idle_mb"), " MB", 80],
     [`Memory in the second half of ${requests} requests`, second, " MB", 150],
     // Growth below this is noise of the garbage collector.
     ["The same / in the first half", second / first, "", 1.05],
@@ -154,9 +145,7 @@ export function judge(results: Results): Verdict[] {
   const peers = Object.values(loadsOf(results.pocketbase_users)).map(
     ({ title }): Ratio => [title, sqlite.ours, pocketbase],
   );
-  const ratios = [...sqliteRatios(results), ...peers, ...postgresRatios()]
-    // A quick run creates users with 64 connections only.
-    .filter(([title]) => !results.quick || tableOf(results, title) !== undefined);
+  const ratios = [...sqliteRatios(results), ...peers, ...postgresRatios()];
   return [
     ...ratios.map((ratio) => judgeRatio(results, ratio)),
     ...limitsOf(results).map(judgeLimit),

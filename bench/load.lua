@@ -1,5 +1,5 @@
 -- The requests that wrk sends. At the end it prints one line of JSON.
--- wrk ... -s load.lua URL -- METHOD PATH BODY KEYED TOKEN[,TOKEN...] NAME USERS
+-- wrk ... -s load.lua URL -- METHOD PATH BODY KEYED TOKEN NAME USERS
 
 local PREPARED = 4096
 
@@ -17,20 +17,13 @@ end
 function init(args)
   method, path, body, keyed = args[1], args[2], args[3], args[4] == "true"
   name, users = args[6], tonumber(args[7])
-  local tokens = {}
-  for token in args[5]:gmatch("[^,]+") do
-    tokens[#tokens + 1] = "Bearer " .. token
-  end
-  wrk.headers["Authorization"] = tokens[1]
+  wrk.headers["Authorization"] = "Bearer " .. args[5]
   if method == "POST" then
     wrk.headers["Content-Type"] = "application/json"
     return
   end
   -- Built before the start, so that wrk has little to do.
-  for i = 1, PREPARED do
-    wrk.headers["Authorization"] = tokens[1 + i % #tokens]
-    prepared[i] = wrk.format(method, fill(path, i))
-  end
+  for i = 1, PREPARED do prepared[i] = wrk.format(method, fill(path, i)) end
 end
 
 function request()

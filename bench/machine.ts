@@ -6,7 +6,7 @@ import { describePocketBase } from "./pocketbase.ts";
 import { describePostgres } from "./postgres.ts";
 import { output } from "./process.ts";
 import { binary, data_directory } from "./seed.ts";
-import { new_node, old_node } from "./servers.ts";
+import { node } from "./servers.ts";
 
 export function describeMachine(): Record<string, string> {
   const models = cpus();
@@ -22,8 +22,6 @@ export function describeMachine(): Record<string, string> {
 export function describeVersions(): Record<string, string> {
   const [sqlite] = new Database(":memory:").query("select sqlite_version()").values();
   const { dependencies } = manifest;
-  const node = (command: string, addon: string) =>
-    `${output(command, "--version").slice(1)} with better-sqlite3 ${addon}`;
   // `wrk --version` exits with 1.
   const printed = Bun.spawnSync(["wrk", "--version"]).stdout.toString();
   return {
@@ -31,10 +29,8 @@ export function describeVersions(): Record<string, string> {
     PostgreSQL: describePostgres() ?? "not installed",
     Bun: `${Bun.version} with SQLite ${sqlite?.[0]}`,
     Hono: `${dependencies.hono}, postgres.js ${dependencies.postgres}`,
-    Node: node(old_node, dependencies["better-sqlite3"]),
-    "newer Node": node(new_node, dependencies["better-sqlite3-13"].replace(/.*@/, "")),
+    Node: `${output(node, "--version").slice(1)} with better-sqlite3 ${dependencies["better-sqlite3"]}`,
     Fastify: `${dependencies.fastify}, pg ${dependencies.pg}`,
-    Express: dependencies.express,
     PocketBase: describePocketBase() ?? "not installed",
     wrk: /wrk (?:debian\/)?(\S+)/.exec(printed)?.[1] ?? "",
   };

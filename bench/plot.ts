@@ -3,7 +3,7 @@ import { type Results, tableOf } from "./goals.ts";
 import { loadsOf } from "./pocketbase.ts";
 import { loads, nearTitle } from "./postgres.ts";
 import { medianOf } from "./rounds.ts";
-import { createTitle, orders_title, ours, reads_title, sizes_title } from "./sqlite.ts";
+import { create_title, orders_title, ours, reads_title, sizes_title } from "./sqlite.ts";
 
 const WIDTH = 960;
 const MARGIN = 24;
@@ -91,39 +91,29 @@ function drawPanel({ title, bars }: Panel, x: number, y: number): string {
 }
 
 export function plot(results: Results): string {
-  const panel = (title: string, table_title: string) => panelOf(results, title, table_title);
   const { get, list, deep, create } = loadsOf(results.pocketbase_users);
-  const pairs: [Panel, Panel][] = [
-    [
-      panel("Read a user, 64 clients", reads_title),
-      panel("Create a user, 64 clients", createTitle(64)),
-    ],
-    [
-      panel("Place an order of 3 items, 64 clients", orders_title),
-      panel("A page of 20 as the table grows, 8 clients", sizes_title),
-    ],
-    [
-      panel("PocketBase: read a record, 64 clients", get.title),
-      panel("PocketBase: create a record, 64 clients", create.title),
-    ],
-    [
-      panel("PocketBase: the first page of 20, 8 clients", list.title),
-      panel("PocketBase: a deep page of 20, 8 clients", deep.title),
-    ],
-    [
-      panel("PostgreSQL: read a user, 64 clients", nearTitle(loads.get)),
-      panel("PostgreSQL: a page of 20, 8 clients", nearTitle(loads.list)),
-    ],
-    [
-      panel("PostgreSQL: create a user, 64 clients", nearTitle(loads.create)),
-      panel("PostgreSQL: place an order, 64 clients", nearTitle(loads.order)),
-    ],
-  ];
+  const panels = [
+    ["Read a user, 64 clients", reads_title],
+    ["Create a user, 64 clients", create_title],
+    ["Place an order of 3 items, 64 clients", orders_title],
+    ["A page of 20 as the table grows, 8 clients", sizes_title],
+    ["PocketBase: read a record, 64 clients", get.title],
+    ["PocketBase: create a record, 64 clients", create.title],
+    ["PocketBase: the first page of 20, 8 clients", list.title],
+    ["PocketBase: a deep page of 20, 8 clients", deep.title],
+    ["PostgreSQL: read a user, 64 clients", nearTitle(loads.get)],
+    ["PostgreSQL: a page of 20, 8 clients", nearTitle(loads.list)],
+    ["PostgreSQL: create a user, 64 clients", nearTitle(loads.create)],
+    ["PostgreSQL: place an order, 64 clients", nearTitle(loads.order)],
+  ].map(([title = "", table = ""]) => panelOf(results, title, table));
   const drawn: string[] = [];
   let y = 76;
-  for (const [left, right] of pairs) {
-    drawn.push(drawPanel(left, MARGIN, y), drawPanel(right, MARGIN + COLUMN, y));
-    y += 40 + ROW * Math.max(left.bars.length, right.bars.length);
+  for (let row = 0; row < panels.length; row += 2) {
+    const pair = panels.slice(row, row + 2);
+    for (const [side, panel] of pair.entries()) {
+      drawn.push(drawPanel(panel, MARGIN + side * COLUMN, y));
+    }
+    y += 40 + ROW * Math.max(...pair.map(({ bars }) => bars.length));
   }
   const note =
     "Solid: every acknowledged write is on disk. Dashed (NORMAL): a power cut may lose it.";

@@ -14,15 +14,14 @@ import {
   SERVER_CORE,
   sumOfCpuTime_us,
 } from "./process.ts";
-import { type Entry, fewerRounds, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
-import { binary, createToken, type Seed } from "./seed.ts";
+import { type Entry, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
+import { binary, createToken, fill, type Seed } from "./seed.ts";
 import { type Running, type Variant, withServers } from "./servers.ts";
 
 export const on_sqlite = "user-api on SQLite";
 export const on_postgres = "user-api on PostgreSQL";
 export const hono = "Hono + postgres.js";
 export const fastify = "Fastify + pg";
-const fastify_on_new_node = "Fastify + pg, newer Node";
 
 interface PostgresLoad {
   readonly what: string;
@@ -86,17 +85,9 @@ async function run(url: string, ...statements: string[]): Promise<void> {
 async function fillDeep(instance_url: string, users: number): Promise<Seed> {
   await run(instance_url, "create database deep");
   const path = new URL("/deep", instance_url).href;
-  const token = createToken(path, "bench");
-  const insert = `
-    insert into users (email, email_key, name, metadata, version, created_at, updated_at)
-    select printed, printed, 'User', '{"plan":"basic"}', 1, created_at, created_at
-    from (
-      select 'user' || i || '@example.com' as printed, '2026-01-01T00:00:00.000Z' as created_at
-      from generate_series(1, ${users}) as i
-    ) as numbered
-  `;
-  await run(path, insert, "vacuum analyze", "checkpoint");
-  return { path, token, users, orders: 0 };
+  fill(path, users, 0);
+  await run(path, "vacuum analyze", "checkpoint");
+  return { path, token: createToken(path), users, orders: 0 };
 }
 
 /** Starts a proxy that holds back everything that is sent to the database for 1 ms. It shares the core of wrk. */
@@ -137,7 +128,7 @@ function measureLoads(
           const server = name === on_sqlite ? running : { ...running, ...times };
           entries.push({ name, server, request, connections });
         }
-        await interleave(title, entries, lone ? fewerRounds(plan) : plan);
+        await interleave(title, entries, plan);
       }
     }),
   );
@@ -177,11 +168,7 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
       [fastify]: { program: "Fastify", database },
     }) as const;
 
-  const near = {
-    [on_sqlite]: { program: "user-api" },
-    ...variantsOn(instance.url),
-    [fastify_on_new_node]: { program: "Fastify, newer Node", database: instance.url },
-  } as const;
+  const near = { [on_sqlite]: { program: "user-api" }, ...variantsOn(instance.url) } as const;
   const near_loads = [...Object.values(loads), ...Object.values(lone_loads)];
   const near_tables = near_loads.map((load) => ({ ...load, title: nearTitle(load) }));
   await measureLoads(seed, near, near_tables, { databaseTime_us }, plan);
@@ -190,10 +177,7 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   const far_tables = Object.values(loads).map((load) => ({ ...load, title: farTitle(load) }));
   const times = { databaseTime_us, proxyTime_us: proxy.proxyTime_us };
   // One start: the delay matters more than what differs between two starts.
-  await measureLoads(seed, variantsOn(proxy.url), far_tables, times, {
-    ...plan,
-    starts: 1,
-  });
+  await measureLoads(seed, variantsOn(proxy.url), far_tables, times, { ...plan, starts: 1 });
   const deep = await fillDeep(instance.url, depth + depth / 10);
   await measureDeep(deep, depth, databaseTime_us, plan);
 }

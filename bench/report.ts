@@ -80,20 +80,6 @@ function duringWritesTable({ reads_during_writes: rounds }: Results): string {
   return `${title}\n\n${markdownTable(["", "median"], rows)}`;
 }
 
-function footprintTable({ footprints, growth }: Results): string {
-  const rows = footprints.map(({ name, start_ms, idle_mb }) => [
-    name,
-    round(start_ms),
-    round(idle_mb),
-  ]);
-  const halves = growth.map(
-    ({ requests, memory_mb }) =>
-      `- user-api, median up to request ${requests.toLocaleString("en")}: ${round(memory_mb)} MB`,
-  );
-  const head = ["server", "first 200, ms", "idle memory, MB"];
-  return `### Start and memory (RSS)\n\n${markdownTable(head, rows)}\n\n${halves.join("\n")}`;
-}
-
 function list(entries: Readonly<Record<string, string>>): string {
   return Object.entries(entries)
     .map(([name, value]) => `- ${name}: ${value}`)
@@ -131,8 +117,6 @@ Medians of all rounds.
 ${tables.map(sampleTable).join("\n\n")}
 
 ${duringWritesTable(results)}
-
-${footprintTable(results)}
 
 ## Runs that do not count
 

@@ -8,8 +8,6 @@ export interface Plan {
   readonly starts: number;
   /** Rounds per start. */
   readonly rounds: number;
-  /** Rounds per start for figures that are near their goal. */
-  readonly near_rounds: number;
   readonly duration_s: number;
   /** 0 for none. */
   readonly warmup_s: number;
@@ -105,11 +103,6 @@ export async function interleave(
       console.log(`  ${entry.name}: ${describe(sample)}`);
     }
   }
-}
-
-/** For figures without a goal. */
-export function fewerRounds(plan: Plan): Plan {
-  return { ...plan, rounds: Math.ceil(plan.rounds / 2) };
 }
 
 export function tablesOf({ samples }: Plan): Table[] {

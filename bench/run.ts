@@ -28,10 +28,9 @@ const { values: flags } = parseArgs({
 
 const settings = flags.quick
   ? {
-      plan: { starts: 1, rounds: 1, near_rounds: 1, duration_s: 1, warmup_s: 0 },
+      plan: { starts: 1, rounds: 1, duration_s: 1, warmup_s: 0 },
       spare_s: 0,
       long_s: 1,
-      connections: [64],
       seeds: [
         [10_000, 10_000],
         [100_000, 200_000],
@@ -42,10 +41,9 @@ const settings = flags.quick
       requests: 200_000,
     }
   : {
-      plan: { starts: 2, rounds: 3, near_rounds: 4, duration_s: 1, warmup_s: 1 },
+      plan: { starts: 2, rounds: 3, duration_s: 1, warmup_s: 1 },
       spare_s: 45,
       long_s: 5,
-      connections: [1, 8, 64, 256],
       seeds: [
         [10_000, 10_000],
         [1_000_000, 2_000_000],
@@ -78,7 +76,7 @@ function partsOf(seedAt: (index: number) => Seed, others: Others) {
     reads: () => measureReads(small(), plan),
     depths: () => measureDepths(seedAt(1), plan),
     sizes: () => measureSizes(all(), settings.long_s, plan),
-    writes: () => measureWrites(small(), settings.connections, plan),
+    writes: () => measureWrites(small(), plan),
     pocketbase: () => measurePocketBase(seed(settings.pocketbase_users, 0), plan),
     postgres: () => measurePostgres(small(), settings.postgres_depth, plan),
     latency: async () => {

@@ -3,27 +3,24 @@ import { existsSync } from "node:fs";
 import { freePort, type Server, startServer } from "./process.ts";
 import { binary, copyOf, data_directory, type Seed } from "./seed.ts";
 
-/** The machine's own Node, and the current one, which npm installs. */
-export const old_node = Bun.which("node") ?? "node";
-export const new_node = `${import.meta.dir}/node_modules/node-linux-${process.arch}/bin/node`;
-
+export const node = Bun.which("node") ?? "node";
 const bun = process.execPath;
 const directory = `${import.meta.dir}/servers`;
-const on_bun = { SQLITE: "bun:sqlite", POSTGRES: "postgres" };
-const on_old_node = { SQLITE: "better-sqlite3", POSTGRES: "pg" };
-const on_new_node = { SQLITE: "better-sqlite3-13", POSTGRES: "pg" };
 
-export const programs = {
+const programs = {
   "user-api": { command: [binary, "serve"], env: {} },
   raw: { command: [bun, `${directory}/raw.ts`], env: {} },
   Elysia: { command: [bun, `${directory}/elysia.ts`], env: {} },
-  Hono: { command: [bun, `${directory}/hono.ts`], env: on_bun },
-  Fastify: { command: [old_node, `${directory}/fastify.js`], env: on_old_node },
-  Express: { command: [old_node, `${directory}/express.js`], env: on_old_node },
-  "Fastify, newer Node": { command: [new_node, `${directory}/fastify.js`], env: on_new_node },
-  "Express, newer Node": { command: [new_node, `${directory}/express.js`], env: on_new_node },
+  Hono: {
+    command: [bun, `${directory}/hono.ts`],
+    env: { SQLITE: "bun:sqlite", POSTGRES: "postgres" },
+  },
+  Fastify: {
+    command: [node, `${directory}/fastify.js`],
+    env: { SQLITE: "better-sqlite3", POSTGRES: "pg" },
+  },
 };
-export type Program = keyof typeof programs;
+type Program = keyof typeof programs;
 
 /** These do less than the service on purpose: they show what its foundation costs. */
 const baselines: readonly Program[] = ["raw", "Elysia"];
@@ -143,7 +140,8 @@ export async function withServers<Name extends string, Result>(
 /** @throws {Error} that names what is missing */
 export function requireTools(): void {
   if (!existsSync(binary)) throw new Error("dist/user-api is missing: run make build");
-  if (!existsSync(new_node)) throw new Error("bench/node_modules is missing: run npm ci in bench/");
+  if (!existsSync(`${import.meta.dir}/node_modules`))
+    throw new Error("bench/node_modules is missing: run npm ci in bench/");
   for (const tool of ["wrk", "taskset", "node"]) {
     if (Bun.which(tool) === null) throw new Error(`${tool} is missing: install it, e.g. with apt`);
   }

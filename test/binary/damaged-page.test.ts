@@ -2,7 +2,8 @@
 // with an error that is not to be retried, and the log must name the table.
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { closeSync, copyFileSync, openSync, readFileSync, writeSync } from "node:fs";
+import { copyFileSync, readFileSync } from "node:fs";
+import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
@@ -15,7 +16,6 @@ import {
 } from "../http/server.ts";
 
 const USERS = 2_000;
-const PAGE_BYTES = 4096;
 /** The user whose page is damaged: in the middle, where no new user is written. */
 const DAMAGED_ID = 1_000;
 /** A user on another page. */
@@ -63,12 +63,6 @@ function findPage(database: string, btree: string, text: string): number {
   return found.pageno;
 }
 
-function clearPage(database: string, page: number): void {
-  const descriptor = openSync(database, "r+");
-  writeSync(descriptor, Buffer.alloc(PAGE_BYTES), 0, PAGE_BYTES, (page - 1) * PAGE_BYTES);
-  closeSync(descriptor);
-}
-
 /** Starts a server with an empty cache on a database with one damaged page. */
 async function startDamaged(btree: string, text: string): Promise<TestServer> {
   const directory = makeDirectory();
@@ -76,7 +70,7 @@ async function startDamaged(btree: string, text: string): Promise<TestServer> {
   copyFileSync(base.database, database);
   const page = findPage(database, btree, text);
   const server = await startReplica(database, {}, base);
-  clearPage(database, page);
+  damagePage(database, page, 0);
   return Object.assign(server, {
     async [Symbol.asyncDispose]() {
       await server.stop("SIGKILL");

@@ -1,13 +1,14 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { withLayout } from "../../src/database-url.ts";
-import { backendOf } from "../../src/main.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, odd_texts, orderFields, parsed, userFields } from "../contract/open.ts";
+import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { listed } from "../listed.ts";
+import { withStore } from "../open-store.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/harness.ts";
 import type { Outcome } from "../program.ts";
 import { type Harness, makeHarness } from "./harness.ts";
@@ -16,31 +17,10 @@ const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) }
 const kept = userFields({ email: "kept@b.cd" });
 const token = newToken();
 
-async function withStore(
-  database_url: string,
-  now: () => Date,
-  work: (store: Store) => Promise<void>,
-): Promise<void> {
-  const options = {
-    max_pending_writes: 100,
-    max_unsent_bytes: 0,
-    exclusive: false,
-    create: true,
-    now,
-  };
-  const store = await backendOf(database_url).open({ ...options, database_url });
-  try {
-    await work(store);
-  } finally {
-    await store.close();
-  }
-}
-
 /** Creates rows of every kind. The rows with the last ids are deleted. */
 async function fill(world: Harness): Promise<void> {
   await withStore(
     world.path,
-    () => world.clock.time,
     async (store) => {
       await newUser(store);
       await store.users.remove(1, null);
@@ -60,6 +40,7 @@ async function fill(world: Harness): Promise<void> {
       await store.tokens.create({ hash: hashToken(token), name: "é", ...fields });
       await store.tokens.touch(hashToken(token), "2026-11-20T18:57:00.000Z");
     },
+    { now: () => world.clock.time },
   );
 }
 
@@ -96,22 +77,26 @@ function expectCopied(outcome: Outcome): void {
 
 /** Expects that the copy has the same records, next ids, idempotency keys and tokens. */
 async function expectComplete(database_url: string, now: () => Date): Promise<void> {
-  await withStore(database_url, now, async (store) => {
-    expect(await store.check()).toEqual([]);
-    const { record, replayed } = await store.users.create(kept, key);
-    expect([parsed(record), replayed]).toMatchObject([kept, true]);
-    const found = await store.tokens.find(hashToken(token));
-    expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
-    expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();
-    const imported = { ...orderFields(4), import_key: "old shop:\t1" };
-    expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "unchanged" }]);
-    expect((await newUser(store)).id).toBe(14);
-    expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
-    const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
-    expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
-    expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);
-    expect(await store.check()).toEqual([]);
-  });
+  await withStore(
+    database_url,
+    async (store) => {
+      expect(await store.check()).toEqual([]);
+      const { record, replayed } = await store.users.create(kept, key);
+      expect([parsed(record), replayed]).toMatchObject([kept, true]);
+      const found = await store.tokens.find(hashToken(token));
+      expect(found).toMatchObject({ name: "é", last_used_at: "2026-11-20T18:57:00.000Z" });
+      expect((await store.tokens.find("b".repeat(64)))?.revoked_at).not.toBeNull();
+      const imported = { ...orderFields(4), import_key: "old shop:\t1" };
+      expect(await store.bulk.orders.import([imported], false)).toEqual([{ outcome: "unchanged" }]);
+      expect((await newUser(store)).id).toBe(14);
+      expect((await store.orders.place(orderFields(2), null)).record.id).toBe(6);
+      const page = await listed(store.orders.list({ user_id: 2, limit: 10, offset: 0 }));
+      expect([page.total, page.rows.map(({ id }) => id)]).toEqual([4, [1, 3, 4, 6]]);
+      expect((await store.users.list({ limit: 1, offset: 11 })).total).toBe(12);
+      expect(await store.check()).toEqual([]);
+    },
+    { now },
+  );
 }
 
 describe.if(cluster !== null)("`copy`", () => {
@@ -142,11 +127,11 @@ describe.if(cluster !== null)("`copy`", () => {
     world.clock.time = new Date(world.clock.time.getTime() + 24 * 3_600_000);
     await withStore(
       postgres.url,
-      () => world.clock.time,
       async (store) => {
         await store.deleteExpiredKeys();
         expect(await postgres.run("select * from idempotency_keys")).toHaveLength(0);
       },
+      { now: () => world.clock.time },
     );
   });
 
@@ -383,7 +368,6 @@ test("`copy` names the damaged database and leaves no file when one is damaged",
   using world = makeHarness();
   await withStore(
     world.path,
-    () => world.clock.time,
     async (store) => {
       const fields = (at: number) => userFields({ metadata: { mark: `<${at}>`.padEnd(500, "-") } });
       await store.bulk.users.import(
@@ -391,11 +375,10 @@ test("`copy` names the damaged database and leaves no file when one is damaged",
         false,
       );
     },
+    { now: () => world.clock.time },
   );
-  const bytes = Buffer.from(await Bun.file(world.path).arrayBuffer());
-  const page = Math.floor(bytes.indexOf("<150>") / 4096) * 4096;
-  bytes.fill(0xff, page, page + 8);
-  writeFileSync(world.path, bytes);
+  const at = readFileSync(world.path).indexOf("<150>");
+  damagePage(world.path, Math.ceil(at / PAGE_BYTES));
   const to = `${dirname(world.path)}/copy.db`;
   expect(await world.run("copy", "--to", to)).toEqual({
     code: 1,

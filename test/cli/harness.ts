@@ -2,9 +2,9 @@ import type { Io, StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { Environment } from "../../src/config.ts";
 import { backendOf, main } from "../../src/main.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
+import { withStore } from "../open-store.ts";
 import type { Outcome } from "../program.ts";
 
 export interface Serving {
@@ -136,15 +136,8 @@ export function makeHarness(options: Options = {}): Harness {
       };
     },
     async isFree() {
-      const options = {
-        database_url: path,
-        max_pending_writes: 1,
-        max_unsent_bytes: 0,
-        exclusive: true,
-        create: true,
-      };
       try {
-        await (await openSqlite({ ...options, now: () => clock.time })).close();
+        await withStore(path, async () => {}, { exclusive: true });
         return true;
       } catch {
         return false;

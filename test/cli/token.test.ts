@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
-import { openSqlite } from "../../src/sqlite/backend.ts";
-import { hashToken, hasTokenFormat, newToken } from "../../src/token.ts";
+import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
+import { withStore } from "../open-store.ts";
 import { runProgram } from "../program.ts";
 import { type Harness, makeHarness } from "./harness.ts";
 
@@ -27,18 +27,8 @@ async function list(world: Harness): Promise<string[]> {
     .map((line) => line.split(/ {2,}/).join("  "));
 }
 
-async function stored(world: Harness) {
-  const options = {
-    database_url: world.path,
-    max_pending_writes: 1,
-    max_unsent_bytes: 0,
-    exclusive: false,
-    create: false,
-  };
-  const store = await openSqlite({ ...options, now: () => new Date(0) });
-  const tokens = await store.tokens.list();
-  await store.close();
-  return tokens;
+function stored(world: Harness): Promise<readonly Token[]> {
+  return withStore(world.path, ({ tokens }) => tokens.list(), { create: false });
 }
 
 test("`token create` prints only the token on stdout, and stores its hash", async () => {

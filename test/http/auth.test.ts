@@ -1,8 +1,8 @@
 import { afterAll, describe, expect, test } from "bun:test";
 import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/route.ts";
-import { backendOf } from "../../src/main.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
+import { withStore } from "../open-store.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import { type CallOptions, logs, startServer, type TestResponse } from "./server.ts";
@@ -64,24 +64,8 @@ const broken = `${valid.slice(0, -1)}${valid.endsWith("a") ? "b" : "a"}`;
 const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.slice(11)}`;
 
 /** Changes tokens while the server is running, as the command line does. */
-async function withTokens<Result>(work: (tokens: TokenStore) => Promise<Result>): Promise<Result> {
-  const options = {
-    max_pending_writes: 16,
-    max_unsent_bytes: 0,
-    exclusive: false,
-    create: true,
-    now: () => new Date(),
-  };
-  const store = await backendOf(server.database).open({
-    ...options,
-    database_url: server.database,
-  });
-  try {
-    return await work(store.tokens);
-  } finally {
-    await store.close();
-  }
-}
+const withTokens = (work: (tokens: TokenStore) => Promise<unknown>) =>
+  withStore(server.database, ({ tokens }) => work(tokens));
 
 async function issueToken(name: string, expires_at: string | null = null): Promise<string> {
   const token = newToken();

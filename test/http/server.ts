@@ -5,6 +5,7 @@ import { openInput, openOutput } from "../../src/cli/streams.ts";
 import { backendOf, main } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { withStore } from "../open-store.ts";
 import { binary, startProgram } from "../program.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
@@ -120,24 +121,16 @@ async function start(environment: Settings): Promise<{ running: Running; url: st
   return { running, url };
 }
 
-async function makeTokens(database: string): Promise<TestTokens> {
-  const store = await backendOf(database).open({
-    database_url: database,
-    max_pending_writes: 10,
-    max_unsent_bytes: 0,
-    exclusive: false,
-    create: true,
-    now: () => new Date(),
+function makeTokens(database: string): Promise<TestTokens> {
+  return withStore(database, async ({ tokens }) => {
+    const make = async (scope: TokenScope) => {
+      const token = newToken();
+      const fields = { hash: hashToken(token), name: `${scope}-test`, scope, expires_at: null };
+      await tokens.create(fields);
+      return token;
+    };
+    return { write_token: await make("write"), read_token: await make("read") };
   });
-  const make = async (scope: TokenScope) => {
-    const token = newToken();
-    const fields = { hash: hashToken(token), name: `${scope}-test`, scope, expires_at: null };
-    await store.tokens.create(fields);
-    return token;
-  };
-  const tokens = { write_token: await make("write"), read_token: await make("read") };
-  await store.close();
-  return tokens;
 }
 
 async function toTestResponse(response: Response): Promise<TestResponse> {
@@ -172,7 +165,7 @@ export async function sendCall(
   return response;
 }
 
-export function sendBytes(
+function sendBytes(
   url: string,
   bytes: string | Uint8Array,
   idle_ms: number,

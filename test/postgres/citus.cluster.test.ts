@@ -9,6 +9,7 @@ import { connect, type Database, type Session } from "../../src/postgres/connect
 import { createReader } from "../../src/postgres/reader.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import {
   citus_url,
@@ -17,7 +18,6 @@ import {
   runOnWorkers,
   takeCitusDatabase,
 } from "./citus.ts";
-import { store_options } from "./database.ts";
 
 type Statement = Parameters<Session["all"]>;
 
@@ -129,7 +129,7 @@ test.if(citus_url !== null)(
   "`orders.get` rejects unless it finds the order when a commit was interrupted",
   async () => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...store_options, database_url });
+    const store = await openPostgres({ ...storeOptions, database_url });
     const user = await newUser(store);
     const { record } = await store.orders.place(orderFields(user.id), null);
     const findUnknown = async () => store.orders.get(record.id + 1024);
@@ -157,7 +157,7 @@ test.if(citus_url !== null)(
   "`orders.place` succeeds before a user is unlocked when only other calls are for this user",
   async () => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...store_options, database_url });
+    const store = await openPostgres({ ...storeOptions, database_url });
     const locked_user = await newUser(store);
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
     const unlock = await lockUserOnWorkers(database_url, locked_user.id);
@@ -189,7 +189,7 @@ test.if(citus_url !== null)(
 describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
   storeContract("citus", async (opened = {}) => {
     const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...store_options, ...opened, database_url });
+    const store = await openPostgres({ ...storeOptions, ...opened, database_url });
     return {
       ...store,
       async close() {

@@ -8,9 +8,10 @@ import { nextNumbers } from "../../src/postgres/citus/id-lock.ts";
 import { withPostgresCopyTarget } from "../../src/postgres/copy-target.ts";
 import { newUser, orderFields, outcomesOf } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { makeDatabase, store_options } from "./database.ts";
+import { makeDatabase } from "./database.ts";
 
 const cluster = await findCluster();
 const migration = `${import.meta.dir}/../../src/postgres/citus/migrations/0002_tables.sql`;
@@ -32,7 +33,7 @@ if (cluster !== null) {
     storeContract("citus", async (opened = {}) => {
       const url = await server.createDatabase(await template);
       const database_url = `${url}&layout=citus`;
-      const store = await openPostgres({ ...store_options, ...opened, database_url });
+      const store = await openPostgres({ ...storeOptions, ...opened, database_url });
       return {
         ...store,
         async close() {
@@ -44,7 +45,7 @@ if (cluster !== null) {
 
     test("`exportPage` returns each order once when ids are dense, sparse and far apart", async () => {
       const url = await server.createDatabase(await template);
-      const store = await openPostgres({ ...store_options, database_url: `${url}&layout=citus` });
+      const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
       const { id } = await newUser(store);
       const ids = [
         "select generate_series(1, 2500)",
@@ -77,7 +78,7 @@ if (cluster !== null) {
       await server.run(url, "update user_totals set users = 1 where slot = 3");
       await server.run(url, "update user_totals set users = -1 where slot = 0");
       const source_url = await makeDatabase(server);
-      const source = await openPostgres({ ...store_options, database_url: source_url });
+      const source = await openPostgres({ ...storeOptions, database_url: source_url });
       await newUser(source);
       const user = await newUser(source);
       const { record } = await source.orders.place(orderFields(user.id), null);
@@ -88,7 +89,7 @@ if (cluster !== null) {
           copyRows(rows, target, () => {}, signal),
         ),
       );
-      const store = await openPostgres({ ...store_options, database_url });
+      const store = await openPostgres({ ...storeOptions, database_url });
       expect(await store.orders.get(record.id)).toEqual(record);
       expect((await store.users.list({ limit: 10, offset: 0 })).total).toBe(2);
       expect((await store.orders.list({ limit: 10, offset: 0 })).total).toBe(1);
@@ -103,7 +104,7 @@ if (cluster !== null) {
       const url = await server.createDatabase(await template);
       const commits: number[] = [];
       const store = await openPostgres({
-        ...store_options,
+        ...storeOptions,
         database_url: `${url}&layout=citus`,
         onCommit: (writes) => commits.push(writes),
       });
@@ -123,7 +124,7 @@ if (cluster !== null) {
     test("`open` names the layout when the URL lacks it", async () => {
       const database_url = await server.createDatabase(await template);
       await expectRejection(
-        openPostgres({ ...store_options, database_url }),
+        openPostgres({ ...storeOptions, database_url }),
         "operator",
         /created with the layout citus: use \?layout=citus in its URL$/,
       );
@@ -132,7 +133,7 @@ if (cluster !== null) {
 
     test("`import` waits for a create that has an id when it brings the same id", async () => {
       const url = await server.createDatabase(await template);
-      const store = await openPostgres({ ...store_options, database_url: `${url}&layout=citus` });
+      const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
       const user = await newUser(store);
       const creating = new SQL(url, { max: 1 });
       await creating.unsafe("begin");

@@ -4,7 +4,7 @@
  */
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { store_options } from "./database.ts";
+import { storeOptions } from "../open-store.ts";
 
 const empty_tables = [
   "delete from orders",
@@ -67,7 +67,7 @@ async function createDatabase(first: string, name: string): Promise<void> {
 }
 
 async function createTables(database_url: string): Promise<void> {
-  await (await openPostgres({ ...store_options, database_url })).close();
+  await (await openPostgres({ ...storeOptions, database_url })).close();
 }
 
 const used_names = new Set<string>();

@@ -8,6 +8,7 @@ import { connect, type Session } from "../../src/postgres/connection.ts";
 import { describePostgresError, toUnavailable } from "../../src/postgres/errors.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
+import { storeOptions } from "../open-store.ts";
 import { cluster, type Harness, makeHarness } from "./harness.ts";
 
 const page = { limit: 10, offset: 0 };
@@ -184,13 +185,7 @@ describe("a certificate that cannot be verified", () => {
     const reading = db.read((session) => session.first("select 1 as one"));
     await expectRejection(reading, "unavailable", "the database is currently unreachable");
     await db.close();
-    const opening = openPostgres({
-      ...options,
-      max_unsent_bytes: 1,
-      exclusive: false,
-      create: false,
-      now: () => new Date(),
-    });
+    const opening = openPostgres({ ...storeOptions, ...options });
     const { message } = await expectRejection(opening, "operator");
     expect(message).toMatch(
       /^Cannot open postgres:\/\/ann@127[^ ]+: the certificate of the server cannot be verified: [^\n]+ \(DEPTH_ZERO_SELF_SIGNED_CERT\)$/,

@@ -2,8 +2,9 @@
 import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
+import { storeOptions } from "../open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { makeDatabase, store_options } from "./database.ts";
+import { makeDatabase } from "./database.ts";
 
 export const cluster: Cluster | null = await findCluster();
 
@@ -37,7 +38,7 @@ export async function makeHarness(empty = false): Promise<Harness> {
     url,
     async open(options = {}) {
       const store = await openPostgres({
-        ...store_options,
+        ...storeOptions,
         database_url: url,
         ...options,
       });

@@ -18,6 +18,7 @@ import { migrate, migrations } from "../../src/sqlite/migrate.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
+import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { openDatabase } from "./open.ts";
@@ -55,17 +56,6 @@ async function makeBackup(directory: TemporaryDirectory): Promise<{ path: string
   const copy = directory.at("copy.db");
   await backUp(path, copy);
   return { path, copy };
-}
-
-/** Overwrites a page of a database. @param sql selects its number, from 1 */
-function damage(path: string, sql: string): void {
-  const db = new Database(path);
-  const [page] = db.prepare(sql).values()[0] as [number];
-  db.close();
-  const bytes = readFileSync(path);
-  // Not the file header, which identifies a SQLite database.
-  bytes.fill(0xff, page === 1 ? 100 : (page - 1) * 4096, page * 4096);
-  writeFileSync(path, bytes);
 }
 
 async function totalOf(path: string): Promise<number> {
@@ -158,7 +148,7 @@ test("`backUp` does not overwrite a file that appears during the backup", async 
 test("`backUp` fails with the reason when a page cannot be read", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  damage(path, "select rootpage from sqlite_schema where tbl_name = 'users' and type = 'index'");
+  damagePage(path, rootPageOf(path, "sqlite_autoindex_users_1"));
   const copy = directory.at("copy.db");
   expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
     `Cannot back up to ${copy}: database disk image is malformed`,
@@ -311,7 +301,7 @@ test("`backUp` and `restore` reject a database when a row breaks a constraint", 
 test("`restore` replaces a damaged database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
-  damage(path, "select 1");
+  damagePage(path, 1);
   const damaged = readFileSync(path);
   const { previous_path } = await restore(copy, path);
   expect(readFileSync(previous_path ?? "").equals(damaged)).toBe(true);

@@ -2,6 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { openDatabase } from "./open.ts";
@@ -100,17 +101,7 @@ for (const table of ["users", "orders", "imported_orders", "tokens", "idempotenc
     using directory = makeDirectory();
     const path = directory.at("a.db");
     await (await openDatabase(path)).close();
-    const db = new Database(path);
-    const sql = `
-      select rootpage, page_size
-      from sqlite_schema, pragma_page_size
-      where name = '${table}'
-    `;
-    const [page, size] = db.prepare(sql).values()[0] as [number, number];
-    db.close();
-    const bytes = readFileSync(path);
-    bytes.fill(0xff, (page - 1) * size, page * size);
-    writeFileSync(path, bytes);
+    damagePage(path, rootPageOf(path, table));
     for (const exclusive of [true, false]) {
       const message = `Cannot open ${path}: the file is damaged`;
       await expectRejection(openDatabase(path, { exclusive }), "operator", message);

@@ -3,13 +3,13 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
 import { orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { makeRandom } from "../random.ts";
+import { openDatabase } from "./open.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 const given = { version: 1, created_at: time, updated_at: time };
@@ -19,13 +19,7 @@ type Random = (below: number) => number;
 async function openStore() {
   const directory = makeDirectory();
   const path = directory.at("a.db");
-  const options = {
-    database_url: path,
-    max_pending_writes: 1000,
-    max_unsent_bytes: 2 ** 25,
-    now: () => new Date(),
-  };
-  const store = await openSqlite({ ...options, exclusive: true, create: true });
+  const store = await openDatabase(path);
   return {
     store,
     path,

@@ -2,22 +2,14 @@
 // statement is prepared again at each execution.
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
-import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
+import { openDatabase } from "./open.ts";
 
 /** @returns the statements that a store prepares */
 async function collectStatements(database_url: string): Promise<string[]> {
   const prepare = spyOn(Database.prototype, "prepare");
   try {
-    const store = await openSqlite({
-      database_url,
-      max_pending_writes: 1,
-      max_unsent_bytes: 1,
-      exclusive: false,
-      create: true,
-      now: () => new Date(),
-    });
-    await store.close();
+    await (await openDatabase(database_url)).close();
     return prepare.mock.calls.map(([sql]) => sql);
   } finally {
     prepare.mockRestore();

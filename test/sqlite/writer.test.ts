@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
-import { closeSync, openSync, writeSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { damagePage, rootPageOf } from "../damage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
@@ -233,12 +233,8 @@ function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
   it.db.run("create table damaged (n integer)");
   it.db.run("insert into damaged values (1)");
   it.db.run("pragma wal_checkpoint(truncate)");
-  const [page] = it.db
-    .prepare("select rootpage from sqlite_schema where name = 'damaged'")
-    .values()[0] as [number];
-  const file = openSync(it.db.filename, "r+");
-  writeSync(file, Buffer.alloc(4096, 0xff), 0, 4096, (page - 1) * 4096);
-  closeSync(file);
+  const path = it.db.filename;
+  damagePage(path, rootPageOf(path, "damaged"));
   // Drops the cached page.
   it.db.run("pragma shrink_memory");
   it.db.run("pragma cache_size = 0");

@@ -54,8 +54,8 @@ const listOrders = route(
       responses: { 200: pageOf(Order, example) },
     },
   },
-  async ({ query, head, store }) =>
-    pageBody<Order>(head, ordersPath, query, await store.orders.list(query)),
+  ({ query, head, store }) =>
+    andThen(store.orders.list(query), (page) => pageBody<Order>(head, ordersPath, query, page)),
 );
 
 const getOrder = route(

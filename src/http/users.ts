@@ -47,8 +47,8 @@ const listUsers = route(
       responses: { 200: pageOf(User, example) },
     },
   },
-  async ({ query, head, store }) =>
-    pageBody<User>(head, usersPath, query, await store.users.list(query)),
+  ({ query, head, store }) =>
+    andThen(store.users.list(query), (page) => pageBody<User>(head, usersPath, query, page)),
 );
 
 const getUser = route(

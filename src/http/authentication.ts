@@ -59,8 +59,9 @@ function environmentToken(apiToken: string, now: Date): Token {
   };
 }
 
-/** Upper bound of the hash cache. */
+/** Upper bounds of the cache of hashes. */
 const MAX_HASHES = 1000;
+const MAX_HEADER_LENGTH = 64;
 
 /**
  * Finds the valid token of a request.
@@ -74,20 +75,27 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
   const { tokens, apiToken, now } = options;
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
-  /** The hashes of tokens that were valid when last used, by token. */
+  /** The hashes of tokens that were valid when last used, by `Authorization` header. */
   const cachedHashes = new Map<string, string>();
   /** The minute in which the use of a token was last recorded, by hash. */
   const lastUseMinutes = new Map<string, number>();
 
   /**
    * @returns the hash by which the store identifies the token
+   * @throws {AppError} unauthorised
    * @throws {AppError} invalid_token if the format is not that of a token, which saves a query
    */
-  function hashOf(credentials: string): string {
-    const cached = cachedHashes.get(credentials);
-    if (cached !== undefined) return cached;
+  function hashOf(authorization: string): string {
+    const credentials = extractToken(authorization);
+    if (credentials === null) fail("unauthorised", "unauthorised");
     if (!hasTokenFormat(credentials)) fail("invalid_token", "unauthorised");
     return hashToken(credentials);
+  }
+
+  function cacheHash(authorization: string, hash: string): void {
+    if (authorization.length > MAX_HEADER_LENGTH || cachedHashes.has(authorization)) return;
+    if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
+    cachedHashes.set(authorization, hash);
   }
 
   function recordUse({ hash, last_used_at }: Token, time: Date): void {
@@ -101,26 +109,22 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
   }
 
   /** @throws {AppError} invalid_token */
-  function requireActive(credentials: string, token: Token | null): Token {
+  function requireActive(authorization: string, token: Token | null): Token {
     const time = now();
     if (token === null || !isActive(token, time)) {
-      cachedHashes.delete(credentials);
+      cachedHashes.delete(authorization);
       fail("invalid_token", "unauthorised");
     }
-    if (!cachedHashes.has(credentials)) {
-      if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
-      cachedHashes.set(credentials, token.hash);
-    }
+    cacheHash(authorization, token.hash);
     if (token !== environment) recordUse(token, time);
     return token;
   }
 
   return (authorization) => {
-    const credentials = extractToken(authorization);
-    if (credentials === null) fail("unauthorised", "unauthorised");
-    const hash = hashOf(credentials);
+    const header = authorization ?? "";
+    const hash = cachedHashes.get(header) ?? hashOf(header);
     const found = hash === environment?.hash ? environment : tokens.find(hash);
-    return andThen(found, (token) => requireActive(credentials, token));
+    return andThen(found, (token) => requireActive(header, token));
   };
 }
 

@@ -13,21 +13,20 @@ export interface InputSchema<Value> {
     readonly validate: (value: unknown) => { readonly value: Value };
     readonly types?: { readonly input: Value; readonly output: Value };
   };
+  /** @returns the typed value. @throws {AppError} if the input is not valid */
+  readonly parse: (input: unknown) => Value;
   /** The JSON Schema of the value, for the OpenAPI document. */
   readonly schema: JsonSchema;
 }
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
-/** @param parse returns the typed value, or throws an `AppError` */
 export function inputSchema<Value>(
   schema: JsonSchema,
-  parse: (value: unknown) => Value,
+  parse: (input: unknown) => Value,
 ): InputSchema<Value> {
-  return {
-    "~standard": { version: 1, vendor: "user-api", validate: (value) => ({ value: parse(value) }) },
-    schema,
-  };
+  const validate = (input: unknown) => ({ value: parse(input) });
+  return { "~standard": { version: 1, vendor: "user-api", validate }, parse, schema };
 }
 
 /**

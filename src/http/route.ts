@@ -149,9 +149,9 @@ export function createPipeline(options: PipelineOptions): Pipeline {
           (json) =>
             handler({
               request,
-              params: params?.["~standard"].validate(routerParams).value, // 400
-              query: query["~standard"].validate(request.url).value, // 400
-              body: body?.["~standard"].validate(json).value, // 400
+              params: params?.parse(routerParams), // 400
+              query: query.parse(request.url), // 400
+              body: body?.parse(json), // 400
               token,
               head,
               store,

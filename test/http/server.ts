@@ -165,11 +165,7 @@ export async function sendCall(
   return response;
 }
 
-function sendBytes(
-  url: string,
-  bytes: string | Uint8Array,
-  idle_ms: number,
-): Promise<string> {
+function sendBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";

@@ -7,7 +7,7 @@ import { fail } from "../error.ts";
 import { claimPartial } from "../partial-file.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
 import { checkDatabase } from "./check.ts";
-import { connect, pragma } from "./connection.ts";
+import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
 import { missingMigrations } from "./migrate.ts";
@@ -15,10 +15,6 @@ import { createThread } from "./thread.ts";
 
 /** Interval between progress reports. */
 const PROGRESS_MS = 100;
-
-function countRows(db: Database, table: "users" | "orders" | "tokens"): number {
-  return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
-}
 
 /**
  * Checks a database that no other process uses.

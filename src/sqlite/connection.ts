@@ -34,6 +34,10 @@ export function configure(db: Database): void {
   db.run("pragma trusted_schema = off");
 }
 
+export function countRows(db: Database, table: string): number {
+  return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
+}
+
 /** @returns the value of a numeric pragma */
 export function pragma(db: Database, name: string): number {
   return Number(db.prepare<Record<string, number>, []>(`pragma ${name}`).get()?.[name]);

@@ -8,8 +8,8 @@ import type { Writer } from "./writer.ts";
 /** What the stores of the tables share. */
 export interface StoreContext {
   /**
-   * SQLite looks at the value of a variable while it plans `limit $n`, or `column = $value` next to a range or an
-   * order, and therefore prepares the statement again at each execution. Write `+$n` and `+$value` there.
+   * SQLite looks at the value of a variable while it plans `limit $n`, or `column = $value` next to a range, an order
+   * or `max`, and therefore prepares the statement again at each execution. Write `+$n` and `+$value` there.
    */
   readonly db: Database;
   readonly reader: Reader;

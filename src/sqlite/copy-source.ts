@@ -8,7 +8,7 @@ import {
   copied_tables,
   mapErrors,
 } from "../copy.ts";
-import { connect } from "./connection.ts";
+import { connect, countRows } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 
@@ -49,9 +49,7 @@ export function copySourceOf(db: Database): CopySource {
   const lastId = prepareLastId(db);
   return {
     async count(table) {
-      return (
-        db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0
-      );
+      return countRows(db, table);
     },
     read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
     async lastId(table) {

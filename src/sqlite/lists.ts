@@ -24,12 +24,12 @@ export type ReadRows<Query, Row> = (query: Query) => {
 export interface ListReader {
   /**
    * @param table table of the list, for error messages
-   * @param prepareRead called once per connection
+   * @param prepareRows called once per connection
    * @returns reads a page, in the same turn if it is small
    */
   prepare<Query extends PageQuery, Row extends { readonly id: number }>(
     table: string,
-    prepareRead: (db: Database) => ReadRows<Query, Row>,
+    prepareRows: (db: Database) => ReadRows<Query, Row>,
     toJson: (row: Row) => string,
   ): (query: Query) => Maybe<Page>;
   close(): void;
@@ -92,11 +92,11 @@ export function createListReader(
   return {
     prepare<Query extends PageQuery, Row extends { readonly id: number }>(
       table: string,
-      prepareRead: (db: Database) => ReadRows<Query, Row>,
+      prepareRows: (db: Database) => ReadRows<Query, Row>,
       toJson: (row: Row) => string,
     ) {
       const { read } = reader.forTable(table);
-      const readRows = prepareRead(db);
+      const readRows = prepareRows(db);
       let readOwnRows: ReadRows<Query, Row> | null = null;
 
       function readSmall(query: Query): Page | null {
@@ -107,7 +107,7 @@ export function createListReader(
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
-        readOwnRows ??= prepareRead(own);
+        readOwnRows ??= prepareRows(own);
         const readOwn = readOwnRows;
         page.clear();
         return withSnapshot(async () => {

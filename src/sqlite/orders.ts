@@ -19,68 +19,34 @@ import { type CountedList, createCountIndex, type PageStart } from "./count-inde
 import type { ReadRows } from "./lists.ts";
 
 type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
-  readonly user_position: number;
   readonly now: string;
 };
 
 export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
-/** @returns a function that counts the orders of a user, which is the position of the last one */
-function prepareCountOfUser(db: Database): (user_id: number) => number {
-  const last = db.prepare<{ user_position: number }, { user_id: number }>(`
-    select user_position
+/** Reads the orders of one user. They are numbered, so a page at any offset begins at a position. */
+function prepareRowsOfUser(db: Database) {
+  // The last position is the number of orders.
+  const total = db.prepare<{ total: number }, { user_id: number }>(`
+    select coalesce(max(user_position), 0) as total
     from orders
     where user_id = +$user_id
-    order by user_position desc
-    limit 1
   `);
-  return (user_id) => last.get({ user_id })?.user_position ?? 0;
-}
-
-/** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
-function preparePageReader(db: Database): ReadRows<OrderQuery, StoredOrder> {
-  const countOfUser = prepareCountOfUser(db);
-  const count_index = createCountIndex(db);
-  const all = count_index.dense("orders");
-  const by_status: Record<OrderStatus, CountedList> = {
-    pending: count_index.dense("pending"),
-    paid: count_index.sparse("paid"),
-    shipped: count_index.sparse("shipped"),
-    delivered: count_index.sparse("delivered"),
-    canceled: count_index.sparse("canceled"),
-  };
-  const pageOfAll = db.prepare<StoredOrder, PageStart & { limit: number }>(`
+  const page = db.prepare<StoredOrder, Record<"user_id" | "position" | "limit", number>>(`
     select ${columns}
     from orders
-    where id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const pageInStatus = db.prepare<StoredOrder, PageStart & { status: OrderStatus; limit: number }>(`
-    select ${columns}
-    from orders
-    where status = +$status and id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const pageOfUser = db.prepare<StoredOrder, { user_id: number; limit: number; offset: number }>(`
-    select ${columns}
-    from orders
-    where user_id = +$user_id and user_position > $offset
+    where user_id = +$user_id and user_position > $position
     order by user_position
     limit +$limit
   `);
   // With both filters, the orders of the user are counted in the index alone. One user has few of them.
-  const totalOfUserInStatus = db.prepare<
-    { total: number },
-    { user_id: number; status: OrderStatus }
-  >(`
+  const totalInStatus = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
     select count(*) as total
     from orders
     where user_id = $user_id and status = $status
   `);
-  const pageOfUserInStatus = db.prepare<
+  const pageInStatus = db.prepare<
     StoredOrder,
     Record<"user_id" | "position" | "limit" | "offset", number> & { status: OrderStatus }
   >(`
@@ -96,10 +62,12 @@ function preparePageReader(db: Database): ReadRows<OrderQuery, StoredOrder> {
     where user_id = $user_id and user_position = $position
   `);
 
-  /** Counts the orders of a user up to this id by binary search: ids ascend with the positions. */
+  const countOrders = (user_id: number) => total.get({ user_id })?.total ?? 0;
+
+  /** Counts the orders up to this id by binary search: ids ascend with the positions. */
   function positionOf(user_id: number, id: number): number {
     let low = 0;
-    let high = countOfUser(user_id);
+    let high = countOrders(user_id);
     while (low < high) {
       const position = Math.ceil((low + high) / 2);
       if ((idAt.get({ user_id, position })?.id ?? 0) <= id) low = position;
@@ -108,28 +76,59 @@ function preparePageReader(db: Database): ReadRows<OrderQuery, StoredOrder> {
     return low;
   }
 
+  return (user_id: number, query: OrderQuery) => {
+    const { offset, after, status } = query;
+    const limit = rowsToRead(query);
+    const position = after === undefined ? 0 : positionOf(user_id, after);
+    if (status === undefined) {
+      const rows = page.iterate({ user_id, position: position + offset, limit });
+      return { total: countOrders(user_id), rows };
+    }
+    return {
+      total: totalInStatus.get({ user_id, status })?.total ?? 0,
+      rows: pageInStatus.iterate({ user_id, status, position, limit, offset }),
+    };
+  };
+}
+
+/** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
+function prepareRows(db: Database): ReadRows<OrderQuery, StoredOrder> {
+  const readOfUser = prepareRowsOfUser(db);
+  const count_index = createCountIndex(db);
+  const all = count_index.dense("orders");
+  const by_status: Record<OrderStatus, CountedList> = {
+    pending: count_index.dense("pending"),
+    paid: count_index.sparse("paid"),
+    shipped: count_index.sparse("shipped"),
+    delivered: count_index.sparse("delivered"),
+    canceled: count_index.sparse("canceled"),
+  };
+  const page = db.prepare<StoredOrder, PageStart & { limit: number }>(`
+    select ${columns}
+    from orders
+    where id > $after
+    order by id
+    limit +$limit offset +$skip
+  `);
+  const pageInStatus = db.prepare<StoredOrder, PageStart & { status: OrderStatus; limit: number }>(`
+    select ${columns}
+    from orders
+    where status = +$status and id > $after
+    order by id
+    limit +$limit offset +$skip
+  `);
+
   return (query) => {
     const { offset, after, user_id, status } = query;
-    const limit = rowsToRead(query);
-    if (user_id !== undefined) {
-      const position = after === undefined ? 0 : positionOf(user_id, after);
-      if (status === undefined) {
-        const rows = pageOfUser.iterate({ user_id, limit, offset: position + offset });
-        return { total: countOfUser(user_id), rows };
-      }
-      const total = totalOfUserInStatus.get({ user_id, status })?.total ?? 0;
-      return {
-        total,
-        rows: pageOfUserInStatus.iterate({ user_id, status, position, limit, offset }),
-      };
-    }
+    if (user_id !== undefined) return readOfUser(user_id, query);
     const list = status === undefined ? all : by_status[status];
     const total = list.total();
     if (after === undefined && offset >= total) return { total, rows: [] };
     const start = after === undefined ? list.pageStart(offset) : { after, skip: 0 };
+    const limit = rowsToRead(query);
     const rows =
       status === undefined
-        ? pageOfAll.iterate({ ...start, limit })
+        ? page.iterate({ ...start, limit })
         : pageInStatus.iterate({ ...start, status, limit });
     return { total, rows };
   };
@@ -144,23 +143,25 @@ export function createOrderStore({
 }: StoreContext): OrderStore {
   const reader = context.reader.forTable("orders");
   const writer = context.writer.forTable("orders");
-  const countOfUser = prepareCountOfUser(db);
-  const list = lists.prepare("orders", preparePageReader, orderJson);
+  const list = lists.prepare("orders", prepareRows, orderJson);
   const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders
     where id = $id
   `);
+  // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
+  // just written.
   const insert = db.prepare<null, NewOrder>(`
     insert into orders (
       user_id, user_position, currency, items, total, status, metadata, version, created_at,
       updated_at
     )
     values (
-      $user_id, $user_position, $currency, $items, $total, 'pending', $metadata, 1, $now, $now
+      $user_id,
+      (select coalesce(max(user_position), 0) + 1 from orders where user_id = +$user_id),
+      $currency, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
-  // Without `returning`, for which SQLite would open a temporary table.
   const updateOrder = db.prepare<null, StoredOrder>(`
     update orders
     set status = $status,
@@ -204,10 +205,7 @@ export function createOrderStore({
             items: JSON.stringify(fields.items),
             metadata: JSON.stringify(fields.metadata),
           };
-          // Not a subquery of the insert, which would cost three times as much as the insert itself.
-          const user_position = countOfUser(fields.user_id) + 1;
-          const id = insertOrder({ ...row, user_position, now: time });
-          // Built from what was just written. Reading it back would cost a sixth of the insert.
+          const id = insertOrder({ ...row, now: time });
           return recordText(newOrder(id, row, time), orderJson);
         }),
       );

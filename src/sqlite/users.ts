@@ -26,7 +26,7 @@ function toRow({ email, name, metadata }: UserFields) {
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 /** Reads the list of all users, or of the one user with an email. */
-function prepareList(db: Database): ReadRows<UserQuery, StoredUser> {
+function prepareRows(db: Database): ReadRows<UserQuery, StoredUser> {
   const all = createCountIndex(db).dense("users");
   const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
     select ${columns}
@@ -64,12 +64,14 @@ export function createUserStore({
 }: StoreContext): UserStore {
   const reader = context.reader.forTable("users");
   const writer = context.writer.forTable("users");
-  const list = lists.prepare("users", prepareList, userJson);
+  const list = lists.prepare("users", prepareRows, userJson);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users
     where id = $id
   `);
+  // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
+  // just written.
   const insert = db.prepare<null, ReturnType<typeof toRow> & { now: string }>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
@@ -81,7 +83,6 @@ export function createUserStore({
     from users
     where email_key = $email_key and id <> $id
   `);
-  // Without `returning`, for which SQLite would open a temporary table.
   const updateUser = db.prepare<null, StoredUser & ReturnType<typeof toRow>>(`
     update users
     set email = $email,
@@ -119,7 +120,6 @@ export function createUserStore({
           const row = toRow(fields);
           const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
           if (changes === 0) fail("email_taken", "email is already taken");
-          // Built from what was just written. Reading it back would cost 40 % of the insert.
           return recordText(newUser(Number(lastInsertRowid), row, time), userJson);
         }),
       );

@@ -31,15 +31,15 @@ test("pages are read from an index without a sort when they begin after an id or
     "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",
     "id > $after: SEARCH users USING INTEGER PRIMARY KEY (rowid>?)",
     "status = +$status and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
-    "user_id = +$user_id and user_position > $offset: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
     "user_id = +$user_id and user_position > $position and status = +$status: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
+    "user_id = +$user_id and user_position > $position: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
   ]);
 });
 
 test("statements hide a variable from the planner when its value could matter to a plan", async () => {
   using directory = makeDirectory();
   const statements = await collectStatements(directory.at("a.db"));
-  const ordered = statements.filter((sql) => /\border by\b/.test(sql));
+  const ordered = statements.filter((sql) => /\border by\b|\bmax\(/.test(sql));
   expect(ordered.length).toBeGreaterThan(10);
   expect(ordered.filter((sql) => /[^<>]= \$/.test(sql))).toEqual([]);
   expect(statements.filter((sql) => /(limit |offset )\$/.test(sql))).toEqual([]);

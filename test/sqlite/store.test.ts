@@ -1,3 +1,4 @@
+import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { hashToken, newToken } from "../../src/token.ts";
 import { openWithClock, orderFields, userFields } from "../contract/open.ts";
@@ -33,4 +34,19 @@ test("`get` and `find` return the record, not a promise, once a write has resolv
   expect([edited?.version, paid?.version]).toEqual([2, 2]);
   expect([users.get(user.id), orders.get(order.id)]).toEqual([edited, paid]);
   expect(tokens.find(hash)).toEqual(revoked);
+});
+
+test("`create` replays the stored text of a record byte for byte", async () => {
+  using files = makeDirectory();
+  const path = files.at("a.db");
+  await using it = await openWithClock((options) => openDatabase(path, options));
+  const key = { owner: "a".repeat(64), key: "key-1", fingerprint: "f".repeat(64) };
+  const fields = userFields();
+  const { record } = await it.store.users.create(fields, key);
+  using db = new Database(path);
+  expect(db.query("select record from idempotency_keys").values()).toEqual([[record.json]]);
+  const json = '{ "version": 1, "email": "\\u0061@b.cd", "id": 1 }';
+  db.run("update idempotency_keys set record = ?", [json]);
+  const replay = await it.store.users.create(fields, key);
+  expect(replay).toEqual({ record: { id: 1, version: 1, json }, replayed: true });
 });

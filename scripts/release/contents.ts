@@ -81,23 +81,20 @@ export async function readContents(metafile: Metafile): Promise<BundledPackage[]
   const integrities = new Map(
     Object.values(lock.packages).map(([spec, , , integrity]) => [spec, integrity]),
   );
-  const directories = filesOf(metafile);
-  const manifests = await Promise.all(
-    directories.map(
-      async ([directory]) => (await Bun.file(`${directory}/package.json`).json()) as Manifest,
-    ),
-  );
-  const names = new Set(manifests.map(({ name }) => name));
-  return Promise.all(
-    manifests.map(async (manifest, index) => {
-      const { name, version, license, homepage = null } = manifest;
-      const integrity = integrities.get(`${name}@${version}`);
-      if (license === undefined) throw new Error(`${name} has no license in its package.json`);
-      if (integrity === undefined) throw new Error(`bun.lock has no ${name}@${version}`);
-      const texts = await licenseTexts(...(directories[index] ?? ["", []]));
-      const needs = { ...manifest.dependencies, ...manifest.peerDependencies };
-      const dependencies = [...names].filter((need) => Object.hasOwn(needs, need)).sort();
-      return { name, version, license, homepage, integrity, dependencies, texts };
+  const bundled = await Promise.all(
+    filesOf(metafile).map(async ([directory, files]) => {
+      const manifest = (await Bun.file(`${directory}/package.json`).json()) as Manifest;
+      return { manifest, texts: await licenseTexts(directory, files) };
     }),
   );
+  const names = new Set(bundled.map(({ manifest }) => manifest.name));
+  return bundled.map(({ manifest, texts }) => {
+    const { name, version, license, homepage = null } = manifest;
+    const integrity = integrities.get(`${name}@${version}`);
+    if (license === undefined) throw new Error(`${name} has no license in its package.json`);
+    if (integrity === undefined) throw new Error(`bun.lock has no ${name}@${version}`);
+    const needs = { ...manifest.dependencies, ...manifest.peerDependencies };
+    const dependencies = [...names].filter((need) => Object.hasOwn(needs, need)).sort();
+    return { name, version, license, homepage, integrity, dependencies, texts };
+  });
 }

@@ -65,7 +65,7 @@ image-test: node_modules/.installed ## build the image and test it in containers
 	@mkdir -p dist/test && : >dist/test/image.xml
 	TEST_IMAGE="$$PWD/dist/image.tar" $(bun) test test/image --reporter=junit --reporter-outfile=dist/test/image.xml
 
-openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## test the OpenAPI document: two linters, a validator, two typed clients
+openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## test the OpenAPI document: two linters, two typed clients
 	$(bun) run --bun types --project test/openapi
 	@mkdir -p dist/test && : >dist/test/openapi.xml
 	TEST_OPENAPI=true $(bun) test test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml

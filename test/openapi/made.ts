@@ -12,9 +12,6 @@ export function made(name: string): string {
   return `${directory}/${name}`;
 }
 
-/** Disables telemetry and update checks. */
-const QUIET = { REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true", NO_COLOR: "1" };
-
 export interface Outcome {
   readonly code: number;
   /** stdout, then stderr. */
@@ -26,7 +23,7 @@ export async function run(
   args: readonly string[],
   environment: Readonly<Record<string, string>> = {},
 ): Promise<Outcome> {
-  const env = { ...process.env, ...QUIET, ...environment };
+  const env = { ...process.env, NO_COLOR: "1", ...environment };
   const child = Bun.spawn([...args], {
     cwd: import.meta.dir,
     env,

@@ -5,24 +5,17 @@ import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase, plain_sections } from "./check.ts";
 import { createCitusStores } from "./citus/stores.ts";
-import {
-  type Connection,
-  connect,
-  type Database,
-  type LayoutStores,
-  type PlainConnection,
-} from "./connection.ts";
+import { connect, type Database } from "./connection.ts";
+import type { LayoutStores, StoreContext } from "./context.ts";
 import { withCopySource } from "./copy-source.ts";
+import { createLockedQueue } from "./create-queue.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
-import { createListReader } from "./lists.ts";
 import { migrate } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
-import { createReader } from "./reader.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
-import { createWriter } from "./writer.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
@@ -34,16 +27,11 @@ const probe_write = `
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
 /** @param database_url named in messages for the operator */
-function createPlainStores(connection: Connection, database_url: string): LayoutStores {
-  const { db, large_pages, now } = connection;
-  const plain: PlainConnection = {
-    ...connection,
-    writer: createWriter(db, now),
-    lists: createListReader(db, large_pages),
-  };
+function createPlainStores(context: StoreContext, database_url: string): LayoutStores {
+  const { db, now } = context;
   return {
-    users: createUserStore(plain),
-    orders: createOrderStore(plain),
+    users: createUserStore(context),
+    orders: createOrderStore(context),
     bulk: createBulkStores(db, now),
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
     check: () => checkDatabase(db, plain_sections),
@@ -53,21 +41,21 @@ function createPlainStores(connection: Connection, database_url: string): Layout
 /** Creates the store of a connected, migrated database. */
 function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
-  const connection: Connection = { db, reader: createReader(db), large_pages, now };
+  const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
-    const row = await db.read((session) => session.first<{ bytes: number }>(database_size));
+    const row = await db.run("read", (session) => session.first<{ bytes: number }>(database_size));
     database_bytes = row?.bytes ?? 0;
   }
 
   return {
     ...(db.layout === "citus"
-      ? createCitusStores(connection, database_url)
-      : createPlainStores(connection, database_url)),
-    tokens: createTokenStore(connection),
+      ? createCitusStores(context, database_url)
+      : createPlainStores(context, database_url)),
+    tokens: createTokenStore(context),
     checkWritable: createWriteProbe({
-      write: () => db.write((session) => session.all(probe_write, now().toISOString())),
+      write: () => db.run("write", (session) => session.all(probe_write, now().toISOString())),
       isFull: db.limiter.isFull,
     }),
     async statistics() {

@@ -3,18 +3,10 @@
  * runs wait for it and share the next one, because a transaction costs many times as much as a row.
  */
 import { AppError } from "../error.ts";
+import { type BatchTiming, createBatchStarter } from "./batch-start.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
-/**
- * If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. Also
- * how often a queue with items is checked.
- */
-const NEXT_BATCH_MS = 5;
-
-/** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
-const MAX_WAIT_MS = 5;
-
-export interface BatchOptions<Item, Result> {
+export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
   /**
    * Runs items together. The batch ends when the promise settles.
    * @returns the result of each item, in order; a promise for an item that takes longer than the batch
@@ -22,8 +14,6 @@ export interface BatchOptions<Item, Result> {
   readonly run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly max_items: number;
-  /** Maximum number of batches that run at the same time. The default is no maximum. */
-  readonly max_batches?: number;
   /** Maximum size of a batch. A larger item has a batch to itself. */
   readonly max_size?: number;
   /** The default is 0. */
@@ -31,8 +21,6 @@ export interface BatchOptions<Item, Result> {
   /** Two items with a common key do not run at the same time. The default is no keys. */
   readonly conflictKeysOf?: (item: Item) => readonly string[];
   readonly queue_timeout_ms?: number;
-  readonly next_batch_ms?: number;
-  readonly max_wait_ms?: number;
 }
 
 interface Waiting<Item, Result> {
@@ -50,32 +38,21 @@ interface Waiting<Item, Result> {
 export function createBatchQueue<Item, Result>({
   run,
   max_items,
-  max_batches = Number.POSITIVE_INFINITY,
   max_size = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
   conflictKeysOf = () => [],
   queue_timeout_ms = QUEUE_TIMEOUT_MS,
-  next_batch_ms = NEXT_BATCH_MS,
-  max_wait_ms = MAX_WAIT_MS,
+  ...timing
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   let queue: Waiting<Item, Result>[] = [];
   /** Keys of the items that are running. */
   const busy_keys = new Set<string>();
-  let running = 0;
-  let newest_ms = 0;
-  let scheduled = false;
-  let timer: ReturnType<typeof setTimeout> | undefined;
 
   function rejectExpired(): void {
     const expired_ms = performance.now() - queue_timeout_ms;
     while (queue[0] !== undefined && queue[0].since_ms <= expired_ms) {
       queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
     }
-  }
-
-  function mayStart(): boolean {
-    if (running === 0 || queue.length >= max_items) return running < max_batches;
-    return running < max_batches && performance.now() - newest_ms >= next_batch_ms;
   }
 
   /** Moves the items of the next batch out of the queue. Those that conflict with a running item stay. */
@@ -104,15 +81,13 @@ export function createBatchQueue<Item, Result>({
     waiting.resolve(result);
     const end = () => {
       release(waiting);
-      schedule();
+      startSoon();
     };
     if (result instanceof Promise) result.then(end, end);
     else end();
   }
 
-  async function start(batch: readonly Waiting<Item, Result>[]): Promise<void> {
-    running += 1;
-    newest_ms = performance.now();
+  async function runBatch(batch: readonly Waiting<Item, Result>[]): Promise<void> {
     try {
       const results = await run(batch.map(({ item }) => item));
       for (const [at, waiting] of batch.entries()) {
@@ -123,68 +98,60 @@ export function createBatchQueue<Item, Result>({
         waiting.reject(error);
         release(waiting);
       }
-    } finally {
-      running -= 1;
-      // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
-      // would take turns, in batches of half the size.
-      schedule();
     }
   }
 
-  function startBatches(): void {
-    scheduled = false;
-    clearTimeout(timer);
-    rejectExpired();
-    while (queue.length > 0 && mayStart()) {
+  const startSoon = createBatchStarter({
+    ...timing,
+    max_items,
+    countWaiting: () => queue.length,
+    rejectExpired,
+    startBatch() {
       const batch = takeBatch();
-      // Every item in the queue conflicts with a running one.
-      if (batch.length === 0) break;
-      void start(batch);
-    }
-    if (queue.length > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
-  }
-
-  function schedule(): void {
-    if (scheduled || queue.length === 0) return;
-    scheduled = true;
-    setImmediate(waitForMore, 0, performance.now() + max_wait_ms);
-  }
-
-  /**
-   * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
-   * of many busy clients arrive over several turns.
-   */
-  function waitForMore(last_length: number, until_ms: number): void {
-    const is_alone_or_full = queue.length === 1 || queue.length >= max_items;
-    if (is_alone_or_full || queue.length === last_length || performance.now() >= until_ms) {
-      startBatches();
-    } else {
-      setImmediate(waitForMore, queue.length, until_ms);
-    }
-  }
+      return batch.length === 0 ? null : runBatch(batch);
+    },
+  });
 
   return (item) =>
     new Promise<Result>((resolve, reject) => {
       const conflict_keys = conflictKeysOf(item);
       queue.push({ item, conflict_keys, since_ms: performance.now(), resolve, reject });
-      schedule();
+      startSoon();
     });
+}
+
+/** Runs work. Work with a common key runs one after the other. */
+export type RunInOrder = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>;
+
+/** @param max_running maximum number of works, with different keys, that run at the same time */
+export function createOrderedQueue(max_running: number): RunInOrder {
+  const enqueue = createBatchQueue({
+    run: async ([item]: readonly {
+      readonly key: string;
+      readonly work: () => Promise<unknown>;
+    }[]) => [await item?.work()],
+    max_items: 1,
+    max_batches: max_running,
+    conflictKeysOf: ({ key }) => [key],
+  });
+  return <Result>(key: string, work: () => Promise<Result>) =>
+    enqueue({ key, work }) as Promise<Result>;
 }
 
 /**
  * Wraps `run`: after an error that one item may have caused, runs each item alone.
  * @param run reads items, so that it can run again
- * @param isOfOneItem whether one item may have caused the error
+ * @param mayBeCausedByOneItem whether one item may have caused the error
  */
 export function separateOnError<Item, Result>(
   run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>,
-  isOfOneItem: (error: unknown) => boolean,
+  mayBeCausedByOneItem: (error: unknown) => boolean,
 ): (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]> {
   return async (items) => {
     try {
       return await run(items);
     } catch (error) {
-      if (items.length === 1 || !isOfOneItem(error)) throw error;
+      if (items.length === 1 || !mayBeCausedByOneItem(error)) throw error;
       return items.map(async (item) => (await run([item]))[0] as Result);
     }
   };

@@ -124,6 +124,5 @@ export function checkDatabase(
     await session.script("set local statement_timeout = 0");
     return findProblems(session, sections);
   };
-  const mode = "isolation level repeatable read read only";
-  return db.transact(check, { access: "read", mode, timeout_ms: Number.POSITIVE_INFINITY });
+  return db.run("read", check, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
 }

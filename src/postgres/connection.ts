@@ -1,16 +1,11 @@
 import { SQL } from "bun";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
-import type { LargePages } from "../large-page.ts";
-import type { Store, StoreOptions } from "../store.ts";
-import { createBatchQueue } from "./batch.ts";
+import type { StoreOptions } from "../store.ts";
+import { createOrderedQueue } from "./batch.ts";
 import { withCitusSettings } from "./citus/settings.ts";
 import { type Cell, formatCopyRows } from "./copy-format.ts";
-import { isConstraintViolation, isRolledBack } from "./errors.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
-import type { ListReader } from "./lists.ts";
-import type { Reader } from "./reader.ts";
 import { withRetry } from "./retry.ts";
-import type { Writer } from "./writer.ts";
 
 /** Number of connections that changes leave to creates: two of them may wait for locked rows. */
 const CREATE_CONNECTIONS = 3;
@@ -53,65 +48,33 @@ export interface Session {
 
 type Work<Result> = (session: Session) => Promise<Result>;
 
-interface Change {
-  readonly record: string;
-  readonly run: () => Promise<unknown>;
-}
-
-interface TransactionOptions {
-  readonly access?: Access;
-  /** Options of BEGIN, e.g. `read only`. */
-  readonly mode?: string;
-  /** Timeout of the whole transaction. The default is that of the limiter. */
-  readonly timeout_ms?: number;
-  /** Whether the transaction may succeed after an error. The default is after a concurrent transaction. */
-  readonly mayRetry?: (error: unknown) => boolean;
-  /** The record that the transaction changes, as with `change`. */
+export interface RunOptions {
+  /**
+   * Whether the work is one transaction, which sees one snapshot if it only reads. Otherwise, each statement is a
+   * separate transaction.
+   */
+  readonly transaction?: boolean;
+  /** Number of requests that share the work, all of which `limiter.admit` has admitted. The default admits one. */
+  readonly admitted?: number;
+  /**
+   * The record that the work changes, e.g. `users 1`. Changes of one record run one after the other. All changes
+   * together leave some connections to creates, because each change can wait for a locked row.
+   */
   readonly record?: string;
+  /** Timeout of the work with all retries. The default is that of the limiter. */
+  readonly timeoutMs?: number;
+  /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
+  readonly mayRetry?: (error: unknown) => boolean;
 }
 
-/**
- * A pool of connections. Work is retried after a serialization failure or deadlock, so it must have no side
- * effects outside the database.
- */
+/** A pool of connections. */
 export interface Database {
-  /** @throws {AppError} unavailable if the database is unreachable or busy */
-  read<Result>(work: Work<Result>): Promise<Result>;
   /**
-   * Each statement is a separate transaction.
-   * @throws {AppError} unavailable if the database is unreachable or busy
+   * Runs work on a connection. It is retried after a serialization failure or deadlock, so it must have no side effects
+   * outside the database.
+   * @throws {AppError} unavailable if the database is unreachable or busy; a write may be committed
    */
-  write<Result>(work: Work<Result>): Promise<Result>;
-  /**
-   * Like `write`, for a change of a record. Changes of one record run one after the other. All changes together leave
-   * some connections to creates, because each change can wait for a locked row.
-   * @param record identifies the record, e.g. `users 1`
-   */
-  change<Result>(record: string, work: Work<Result>): Promise<Result>;
-  /**
-   * Runs work in one transaction.
-   * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
-   */
-  transact<Result>(work: Work<Result>, options?: TransactionOptions): Promise<Result>;
-  /**
-   * Runs one statement for several requests, which `limiter.admit` has admitted.
-   * @throws {AppError} unavailable if the database is unreachable or busy; the statement may be committed
-   */
-  readMany<Result>(work: Work<Result>): Promise<Result>;
-  /**
-   * Like `readMany`, for a number of writes. Also retries after a violated constraint: the statement reads what it
-   * depends on, so it fails only if that has changed since.
-   */
-  writeMany<Result>(writes: number, work: Work<Result>): Promise<Result>;
-  /**
-   * Runs work in one transaction for a number of writes, which `limiter.admit` has admitted.
-   * @throws {AppError} unavailable if the database is unreachable or busy; the transaction may be committed
-   */
-  transactMany<Result>(
-    writes: number,
-    work: Work<Result>,
-    mayRetry?: (error: unknown) => boolean,
-  ): Promise<Result>;
+  run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
   readonly layout: PostgresLayout;
   readonly limiter: Limiter;
   /** Number of connections in the pool. */
@@ -119,23 +82,6 @@ export interface Database {
   /** Waits for running work, with a timeout, then closes the connections. */
   close(): Promise<void>;
 }
-
-/** What the stores of a database share. */
-export interface Connection {
-  readonly db: Database;
-  readonly reader: Reader;
-  readonly large_pages: LargePages;
-  readonly now: () => Date;
-}
-
-/** What the stores of the plain layout share. */
-export interface PlainConnection extends Connection {
-  readonly writer: Writer;
-  readonly lists: ListReader;
-}
-
-/** The parts of a store that depend on the layout. */
-export type LayoutStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;
 
 function sessionOf(sql: SQL): Session {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
@@ -222,62 +168,33 @@ export function connect({
     return result;
   }
 
-  function readMany<Result>(work: Work<Result>): Promise<Result> {
-    return limiter.run("read", () => withRetry(() => work(session)));
-  }
-
-  function runWrites<Result>(
-    writes: number,
-    work: Work<Result>,
-    mayRetry?: (error: unknown) => boolean,
-  ): Promise<Result> {
-    const run = () => withRetry(() => work(session), mayRetry);
-    return limiter.run("write", () => measure(writes, run));
-  }
-
-  function begin<Result>(work: Work<Result>, mode = ""): Promise<Result> {
+  function begin<Result>(access: Access, work: Work<Result>): Promise<Result> {
+    const mode = access === "read" ? "isolation level repeatable read, read only" : "";
     // Bun's type assumes that the result is a list of queries.
     return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
   }
 
-  const enqueueChange = createBatchQueue<Change, unknown>({
-    run: async ([change]) => [await change?.run()],
-    max_items: 1,
-    max_batches: Math.max(1, limiter.write_connections - CREATE_CONNECTIONS),
-    conflictKeysOf: ({ record }) => [record],
-  });
-
-  function runInTurn<Result>(record: string, run: () => Promise<Result>): Promise<Result> {
-    return enqueueChange({ record, run }) as Promise<Result>;
-  }
+  const runInOrder = createOrderedQueue(
+    Math.max(1, limiter.write_connections - CREATE_CONNECTIONS),
+  );
 
   return {
     layout,
     limiter,
     connections,
-    read: (work) => limiter.admit("read", () => readMany(work)),
-    write: (work) => limiter.admit("write", () => runWrites(1, work)),
-    change: (record, work) =>
-      limiter.admit("write", () => runInTurn(record, () => runWrites(1, work))),
-    readMany,
-    writeMany: (writes, work) =>
-      runWrites(writes, work, (error) => isRolledBack(error) || isConstraintViolation(error)),
-    transactMany(writes, work, mayRetry) {
-      const run = () => withRetry(() => begin(work), mayRetry);
-      return limiter.run("write", () => measure(writes, run));
-    },
-    transact<Result>(
+    run<Result>(
+      access: Access,
       work: Work<Result>,
-      { access = "write", mode, timeout_ms, mayRetry, record }: TransactionOptions = {},
+      { transaction = false, admitted, record, timeoutMs, mayRetry }: RunOptions = {},
     ) {
+      const attempt = () => (transaction ? begin(access, work) : work(session));
       // Work without a timeout can take longer than others before it fails.
-      const retry_ms = timeout_ms === Number.POSITIVE_INFINITY ? timeout_ms : undefined;
-      const retried = () => withRetry(() => begin(work, mode), mayRetry, retry_ms);
-      const run = access === "write" ? () => measure(1, retried) : retried;
-      const start = () => limiter.run(access, run, timeout_ms);
-      return limiter.admit(access, () =>
-        record === undefined ? start() : runInTurn(record, start),
-      );
+      const retry_ms = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
+      const retried = () => withRetry(attempt, mayRetry, retry_ms);
+      const measured = access === "write" ? () => measure(admitted ?? 1, retried) : retried;
+      const limited = () => limiter.run(access, measured, timeoutMs);
+      const start = record === undefined ? limited : () => runInOrder(record, limited);
+      return admitted === undefined ? limiter.admit(access, start) : start();
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

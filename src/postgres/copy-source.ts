@@ -86,9 +86,8 @@ export async function withCopySource<Result>(
     working = work(mapErrors(await open(session), explain));
     return working;
   };
-  const mode = "isolation level repeatable read read only";
   try {
-    return await db.transact(run, { access: "read", mode, timeout_ms: Number.POSITIVE_INFINITY });
+    return await db.run("read", run, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
   } catch (error) {
     // If the connection is lost, the transaction fails first. The error of `work` follows and is more specific.
     return await (working ?? Promise.reject(explain(error)));

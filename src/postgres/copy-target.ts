@@ -68,7 +68,10 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, w
         if (finding !== undefined) fail("operator", finding);
         return result;
       };
-      return await db.transact(fillTarget, { timeout_ms: Number.POSITIVE_INFINITY });
+      return await db.run("write", fillTarget, {
+        transaction: true,
+        timeoutMs: Number.POSITIVE_INFINITY,
+      });
     } finally {
       await db.close();
     }

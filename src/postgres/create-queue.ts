@@ -5,8 +5,8 @@
 import { fail } from "../error.ts";
 import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
 import { parseRecordText, type RecordText } from "../record.ts";
-import { createBatchQueue } from "./batch.ts";
-import type { Database } from "./connection.ts";
+import { createBatchQueue, createOrderedQueue, type RunInOrder } from "./batch.ts";
+import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
 
 const MAX_CREATES = 256;
@@ -68,26 +68,23 @@ export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
     lock_timeout: string | null,
   ) => Promise<readonly Outcome<Row>[]>;
   /** @returns whether nothing was created, and one of several creates may be the reason */
-  readonly isOfOneCreate: (error: unknown) => boolean;
+  readonly mayBeCausedByOneItem: (error: unknown) => boolean;
   readonly next_batch_ms?: number;
-}
-
-/** A create that waits for a locked row, in a separate transaction. */
-interface LockedCreate {
-  readonly lock: string;
-  readonly run: () => Promise<readonly Outcome<unknown>[]>;
 }
 
 /** @returns a function that runs a create in a batch */
 function createQueue<Fields, Row>(
-  { conflictKeysOf, lockOf, run, isOfOneCreate, next_batch_ms }: CreateQueueOptions<Fields, Row>,
-  enqueueLocked: EnqueueLocked,
+  {
+    conflictKeysOf,
+    lockOf,
+    run,
+    mayBeCausedByOneItem,
+    next_batch_ms,
+  }: CreateQueueOptions<Fields, Row>,
+  runLocked: RunInOrder,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
   const waitForRow = (create: PendingCreate<Fields>) =>
-    enqueueLocked({
-      lock: lockOf(create.fields),
-      run: () => run([create], null),
-    }) as Promise<Outcome<Row>>;
+    runLocked(lockOf(create.fields), async () => (await run([create], null))[0] as Outcome<Row>);
 
   /** Runs creates that do not wait for the rows that they refer to. */
   async function runUnlocked(creates: readonly PendingCreate<Fields>[]) {
@@ -129,7 +126,7 @@ function createQueue<Fields, Row>(
     try {
       return await runUnlocked(creates);
     } catch (error) {
-      const is_of_one = creates.length > 1 && isOfOneCreate(error);
+      const is_of_one = creates.length > 1 && mayBeCausedByOneItem(error);
       if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
       throw error;
     }
@@ -149,25 +146,17 @@ function createQueue<Fields, Row>(
   return (create) => (maybe_locked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
 }
 
-type EnqueueLocked = (create: LockedCreate) => Promise<Outcome<unknown>>;
-
 /** @returns the queue of creates that wait for locked rows, which all tables share */
-export function createLockedQueue(): EnqueueLocked {
-  return createBatchQueue<LockedCreate, Outcome<unknown>>({
-    run: async ([create]) => (await create?.run()) ?? [],
-    max_items: 1,
-    max_batches: MAX_LOCKED,
-    conflictKeysOf: ({ lock }) => [lock],
-  });
+export function createLockedQueue(): RunInOrder {
+  return createOrderedQueue(MAX_LOCKED);
 }
 
 /** @returns a function that creates records of one table */
 export function createCreateQueue<Fields, Row>(
-  { limiter }: Database,
-  enqueueLocked: EnqueueLocked,
+  { db, runLocked }: StoreContext,
   options: CreateQueueOptions<Fields, Row>,
 ): Create<Fields, Row> {
-  const enqueue = createQueue(options, enqueueLocked);
+  const enqueue = createQueue(options, runLocked);
 
   async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
     const pending = { fields, key, json: JSON.stringify({ ...fields, ...key }) };
@@ -184,5 +173,5 @@ export function createCreateQueue<Fields, Row>(
     }
   }
 
-  return (fields, key) => limiter.admit("write", () => create(fields, key));
+  return (fields, key) => db.limiter.admit("write", () => create(fields, key));
 }

@@ -33,5 +33,5 @@ export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> 
     return rows.length;
   };
   // One transaction per batch, so that other writes can run in between.
-  while ((await db.write(deleteBatch)) === DELETE_BATCH_SIZE);
+  while ((await db.run("write", deleteBatch)) === DELETE_BATCH_SIZE);
 }

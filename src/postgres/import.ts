@@ -120,14 +120,14 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
 
   return {
     async exportPage(after, limit) {
-      const rows = await db.read((session) => session.all<never>(page, after, limit));
+      const rows = await db.run("read", (session) => session.all<never>(page, after, limit));
       return rows.map(fromRow);
     },
 
     async import(records, dry_run) {
       if (records.length === 0) return [];
       if (dry_run) {
-        const stored = await db.read((session) => loadStored(session, records));
+        const stored = await db.run("read", (session) => loadStored(session, records));
         return planDryRun(records, stored).results;
       }
       const work = async (session: Session) => {
@@ -145,8 +145,9 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
         await advanceIds(table, last_id);
         return results;
       };
-      return db.transact(work, {
-        timeout_ms: Number.POSITIVE_INFINITY,
+      return db.run("write", work, {
+        transaction: true,
+        timeoutMs: Number.POSITIVE_INFINITY,
         // The user of an order may be deleted during the import.
         mayRetry: (error) => isRolledBack(error) || isForeignKeyViolation(error),
       });

@@ -140,7 +140,7 @@ async function findVersion(
 export async function migrate(db: Database, create: boolean): Promise<void> {
   const { layout } = db;
   const available = migrations[layout];
-  const version = await db.read((session) => findVersion(session, layout, available.length));
+  const version = await db.run("read", (session) => findVersion(session, layout, available.length));
   if (version === available.length) return;
   if (version === 0 && !create)
     fail("operator", "the database is empty: run `user-api serve` to create its tables");
@@ -154,5 +154,5 @@ export async function migrate(db: Database, create: boolean): Promise<void> {
     if (from === 0) await session.all(insert_version, available.length, layout);
     else if (from < available.length) await session.all(update_version, available.length);
   };
-  await db.transact(run, { timeout_ms: Number.POSITIVE_INFINITY });
+  await db.run("write", run, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
 }

@@ -12,9 +12,12 @@ import {
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
-import type { PlainConnection } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import type { CreateRules } from "./create-queue.ts";
-import type { List, ListFilter, ReadList } from "./lists.ts";
+import { prepareCreate } from "./creates.ts";
+import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
+import { prepareLookup } from "./lookups.ts";
 import { version_conflict } from "./retry.ts";
 
 export const columns = `
@@ -65,28 +68,22 @@ const update_order = `
   returning ${columns}
 `;
 
-export function createOrderStore({ db, reader, writer, lists, now }: PlainConnection): OrderStore {
-  const list: List<StoredOrder> = {
-    table: "orders",
-    columns,
-    json,
-    filters: [],
-    toJson: orderJson,
+export function createOrderStore(context: StoreContext): OrderStore {
+  const { db, large_pages, now } = context;
+  const prepare = (filters: readonly ListFilter[], status?: OrderStatus) =>
+    prepareList(db, large_pages, { table: "orders", json, filters, ...(status && { status }) });
+  const listAll = prepare([]);
+  const listInStatus: Record<OrderStatus, ReadPage> = {
+    pending: prepare([], "pending"),
+    paid: prepare([], "paid"),
+    shipped: prepare([], "shipped"),
+    delivered: prepare([], "delivered"),
+    canceled: prepare([], "canceled"),
   };
-  const prepareList = (filters: readonly ListFilter[]) => lists.prepare({ ...list, filters });
-  const prepareStatus = (status: OrderStatus) => lists.prepare({ ...list, status });
-  const listAll = lists.prepare(list);
-  const listInStatus: Record<OrderStatus, ReadList> = {
-    pending: prepareStatus("pending"),
-    paid: prepareStatus("paid"),
-    shipped: prepareStatus("shipped"),
-    delivered: prepareStatus("delivered"),
-    canceled: prepareStatus("canceled"),
-  };
-  const listOfUser = prepareList(["user_id"]);
-  const listOfUserInStatus = prepareList(["user_id", "status"]);
+  const listOfUser = prepare(["user_id"]);
+  const listOfUserInStatus = prepare(["user_id", "status"]);
 
-  const place = writer.prepare({
+  const place = prepareCreate(context, {
     table: "orders",
     columns: {
       user_id: "bigint",
@@ -114,12 +111,12 @@ export function createOrderStore({ db, reader, writer, lists, now }: PlainConnec
       return status === undefined ? listOfUser(query) : listOfUserInStatus(query);
     },
 
-    get: reader.prepare({ table: "orders", key: "id", columns }, toRecord),
+    get: prepareLookup(db, { table: "orders", key: "id", columns }, toRecord),
 
     place: (fields, key) => place(toRow(fields), key),
 
     update(id, edit, preconditions) {
-      return db.change(`orders ${id}`, async (session) => {
+      const change = async (session: Session) => {
         const current = await session.first<StoredOrder>(select_by_id, id);
         if (current === null) return null;
         requirePreconditions(current, preconditions);
@@ -135,7 +132,8 @@ export function createOrderStore({ db, reader, writer, lists, now }: PlainConnec
         );
         if (row === null) throw version_conflict;
         return toRecord(row);
-      });
+      };
+      return db.run("write", change, { record: `orders ${id}` });
     },
   };
 }

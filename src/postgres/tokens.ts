@@ -1,6 +1,8 @@
 import { fail } from "../error.ts";
 import type { Token, TokenFields, TokenStore } from "../token.ts";
-import type { Connection, Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
+import { type Positioned, prepareLookup } from "./lookups.ts";
 
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
@@ -86,21 +88,13 @@ export function createTokenCache(
   };
 }
 
-function fromRow(row: Token): Token {
-  return {
-    hash: row.hash,
-    name: row.name,
-    scope: row.scope,
-    created_at: row.created_at,
-    expires_at: row.expires_at,
-    last_used_at: row.last_used_at,
-    revoked_at: row.revoked_at,
-  };
-}
-
-export function createTokenStore({ db, reader, now }: Connection): TokenStore {
+export function createTokenStore({ db, now }: StoreContext): TokenStore {
   const cache = createTokenCache(
-    reader.prepare({ table: "tokens", key: "hash", columns }, fromRow),
+    prepareLookup(
+      db,
+      { table: "tokens", key: "hash", columns },
+      ({ position: _, ...token }: Positioned<Token>) => token,
+    ),
   );
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
@@ -108,27 +102,30 @@ export function createTokenStore({ db, reader, now }: Connection): TokenStore {
   }
 
   return {
-    list: () => db.read((session) => session.all<Token>(all)),
+    list: () => db.run("read", (session) => session.all<Token>(all)),
     find: cache.find,
     async create(fields) {
-      const token = await db.write((session) => add(session, fields));
+      const token = await db.run("write", (session) => add(session, fields));
       return token ?? fail("token_name_taken", `a token named ${fields.name} already exists`);
     },
     createFirst(fields) {
-      return db.transact(async (session) => {
+      const addFirst = async (session: Session) => {
         await session.all(lock, FIRST_TOKEN_LOCK);
         return (await session.first(any)) === null ? add(session, fields) : null;
-      });
+      };
+      return db.run("write", addFirst, { transaction: true });
     },
     async revoke(name) {
       try {
-        return await db.write((session) => session.first<Token>(revoke, name, now().toISOString()));
+        return await db.run("write", (session) =>
+          session.first<Token>(revoke, name, now().toISOString()),
+        );
       } finally {
         cache.clear();
       }
     },
     async touch(hash, used_at) {
-      await db.write((session) => session.all(touch, hash, used_at));
+      await db.run("write", (session) => session.all(touch, hash, used_at));
     },
   };
 }

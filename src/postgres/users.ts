@@ -13,9 +13,13 @@ import {
   type UserStore,
   userJson,
 } from "../user.ts";
-import type { PlainConnection, Session } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import type { CreateRules } from "./create-queue.ts";
+import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
+import { prepareList } from "./lists.ts";
+import { prepareLookup } from "./lookups.ts";
 import { version_conflict } from "./retry.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
@@ -78,19 +82,17 @@ export function failEmailTaken(): never {
   fail("email_taken", "email is already taken");
 }
 
+/** Changes a user that a transaction has read. @returns the record for the response */
+export type ChangeUser = (session: Session, user: StoredUser) => Promise<RecordText<User>>;
+
 export function findUser(session: Session, id: number): Promise<StoredUser | null> {
   return session.first<StoredUser>(select_by_id, id);
 }
 
-export function createUserStore({ db, reader, writer, lists, now }: PlainConnection): UserStore {
-  const withEmail = reader.prepare({ table: "users", key: "email_key", columns }, toRecord);
-  const listAll = lists.prepare<StoredUser>({
-    table: "users",
-    columns,
-    json,
-    filters: [],
-    toJson: userJson,
-  });
+export function createUserStore(context: StoreContext): UserStore {
+  const { db, large_pages, now } = context;
+  const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
+  const listAll = prepareList(db, large_pages, { table: "users", json, filters: [] });
 
   /** @returns the updated row; `null` if the version has changed */
   async function updateUser(session: Session, { id, version }: StoredUser, fields: UserFields) {
@@ -112,7 +114,7 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
     }
   }
 
-  const create = writer.prepare({
+  const create = prepareCreate(context, {
     table: "users",
     columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
     rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
@@ -123,6 +125,14 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
     toRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
   });
 
+  function change(id: number, work: ChangeUser) {
+    const change_user = async (session: Session) => {
+      const user = await findUser(session, id);
+      return user && work(session, user);
+    };
+    return db.run("write", change_user, { record: `users ${id}` });
+  }
+
   return {
     async list(query: UserQuery) {
       const { email } = query;
@@ -130,14 +140,12 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
-    get: reader.prepare({ table: "users", key: "id", columns }, toRecord),
+    get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
 
     create: (fields, key) => create(toRow(fields), key),
 
     update(id, edit, preconditions) {
-      return db.change(`users ${id}`, async (session) => {
-        const user = await findUser(session, id);
-        if (user === null) return null;
+      return change(id, async (session, user) => {
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return toRecord(user);
@@ -148,9 +156,7 @@ export function createUserStore({ db, reader, writer, lists, now }: PlainConnect
     },
 
     remove(id, preconditions) {
-      return db.change(`users ${id}`, async (session) => {
-        const user = await findUser(session, id);
-        if (user === null) return null;
+      return change(id, async (session, user) => {
         requirePreconditions(user, preconditions);
         try {
           const deleted = await session.first(delete_user, id, user.version);

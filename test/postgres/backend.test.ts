@@ -49,7 +49,7 @@ describe.if(cluster !== null)("`open`", () => {
     await world.run(`alter database "${name}" set synchronous_commit = off`);
     const shown = async (database_url: string) => {
       const db = connect({ database_url, max_pending_writes: 1 });
-      const row = await db.read((session) =>
+      const row = await db.run("read", (session) =>
         session.first<{ synchronous_commit: string }>("show synchronous_commit"),
       );
       await db.close();

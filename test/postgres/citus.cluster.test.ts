@@ -6,7 +6,7 @@ import type { Maybe } from "../../src/maybe.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusStores } from "../../src/postgres/citus/stores.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
-import { createReader } from "../../src/postgres/reader.ts";
+import { createLockedQueue } from "../../src/postgres/create-queue.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
@@ -36,13 +36,8 @@ function recorded(db: Database, statements: Statement[]): Database {
   });
   return {
     ...db,
-    read: (work) => db.read((session) => work(recordedSession(session))),
-    write: (work) => db.write((session) => work(recordedSession(session))),
-    change: (record, work) => db.change(record, (session) => work(recordedSession(session))),
-    readMany: (work) => db.readMany((session) => work(recordedSession(session))),
-    transactMany: (writes, work, mayRetry) =>
-      db.transactMany(writes, (session) => work(recordedSession(session)), mayRetry),
-    transact: (work, options) => db.transact((session) => work(recordedSession(session)), options),
+    run: (access, work, options) =>
+      db.run(access, (session) => work(recordedSession(session)), options),
   };
 }
 
@@ -56,14 +51,14 @@ test.if(citus_url !== null)(
     const db = recorded(real, statements);
     const now = () => new Date();
     const large_pages = createLargePages(2 ** 25);
-    const connection = { db, reader: createReader(db), large_pages, now };
-    const { users, orders } = createCitusStores(connection, database_url.href);
+    const context = { db, large_pages, runLocked: createLockedQueue(), now };
+    const { users, orders } = createCitusStores(context, database_url.href);
 
     /** @returns the number of tasks of each statement; 0 if the coordinator performs it alone */
     async function tasksOf(operation: Maybe<unknown>): Promise<number[]> {
       await operation;
       const plans = statements.splice(0).map(async ([statement, ...values]) => {
-        const lines = await real.read((session) =>
+        const lines = await real.run("read", (session) =>
           session.all<{ "QUERY PLAN": string }>(`explain ${statement}`, ...values),
         );
         const counts = lines.map((line) => /Task Count: (\d+)/.exec(line["QUERY PLAN"])?.[1] ?? 0);
@@ -77,7 +72,7 @@ test.if(citus_url !== null)(
     const { record: order } = await orders.place(orderFields(user.id), null);
     const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
     const page = { limit: 10, offset: 0 };
-    const [{ shards = 0 } = {}] = await real.read((session) =>
+    const [{ shards = 0 } = {}] = await real.run("read", (session) =>
       session.all<{ shards: number }>(
         "select count(*)::integer as shards from pg_dist_shard where logicalrelid = 'orders'::regclass",
       ),

@@ -182,7 +182,7 @@ describe("a certificate that cannot be verified", () => {
     using server = await makeTlsServer();
     const options = { database_url: server.url, max_pending_writes: 1 };
     const db = connect(options);
-    const reading = db.read((session) => session.first("select 1 as one"));
+    const reading = db.run("read", (session) => session.first("select 1 as one"));
     await expectRejection(reading, "unavailable", "the database is currently unreachable");
     await db.close();
     const opening = openPostgres({ ...storeOptions, ...options });
@@ -270,12 +270,14 @@ describe.if(cluster !== null)("the store", () => {
     const database_url = Object.assign(new URL(world.url), { search }).href;
     const db = connect({ database_url, max_pending_writes: 10 });
     const sleep = (session: Session) => session.all("select pg_sleep(60)");
-    const silent = [1, 2].map(() => db.transact(sleep, { timeout_ms: 100 }));
+    const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
     await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));
     const started_ms = performance.now();
-    const responses = [1, 2, 3].map(() => db.read((session) => session.first("select 1 as one")));
+    const responses = [1, 2, 3].map(() =>
+      db.run("read", (session) => session.first("select 1 as one")),
+    );
     expect(await Promise.all(responses)).toEqual(responses.map(() => ({ one: 1 })));
-    const last = db.transact(sleep, { timeout_ms: 100 });
+    const last = db.run("write", sleep, { transaction: true, timeoutMs: 100 });
     const ending = db.close();
     await expectRejection(last, "unavailable");
     await ending;

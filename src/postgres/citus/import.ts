@@ -70,7 +70,7 @@ function importTargetOf(session: Session): CopyTarget {
 /** Reads the pages of an export, which follow each other, in one scan. */
 function createOrderPages(db: Database) {
   const read = <Row>(statement: string, ...values: Value[]) =>
-    db.read((session) => session.all<Row>(statement, ...values));
+    db.run("read", (session) => session.all<Row>(statement, ...values));
   let scan = scanOrders<StoredOrder>(read, orders_in_range, 0, BATCH_ROWS);
   let ahead: readonly StoredOrder[] = [];
   let position = 0;

@@ -3,7 +3,7 @@
  * of several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
  */
 import { fail } from "../../error.ts";
-import type { BuiltPage, LargePages, PageBuilder } from "../../large-page.ts";
+import type { LargePages } from "../../large-page.ts";
 import {
   joinSmall,
   LARGE_PAGE_BYTES,
@@ -14,7 +14,7 @@ import {
 } from "../../page.ts";
 import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
-import { buildInSnapshot, LARGE_PAGE_TIMEOUT_MS } from "../lists.ts";
+import { buildInSlices, type JsonRow, type Slice } from "../slices.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;
@@ -42,15 +42,9 @@ export interface ListParts {
 /** Reads a page of a list. The values are those of the conditions. */
 export type ReadPage = (query: PageQuery, values: readonly Value[]) => Promise<Page>;
 
-/** A record, built by the shard: a row of one long text takes less time than one of many columns. */
-interface Row {
-  readonly id: number;
-  readonly json: string;
-}
-
 interface SmallPage {
   readonly total: number;
-  readonly rows: readonly Row[];
+  readonly rows: readonly JsonRow[];
 }
 
 interface Statements {
@@ -76,16 +70,16 @@ function statementsOf({ table, json, where }: ListParts): Statements {
 }
 
 /** @returns how many rows of this size a slice can have */
-function sliceRows(records: readonly string[]): number {
-  const length = records.reduce((sum, record) => sum + record.length, 0);
-  return Math.ceil((LARGE_PAGE_BYTES * records.length) / Math.max(1, length));
+function sliceRows(rows: readonly JsonRow[]): number {
+  const length = rows.reduce((sum, { json }) => sum + json.length, 0);
+  return Math.ceil((LARGE_PAGE_BYTES * rows.length) / Math.max(1, length));
 }
 
 /**
  * @throws {AppError} by the result: invalid if the page exceeds 16 MiB, unavailable if the offset is too large, a large
  * page takes too long to read, or the database is unreachable or busy
  */
-export function preparePage(db: Database, large_pages: LargePages, list: ListParts): ReadPage {
+export function prepareCitusList(db: Database, large_pages: LargePages, list: ListParts): ReadPage {
   const statements = statementsOf(list);
 
   async function readTotal(session: Session, values: readonly Value[]): Promise<number> {
@@ -109,42 +103,34 @@ export function preparePage(db: Database, large_pages: LargePages, list: ListPar
     return first && first.id - 1;
   }
 
-  async function addSlices(
+  async function* readSlices(
     session: Session,
     query: PageQuery,
     values: readonly Value[],
-    page: PageBuilder,
-  ): Promise<BuiltPage> {
-    page.clear();
-    const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
+  ): AsyncGenerator<Slice> {
     const total = await readTotal(session, values);
-    let last_id = await findStart(session, query, values, total);
+    let start = await findStart(session, query, values, total);
+    if (start === null) yield { total, rows: [], isLast: true };
     let missing = rowsToRead(query);
     let slice_rows = SLICE_ROWS;
-    while (last_id !== null) {
+    while (start !== null) {
       const limit = Math.min(slice_rows, missing);
-      const rows = await session.all<Row>(statements.page, ...values, last_id, limit, 0);
+      const rows = await session.all<JsonRow>(statements.page, ...values, start, limit, 0);
       missing -= rows.length;
-      // With `after`, the last row only shows that there is a next page.
-      const has_more = query.after !== undefined && missing === 0 && rows.length > 0;
-      const records = (has_more ? rows.slice(0, -1) : rows).map(({ json }) => json);
-      page.add(records);
-      last_id = rows[records.length - 1]?.id ?? last_id;
-      if (rows.length < limit || missing === 0) {
-        return { total, next_after: nextAfter({ last_id, has_more }) };
-      }
-      if (performance.now() > deadline_ms) fail("unavailable", "the page takes too long to read");
-      slice_rows = sliceRows(records);
+      const isLast = rows.length < limit || missing === 0;
+      yield { total, rows, isLast };
+      if (isLast) return;
+      start = rows.at(-1)?.id ?? start;
+      slice_rows = sliceRows(rows);
     }
-    return { total, next_after: null };
   }
 
   /** One row more than the limit shows whether there is a next page. */
   async function readOnOneShard(query: PageQuery, values: readonly Value[]): Promise<SmallPage> {
     const { limit, offset, after } = query;
-    return db.read(async (session) => {
+    return db.run("read", async (session) => {
       const parameters = [...values, after ?? 0, limit + 1, offset];
-      const rows = await session.all<Row>(statements.page, ...parameters);
+      const rows = await session.all<JsonRow>(statements.page, ...parameters);
       const is_last = rows.length <= limit && (rows.length > 0 || offset === 0);
       if (is_last && after === undefined) return { total: offset + rows.length, rows };
       return { total: await readTotal(session, values), rows };
@@ -156,12 +142,16 @@ export function preparePage(db: Database, large_pages: LargePages, list: ListPar
     const readRows = (start: number | null) =>
       start === null
         ? []
-        : db.readMany((session) => session.all<Row>(statements.page, start, limit + 1, 0));
+        : db.run("read", (session) => session.all<JsonRow>(statements.page, start, limit + 1, 0), {
+            admitted: 1,
+          });
     const reading =
       offset === 0
         ? readRows(after)
         : counting
-            .then((total) => db.readMany((session) => findStart(session, query, [], total)))
+            .then((total) =>
+              db.run("read", (session) => findStart(session, query, [], total), { admitted: 1 }),
+            )
             .then(readRows);
     const [total, rows] = await Promise.all([counting, reading]);
     return { total, rows };
@@ -169,7 +159,9 @@ export function preparePage(db: Database, large_pages: LargePages, list: ListPar
 
   const enqueue = createBatchQueue({
     async run(queries: readonly PageQuery[]) {
-      const counting = db.readMany((session) => readTotal(session, []));
+      const counting = db.run("read", (session) => readTotal(session, []), {
+        admitted: queries.length,
+      });
       const pages = new Map<string, Promise<SmallPage>>();
       const results = queries.map((query) => {
         const key = JSON.stringify(query);
@@ -200,8 +192,6 @@ export function preparePage(db: Database, large_pages: LargePages, list: ListPar
   return async (query, values) => {
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
     if (small !== null) return small;
-    return buildInSnapshot(db, large_pages, (session, page) =>
-      addSlices(session, query, values, page),
-    );
+    return buildInSlices(db, large_pages, query, (session) => readSlices(session, query, values));
   };
 }

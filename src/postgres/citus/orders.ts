@@ -10,14 +10,15 @@ import {
   type StoredOrder,
 } from "../../order.ts";
 import { requirePreconditions } from "../../precondition.ts";
-import type { Connection } from "../connection.ts";
+import type { Session } from "../connection.ts";
+import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
 import { columns, json, order_creates, toRecord, toRow } from "../orders.ts";
 import { version_conflict } from "../retry.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
-import { preparePage } from "./lists.ts";
-import { createOrderLookup, findOrder } from "./reader.ts";
-import type { CitusWriter } from "./writer.ts";
+import { prepareCitusCreate } from "./creates.ts";
+import { prepareCitusList } from "./lists.ts";
+import { createOrderLookup, findOrder } from "./lookups.ts";
 
 /** For lists of all users: every shard reads as many ids as the offset. @see docs/citus.md */
 const MAX_OFFSET = 10_000;
@@ -99,10 +100,8 @@ function totalQuery(statuses: readonly OrderStatus[]): string {
   `;
 }
 
-export function createCitusOrderStore(
-  { db, large_pages, now }: Connection,
-  writer: CitusWriter,
-): OrderStore {
+export function createCitusOrderStore(context: StoreContext): OrderStore {
+  const { db, large_pages, now } = context;
   const move_statements = new Map(
     order_statuses.flatMap((from) =>
       order_statuses
@@ -111,7 +110,7 @@ export function createCitusOrderStore(
     ),
   );
   const prepareList = (where: string, total: string, is_of_one_user: boolean) =>
-    preparePage(db, large_pages, {
+    prepareCitusList(db, large_pages, {
       table: "orders",
       json,
       where,
@@ -128,7 +127,7 @@ export function createCitusOrderStore(
   const listOfUser = prepareList(of_user, countQuery(of_user), true);
   const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
 
-  const place = writer.prepare({
+  const place = prepareCitusCreate(context, {
     table: "orders",
     is_reference_table: false,
     ...order_creates,
@@ -156,8 +155,8 @@ export function createCitusOrderStore(
     },
     async explainViolation(error, { user_id }) {
       if (!isForeignKeyViolation(error)) throw error;
-      const users = await db.readMany((session) => session.all(existing_users, [user_id]));
-      if (users.length === 0) return { kind: "rejected" };
+      const findUser = (session: Session) => session.first(existing_users, [user_id]);
+      if ((await db.run("read", findUser, { admitted: 1 })) === null) return { kind: "rejected" };
       // The commit of a new user is recovered on a server that was killed during it, which takes a while.
       return fail("unavailable", "the user is not on all servers yet");
     },
@@ -185,7 +184,7 @@ export function createCitusOrderStore(
     place: (fields, key) => place(toRow(fields), key),
 
     update(id, edit, preconditions) {
-      return db.change(`orders ${id}`, async (session) => {
+      const change = async (session: Session) => {
         const found = await findOrder(session, id);
         if (found === null) return null;
         const { bucket, ...current } = found;
@@ -204,7 +203,8 @@ export function createCitusOrderStore(
         );
         if (row === null) throw version_conflict;
         return toRecord(row);
-      });
+      };
+      return db.run("write", change, { record: `orders ${id}` });
     },
   };
 }

@@ -4,18 +4,13 @@
  */
 import { fail } from "../../error.ts";
 import { requirePreconditions } from "../../precondition.ts";
-import type { RecordText } from "../../record.ts";
-import {
-  emailKey,
-  newUser,
-  parseStoredUser,
-  type StoredUser,
-  type User,
-  type UserStore,
-} from "../../user.ts";
-import type { Connection, Session } from "../connection.ts";
+import { emailKey, newUser, parseStoredUser, type StoredUser, type UserStore } from "../../user.ts";
+import type { Session } from "../connection.ts";
+import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
+import { prepareLookup } from "../lookups.ts";
 import {
+  type ChangeUser,
   columns,
   failEmailTaken,
   findUser,
@@ -25,8 +20,8 @@ import {
   toRow,
   user_creates,
 } from "../users.ts";
-import { preparePage } from "./lists.ts";
-import type { CitusWriter } from "./writer.ts";
+import { prepareCitusCreate } from "./creates.ts";
+import { prepareCitusList } from "./lists.ts";
 
 /** First number of the advisory locks on users; the second is derived from the id. */
 const USER_LOCK = 0x75736572;
@@ -77,12 +72,10 @@ async function deleteUser(session: Session, id: number): Promise<void> {
   }
 }
 
-export function createCitusUserStore(
-  { db, reader, large_pages, now }: Connection,
-  writer: CitusWriter,
-): UserStore {
-  const withEmail = reader.prepare({ table: "users", key: "email_key", columns }, toRecord);
-  const listAll = preparePage(db, large_pages, {
+export function createCitusUserStore(context: StoreContext): UserStore {
+  const { db, large_pages, now } = context;
+  const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
+  const listAll = prepareCitusList(db, large_pages, {
     table: "users",
     json,
     where: "",
@@ -91,7 +84,7 @@ export function createCitusUserStore(
     max_offset: null,
   });
 
-  const create = writer.prepare({
+  const create = prepareCitusCreate(context, {
     table: "users",
     is_reference_table: true,
     ...user_creates,
@@ -122,16 +115,13 @@ export function createCitusUserStore(
    * Runs work on a user that no other transaction changes meanwhile. Without the lock, the second of two concurrent
    * changes would be repeated, and each attempt is a transaction on all servers.
    */
-  function change(
-    id: number,
-    work: (session: Session, user: StoredUser) => Promise<RecordText<User>>,
-  ) {
+  function change(id: number, work: ChangeUser) {
     const change_user = async (session: Session) => {
       await session.all(lock_user, USER_LOCK, id % 2 ** 31);
       const user = await findUser(session, id);
       return user && work(session, user);
     };
-    return db.transact(change_user, { record: `users ${id}` });
+    return db.run("write", change_user, { transaction: true, record: `users ${id}` });
   }
 
   return {
@@ -141,7 +131,7 @@ export function createCitusUserStore(
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 
-    get: reader.prepare({ table: "users", key: "id", columns }, toRecord),
+    get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
 
     create: (fields, key) => create(toRow(fields), key),
 

@@ -4,12 +4,12 @@
  * is alone has fewer and simpler statements.
  */
 import type { RecordText } from "../../record.ts";
-import type { Connection, Session } from "../connection.ts";
+import type { Session } from "../connection.ts";
+import type { StoreContext } from "../context.ts";
 import {
   type Create,
   type CreateRules,
   createCreateQueue,
-  createLockedQueue,
   nameOf,
   type Outcome,
   type PendingCreate,
@@ -53,10 +53,6 @@ export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Field
    * @throws {AppError} unavailable, or the same error if it does not concern the fields
    */
   readonly explainViolation: (error: unknown, fields: Fields) => Promise<Outcome<Row>>;
-}
-
-export interface CitusWriter {
-  prepare<Fields, Stored, Row>(parts: CitusCreateParts<Fields, Stored, Row>): Create<Fields, Row>;
 }
 
 /** Assigns numbers, after the locks that a transaction waits for as long as the connection permits. */
@@ -160,71 +156,73 @@ async function createMany<Fields, Stored, Row>(
   );
 }
 
-export function createCitusWriter({ db, now }: Connection): CitusWriter {
-  const enqueueLocked = createLockedQueue();
+/** @returns a function that creates records of one table */
+export function prepareCitusCreate<Fields, Stored, Row>(
+  context: StoreContext,
+  parts: CitusCreateParts<Fields, Stored, Row>,
+): Create<Fields, Row> {
+  const { db, now } = context;
+  /** Errors of batches that failed while they wrote. Nothing of them is stored. */
+  const rolled_back = new WeakSet<object>();
 
-  function prepare<Fields, Stored, Row>(
-    parts: CitusCreateParts<Fields, Stored, Row>,
-  ): Create<Fields, Row> {
-    /** Errors of batches that failed while they wrote. Nothing of them is stored. */
-    const rolled_back = new WeakSet<object>();
-
-    async function runOne(
-      create: PendingCreate<Fields>,
-      lock_timeout: string | null,
-    ): Promise<Outcome<Row>> {
-      try {
-        return await db.transactMany(1, (session) =>
-          createOne(session, create, { time: now(), lock_timeout }, parts),
-        );
-      } catch (error) {
-        if (isConstraintViolation(error)) return parts.explainViolation(error, create.fields);
-        throw error;
-      }
+  async function runOne(
+    create: PendingCreate<Fields>,
+    lock_timeout: string | null,
+  ): Promise<Outcome<Row>> {
+    const work = (session: Session) =>
+      createOne(session, create, { time: now(), lock_timeout }, parts);
+    try {
+      return await db.run("write", work, { transaction: true, admitted: 1 });
+    } catch (error) {
+      if (isConstraintViolation(error)) return parts.explainViolation(error, create.fields);
+      throw error;
     }
-
-    async function runMany(
-      creates: readonly PendingCreate<Fields>[],
-      lock_timeout: string | null,
-    ): Promise<readonly Outcome<Row>[]> {
-      let attempts = 0;
-      let is_writing = false;
-      const work = async (session: Session) => {
-        attempts += 1;
-        is_writing = false;
-        const attempt = {
-          time: now(),
-          lock_timeout,
-          looks_up_keys: attempts > 1,
-          onLocked() {
-            is_writing = true;
-          },
-        };
-        const outcomes = await createMany(session, creates, attempt, parts);
-        // An error of the commit does not tell whether it succeeded.
-        is_writing = false;
-        return outcomes;
-      };
-      const mayRetry = (error: unknown) =>
-        isRolledBack(error) || (attempts === 1 && isConstraintViolation(error));
-      try {
-        return await db.transactMany(creates.length, work, mayRetry);
-      } catch (error) {
-        if (is_writing && originalState(error) !== "") rolled_back.add(error as object);
-        throw error;
-      }
-    }
-
-    return createCreateQueue(db, enqueueLocked, {
-      ...parts,
-      async run(creates, lock_timeout) {
-        const [create, ...others] = creates;
-        if (create === undefined || others.length > 0) return runMany(creates, lock_timeout);
-        return [await runOne(create, lock_timeout)];
-      },
-      isOfOneCreate: (error) => rolled_back.has(error as object),
-      next_batch_ms: NEXT_BATCH_MS,
-    });
   }
-  return { prepare };
+
+  async function runMany(
+    creates: readonly PendingCreate<Fields>[],
+    lock_timeout: string | null,
+  ): Promise<readonly Outcome<Row>[]> {
+    let attempts = 0;
+    let is_writing = false;
+    const work = async (session: Session) => {
+      attempts += 1;
+      is_writing = false;
+      const attempt = {
+        time: now(),
+        lock_timeout,
+        looks_up_keys: attempts > 1,
+        onLocked() {
+          is_writing = true;
+        },
+      };
+      const outcomes = await createMany(session, creates, attempt, parts);
+      // An error of the commit does not tell whether it succeeded.
+      is_writing = false;
+      return outcomes;
+    };
+    const mayRetry = (error: unknown) =>
+      isRolledBack(error) || (attempts === 1 && isConstraintViolation(error));
+    try {
+      return await db.run("write", work, {
+        transaction: true,
+        admitted: creates.length,
+        mayRetry,
+      });
+    } catch (error) {
+      if (is_writing && originalState(error) !== "") rolled_back.add(error as object);
+      throw error;
+    }
+  }
+
+  return createCreateQueue(context, {
+    ...parts,
+    async run(creates, lock_timeout) {
+      const [create, ...others] = creates;
+      if (create === undefined || others.length > 0) return runMany(creates, lock_timeout);
+      return [await runOne(create, lock_timeout)];
+    },
+    mayBeCausedByOneItem: (error) => rolled_back.has(error as object),
+    next_batch_ms: NEXT_BATCH_MS,
+  });
 }

@@ -12,15 +12,11 @@ export interface LookupParts {
   readonly columns: string;
 }
 
+/** A row with the number of the look-up that found it, which starts at 1. */
+export type Positioned<Row> = Row & { readonly position: number };
+
 /** @returns `null` if there is no such record */
 export type Lookup<Key, Result> = (key: Key) => Promise<Result | null>;
-
-export interface Reader {
-  prepare<Key extends string | number, Row extends object, Result>(
-    parts: LookupParts,
-    fromRow: (row: Row) => Result,
-  ): Lookup<Key, Result>;
-}
 
 /**
  * `$1` is a JSON array of keys, because the plan for an array of SQL would depend on its length. Without the limit,
@@ -42,41 +38,38 @@ function lookupStatement({ table, key, columns }: LookupParts): string {
 
 /**
  * @param run looks up keys together
- * @param isOfOneKey whether an error may be that of a single key
+ * @param mayBeCausedByOneItem whether an error may be that of a single key
  */
 export function createLookup<Key, Result>(
   { limiter, connections }: Database,
   run: BatchOptions<Key, Result | null>["run"],
-  isOfOneKey = isCausedByStatement,
+  mayBeCausedByOneItem = isCausedByStatement,
 ): Lookup<Key, Result> {
   const lookUp = createBatchQueue({
-    run: separateOnError(run, isOfOneKey),
+    run: separateOnError(run, mayBeCausedByOneItem),
     max_items: MAX_LOOKUPS,
     max_batches: connections,
   });
   return (key) => limiter.admit("read", () => lookUp(key));
 }
 
-/** Look-ups that are requested in one turn of the event loop share one statement. */
-export function createReader(db: Database): Reader {
-  return {
-    prepare<Key extends string | number, Row extends object, Result>(
-      parts: LookupParts,
-      fromRow: (row: Row) => Result,
-    ) {
-      const statement = lookupStatement(parts);
-
-      async function run(keys: readonly Key[]): Promise<readonly (Result | null)[]> {
-        const rows = await db.readMany((session) =>
-          session.all<Row & { position: number }>(statement, JSON.stringify(keys)),
-        );
-        const found = byPosition(rows);
-        return keys.map((_key, at) => {
-          const row = found[at];
-          return row === undefined ? null : fromRow(row);
-        });
-      }
-      return createLookup(db, run);
-    },
-  };
+/** @returns a function that looks up a record. Look-ups that are requested in one turn of the event loop share a statement */
+export function prepareLookup<Key extends string | number, Row extends object, Result>(
+  db: Database,
+  parts: LookupParts,
+  fromRow: (row: Positioned<Row>) => Result,
+): Lookup<Key, Result> {
+  const statement = lookupStatement(parts);
+  return createLookup(db, async (keys: readonly Key[]) => {
+    const rows = await db.run(
+      "read",
+      (session) => session.all<Positioned<Row>>(statement, JSON.stringify(keys)),
+      { admitted: keys.length },
+    );
+    const found = byPosition(rows);
+    return keys.map((_key, at) => {
+      const row = found[at];
+      return row === undefined ? null : fromRow(row);
+    });
+  });
 }

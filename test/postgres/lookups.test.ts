@@ -2,13 +2,12 @@
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
-import { connect, type Database, type PlainConnection } from "../../src/postgres/connection.ts";
-import { createListReader } from "../../src/postgres/lists.ts";
+import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
+import type { StoreContext } from "../../src/postgres/context.ts";
+import { createLockedQueue } from "../../src/postgres/create-queue.ts";
 import { createOrderStore } from "../../src/postgres/orders.ts";
-import { createReader } from "../../src/postgres/reader.ts";
 import { createTokenStore } from "../../src/postgres/tokens.ts";
 import { createUserStore } from "../../src/postgres/users.ts";
-import { createWriter } from "../../src/postgres/writer.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness } from "./harness.ts";
@@ -20,27 +19,20 @@ function openOnOneConnection(url: string) {
   const sent = { reads: 0 };
   const db: Database = {
     ...opened,
-    readMany(work) {
-      sent.reads += 1;
-      return opened.readMany(work);
+    run(access, work, options) {
+      if (access === "read") sent.reads += 1;
+      return opened.run(access, work, options);
     },
   };
   const now = () => new Date();
   const large_pages = createLargePages(2 ** 20);
-  const connection: PlainConnection = {
-    db,
-    now,
-    large_pages,
-    reader: createReader(db),
-    writer: createWriter(db, now),
-    lists: createListReader(db, large_pages),
-  };
+  const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };
   return {
     db,
     sent,
-    users: createUserStore(connection),
-    orders: createOrderStore(connection),
-    tokens: createTokenStore(connection),
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
     [Symbol.asyncDispose]: db.close,
   };
 }
@@ -76,7 +68,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
     await store.tokens.find("a");
     const { record } = await store.users.create(userFields(), key);
     await store.orders.place(orderFields(record.id), null);
-    const plans = await store.db.transact(async (session) => {
+    const explainAll = async (session: Session) => {
       await session.script("set local plan_cache_mode = force_generic_plan");
       const prepared = await session.all<Prepared>(prepared_statements);
       const explained: string[] = [];
@@ -87,7 +79,8 @@ describe.if(cluster !== null)("statements that requests share", () => {
         explained.push(lines.map((line) => line["QUERY PLAN"]).join("\n"));
       }
       return explained;
-    });
+    };
+    const plans = await store.db.run("write", explainAll, { transaction: true });
     expect(plans).toHaveLength(11);
     for (const plan of plans) {
       expect(plan).toContain("Function Scan on json");

@@ -4,17 +4,17 @@
  */
 import type { RecordText } from "../record.ts";
 import { byPosition } from "./batch.ts";
-import type { Database } from "./connection.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
 import {
   type Create,
   type CreateQueueOptions,
   type CreateRules,
   createCreateQueue,
-  createLockedQueue,
   type Outcome,
   type PendingCreate,
 } from "./create-queue.ts";
-import { isStatementError } from "./errors.ts";
+import { isConstraintViolation, isRolledBack, isStatementError } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
 
 interface CreateStatementParts {
@@ -158,13 +158,8 @@ export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRu
   readonly toRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
 }
 
-export interface Writer {
-  prepare<Fields, Row>(parts: CreateParts<Fields, Row>): Create<Fields, Row>;
-}
-
 function prepareStatements<Fields, Row>(
-  { writeMany }: Database,
-  now: () => Date,
+  { db, now }: StoreContext,
   parts: CreateParts<Fields, Row>,
 ): CreateQueueOptions<Fields, Row>["run"] {
   const with_keys = createStatement(parts, true);
@@ -186,11 +181,15 @@ function prepareStatements<Fields, Row>(
     const created_at = time.toISOString();
     const input = `[${creates.map(({ json }) => json).join(",")}]`;
     const values = [input, created_at, lock_timeout];
-    const rows = await writeMany(creates.length, (session) =>
+    const work = (session: Session) =>
       creates.some(({ key }) => key !== null)
         ? session.all<CreatedRow>(with_keys, ...values, expiryTime(time))
-        : session.all<CreatedRow>(without_keys, ...values),
-    );
+        : session.all<CreatedRow>(without_keys, ...values);
+    const rows = await db.run("write", work, {
+      admitted: creates.length,
+      // The statement reads what a constraint depends on, so it violates one only if that has changed since.
+      mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
+    });
     const ordered = byPosition(rows);
     return creates.map(
       (create, at): Outcome<Row> => outcomeOf(ordered[at] as CreatedRow, create, created_at),
@@ -198,15 +197,14 @@ function prepareStatements<Fields, Row>(
   };
 }
 
-export function createWriter(db: Database, now: () => Date): Writer {
-  const enqueueLocked = createLockedQueue();
-  return {
-    prepare(parts) {
-      return createCreateQueue(db, enqueueLocked, {
-        ...parts,
-        run: prepareStatements(db, now, parts),
-        isOfOneCreate: isStatementError,
-      });
-    },
-  };
+/** @returns a function that creates records of one table */
+export function prepareCreate<Fields, Row>(
+  context: StoreContext,
+  parts: CreateParts<Fields, Row>,
+): Create<Fields, Row> {
+  return createCreateQueue(context, {
+    ...parts,
+    run: prepareStatements(context, parts),
+    mayBeCausedByOneItem: isStatementError,
+  });
 }

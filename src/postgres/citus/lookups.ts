@@ -3,8 +3,8 @@ import { fail } from "../../error.ts";
 import type { StoredOrder } from "../../order.ts";
 import type { Database, Session } from "../connection.ts";
 import { originalState } from "../errors.ts";
+import { createLookup, type Lookup } from "../lookups.ts";
 import { columns } from "../orders.ts";
-import { createLookup, type Lookup } from "../reader.ts";
 import { bucketOf } from "./bucket.ts";
 
 /** Up to this many concurrent reads have a statement each. More share one. */
@@ -71,7 +71,7 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
   async function readAlone(id: number): Promise<LocatedOrder | null> {
     alone += 1;
     try {
-      return await db.readMany((session) => findOrder(session, id));
+      return await db.run("read", (session) => findOrder(session, id), { admitted: 1 });
     } finally {
       alone -= 1;
     }
@@ -83,10 +83,16 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
     if (is_alone) return ids.map(readAlone);
     shared += 1;
     try {
-      const rows = await db.readMany((session) => session.all<LocatedOrder>(select_by_ids, ids));
+      const rows = await db.run(
+        "read",
+        (session) => session.all<LocatedOrder>(select_by_ids, ids),
+        { admitted: ids.length },
+      );
       const found = new Map(rows.map((row) => [row.id, row]));
       return ids.map(
-        (id) => found.get(id) ?? db.readMany((session) => requireRecovered(session, id)),
+        (id) =>
+          found.get(id) ??
+          db.run("read", (session) => requireRecovered(session, id), { admitted: 1 }),
       );
     } finally {
       shared -= 1;

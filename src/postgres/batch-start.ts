@@ -1,0 +1,90 @@
+/** When a batch starts: late enough to have many items, but without a delay that a client would notice. */
+
+/**
+ * If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. Also
+ * how often a queue with items is checked.
+ */
+const NEXT_BATCH_MS = 5;
+
+/** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
+const MAX_WAIT_MS = 5;
+
+export interface BatchTiming {
+  /** Maximum number of batches that run at the same time. The default is no maximum. */
+  readonly max_batches: number;
+  readonly next_batch_ms: number;
+  readonly max_wait_ms: number;
+}
+
+interface BatchStarterOptions extends Partial<BatchTiming> {
+  /** The next batch starts as soon as this many items wait. */
+  readonly max_items: number;
+  readonly countWaiting: () => number;
+  /** Rejects items that have waited for too long. */
+  readonly rejectExpired: () => void;
+  /** @returns a promise that resolves when the batch has ended; `null` if every item conflicts with a running one */
+  readonly startBatch: () => Promise<void> | null;
+}
+
+/** @returns a function to call whenever an item has joined the queue, or may have become able to run */
+export function createBatchStarter({
+  max_items,
+  countWaiting,
+  rejectExpired,
+  startBatch,
+  max_batches = Number.POSITIVE_INFINITY,
+  next_batch_ms = NEXT_BATCH_MS,
+  max_wait_ms = MAX_WAIT_MS,
+}: BatchStarterOptions): () => void {
+  let running = 0;
+  let newest_ms = 0;
+  let scheduled = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+
+  function mayStart(): boolean {
+    if (running >= max_batches) return false;
+    if (running === 0 || countWaiting() >= max_items) return true;
+    return performance.now() - newest_ms >= next_batch_ms;
+  }
+
+  function startBatches(): void {
+    scheduled = false;
+    clearTimeout(timer);
+    rejectExpired();
+    while (countWaiting() > 0 && mayStart()) {
+      const batch = startBatch();
+      if (batch === null) break;
+      running += 1;
+      newest_ms = performance.now();
+      void batch.then(() => {
+        running -= 1;
+        // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
+        // would take turns, in batches of half the size.
+        startSoon();
+      });
+    }
+    if (countWaiting() > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
+  }
+
+  /**
+   * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
+   * of many busy clients arrive over several turns.
+   */
+  function waitForMore(last_count: number, until_ms: number): void {
+    const count = countWaiting();
+    const is_alone_or_full = count === 1 || count >= max_items;
+    if (is_alone_or_full || count === last_count || performance.now() >= until_ms) {
+      startBatches();
+    } else {
+      setImmediate(waitForMore, count, until_ms);
+    }
+  }
+
+  function startSoon(): void {
+    if (scheduled || countWaiting() === 0) return;
+    scheduled = true;
+    setImmediate(waitForMore, 0, performance.now() + max_wait_ms);
+  }
+
+  return startSoon;
+}

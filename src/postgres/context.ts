@@ -1,0 +1,16 @@
+import type { LargePages } from "../large-page.ts";
+import type { Store } from "../store.ts";
+import type { RunInOrder } from "./batch.ts";
+import type { Database } from "./connection.ts";
+
+/** What the stores of a database share. */
+export interface StoreContext {
+  readonly db: Database;
+  readonly large_pages: LargePages;
+  /** Runs a create that waits for a locked row. One at a time waits for each row. */
+  readonly runLocked: RunInOrder;
+  readonly now: () => Date;
+}
+
+/** The parts of a store that depend on the layout. */
+export type LayoutStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;

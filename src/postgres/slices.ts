@@ -1,0 +1,66 @@
+/** Large pages. Each is read in slices, because Bun.SQL keeps a whole result in memory. */
+import { fail } from "../error.ts";
+import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import { nextAfter, type Page, type PageQuery } from "../page.ts";
+import type { Database, Session } from "./connection.ts";
+
+/**
+ * Timeout for a large page, checked between two slices. Each slice also has the statement timeout. It is much
+ * shorter than the timeout of the limiter, which replaces all connections.
+ */
+const LARGE_PAGE_TIMEOUT_MS = 20_000;
+/** Timeout in the limiter. Only a server that does not respond at all reaches it. */
+const NO_RESPONSE_TIMEOUT_MS = 60_000;
+
+/** A record as JSON, built by the server: one long text takes less time in Bun.SQL than many columns. */
+export interface JsonRow {
+  readonly id: number;
+  readonly json: string;
+}
+
+export interface Slice {
+  /** Exact number of records that match the filters. */
+  readonly total: number;
+  /** The next rows. With `after`, the last slice has one row more than the page if there is a next page. */
+  readonly rows: readonly JsonRow[];
+  readonly isLast: boolean;
+}
+
+/**
+ * Builds a large page in one snapshot.
+ * @param readSlices reads the page from its beginning
+ * @throws {AppError} invalid if the page exceeds 16 MiB; unavailable if it takes too long to read, or the database is
+ * unreachable or busy
+ */
+export function buildInSlices(
+  db: Database,
+  large_pages: LargePages,
+  query: PageQuery,
+  readSlices: (session: Session) => AsyncIterable<Slice>,
+): Promise<Page> {
+  async function addSlices(session: Session, page: PageBuilder): Promise<BuiltPage> {
+    // It is not empty after a failed attempt.
+    page.clear();
+    const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
+    let missing = query.limit;
+    let built: BuiltPage = { total: 0, next_after: null };
+    for await (const { total, rows, isLast } of readSlices(session)) {
+      const added = rows.slice(0, missing);
+      page.add(added.map(({ json }) => json));
+      missing -= added.length;
+      const has_more = rows.length > added.length;
+      built = { total, next_after: nextAfter({ last_id: added.at(-1)?.id ?? 0, has_more }) };
+      if (!isLast && performance.now() > deadline_ms) {
+        fail("unavailable", "the page takes too long to read");
+      }
+    }
+    return built;
+  }
+
+  return large_pages.build((page) =>
+    db.run("read", (session) => addSlices(session, page), {
+      transaction: true,
+      timeoutMs: NO_RESPONSE_TIMEOUT_MS,
+    }),
+  );
+}

@@ -1,7 +1,8 @@
 import type { Maybe } from "../src/maybe.ts";
 import type { Page } from "../src/page.ts";
 
-function textOf(records: Page["records"]): string {
+/** Reads all records of a page. A large page can be read once. */
+export function textOf(records: Page["records"]): string {
   if (typeof records === "string") return records;
   const decoder = new TextDecoder();
   let text = "";

@@ -7,6 +7,7 @@ import { importContract } from "./contract/import.ts";
 import { listsContract } from "./contract/lists.ts";
 import type { Open } from "./contract/open.ts";
 import { ordersContract } from "./contract/orders.ts";
+import { recordTextContract } from "./contract/record-text.ts";
 import { tokensContract } from "./contract/tokens.ts";
 import { usersContract } from "./contract/users.ts";
 
@@ -16,6 +17,7 @@ export function storeContract(name: string, open: Open): void {
     usersContract(open);
     ordersContract(open);
     listsContract(open);
+    recordTextContract(open);
     idempotencyContract(open);
     tokensContract(open);
     importContract(open);

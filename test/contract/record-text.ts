@@ -1,0 +1,89 @@
+// Every operation returns a record as the same text, whether a program or the database has rendered it.
+import { expect, test } from "bun:test";
+import { textOf } from "../listed.ts";
+import { type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
+
+const texts = [...odd_texts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
+/** Together, the records of a list exceed the size of a small page. */
+const filler = "é".repeat(20_000);
+const first_page = { limit: 1000, offset: 0 };
+
+export function recordTextContract(open: Open): void {
+  test("`users` returns the same JSON from each operation", async () => {
+    await using it = await openWithClock(open);
+    const { users } = it.store;
+    const time = it.clock.time.toISOString();
+    const expected: string[] = [];
+    for (const [at, name] of [null, ...texts].entries()) {
+      const metadata: Record<string, string> =
+        name === null ? {} : { [name]: name, "2": "b", "1": "a", filler };
+      const fields = userFields({ email: `${at}${name}@b.cd`, name, metadata });
+      const key = { owner: "a", key: `user ${at}`, fingerprint: "f" };
+      const { record, replayed } = await users.create(fields, key);
+      const { id } = record;
+      const times = { created_at: time, updated_at: time };
+      const { email } = fields;
+      expect<string>(record.json).toBe(
+        JSON.stringify({ id, email, name, metadata, version: 1, ...times }),
+      );
+      const replay = await users.create(fields, key);
+      expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
+      expect(await users.get(id)).toEqual(record);
+      expect(await users.update(id, () => null, null)).toEqual(record);
+      expect((await users.list({ ...first_page, limit: 1, after: id - 1 })).records).toBe(
+        record.json,
+      );
+      expect((await users.list({ ...first_page, email })).records).toBe(record.json);
+      const changed = await users.update(id, () => fields, null);
+      const json = JSON.stringify({ id, email, name, metadata, version: 2, ...times });
+      expect<string | undefined>(changed?.json).toBe(json);
+      expected.push(json);
+    }
+    const { records } = await users.list(first_page);
+    expect(records).not.toBeString();
+    expect(textOf(records)).toBe(expected.join(","));
+    const removed = await users.remove(1, null);
+    expect<string | undefined>(removed?.json).toBe(expected[0]);
+  });
+
+  test("`orders` returns the same JSON from each operation", async () => {
+    await using it = await openWithClock(open);
+    const { orders, users } = it.store;
+    const time = it.clock.time.toISOString();
+    const user = await users.create(userFields(), null);
+    const user_id = user.record.id;
+    const expected: string[] = [];
+    for (const [at, text] of texts.entries()) {
+      const items = [{ sku: text, name: text, quantity: 1, unit_price: 2 ** 53 - 1 }];
+      const total = 2 ** 53 - 1;
+      const metadata: Record<string, string> =
+        at === 0 ? {} : { [text]: text, "2": "b", "1": "a", filler };
+      const fields = orderFields(user_id, { items, total, metadata });
+      const key = { owner: "a", key: `order ${at}`, fingerprint: "f" };
+      const { record, replayed } = await orders.place(fields, key);
+      const { id } = record;
+      const jsonOf = (status: string, version: number) => {
+        const times = { created_at: time, updated_at: time };
+        const order = { id, user_id, currency: "EUR", items, total, status, metadata, version };
+        return JSON.stringify({ ...order, ...times });
+      };
+      expect<string>(record.json).toBe(jsonOf("pending", 1));
+      const replay = await orders.place(fields, key);
+      expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
+      expect(await orders.get(id)).toEqual(record);
+      expect(await orders.update(id, () => null, null)).toEqual(record);
+      const page = { ...first_page, limit: 1, after: id - 1 };
+      for (const filter of [{}, { user_id }, { status: "pending" as const }]) {
+        expect((await orders.list({ ...page, ...filter })).records).toBe(record.json);
+      }
+      const changed = await orders.update(id, () => ({ status: "paid", metadata }), null);
+      expect<string | undefined>(changed?.json).toBe(jsonOf("paid", 2));
+      expected.push(jsonOf("paid", 2));
+    }
+    for (const filter of [{}, { user_id }, { status: "paid" as const }]) {
+      const { records } = await orders.list({ ...first_page, ...filter });
+      expect(records).not.toBeString();
+      expect(textOf(records)).toBe(expected.join(","));
+    }
+  });
+}

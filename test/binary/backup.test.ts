@@ -32,6 +32,11 @@ function startClients(server: TestServer) {
   return {
     acknowledged,
     statuses,
+    /** Waits until the clients have created 100 more users. */
+    async untilMore() {
+      const enough = acknowledged.users.size + 100;
+      while (acknowledged.users.size < enough) await Bun.sleep(5);
+    },
     async stop() {
       stopping = true;
       await Promise.all(clients);
@@ -57,14 +62,14 @@ test.if(against_binary)(
     await using server = await startServer();
     for (let i = 0; i < 100; i += 1) await newUser(server, { metadata: { a: "x".repeat(500) } });
     const clients = startClients(server);
-    await Bun.sleep(500);
+    await clients.untilMore();
     const before = {
       users: new Set(clients.acknowledged.users),
       orders: new Set(clients.acknowledged.orders),
     };
     const copy = `${server.database}.copy`;
     expect(await run("backup", copy, "--database-url", server.database)).toContain("Backed up");
-    await Bun.sleep(200);
+    await clients.untilMore();
     await clients.stop();
     expect([...clients.statuses]).toEqual([201]);
     const all = await idsOf(server, "users");

@@ -1,4 +1,5 @@
 // Import and export of the binary with real pipes, when killed, and their memory, which test/cli cannot test.
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
 import { binary } from "../program.ts";
@@ -52,6 +53,16 @@ function makeProgram() {
   };
 }
 
+/** @returns the number of users in a database, which may not exist yet */
+function countUsers(path: string): number {
+  try {
+    using db = new Database(path, { readonly: true });
+    return db.query<{ total: number }, []>("select count(*) as total from users").get()?.total ?? 0;
+  } catch {
+    return 0;
+  }
+}
+
 const line = (at: number, name = "A") => `{"email":"${at}@b.cd","name":"${name}"}\n`;
 const users = () => new Blob(Array.from({ length: USERS }, (_, at) => line(at)));
 
@@ -63,8 +74,7 @@ test.skipIf(binary === "")(
     const text = await users().slice(0, 1_000_000).bytes();
     child.stdin.write(text);
     await child.stdin.flush();
-    // By then it has imported everything or is still importing.
-    await Bun.sleep(700);
+    while (countUsers(program.at("a.db")) === 0) await Bun.sleep(5);
     child.kill("SIGKILL");
     await child.exited;
     expect((await program.run(["check"])).stdout).toBe("ok\n");

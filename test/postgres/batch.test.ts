@@ -87,8 +87,7 @@ test("`enqueue` waits for the next turn as long as each one brings more items", 
 test("`enqueue` starts a batch after some time when every turn brings more items", async () => {
   const { enqueue, items } = makeQueue({ max_items: Number.POSITIVE_INFINITY, max_wait_ms: 5 });
   enqueue("a");
-  const started_ms = performance.now();
-  while (items().length === 0 && performance.now() < started_ms + 1_000) {
+  while (items().length === 0) {
     enqueue("b");
     await new Promise((resolve) => setImmediate(resolve));
   }

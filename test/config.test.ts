@@ -55,20 +55,20 @@ const read = {
   api_token: environment.API_TOKEN,
 };
 
-test("`readConfig` returns the defaults when nothing is set", () => {
+test("readConfig returns the defaults when nothing is set", () => {
   expect<unknown>(readConfig({})).toEqual(defaults);
 });
 
-test("`readConfig` returns the defaults when every variable is empty", () => {
+test("readConfig returns the defaults when every variable is empty", () => {
   const empty = Object.fromEntries(Object.keys(environment).map((name) => [name, ""]));
   expect<unknown>(readConfig(empty)).toEqual(defaults);
 });
 
-test("`readConfig` returns the values when every variable is set", () => {
+test("readConfig returns the values when every variable is set", () => {
   expect<unknown>(readConfig(environment)).toEqual(read);
 });
 
-test("`readConfig` returns the values when every flag is given", () => {
+test("readConfig returns the values when every flag is given", () => {
   const { api_token: _, ...rest } = read;
   const flags = Object.fromEntries(
     Object.entries(settings).map(([name, { variable }]) => [name, environment[variable]]),
@@ -76,24 +76,24 @@ test("`readConfig` returns the values when every flag is given", () => {
   expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, api_token: null });
 });
 
-test("`readConfig` prefers the flag when the variable has another value", () => {
+test("readConfig prefers the flag when the variable has another value", () => {
   const config = readConfig({ PORT: "1", HOST: "a" }, { port: "2" });
   expect([config.port, config.host]).toEqual([2, "a"]);
   // An invalid variable is ignored if a flag replaces it.
   expect(readConfig({ PORT: "bad" }, { port: "2" }).port).toBe(2);
 });
 
-test("`readConfig` returns a frozen object when the settings are valid", () => {
+test("readConfig returns a frozen object when the settings are valid", () => {
   const config = readConfig({});
   expect(Object.isFrozen(config)).toBe(true);
   expect(() => Object.assign(config, { port: 1 })).toThrow(TypeError);
 });
 
-test("`readConfig` ignores variables when they are not settings", () => {
+test("readConfig ignores variables when they are not settings", () => {
   expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
 });
 
-test("`flagOf` returns the variable in kebab case", () => {
+test("flagOf returns the variable in kebab case", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 
@@ -183,7 +183,7 @@ function shown(variable: string, value: string): string {
 }
 
 for (const [variable, values, rule] of rejected) {
-  test(`\`readConfig\` rejects ${variable} when it breaks: ${rule}`, () => {
+  test(`readConfig rejects ${variable} when it breaks: ${rule}`, () => {
     for (const value of values) {
       expectThrown(
         () => readConfig({ [variable]: value }),
@@ -202,7 +202,7 @@ for (const [variable, values, rule] of rejected) {
   });
 }
 
-test("`readConfig` shortens an invalid value when it is long", () => {
+test("readConfig shortens an invalid value when it is long", () => {
   expectThrown(
     () => readConfig({ PORT: "😀".repeat(1000) }),
     "operator",
@@ -210,12 +210,12 @@ test("`readConfig` shortens an invalid value when it is long", () => {
   );
 });
 
-test("`readConfig` does not repeat the token when API_TOKEN is invalid", () => {
+test("readConfig does not repeat the token when API_TOKEN is invalid", () => {
   const { message } = expectThrown(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
   expect(message).not.toContain("hunter2");
 });
 
-test("`readConfig` accepts a value when it is at a bound", () => {
+test("readConfig accepts a value when it is at a bound", () => {
   const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
     [{ PORT: "0" }, { port: 0 }],
     [{ MAX_BODY_BYTES: "67108864" }, { max_body_bytes: 67_108_864 }],
@@ -237,7 +237,7 @@ test("`readConfig` accepts a value when it is at a bound", () => {
   }
 });
 
-test("`redactPassword` removes the password when it is in a URL", () => {
+test("redactPassword removes the password when it is in a URL", () => {
   expect(redactPassword("data/a.db")).toBe("data/a.db");
   expect(
     redactPassword("postgres://ann:hunter2@db.example:1/a?password=hunter2&sslmode=require"),
@@ -245,14 +245,14 @@ test("`redactPassword` removes the password when it is in a URL", () => {
   expect(redactPassword("postgresql:///a?host=/run/postgresql")).toBe("postgresql:///a");
 });
 
-test("`readConfig` rejects a flag when it is empty", () => {
+test("readConfig rejects a flag when it is empty", () => {
   for (const name of Object.keys(settings)) {
     // SQLite deletes the database of an empty path when it is closed.
     expectThrown(() => readConfig({}, { [name]: "" }), "invalid", /^Invalid --/);
   }
 });
 
-test("`readConfig` rejects one of TLS_CERT and TLS_KEY when the other is missing", () => {
+test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing", () => {
   const message = "TLS_CERT and TLS_KEY must be set together";
   expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
@@ -261,7 +261,7 @@ test("`readConfig` rejects one of TLS_CERT and TLS_KEY when the other is missing
   expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
 });
 
-test("`readConfig` says what replaces POSTGRES_LAYOUT when it is set", () => {
+test("readConfig says what replaces POSTGRES_LAYOUT when it is set", () => {
   for (const layout of ["citus", "plain"]) {
     expectThrown(
       () => readConfig({ POSTGRES_LAYOUT: layout, DATABASE_URL: "postgres://a/b" }),
@@ -283,12 +283,12 @@ const layouts: [string, string, string][] = [
   ],
 ];
 
-test.each(layouts)("`splitLayout` removes only the layout when the URL is %s", (...row) => {
+test.each(layouts)("splitLayout removes only the layout when the URL is %s", (...row) => {
   const [database_url, layout, driver_url] = row;
   expect<unknown>(splitLayout(database_url)).toEqual({ layout, driver_url });
 });
 
-test("`withLayout` replaces the layout when the URL has one", () => {
+test("withLayout replaces the layout when the URL has one", () => {
   expect(withLayout("postgres://a/b", "citus")).toBe("postgres://a/b?layout=citus");
   expect(withLayout("postgres://a/b?layout=plain&max=2", "citus")).toBe(
     "postgres://a/b?max=2&layout=citus",

@@ -47,7 +47,7 @@ function makeEmpty(): Rows {
   return Object.fromEntries(tables.map((table) => [table, []])) as unknown as Rows;
 }
 
-test("`copyRows` copies all rows and last ids, and reports progress", async () => {
+test("copyRows copies all rows and last ids, and reports progress", async () => {
   const rows = makeEmpty();
   const last = { users: 0, orders: 0, tokens: 0 };
   const progress: [number, number][] = [];
@@ -67,7 +67,7 @@ const cells = tables.flatMap((table) =>
 );
 
 test.each(cells)(
-  "`copyRows` rejects when a copied row of %s has a different %s",
+  "copyRows rejects when a copied row of %s has a different %s",
   async (table, column) => {
     for (const [row, other] of [
       [0, "a "],
@@ -94,7 +94,7 @@ test.each(cells)(
   },
 );
 
-test.each(tables)("`copyRows` rejects when %s has a row too few or too many", async (table) => {
+test.each(tables)("copyRows rejects when %s has a row too few or too many", async (table) => {
   const changes: [number, (rows: CopyRow[]) => void][] = [
     [2, (rows) => rows.pop()],
     [4, (rows) => rows.push(rows[0] ?? {})],
@@ -117,7 +117,7 @@ test.each(tables)("`copyRows` rejects when %s has a row too few or too many", as
   }
 });
 
-test("`copyRows` rejects when the copied rows are in a different order", async () => {
+test("copyRows rejects when the copied rows are in a different order", async () => {
   const rows = makeEmpty();
   const into = inMemory(rows);
   const advanceIds: CopyTarget["advanceIds"] = async () => void rows.orders.reverse();
@@ -128,7 +128,7 @@ test("`copyRows` rejects when the copied rows are in a different order", async (
   );
 });
 
-test("`copyRows` rejects when ids could be assigned again", async () => {
+test("copyRows rejects when ids could be assigned again", async () => {
   const last = { users: 0, orders: 0, tokens: 0 };
   const into = { ...inMemory(makeEmpty(), last), advanceIds: async () => {} };
   await expectRejection(
@@ -138,7 +138,7 @@ test("`copyRows` rejects when ids could be assigned again", async () => {
   );
 });
 
-test("`copyRows` stops after the current batch when aborted", async () => {
+test("copyRows stops after the current batch when aborted", async () => {
   const stop = new AbortController();
   const rows = makeEmpty();
   const onRows = (done: number) =>

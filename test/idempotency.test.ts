@@ -19,14 +19,14 @@ const equal: [string, string, string][] = [
 ];
 
 for (const [when, left, right] of equal) {
-  test(`\`fingerprint\` is the same when ${when}`, () => {
+  test(`fingerprint is the same when ${when}`, () => {
     expect(fingerprint("POST", path, JSON.parse(left))).toBe(
       fingerprint("POST", path, JSON.parse(right)),
     );
   });
 }
 
-test("`fingerprint` differs when the bodies are different JSON values", () => {
+test("fingerprint differs when the bodies are different JSON values", () => {
   const bodies = [
     "{}",
     "[]",
@@ -62,7 +62,7 @@ test("`fingerprint` differs when the bodies are different JSON values", () => {
   expect(new Set(prints).size).toBe(bodies.length);
 });
 
-test("`fingerprint` differs when the method or the path differs", () => {
+test("fingerprint differs when the method or the path differs", () => {
   const prints = [
     fingerprint("POST", path, {}),
     fingerprint("PUT", path, {}),
@@ -72,7 +72,7 @@ test("`fingerprint` differs when the method or the path differs", () => {
   expect(new Set(prints).size).toBe(prints.length);
 });
 
-test("`fingerprint` returns 64 hexadecimal digits, the same in every run", () => {
+test("fingerprint returns 64 hexadecimal digits, the same in every run", () => {
   // SHA-256 of `POST /api/v1/users` LF `{"a":1}`. It must not change, because it is stored.
   expect(fingerprint("POST", path, { a: 1 })).toBe(
     "386f4f612405847e83b1c1a328e5878fb8c2e0808108a7159aca0c7e57305abb",

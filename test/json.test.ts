@@ -33,7 +33,7 @@ const values = [
 ];
 
 for (const text of values) {
-  test(`\`parseJson\` agrees with JSON.parse when the text is ${text.trim()}`, () => {
+  test(`parseJson agrees with JSON.parse when the text is ${text.trim()}`, () => {
     expect(parseJson(text)).toEqual(JSON.parse(text));
   });
 }
@@ -80,7 +80,7 @@ function randomValue(random: (below: number) => number, depth: number): unknown 
   }
 }
 
-test("`parseJson` agrees with JSON.parse when the values are random", () => {
+test("parseJson agrees with JSON.parse when the values are random", () => {
   const random = makeRandom(20_261_120);
   for (let count = 0; count < 5000; count += 1) {
     const value = randomValue(random, 0);
@@ -92,7 +92,7 @@ test("`parseJson` agrees with JSON.parse when the values are random", () => {
   }
 });
 
-test("`parseJson` creates a member, not a prototype, when the name is __proto__", () => {
+test("parseJson creates a member, not a prototype, when the name is __proto__", () => {
   for (const text of ['{"__proto__":{"a":1}}', '{"__proto__":{"a":1.0}}']) {
     const value = parseJson(text) as object;
     expect(Object.keys(value)).toEqual(["__proto__"]);
@@ -117,7 +117,7 @@ const malformed = [
 ];
 
 for (const text of malformed) {
-  test(`\`parseJson\` rejects malformed text: ${JSON.stringify(text)}`, () => {
+  test(`parseJson rejects malformed text: ${JSON.stringify(text)}`, () => {
     expect(() => JSON.parse(text)).toThrow();
     expectThrown(() => parseJson(text), "invalid", "Validation failed: body must be valid JSON");
   });
@@ -142,13 +142,13 @@ const duplicates: [string, string][] = [
 ];
 
 for (const [text, name] of duplicates) {
-  test(`\`parseJson\` rejects a duplicate member and names it: ${text}`, () => {
+  test(`parseJson rejects a duplicate member and names it: ${text}`, () => {
     const message = `Validation failed: ${name} is given more than once`;
     expectThrown(() => parseJson(text), "invalid", message);
   });
 }
 
-test("`parseJson` rejects text that is nested deeper than 16 levels", () => {
+test("parseJson rejects text that is nested deeper than 16 levels", () => {
   const message = "Validation failed: body must not be nested deeper than 16 levels";
   for (const [open, close] of [
     ["[", "]"],
@@ -184,13 +184,13 @@ const integers: [string, number][] = [
 ];
 
 for (const [literal, expected] of integers) {
-  test(`\`parseJson\` reads an integer when it is written ${literal}`, () => {
+  test(`parseJson reads an integer when it is written ${literal}`, () => {
     expect(parseJson(`{"n":${literal}}`)).toEqual({ n: expected });
     expect(parseJson(literal)).toBe(expected);
   });
 }
 
-test("`parseJson` does not round a literal to an integer", () => {
+test("parseJson does not round a literal to an integer", () => {
   const literals = [
     "1.00000000000000000001",
     "0.99999999999999999999",
@@ -211,7 +211,7 @@ test("`parseJson` does not round a literal to an integer", () => {
   }
 });
 
-test("`parseJson` does not change text that looks like a number", () => {
+test("parseJson does not change text that looks like a number", () => {
   expect(parseJson('["1.00000000000000000001", "1e-400"]')).toEqual([
     "1.00000000000000000001",
     "1e-400",

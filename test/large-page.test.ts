@@ -7,7 +7,7 @@ const built = { total: 2, next_after: null };
 const record = (id: number, length: number) =>
   JSON.stringify({ id, text: "😀".repeat(length / 4) });
 
-test("`build` returns the records, and holds their memory until they are read", async () => {
+test("build returns the records, and holds their memory until they are read", async () => {
   const pages = createLargePages(2 ** 22);
   const records = [record(1, 300_000), record(2, 700_001)];
   const page = pages.build(async (builder) => {
@@ -20,7 +20,7 @@ test("`build` returns the records, and holds their memory until they are read", 
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("`build` rejects a page and frees its memory when no buffer is left", async () => {
+test("build rejects a page and frees its memory when no buffer is left", async () => {
   const pages = createLargePages(2 ** 20);
   const work = async (builder: PageBuilder) => {
     builder.add([record(1, 600_000), record(2, 600_000)]);
@@ -30,7 +30,7 @@ test("`build` rejects a page and frees its memory when no buffer is left", async
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("`build` allocates no buffer for records that are added after the page was rejected", async () => {
+test("build allocates no buffer for records that are added after the page was rejected", async () => {
   const pages = createLargePages(2 ** 22);
   let late: PageBuilder | null = null;
   const failure = new Error("the work has failed");
@@ -44,7 +44,7 @@ test("`build` allocates no buffer for records that are added after the page was 
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("`build` builds one page at a time, in the order of the requests", async () => {
+test("build builds one page at a time, in the order of the requests", async () => {
   const pages = createLargePages(2 ** 22);
   const events: string[] = [];
   const build = (name: string) =>

@@ -28,7 +28,7 @@ function makeDescriptor() {
   };
 }
 
-test("`createLogBuffer` writes lines together and in order when they arrive together", async () => {
+test("createLogBuffer writes lines together and in order when they arrive together", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);
   for (const line of ["a\n", "ä\n", "😀\n"]) buffer.write(line);
@@ -38,7 +38,7 @@ test("`createLogBuffer` writes lines together and in order when they arrive toge
   expect(buffer.droppedLines()).toBe(0);
 });
 
-test("`createLogBuffer` writes without `finish` when some time has passed", async () => {
+test("createLogBuffer writes without finish when some time has passed", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);
   for (const line of ["a\n", "b\n"]) {
@@ -48,7 +48,7 @@ test("`createLogBuffer` writes without `finish` when some time has passed", asyn
   expect(descriptor.writes).toEqual([2, 2]);
 });
 
-test("`createLogBuffer` has one write in progress when the reader is stalled", async () => {
+test("createLogBuffer has one write in progress when the reader is stalled", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -62,7 +62,7 @@ test("`createLogBuffer` has one write in progress when the reader is stalled", a
   expect([descriptor.text(), buffer.droppedLines()]).toEqual(["a\n".repeat(5), 0]);
 });
 
-test("`createLogBuffer` reports dropped lines at their position when the reader continues", async () => {
+test("createLogBuffer reports dropped lines at their position when the reader continues", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -81,7 +81,7 @@ test("`createLogBuffer` reports dropped lines at their position when the reader 
   expect(buffer.droppedLines()).toBe(8);
 });
 
-test("`createLogBuffer` reports each gap by itself when the reader stalls twice", async () => {
+test("createLogBuffer reports each gap by itself when the reader stalls twice", async () => {
   const descriptor = makeDescriptor();
   const buffer = createLogBuffer(descriptor.write);
   const reports: number[] = [];
@@ -95,7 +95,7 @@ test("`createLogBuffer` reports each gap by itself when the reader stalls twice"
   expect([reports, buffer.droppedLines()]).toEqual([[3, 5], 8]);
 });
 
-test.concurrent("`finish` gives up and returns true when the reader is stalled", async () => {
+test.concurrent("finish gives up and returns true when the reader is stalled", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -104,7 +104,7 @@ test.concurrent("`finish` gives up and returns true when the reader is stalled",
   expect(descriptor.text()).toBe("");
 });
 
-test.concurrent("`finish` waits for the reader when it is slow", async () => {
+test.concurrent("finish waits for the reader when it is slow", async () => {
   let text = "";
   // Takes longer than a second in total.
   const buffer = createLogBuffer(async (bytes) => {
@@ -117,7 +117,7 @@ test.concurrent("`finish` waits for the reader when it is slow", async () => {
   expect([await buffer.finish(), text]).toEqual([true, "a\nb\nc\nd\n"]);
 });
 
-test("`createLogBuffer` continues, and `finish` returns false, when a write has failed", async () => {
+test("createLogBuffer continues, and finish returns false, when a write has failed", async () => {
   let text = "";
   let full = true;
   const buffer = createLogBuffer(async (bytes) => {
@@ -135,14 +135,14 @@ test("`createLogBuffer` continues, and `finish` returns false, when a write has 
   expect([text, buffer.droppedLines()]).toEqual(["c\n2 dropped\n", 2]);
 });
 
-test("`finish` returns true when the reader has closed the pipe", async () => {
+test("finish returns true when the reader has closed the pipe", async () => {
   const buffer = createLogBuffer(async () => null);
   buffer.write("a\n");
   expect(await buffer.finish()).toBe(true);
   expect(buffer.droppedLines()).toBe(1);
 });
 
-test("`createLogBuffer` counts every line of a write when it drops it", async () => {
+test("createLogBuffer counts every line of a write when it drops it", async () => {
   const descriptor = makeDescriptor();
   descriptor.block();
   const buffer = createLogBuffer(descriptor.write);
@@ -153,7 +153,7 @@ test("`createLogBuffer` counts every line of a write when it drops it", async ()
   await buffer.finish();
 });
 
-test("`createLogBuffer` starts a new line when a write has failed in the middle of one", async () => {
+test("createLogBuffer starts a new line when a write has failed in the middle of one", async () => {
   let text = "";
   let room = 4;
   const buffer = createLogBuffer(async (bytes) => {
@@ -175,7 +175,7 @@ test("`createLogBuffer` starts a new line when a write has failed in the middle 
   expect([text, buffer.droppedLines()]).toEqual(["a\nbc\nh\n", 3]);
 });
 
-test("`shareWrites` allows one write at a time when several buffers use it", async () => {
+test("shareWrites allows one write at a time when several buffers use it", async () => {
   const share = shareWrites();
   const [first, second] = [makeDescriptor(), makeDescriptor()];
   first.block();
@@ -188,7 +188,7 @@ test("`shareWrites` allows one write at a time when several buffers use it", asy
   expect([first.text(), second.text()]).toEqual(["a\n", "a\n"]);
 });
 
-test("`shareWrites` continues when a write has failed", async () => {
+test("shareWrites continues when a write has failed", async () => {
   const share = shareWrites();
   const fail = share(() => Promise.reject(new Error("ENOSPC")));
   await expect(fail(new Uint8Array(1))).rejects.toThrow("ENOSPC");

@@ -8,7 +8,7 @@ function makeLog(level: LogLevel, format: LogFormat = "json") {
   return { log: createLog({ level, format, now, write: (line) => lines.push(line) }), lines };
 }
 
-test("`log` writes one JSON line when an event has fields", () => {
+test("log writes one JSON line when an event has fields", () => {
   const { log, lines } = makeLog("info");
   log.info("request", { status: 200, path: "/a\nb", ok: true, token: null, absent: undefined });
   expect(lines).toEqual([
@@ -17,7 +17,7 @@ test("`log` writes one JSON line when an event has fields", () => {
   ]);
 });
 
-test("`log` writes only the level and the event when there are no fields", () => {
+test("log writes only the level and the event when there are no fields", () => {
   const { log, lines } = makeLog("debug");
   log.warn("cleanup failed");
   expect(lines).toEqual([
@@ -25,7 +25,7 @@ test("`log` writes only the level and the event when there are no fields", () =>
   ]);
 });
 
-test("`log` writes the time of each event when the clock moves", () => {
+test("log writes the time of each event when the clock moves", () => {
   let time_ms = Date.parse("2026-11-20T18:57:03.120Z");
   const lines: string[] = [];
   const options = { level: "info", format: "json", now: () => new Date(time_ms) } as const;
@@ -43,7 +43,7 @@ test("`log` writes the time of each event when the clock moves", () => {
   ]);
 });
 
-test("`log` writes an event as one line of text when the format is text", () => {
+test("log writes an event as one line of text when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
   log.info("sent", {
     status: 200,
@@ -68,7 +68,7 @@ const written: Record<LogLevel, string[]> = {
 };
 
 for (const level of log_levels) {
-  test(`\`log\` writes its level and higher ones when the level is ${level}`, () => {
+  test(`log writes its level and higher ones when the level is ${level}`, () => {
     const { log, lines } = makeLog(level);
     for (const severity of ["debug", "info", "warn", "error"] as const) {
       log[severity](severity);
@@ -84,7 +84,7 @@ const request = {
 };
 const url = "http://127.0.0.1:3000/api/v1/users/7?access_token=secret#part";
 
-test("`request` writes the route, and not the path, when the format is JSON", () => {
+test("request writes the route, and not the path, when the format is JSON", () => {
   const { log, lines } = makeLog("info");
   log.request(request, url);
   expect(lines).toEqual([
@@ -93,13 +93,13 @@ test("`request` writes the route, and not the path, when the format is JSON", ()
   ]);
 });
 
-test("`request` writes the path without its query when the route is unknown", () => {
+test("request writes the path without its query when the route is unknown", () => {
   const { log, lines } = makeLog("info");
   for (const route of ["/*", "none"]) log.request({ ...request, route, token: undefined }, url);
   expect(lines.map((line) => JSON.parse(line).path)).toEqual(Array(2).fill("/api/v1/users/7"));
 });
 
-test("`request` writes one short line when the format is text", () => {
+test("request writes one short line when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
   log.request(request, url);
   for (const path of ["", "/", "?a=b", `/${"x".repeat(5000)}`, "/a\u001b[31m\nb"]) {
@@ -113,7 +113,7 @@ test("`request` writes one short line when the format is text", () => {
   ]);
 });
 
-test("`request` colors the status by its class when there is a style", () => {
+test("request colors the status by its class when there is a style", () => {
   const lines: string[] = [];
   const style = (name: string, text: string) => `<${name}>${text}</>`;
   const write = (line: string) => lines.push(line);
@@ -130,7 +130,7 @@ test("`request` colors the status by its class when there is a style", () => {
   for (const [index, color] of colors.entries()) expect(lines[index]).toContain(color);
 });
 
-test("`request` writes nothing when the level is warn", () => {
+test("request writes nothing when the level is warn", () => {
   const { log, lines } = makeLog("warn", "text");
   log.request(request, url);
   expect(lines).toEqual([]);

@@ -19,13 +19,13 @@ const patches: [string, MetadataPatch | undefined, Record<string, string>][] = [
 ];
 
 for (const [what, patch, expected] of patches) {
-  test(`\`patchMetadata\` merges according to RFC 7396 when the patch ${what}`, () => {
+  test(`patchMetadata merges according to RFC 7396 when the patch ${what}`, () => {
     expect(patchMetadata(current, patch)).toEqual(expected);
     expect(current).toEqual({ a: "1", b: "2" });
   });
 }
 
-test("`patchMetadata` creates a member when the key is __proto__", () => {
+test("patchMetadata creates a member when the key is __proto__", () => {
   const patched = patchMetadata(current, JSON.parse('{"__proto__": "x", "constructor": "y"}'));
   expect(JSON.stringify(patched)).toBe('{"a":"1","b":"2","__proto__":"x","constructor":"y"}');
   expect(Object.getPrototypeOf(patched)).toBe(Object.prototype);
@@ -33,7 +33,7 @@ test("`patchMetadata` creates a member when the key is __proto__", () => {
   expect(JSON.stringify(without)).toBe('{"a":"1","b":"2","constructor":"y"}');
 });
 
-test("`patchMetadata` counts the entries of the result when the patch adds some", () => {
+test("patchMetadata counts the entries of the result when the patch adds some", () => {
   const full = count_keys(50);
   expect(Object.keys(patchMetadata(full, { k0: null, other: "x" }))).toHaveLength(50);
   expect(patchMetadata(full, { k0: "other" })).toMatchObject({ k0: "other" });

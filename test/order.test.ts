@@ -73,7 +73,7 @@ function itemsOf(rows: readonly [number, number][]): OrderItem[] {
 }
 
 for (const [when, rows, total] of totals) {
-  test(`\`orderFields\` adds up exactly when ${when}`, () => {
+  test(`orderFields adds up exactly when ${when}`, () => {
     expect(orderFields({ ...input, items: itemsOf(rows) }).total).toBe(total);
   });
 }
@@ -100,13 +100,13 @@ const too_much: [string, [number, number][]][] = [
 ];
 
 for (const [when, rows] of too_much) {
-  test(`\`orderFields\` rejects the total when ${when}`, () => {
+  test(`orderFields rejects the total when ${when}`, () => {
     const message = `Validation failed: items must add up to at most ${MAX}`;
     expectThrown(() => orderFields({ ...input, items: itemsOf(rows) }), "invalid", message);
   });
 }
 
-test("`orderFields` does not change the items and metadata", () => {
+test("orderFields does not change the items and metadata", () => {
   const items = [{ ...item, name: "Ä" }, item];
   expect(orderFields({ ...input, items, metadata: { b: "2" } })).toEqual({
     user_id: 7,
@@ -129,7 +129,7 @@ const next: Record<OrderStatus, readonly OrderStatus[]> = {
 for (const from of order_statuses) {
   for (const to of order_statuses) {
     const allowed = next[from].includes(to);
-    test(`\`patchOrder\` ${allowed ? "accepts" : "rejects"} the change when ${from} → ${to}`, () => {
+    test(`patchOrder ${allowed ? "accepts" : "rejects"} the change when ${from} → ${to}`, () => {
       const change = () => patchOrder({ ...order, status: from }, { status: to });
       if (allowed) {
         expect(change()).toEqual({ status: to, metadata: { a: "1" } });
@@ -142,7 +142,7 @@ for (const from of order_statuses) {
   }
 }
 
-test("`patchOrder` changes only the metadata when the patch has no status", () => {
+test("patchOrder changes only the metadata when the patch has no status", () => {
   for (const status of order_statuses) {
     const patched = patchOrder({ ...order, status }, { metadata: { a: null, b: "2" } });
     expect(patched).toEqual({ status, metadata: { b: "2" } });
@@ -150,7 +150,7 @@ test("`patchOrder` changes only the metadata when the patch has no status", () =
   expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
 });
 
-test("`patchOrder` returns `null` when the patch is empty", () => {
+test("patchOrder returns null when the patch is empty", () => {
   expect(patchOrder(order, {})).toBeNull();
   expect(patchOrder({ ...order, status: "canceled" }, {})).toBeNull();
 });
@@ -158,7 +158,7 @@ test("`patchOrder` returns `null` when the patch is empty", () => {
 const checkInput = createValidator(OrderInput, Order);
 const checkPatch = createValidator(OrderPatch, Order);
 
-test("`OrderInput` accepts values at their bounds", () => {
+test("OrderInput accepts values at their bounds", () => {
   const bounds: OrderItem[] = [
     { sku: "😀".repeat(64), name: "😀".repeat(200), quantity: 1_000_000, unit_price: 0 },
     { sku: "a", name: "a", quantity: 1, unit_price: MAX },
@@ -204,12 +204,12 @@ const rejected: [unknown, string][] = [
 ];
 
 for (const [value, problem] of rejected) {
-  test(`\`OrderInput\` rejects a body when ${problem}`, () => {
+  test(`OrderInput rejects a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
-test("`OrderPatch` reports a field as read-only when it cannot change", () => {
+test("OrderPatch reports a field as read-only when it cannot change", () => {
   const fixed = [
     "items",
     "currency",

@@ -30,12 +30,12 @@ const pages: [number, number, number, number | null, number | null, number][] = 
 ];
 
 for (const [limit, offset, total, prev, next, last] of pages) {
-  test(`\`pageOffsets\` returns the neighbouring pages when limit ${limit}, offset ${offset}, total ${total}`, () => {
+  test(`pageOffsets returns the neighbouring pages when limit ${limit}, offset ${offset}, total ${total}`, () => {
     expect(pageOffsets({ limit, offset }, total)).toEqual({ first: 0, prev, next, last });
   });
 }
 
-test("`pageOffsets` covers every row once when `next` is followed", () => {
+test("pageOffsets covers every row once when next is followed", () => {
   for (let limit = 1; limit <= 6; limit += 1) {
     for (let total = 0; total <= 20; total += 1) {
       const offsets: number[] = [];

@@ -43,7 +43,7 @@ const texts: [string, string][] = [
 
 for (const [what, text] of texts) {
   test(
-    `\`parseJson\` parses or rejects ${what} in linear time`,
+    `parseJson parses or rejects ${what} in linear time`,
     () => {
       let expected: "a value" | "none" = "none";
       try {
@@ -65,7 +65,7 @@ for (const [what, text] of texts) {
 }
 
 test(
-  "`isEmail` rejects a long text that is almost an email in linear time",
+  "isEmail rejects a long text that is almost an email in linear time",
   () => {
     const almost = [
       fill("a"),

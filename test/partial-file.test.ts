@@ -21,14 +21,14 @@ const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.
 const own_name = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
 const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
-test("`claimPartial` removes the files of dead processes, and of its own id, for the same target", () => {
+test("claimPartial removes the files of dead processes, and of its own id, for the same target", () => {
   using directory = makeDirectory();
   write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
   expect(basename(claimPartial(directory.at("a.db")))).toMatch(own_name);
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("`claimPartial` keeps the files of live processes", () => {
+test("claimPartial keeps the files of live processes", () => {
   using directory = makeDirectory();
   const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
   write(directory, names, 86_400);
@@ -36,7 +36,7 @@ test("`claimPartial` keeps the files of live processes", () => {
   expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
-test("`claimPartial` removes files of other targets when they are older than an hour", () => {
+test("claimPartial removes files of other targets when they are older than an hour", () => {
   using directory = makeDirectory();
   write(directory, [of("monday.db", dead)], 3_700);
   write(directory, [of("tuesday.db", dead)], 3_500);
@@ -44,7 +44,7 @@ test("`claimPartial` removes files of other targets when they are older than an 
   expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
 });
 
-test("`claimPartial` keeps other files with similar names", () => {
+test("claimPartial keeps other files with similar names", () => {
   using directory = makeDirectory();
   const names = [
     "a.db",
@@ -61,7 +61,7 @@ test("`claimPartial` keeps other files with similar names", () => {
   expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
-test("`claimPartial` only returns the name when the directory cannot be read", () => {
+test("claimPartial only returns the name when the directory cannot be read", () => {
   using directory = makeDirectory();
   expect(basename(claimPartial(directory.at("no/such/a.db")))).toMatch(own_name);
 });

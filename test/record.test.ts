@@ -7,7 +7,7 @@ import { odd_texts } from "./contract/open.ts";
 const time = "2026-11-20T18:57:03.120Z";
 
 for (const text of [...odd_texts, "\u2028\u2029", "</script>", "", null]) {
-  test(`\`userJson\` and \`orderJson\` return what \`JSON.stringify\` returns when a text is ${JSON.stringify(text)}`, () => {
+  test(`userJson and orderJson return what JSON.stringify returns when a text is ${JSON.stringify(text)}`, () => {
     const metadata = JSON.stringify(text === null ? {} : { [text]: text, b: "1", a: "2" });
     const user = newUser(7, { email: `${text}@b.cd`, name: text, metadata }, time);
     expect<string>(userJson(user)).toBe(JSON.stringify(parseStoredUser(user)));
@@ -18,7 +18,7 @@ for (const text of [...odd_texts, "\u2028\u2029", "</script>", "", null]) {
   });
 }
 
-test("`parseRecordText` returns the same record when it was stored as text", () => {
+test("parseRecordText returns the same record when it was stored as text", () => {
   const fields = { email: "a@b.cd", name: null, metadata: '{"__proto__":"x"}' };
   const record = recordText({ ...newUser(7, fields, time), version: 3 }, userJson);
   expect(record).toMatchObject({ id: 7, version: 3 });

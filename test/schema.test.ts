@@ -62,15 +62,15 @@ const no_emails = [
   "a\u0000@b.cd",
 ];
 
-test("`isEmail` is true for a valid email", () => {
+test("isEmail is true for a valid email", () => {
   for (const text of emails) expect(isEmail(text), JSON.stringify(text)).toBe(true);
 });
 
-test("`isEmail` is false for any other text", () => {
+test("isEmail is false for any other text", () => {
   for (const text of no_emails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
 });
 
-test("`Time` accepts a text only when it is RFC 3339 in UTC with milliseconds", () => {
+test("Time accepts a text only when it is RFC 3339 in UTC with milliseconds", () => {
   const checkTime = createValidator(Time);
   for (const text of [
     "2026-11-20T18:57:03.120Z",
@@ -144,7 +144,7 @@ const accepted: [string, object][] = [
 ];
 
 for (const [what, extra] of accepted) {
-  test(`\`createValidator\` returns the value itself when it has ${what}`, () => {
+  test(`createValidator returns the value itself when it has ${what}`, () => {
     const value = { ...ok, ...extra };
     expect(check(value)).toBe(value);
   });
@@ -233,7 +233,7 @@ const rejected: [string, unknown, ...string[]][] = [
 ];
 
 for (const [what, value, ...expected] of rejected) {
-  test(`\`createValidator\` names the fields and problems when the body ${what}`, () => {
+  test(`createValidator names the fields and problems when the body ${what}`, () => {
     const { message, problems } = expectThrown(() => check(value), "invalid");
     expect(message).toBe(`Validation failed: ${problems[0]?.field} ${problems[0]?.problem}`);
     const lines = problems.map(({ field, problem }) => `${field} ${problem}`);
@@ -242,7 +242,7 @@ for (const [what, value, ...expected] of rejected) {
   });
 }
 
-test("`createValidator` lists at most 20 problems", () => {
+test("createValidator lists at most 20 problems", () => {
   const many = Object.fromEntries(Array.from({ length: 200 }, (_, at) => [`x${at}`, at]));
   const { problems } = expectThrown(() => check({ ...ok, ...many }), "invalid");
   expect(problems.map(({ field }) => field)).toEqual(
@@ -250,11 +250,11 @@ test("`createValidator` lists at most 20 problems", () => {
   );
 });
 
-test("`createValidator` reports a field as not allowed when it knows no record", () => {
+test("createValidator reports a field as not allowed when it knows no record", () => {
   expectThrown(() => createValidator(Sample)({ ...ok, id: 1 }), "invalid", /id is not allowed$/);
 });
 
-test("`displayField` shortens a name of more than 100 characters", () => {
+test("displayField shortens a name of more than 100 characters", () => {
   expect(displayField("a".repeat(100))).toBe("a".repeat(100));
   expect(displayField("a".repeat(101))).toBe(`${"a".repeat(100)}…`);
   expect(displayField("").length).toBeGreaterThan(0);

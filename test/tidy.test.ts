@@ -61,7 +61,7 @@ const packages: Record<string, RegExp> = {
 
 describe("layers", () => {
   test.each(sources.map((source) => [source.path, source] as const))(
-    "`%s` imports only what its layer allows",
+    "%s imports only what its layer allows",
     (path, source) => {
       for (const specifier of source.imports) {
         const target = targetLayer(source, specifier);
@@ -111,7 +111,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
 
 describe("bans", () => {
   test.each(bans.map((ban) => [ban.what, ban] as const))(
-    "`%s` does not occur in src",
+    "%s does not occur in src",
     (_what, ban) => {
       const offenders = sources.filter(
         ({ path, text }) => ban.pattern.test(text) && !ban.but?.test(path),
@@ -120,7 +120,7 @@ describe("bans", () => {
     },
   );
 
-  test("`tests` are neither skipped nor focused when committed", async () => {
+  test("tests are neither skipped nor focused when committed", async () => {
     const tests = await readSources("test/**/*.ts");
     const pattern = /\b(?:test|describe|it)\.(?:only|todo|skip)\(/;
     expect(tests.filter(({ text }) => pattern.test(text)).map(({ path }) => path)).toEqual([]);
@@ -231,7 +231,7 @@ const documents = await readDocuments("README.md", "CONTRIBUTING.md", "SECURITY.
 
 describe("documents", () => {
   for (const { what, pattern, exists } of references) {
-    test(`\`documents\` name no ${what} that does not exist`, async () => {
+    test(`documents name no ${what} that does not exist`, async () => {
       const missing: string[] = [];
       for (const { path, code } of documents) {
         const names = new Set(code.flatMap((line) => line.match(pattern) ?? []));
@@ -243,7 +243,7 @@ describe("documents", () => {
     });
   }
 
-  test("`documents` have no broken links to files and headings", async () => {
+  test("documents have no broken links to files and headings", async () => {
     const all = await readDocuments("*.md", "docs/*.md", "bench/*.md");
     const headings = new Map(
       all.map(({ path, text }) => [
@@ -272,7 +272,7 @@ describe("documents", () => {
     expect(broken).toEqual([]);
   });
 
-  test("`docs/configuration.md` has every setting with its default", async () => {
+  test("docs/configuration.md has every setting with its default", async () => {
     const text = await Bun.file(`${root}/docs/configuration.md`).text();
     for (const { variable, default: fallback } of Object.values(settings)) {
       const row = text.split("\n").find((line) => line.startsWith(`| \`${variable}\``));
@@ -280,7 +280,7 @@ describe("documents", () => {
     }
   });
 
-  test("`docs/architecture.md` names every file of src", async () => {
+  test("docs/architecture.md names every file of src", async () => {
     const text = await Bun.file(`${root}/docs/architecture.md`).text();
     const args = new Set(text.split(/[^\w.-]+/));
     const missing = sources

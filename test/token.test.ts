@@ -16,7 +16,7 @@ const known = [
   "uat_AbCdEfGhIjKlMnOpQrStUvWxYz01232piBxe",
 ];
 
-test("`newToken` returns 1,000 tokens of the right format", () => {
+test("newToken returns 1,000 tokens of the right format", () => {
   const made = Array.from({ length: 1000 }, () => newToken());
   expect(new Set(made).size).toBe(1000);
   for (const token of made) {
@@ -25,7 +25,7 @@ test("`newToken` returns 1,000 tokens of the right format", () => {
   }
 });
 
-test("`newToken` uses all characters equally often", () => {
+test("newToken uses all characters equally often", () => {
   const drawn = new Map([...ALPHABET].map((character) => [character, 0]));
   for (let count = 0; count < 8000; count += 1) {
     for (const character of newToken().slice(4, 34)) {
@@ -40,11 +40,11 @@ test("`newToken` uses all characters equally often", () => {
   }
 });
 
-test("`hasTokenFormat` is true for the checksum of another implementation", () => {
+test("hasTokenFormat is true for the checksum of another implementation", () => {
   for (const token of known) expect(hasTokenFormat(token), token).toBe(true);
 });
 
-test("`hasTokenFormat` is false when any one character has changed", () => {
+test("hasTokenFormat is false when any one character has changed", () => {
   for (const token of [known[1] ?? "", newToken()]) {
     for (let at = 0; at < token.length; at += 1) {
       for (const character of `${ALPHABET}_- \0é`) {
@@ -56,7 +56,7 @@ test("`hasTokenFormat` is false when any one character has changed", () => {
   }
 });
 
-test("`hasTokenFormat` is false when something is missing, swapped or added", () => {
+test("hasTokenFormat is false when something is missing, swapped or added", () => {
   const token = known[1] ?? "";
   for (let at = 0; at < token.length; at += 1) {
     expect(hasTokenFormat(token.slice(0, at) + token.slice(at + 1))).toBe(false);
@@ -70,7 +70,7 @@ test("`hasTokenFormat` is false when something is missing, swapped or added", ()
   for (const text of others) expect(hasTokenFormat(text), text).toBe(false);
 });
 
-test("`hashToken` returns the SHA-256 in hexadecimal", () => {
+test("hashToken returns the SHA-256 in hexadecimal", () => {
   const abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
   expect(hashToken("abc")).toBe(abc);
   expect(hashToken("abd")).not.toBe(abc);
@@ -88,7 +88,7 @@ const states: [string, Partial<Token>, boolean][] = [
 ];
 
 for (const [what, fields, expected] of states) {
-  test(`\`isActive\` is ${expected} when the token ${what}`, () => {
+  test(`isActive is ${expected} when the token ${what}`, () => {
     const token: Token = {
       hash: hashToken("abc"),
       name: "a",
@@ -103,7 +103,7 @@ for (const [what, fields, expected] of states) {
   });
 }
 
-test("`truncateToMinute` returns the start of the minute", () => {
+test("truncateToMinute returns the start of the minute", () => {
   const rows: [string, string][] = [
     ["2026-11-20T18:57:00.000Z", "2026-11-20T18:57:00.000Z"],
     ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:00.000Z"],

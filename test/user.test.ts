@@ -25,7 +25,7 @@ const user: User = {
 };
 const { email, name, metadata } = user;
 
-test("`emailKey` is the same for emails that differ only in case", () => {
+test("emailKey is the same for emails that differ only in case", () => {
   const pairs = [
     ["Anne@Example.COM", "anne@example.com"],
     ["ÄNNE@EXÄMPLE.de", "änne@exämple.de"],
@@ -47,7 +47,7 @@ const inputs: [string, UserInput, UserFields][] = [
 ];
 
 for (const [what, input, expected] of inputs) {
-  test(`\`userFields\` fills in the defaults when the body ${what}`, () => {
+  test(`userFields fills in the defaults when the body ${what}`, () => {
     expect(userFields(input)).toEqual(expected);
   });
 }
@@ -69,7 +69,7 @@ const patches: [string, UserPatch, UserFields | null][] = [
 ];
 
 for (const [what, patch, expected] of patches) {
-  test(`\`patchUser\` keeps omitted fields when the patch ${what}`, () => {
+  test(`patchUser keeps omitted fields when the patch ${what}`, () => {
     const before = structuredClone(user);
     expect(patchUser(user, patch)).toEqual(expected);
     expect(user).toEqual(before);
@@ -81,7 +81,7 @@ const checkPatch = createValidator(UserPatch, User);
 /** @returns a valid email of this many code points */
 const emailOf = (length: number) => `${emoji.repeat(length - 12)}@example.com`;
 
-test("`UserInput` and `UserPatch` accept values at their bounds", () => {
+test("UserInput and UserPatch accept values at their bounds", () => {
   for (const value of [
     { email: emailOf(254) },
     { email, name: "a" },
@@ -110,13 +110,13 @@ const rejected: [unknown, string][] = [
 ];
 
 for (const [value, problem] of rejected) {
-  test(`\`UserInput\` and \`UserPatch\` reject a body when ${problem}`, () => {
+  test(`UserInput and UserPatch reject a body when ${problem}`, () => {
     expectThrown(() => checkInput(value), "invalid", `Validation failed: ${problem}`);
     expectThrown(() => checkPatch(value), "invalid", `Validation failed: ${problem}`);
   });
 }
 
-test("`UserInput`, unlike `UserPatch`, rejects a body when email is missing or metadata is null", () => {
+test("UserInput, unlike UserPatch, rejects a body when email is missing or metadata is null", () => {
   expectThrown(() => checkInput({}), "invalid", "Validation failed: email is required");
   expect(checkPatch({})).toEqual({});
   expectThrown(
@@ -133,7 +133,7 @@ test("`UserInput`, unlike `UserPatch`, rejects a body when email is missing or m
   expect(checkPatch({ metadata: { a: null } })).toEqual({ metadata: { a: null } });
 });
 
-test("`createUserParser` rejects a version that later changes could take beyond 2^53", () => {
+test("createUserParser rejects a version that later changes could take beyond 2^53", () => {
   const parse = createUserParser();
   const largest = { ...user, version: 2 ** 52 };
   expect(parse(largest)).toEqual(largest);

@@ -23,7 +23,7 @@ function makeProbe() {
   };
 }
 
-test("`createWriteProbe` writes once in 5 seconds for concurrent calls", async () => {
+test("createWriteProbe writes once in 5 seconds for concurrent calls", async () => {
   using it = makeProbe();
   await Promise.all([it.probe(), it.probe(), it.probe()]);
   expect(it.state.writes).toBe(1);
@@ -35,7 +35,7 @@ test("`createWriteProbe` writes once in 5 seconds for concurrent calls", async (
   expect(it.state.writes).toBe(2);
 });
 
-test("`createWriteProbe` reports a failure for a second, and then tries again", async () => {
+test("createWriteProbe reports a failure for a second, and then tries again", async () => {
   using it = makeProbe();
   it.state.failing = true;
   await expectRejection(it.probe(), "unavailable");
@@ -52,7 +52,7 @@ test("`createWriteProbe` reports a failure for a second, and then tries again", 
   await expectRejection(it.probe(), "unavailable");
 });
 
-test("`createWriteProbe` returns the last result when too many writes are waiting", async () => {
+test("createWriteProbe returns the last result when too many writes are waiting", async () => {
   using it = makeProbe();
   await it.probe();
   it.state.full = true;

@@ -57,7 +57,7 @@ async function idsOf(server: TestServer, list: "users" | "orders"): Promise<Set<
 }
 
 test.if(against_binary)(
-  "`restore` restores every write that was acknowledged before the backup started",
+  "restore restores every write that was acknowledged before the backup started",
   async () => {
     await using server = await startServer();
     for (let i = 0; i < 100; i += 1) await newUser(server, { metadata: { a: "x".repeat(500) } });

@@ -22,7 +22,7 @@ async function prepareOrder(first: TestServer) {
     });
 }
 
-describe.if(against_binary && cluster !== null)("`copy`", () => {
+describe.if(against_binary && cluster !== null)("copy", () => {
   test("copies a database to PostgreSQL and back while a server uses it", async () => {
     await using first = await startServer();
     await using postgres = await makeHarness(true);

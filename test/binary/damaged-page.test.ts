@@ -112,7 +112,7 @@ test.skipIf(!against_binary).each([
   ["GET", email_query],
   ["DELETE", `/users/${DAMAGED_ID}`],
 ])(
-  "`%s %s` returns 500, and other requests succeed, when the page of the record is damaged",
+  "%s %s returns 500, and other requests succeed, when the page of the record is damaged",
   async (method, path) => {
     await using server = await startDamaged("users", emailOf(DAMAGED_ID));
     for (let time = 0; time < 3; time += 1) {
@@ -125,7 +125,7 @@ test.skipIf(!against_binary).each([
 );
 
 test.skipIf(!against_binary)(
-  "`GET /users?email=` returns 500, and `GET /users/:id` 200, when a page of the index is damaged",
+  "GET /users?email= returns 500, and GET /users/:id 200, when a page of the index is damaged",
   async () => {
     const key = emailOf(DAMAGED_ID);
     await using server = await startDamaged("sqlite_autoindex_users_1", key);
@@ -141,7 +141,7 @@ test.skipIf(!against_binary)(
 );
 
 test.skipIf(!against_binary)(
-  "`PATCH` of a damaged record returns 500, and creates return 201, when they share a transaction",
+  "PATCH of a damaged record returns 500, and creates return 201, when they share a transaction",
   async () => {
     await using server = await startDamaged("users", emailOf(DAMAGED_ID));
     const statuses: Record<string, Set<number>> = { create: new Set(), patch: new Set() };

@@ -50,7 +50,7 @@ function request(
 }
 
 test.if(against_binary)(
-  "`SIGTERM` turns `/health` to 503 and closes each connection after its next response",
+  "SIGTERM turns /health to 503 and closes each connection after its next response",
   async () => {
     await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
     const [health, reader, writer] = await Promise.all([open(server), open(server), open(server)]);
@@ -79,7 +79,7 @@ test.if(against_binary)(
   },
 );
 
-test.if(against_binary)("`SIGTERM` aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
+test.if(against_binary)("SIGTERM aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "1" });
   const writer = await open(server);
   writer.send(request(server, "POST", "/users", '{"email":"a@b.cd"}').slice(0, -5));
@@ -91,7 +91,7 @@ test.if(against_binary)("`SIGTERM` aborts unfinished requests after SHUTDOWN_SEC
 });
 
 test.if(against_binary)(
-  "`SIGTERM` loses no write and causes no error when clients heed `Connection: close`",
+  "SIGTERM loses no write and causes no error when clients heed Connection: close",
   async () => {
     await using server = await startServer();
     const acknowledged: string[] = [];
@@ -140,7 +140,7 @@ for (const [name, settings] of [
   ["TLS", tls],
 ] as const) {
   test.concurrent.if(against_binary)(
-    `\`SIGTERM\` is not delayed by idle connections over ${name}`,
+    `SIGTERM is not delayed by idle connections over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
       const sent = [
@@ -166,7 +166,7 @@ for (const [name, settings] of [
   );
 
   test.concurrent.if(against_binary)(
-    `\`SIGTERM\` waits for a slow reader and for an unfinished request body over ${name}`,
+    `SIGTERM waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
       const metadata = Object.fromEntries(

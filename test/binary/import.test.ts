@@ -67,7 +67,7 @@ const line = (at: number, name = "A") => `{"email":"${at}@b.cd","name":"${name}"
 const users = () => new Blob(Array.from({ length: USERS }, (_, at) => line(at)));
 
 test.skipIf(binary === "")(
-  "`import` continues where it stopped when it was killed and is run again",
+  "import continues where it stopped when it was killed and is run again",
   async () => {
     using program = makeProgram();
     const child = program.start(["import", "users"], "pipe");
@@ -93,7 +93,7 @@ test.skipIf(binary === "")(
 );
 
 test.skipIf(binary === "")(
-  "`export` succeeds when its reader closes the pipe, and fails when the disk is full",
+  "export succeeds when its reader closes the pipe, and fails when the disk is full",
   async () => {
     using program = makeProgram();
     await program.run(["import", "users"], users());
@@ -114,7 +114,7 @@ test.skipIf(binary === "")(
 );
 
 test.skipIf(binary === "")(
-  "`import` and `export` need no more memory when the records are large and many",
+  "import and export need no more memory when the records are large and many",
   async () => {
     using program = makeProgram();
     const key = (at: number) => `${at}`.padStart(40, "k");

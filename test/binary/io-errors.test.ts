@@ -547,7 +547,7 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
   afterAll(() => base[Symbol.asyncDispose]());
 
   test.each(requests)(
-    "`%s` succeeds or returns 503 when a system call fails",
+    "%s succeeds or returns 503 when a system call fails",
     async (name, request) => {
       let wanted = "";
       if (request.method === "GET") {
@@ -582,25 +582,25 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   afterAll(() => base[Symbol.asyncDispose]());
 
   test(
-    "`serve` starts or prints one error line when a system call fails on a new database",
+    "serve starts or prints one error line when a system call fails on a new database",
     () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
     timeout_ms,
   );
 
   test(
-    "`serve` starts or prints one error line when a system call fails after a crash",
+    "serve starts or prints one error line when a system call fails after a crash",
     () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
     timeout_ms,
   );
 
   test(
-    "`serve` keeps every acknowledged write when a system call fails during shutdown",
+    "serve keeps every acknowledged write when a system call fails during shutdown",
     () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
     timeout_ms,
   );
 
   test(
-    "`check` succeeds or prints one error line when a system call fails",
+    "check succeeds or prints one error line when a system call fails",
     async () => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
@@ -612,7 +612,7 @@ describe.skipIf(skip_traced)("with 60 users", () => {
   );
 
   test(
-    "`backup` leaves a complete copy or none when a system call fails",
+    "backup leaves a complete copy or none when a system call fails",
     async () => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base, directory), {}, base.tokens);

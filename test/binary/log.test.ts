@@ -82,7 +82,7 @@ async function fillLog(server: Server): Promise<void> {
 }
 
 test.concurrent.if(against_binary)(
-  "`serve` responds, and reports the lines it dropped, when its log is not read for a while",
+  "serve responds, and reports the lines it dropped, when its log is not read for a while",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
@@ -112,7 +112,7 @@ test.concurrent.if(against_binary)(
 );
 
 test.concurrent.if(against_binary)(
-  "`serve` exits with 0 on SIGTERM when nobody reads its log and stderr",
+  "serve exits with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
@@ -128,7 +128,7 @@ test.concurrent.if(against_binary)(
 );
 
 test.concurrent.if(against_binary)(
-  "`serve` exits with 0 on SIGTERM when the reader of its log has closed the pipe",
+  "serve exits with 0 on SIGTERM when the reader of its log has closed the pipe",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "log");
@@ -142,7 +142,7 @@ test.concurrent.if(against_binary)(
 );
 
 test.concurrent.if(against_binary)(
-  "`serve` exits with 1 on SIGTERM when its log could not be written",
+  "serve exits with 1 on SIGTERM when its log could not be written",
   async () => {
     using directory = makeDirectory();
     const full = openSync("/dev/full", "w");
@@ -158,7 +158,7 @@ test.concurrent.if(against_binary)(
 );
 
 test.concurrent.if(against_binary)(
-  "`openapi` prints the whole document when its reader is slow",
+  "openapi prints the whole document when its reader is slow",
   async () => {
     using directory = makeDirectory();
     const pipe = makePipe(directory, "document");

@@ -198,7 +198,7 @@ async function expectStartFails(server: TestServer, database: string): Promise<v
 }
 
 test.skipIf(!against_binary)(
-  "`serve` fails to start when another server uses the database under another name",
+  "serve fails to start when another server uses the database under another name",
   async () => {
     await using server = await startServer();
     await newUser(server);
@@ -210,7 +210,7 @@ test.skipIf(!against_binary)(
 );
 
 test.skipIf(!against_binary)(
-  "`serve` fails to start when another server uses the database and its lock file was removed",
+  "serve fails to start when another server uses the database and its lock file was removed",
   async () => {
     await using server = await startServer();
     await newUser(server);

@@ -42,7 +42,7 @@ async function killRepeatedly(directory: TemporaryDirectory, target: string, ...
   }
 }
 
-test.if(against_binary)("`backup` removes the temporary files of killed processes", async () => {
+test.if(against_binary)("backup removes the temporary files of killed processes", async () => {
   using directory = makeDirectory();
   await makeLarge(directory);
   await killRepeatedly(directory, "b.db", "backup", directory.at("b.db"));
@@ -52,7 +52,7 @@ test.if(against_binary)("`backup` removes the temporary files of killed processe
 });
 
 test.if(against_binary)(
-  "`serve` removes the temporary files of servers that were killed during a migration",
+  "serve removes the temporary files of servers that were killed during a migration",
   async () => {
     using directory = makeDirectory();
     await makeLarge(directory);

@@ -136,7 +136,7 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
   }
 }
 
-const subject = "`201` is sent after a sync of what it acknowledges when users are created";
+const subject = "201 is sent after a sync of what it acknowledges when users are created";
 test.skipIf(skip_traced)(
   obstacle === null ? subject : `${subject} (not tested: ${obstacle})`,
   async () => {
@@ -178,7 +178,7 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
 }
 
 const names =
-  "`backup`, `restore` and `export` sync a file before it gets its name, and its directory after";
+  "backup, restore and export sync a file before it gets its name, and its directory after";
 test.skipIf(skip_traced)(
   obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {

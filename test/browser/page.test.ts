@@ -65,7 +65,7 @@ const LOOKS = [1280, 390].flatMap((width) =>
 );
 for (const { width, colorScheme } of LOOKS) {
   testPage(
-    `\`page\` shows every operation without errors when it is ${width} pixels wide and ${colorScheme}`,
+    `page shows every operation without errors when it is ${width} pixels wide and ${colorScheme}`,
     async () => {
       const options = { viewport: { width, height: 900 }, colorScheme };
       await using opened = await openReference(browser, server.url, options);
@@ -92,7 +92,7 @@ for (const { width, colorScheme } of LOOKS) {
   );
 }
 
-testPage("`page` follows the color scheme of the system", async () => {
+testPage("page follows the color scheme of the system", async () => {
   await using opened = await openReference(browser, server.url, { colorScheme: "light" });
   const { page } = opened;
   await page.emulateMedia({ colorScheme: "dark" });
@@ -100,7 +100,7 @@ testPage("`page` follows the color scheme of the system", async () => {
   expect(await brightness(page)).toBeLessThan(0.2);
 });
 
-testPage("`page` creates a user and an order with a pasted token", async () => {
+testPage("page creates a user and an order with a pasted token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   await giveToken(page, ` ${server.write_token}\n`, GOOD);
@@ -115,7 +115,7 @@ testPage("`page` creates a user and an order with a pasted token", async () => {
   expect(faults).toEqual([]);
 });
 
-testPage("`page` neither stores nor shows a token", async () => {
+testPage("page neither stores nor shows a token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await giveToken(page, `Bearer ${server.write_token}`, GOOD);
@@ -135,7 +135,7 @@ testPage("`page` neither stores nor shows a token", async () => {
   expect(await page.content()).not.toContain(server.write_token);
 });
 
-testPage("`page` rejects an invalid token, and forgets a valid one on request", async () => {
+testPage("page rejects an invalid token, and forgets a valid one on request", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   await giveToken(page, "uat_wrong", UNKNOWN);
@@ -156,7 +156,7 @@ testPage("`page` rejects an invalid token, and forgets a valid one on request", 
   expect(faults).toEqual([]);
 });
 
-testPage("`page` uses no token when the service cannot verify it", async () => {
+testPage("page uses no token when the service cannot verify it", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await page.route("**/api/v1/users?limit=1", (route) => route.fulfill({ status: 503 }));
@@ -224,7 +224,7 @@ async function tabTo(page: Page, target: Locator): Promise<void> {
   throw new Error(`Tab does not reach ${target}`);
 }
 
-testPage("`page` can be used with the keyboard alone", async () => {
+testPage("page can be used with the keyboard alone", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
   const { keyboard } = page;
@@ -252,7 +252,7 @@ testPage("`page` can be used with the keyboard alone", async () => {
 });
 
 testPage(
-  "`Content-Security-Policy` blocks inline scripts and requests to other hosts, and these tests notice both",
+  "Content-Security-Policy blocks inline scripts and requests to other hosts, and these tests notice both",
   async () => {
     await using opened = await openReference(browser, server.url);
     const { page, faults } = opened;

@@ -7,7 +7,7 @@ import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
 import { makeHarness } from "./harness.ts";
 
-test("`backup` and `restore` print a summary when they succeed", async () => {
+test("backup and restore print a summary when they succeed", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const copy = `${world.path}.copy`;
@@ -31,7 +31,7 @@ test("`backup` and `restore` print a summary when they succeed", async () => {
   );
 });
 
-test("`backup` and `restore` exit with 1 and print one line when they fail", async () => {
+test("backup and restore exit with 1 and print one line when they fail", async () => {
   using world = makeHarness();
   const missing = await world.run("backup", `${world.path}.copy`);
   expect([missing.code, missing.stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
@@ -42,7 +42,7 @@ test("`backup` and `restore` exit with 1 and print one line when they fail", asy
   ]);
 });
 
-test("`backup` draws a progress bar on a terminal", async () => {
+test("backup draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminal_columns: 80 });
   await world.run("token", "create", "a");
   const { code, stderr } = await world.run("backup", `${world.path}.copy`);
@@ -70,7 +70,7 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
 }
 
 test.each(["-wal", "-shm", "-journal", "-serving"])(
-  "`backup` rejects a target that SQLite or a server takes for its own (%s)",
+  "backup rejects a target that SQLite or a server takes for its own (%s)",
   async (suffix) => {
     using world = makeHarness();
     await world.run("token", "create", "a");
@@ -82,12 +82,12 @@ test.each(["-wal", "-shm", "-journal", "-serving"])(
   },
 );
 
-test("`backup` stops when a signal arrives", async () => {
+test("backup stops when a signal arrives", async () => {
   const error = await errorOfStopped({ by: "signal", signal: "SIGINT" });
   expect(error).toEqual(new AppError("operator", "interrupted"));
 });
 
-test("`backup` throws an uncaught error, which is not an interruption", async () => {
+test("backup throws an uncaught error, which is not an interruption", async () => {
   const uncaught = new Error("a bug");
   expect(await errorOfStopped({ by: "fault", error: uncaught })).toBe(uncaught);
 });

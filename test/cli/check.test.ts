@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { makeHarness } from "./harness.ts";
 
-test("`check` prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
+test("check prints ok and exits with 0 when the database is intact, with or without a running server", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
@@ -11,7 +11,7 @@ test("`check` prints ok and exits with 0 when the database is intact, with or wi
   await server.stop();
 });
 
-test("`check` prints the problem and exits with 1 when a total is wrong", async () => {
+test("check prints the problem and exits with 1 when a total is wrong", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   {
@@ -25,7 +25,7 @@ test("`check` prints the problem and exits with 1 when a total is wrong", async 
   });
 });
 
-test("`check` exits with 1 and creates nothing when there is no database", async () => {
+test("check exits with 1 and creates nothing when there is no database", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.run("check");
   expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);

@@ -99,7 +99,7 @@ async function expectComplete(database_url: string, now: () => Date): Promise<vo
   );
 }
 
-describe.if(cluster !== null)("`copy`", () => {
+describe.if(cluster !== null)("copy", () => {
   test("copies everything to PostgreSQL, to another PostgreSQL database and back to SQLite", async () => {
     using world = makeHarness();
     await using first = await makePostgres(true);
@@ -321,7 +321,7 @@ describe.if(cluster !== null)("`copy`", () => {
   });
 });
 
-test("`copy` copies to another SQLite file", async () => {
+test("copy copies to another SQLite file", async () => {
   using world = makeHarness();
   await fill(world);
   const to = `${dirname(world.path)}/copy.db`;
@@ -330,7 +330,7 @@ test("`copy` copies to another SQLite file", async () => {
   await expectComplete(to, () => world.clock.time);
 });
 
-test("`copy` fails with one line when the target cannot be written", async () => {
+test("copy fails with one line when the target cannot be written", async () => {
   using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
   const failures: [string[], number, string][] = [
@@ -364,7 +364,7 @@ test("`copy` fails with one line when the target cannot be written", async () =>
   expect(existsSync(to)).toBe(false);
 });
 
-test("`copy` names the damaged database and leaves no file when one is damaged", async () => {
+test("copy names the damaged database and leaves no file when one is damaged", async () => {
   using world = makeHarness();
   await withStore(
     world.path,
@@ -388,7 +388,7 @@ test("`copy` names the damaged database and leaves no file when one is damaged",
   expect(filesBeside(to)).toEqual([]);
 });
 
-test("`copy` warns when a server is using the source", async () => {
+test("copy warns when a server is using the source", async () => {
   using world = makeHarness();
   await fill(world);
   const serving = await world.serve();
@@ -400,7 +400,7 @@ test("`copy` warns when a server is using the source", async () => {
   expectCopied(await world.run(...to("two.db")));
 });
 
-test("`copy` draws a progress bar on a terminal", async () => {
+test("copy draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminal_columns: 80 });
   await fill(world);
   const { code, stderr } = await world.run("copy", "--to", `${dirname(world.path)}/copy.db`);

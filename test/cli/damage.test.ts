@@ -86,7 +86,7 @@ function somePages(): number[] {
   );
 }
 
-test("`user-api` succeeds or prints one line when a page is zeros", async () => {
+test("user-api succeeds or prints one line when a page is zeros", async () => {
   for (const page of somePages()) {
     const damaged = Buffer.from(bytes);
     // Not the file header, which identifies a user-api database.
@@ -95,7 +95,7 @@ test("`user-api` succeeds or prints one line when a page is zeros", async () => 
   }
 }, 120_000);
 
-test("`user-api` succeeds or prints one line when bits have flipped", async () => {
+test("user-api succeeds or prints one line when bits have flipped", async () => {
   let state = 20_261_120;
   const random = (below: number) => {
     state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
@@ -114,7 +114,7 @@ function pageOf(text: string): number {
   return Math.floor(bytes.indexOf(text) / PAGE_BYTES);
 }
 
-test("`check` continues, reports what it cannot check, and prints a summary when pages are damaged", async () => {
+test("check continues, reports what it cannot check, and prints a summary when pages are damaged", async () => {
   const damaged = Buffer.from(bytes);
   const page = pageOf(`{"note":"${"n".repeat(150)}"}`);
   damaged.fill(0, page * PAGE_BYTES, (page + 1) * PAGE_BYTES);
@@ -130,7 +130,7 @@ test("`check` continues, reports what it cannot check, and prints a summary when
   expect(stderr).toEndWith(`a.db is damaged: ${lines.length} problems found\n`);
 });
 
-test("`check` names the row when its JSON is malformed, and `export` and `copy` say so", async () => {
+test("check names the row when its JSON is malformed, and export and copy say so", async () => {
   const damaged = Buffer.from(bytes);
   damaged.write("#", damaged.indexOf('{"note":"nnn"}'));
   const checked = await runOn(damaged, "check");
@@ -141,7 +141,7 @@ test("`check` names the row when its JSON is malformed, and `export` and `copy` 
   expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
 });
 
-test("`restore` and every other command fail when the tables of the database are missing", async () => {
+test("restore and every other command fail when the tables of the database are missing", async () => {
   const path = directory.at("empty.db");
   {
     using db = new Database(path, { create: true });

@@ -34,7 +34,7 @@ const odd_users = odd_texts.map((text, at) => ({
   metadata: { [text]: text },
 }));
 
-test("`export users` writes all users by id, in the format of the API", async () => {
+test("export users writes all users by id, in the format of the API", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 700 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");
@@ -48,7 +48,7 @@ test("`export users` writes all users by id, in the format of the API", async ()
 });
 
 for (const format of ["ndjson", "csv"]) {
-  test(`\`export\` as ${format} keeps every character when imported again`, async () => {
+  test(`export as ${format} keeps every character when imported again`, async () => {
     using world = makeHarness();
     await feed(world, odd_users, "import", "users");
     const whole = await world.run("export", "users", "--format", format);
@@ -60,7 +60,7 @@ for (const format of ["ndjson", "csv"]) {
   });
 }
 
-test("`export` as CSV starts with a header, even if there are no users", async () => {
+test("export as CSV starts with a header, even if there are no users", async () => {
   using world = makeHarness();
   await world.run("token", "create", "a");
   const header = "id,email,name,metadata,version,created_at,updated_at\n";
@@ -74,7 +74,7 @@ test("`export` as CSV starts with a header, even if there are no users", async (
   expect(stdout).toBe(`${header}1,"a@b.cd",,"{}",1,${now},${now}\n`);
 });
 
-test("`export --output` publishes a complete file, and keeps the old one when it fails", async () => {
+test("export --output publishes a complete file, and keeps the old one when it fails", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   mkdirSync(directory.at("whole"));
@@ -95,7 +95,7 @@ test("`export --output` publishes a complete file, and keeps the old one when it
   expect(readdirSync(directory.at("whole")).sort()).toEqual(["a.ndjson", "link.ndjson"]);
 });
 
-test("`export --output` leaves no incomplete file when it fails at any point", async () => {
+test("export --output leaves no incomplete file when it fails at any point", async () => {
   mkdirSync(directory.at("half"));
   using world = makeHarness({
     openStore: async (options) => {
@@ -120,7 +120,7 @@ test("`export --output` leaves no incomplete file when it fails at any point", a
   expect(readdirSync(directory.at("half"))).toEqual(["b"]);
 });
 
-test("`export` and `backup` leave no other files when the server is running", async () => {
+test("export and backup leave no other files when the server is running", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 1200 }, (_, at) => ({ email: `${at}@b.cd` }));
   await feed(world, many, "import", "users");
@@ -139,14 +139,14 @@ test("`export` and `backup` leave no other files when the server is running", as
   expect(files()).toEqual(["test.db", "test.db-serving", "test.db.copy"]);
 });
 
-test("`export --output` writes in place when the path is not a regular file", async () => {
+test("export --output writes in place when the path is not a regular file", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 user to /dev/null\n" });
 });
 
-test("`export` names the database when it becomes unavailable", async () => {
+test("export names the database when it becomes unavailable", async () => {
   using world = makeHarness({
     openStore: async (options) => {
       const store = await openSqlite(options);
@@ -161,7 +161,7 @@ test("`export` names the database when it becomes unavailable", async () => {
   });
 });
 
-test("`export` draws a progress bar on a terminal", async () => {
+test("export draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminal_columns: 80 });
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const { stdout, stderr } = await world.run("export", "users");
@@ -169,7 +169,7 @@ test("`export` draws a progress bar on a terminal", async () => {
   expect(stderr).toMatch(/ 100% \| .*Exported 1 user\n$/s);
 });
 
-test("`writeFully` writes everything when the pipe is full and its reader slow", async () => {
+test("writeFully writes everything when the pipe is full and its reader slow", async () => {
   const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
   Bun.spawnSync(["mkfifo", pipe]);
   // Opened for reading and writing, the pipe needs no other reader; non-blocking, a write of too much fails.
@@ -186,7 +186,7 @@ test("`writeFully` writes everything when the pipe is full and its reader slow",
   expect((await Bun.file(`${pipe}.read`).text()) === text).toBe(true);
 });
 
-test("`openInput` returns the size of regular files only", async () => {
+test("openInput returns the size of regular files only", async () => {
   await Bun.write(directory.at("size"), "12345");
   expect(openInput(directory.at("size")).size).toBe(5);
   expect(openInput("/dev/null").size).toBeNull();
@@ -206,7 +206,7 @@ const usage_errors: [string, string][] = [
 ];
 
 for (const [args, line] of usage_errors) {
-  test(`\`${args}\` exits with 2 and names the right help when it is a usage error`, async () => {
+  test(`${args} exits with 2 and names the right help when it is a usage error`, async () => {
     using world = makeHarness();
     const hint = `Run 'user-api ${args.split(" ")[0]} --help' for its options.`;
     const outcome = await world.run(...args.split(" "));
@@ -225,7 +225,7 @@ const failures: [string, string, string][] = [
 ];
 
 for (const [args, made, line] of failures) {
-  test(`\`${args}\` exits with 1 and prints one line on stderr when it fails`, async () => {
+  test(`${args} exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
     if (made) await feed(world, [{ email: "a@b.cd" }], "import", "users");
     const outcome = await world.run(...args.split(" "));
@@ -234,7 +234,7 @@ for (const [args, made, line] of failures) {
   });
 }
 
-test("`export --output` does not overwrite a file when --force is missing", async () => {
+test("export --output does not overwrite a file when --force is missing", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   mkdirSync(directory.at("force"));
@@ -259,7 +259,7 @@ test("`export --output` does not overwrite a file when --force is missing", asyn
   expect(readdirSync(directory.at("force")).sort()).toEqual(["a", "late"]);
 });
 
-test("`export --output` does not overwrite the database when --force is given", async () => {
+test("export --output does not overwrite the database when --force is given", async () => {
   using world = makeHarness();
   await feed(world, [{ email: "a@b.cd" }], "import", "users");
   const before = readFileSync(world.path);
@@ -274,7 +274,7 @@ test("`export --output` does not overwrite the database when --force is given", 
   expect(readFileSync(world.path)).toEqual(before);
 });
 
-test("`export --output` leaves no file when it is interrupted", async () => {
+test("export --output leaves no file when it is interrupted", async () => {
   using world = makeHarness();
   await world.run("seed", "--users", "1000", "--orders", "0");
   const path = directory.at("interrupted/users.csv");
@@ -289,7 +289,7 @@ test("`export --output` leaves no file when it is interrupted", async () => {
 });
 
 test.if(existsSync("/dev/fd"))(
-  "`openOutput` writes into a pipe when its path has no real path",
+  "openOutput writes into a pipe when its path has no real path",
   async () => {
     // For example `/dev/stdout` when stdout is a pipe.
     const main = `${import.meta.dir}/../../src/cli/streams.ts`;

@@ -37,7 +37,7 @@ const done = (table: string, created: number, known = 0) => ({
   stderr: `Imported ${counted(created, table)} (${known.toLocaleString("en")} unchanged, 0 rejected)\n`,
 });
 
-test("`import` restores a whole database when everything was exported", async () => {
+test("import restores a whole database when everything was exported", async () => {
   using world = makeHarness();
   await feed(world, lines(complete, { email: "bob@b.cd" }), "import", "users");
   await feed(world, lines(order), "import", "orders");
@@ -54,7 +54,7 @@ test("`import` restores a whole database when everything was exported", async ()
 });
 
 for (const what of ["users", "orders"]) {
-  test(`\`import ${what}\` creates nothing twice when it is repeated`, async () => {
+  test(`import ${what} creates nothing twice when it is repeated`, async () => {
     using world = makeHarness();
     await feed(world, lines(complete), "import", "users");
     const text =
@@ -68,7 +68,7 @@ for (const what of ["users", "orders"]) {
   });
 }
 
-test("`import` continues where it stopped when its input was incomplete", async () => {
+test("import continues where it stopped when its input was incomplete", async () => {
   using world = makeHarness();
   // More than a batch, cut in the middle of a record.
   const text = emails(12_000);
@@ -86,7 +86,7 @@ test("`import` continues where it stopped when its input was incomplete", async 
   await expectSound(world);
 });
 
-test("`import` keeps earlier batches when the input becomes unreadable", async () => {
+test("import keeps earlier batches when the input becomes unreadable", async () => {
   using world = makeHarness();
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
   const outcome = await feed(world, csv, "import", "users", "--format", "csv");
@@ -99,7 +99,7 @@ test("`import` keeps earlier batches when the input becomes unreadable", async (
   await expectSound(world);
 });
 
-test("`import` lists lines in order and exits with 1 when records are rejected", async () => {
+test("import lists lines in order and exits with 1 when records are rejected", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const text = [
@@ -136,7 +136,7 @@ test("`import` lists lines in order and exits with 1 when records are rejected",
   await expectSound(world);
 });
 
-test("`import` rejects orders when their items, user or total are invalid", async () => {
+test("import rejects orders when their items, user or total are invalid", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
@@ -163,7 +163,7 @@ test("`import` rejects orders when their items, user or total are invalid", asyn
   ]);
 });
 
-test("`import` stores a rejected record when it is repeated with the line corrected", async () => {
+test("import stores a rejected record when it is repeated with the line corrected", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
@@ -182,7 +182,7 @@ const two = {
 };
 
 for (const [format, both] of Object.entries(two)) {
-  test(`\`import\` of ${format} reads the same records when the input arrives in chunks of any size`, async () => {
+  test(`import of ${format} reads the same records when the input arrives in chunks of any size`, async () => {
     const text = bytes(both);
     for (const size of [1, 2, 7, 1000]) {
       using world = makeHarness();
@@ -215,7 +215,7 @@ async function batchesOf(text: string, format: string): Promise<number[]> {
   return batches;
 }
 
-test("`import` limits a transaction to 5000 records and about 4 MB", async () => {
+test("import limits a transaction to 5000 records and about 4 MB", async () => {
   expect(await batchesOf(emails(10_001), "ndjson")).toEqual([5000, 5000, 1]);
   expect(await batchesOf("{}\n".repeat(10_001), "ndjson")).toEqual([0, 0, 0]);
   // 21 kB each.
@@ -236,7 +236,7 @@ test("`import` limits a transaction to 5000 records and about 4 MB", async () =>
   }
 }, 20_000);
 
-test("`import` lists each rejected record once when there are several batches", async () => {
+test("import lists each rejected record once when there are several batches", async () => {
   using world = makeHarness();
   const { stderr } = await feed(world, `{}\n${emails(10_001)}{}`, "import", "users");
   expect(stderr.split("\n")).toEqual([
@@ -247,7 +247,7 @@ test("`import` lists each rejected record once when there are several batches", 
   ]);
 });
 
-test("`import` accepts a line of 1 MiB and rejects longer ones when the last line has no line feed", async () => {
+test("import accepts a line of 1 MiB and rejects longer ones when the last line has no line feed", async () => {
   using world = makeHarness();
   const padded = (at: number, size: number) =>
     lines({ email: `${at}@b.cd` })
@@ -266,7 +266,7 @@ test("`import` accepts a line of 1 MiB and rejects longer ones when the last lin
   ]);
 });
 
-test("`import` rejects only the line when it is too long or not UTF-8", async () => {
+test("import rejects only the line when it is too long or not UTF-8", async () => {
   using world = makeHarness();
   const long = { email: "a@b.cd", name: "x".repeat(2 ** 21) };
   const text = bytes(lines(long, { email: "?@b.cd" }, { email: "c@b.cd" }));
@@ -283,7 +283,7 @@ test("`import` rejects only the line when it is too long or not UTF-8", async ()
   ]);
 });
 
-test("`import --dry-run` reports the result and writes nothing", async () => {
+test("import --dry-run reports the result and writes nothing", async () => {
   using world = makeHarness();
   const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
@@ -298,7 +298,7 @@ test("`import --dry-run` reports the result and writes nothing", async () => {
   expect(real).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Imported") });
 });
 
-test("`import` reads a file, in CSV if its name says so", async () => {
+test("import reads a file, in CSV if its name says so", async () => {
   using world = makeHarness();
   using directory = makeDirectory();
   await Bun.write(directory.at("a.ndjson"), lines({ email: "a@b.cd" }));
@@ -312,7 +312,7 @@ test("`import` reads a file, in CSV if its name says so", async () => {
   }
 });
 
-test("`import` reads CSV with quotes, commas and line breaks in cells, and columns in any order", async () => {
+test("import reads CSV with quotes, commas and line breaks in cells, and columns in any order", async () => {
   using world = makeHarness();
   const csv = [
     "\ufeffmetadata,name,email",
@@ -357,7 +357,7 @@ test("`import` reads CSV with quotes, commas and line breaks in cells, and colum
   ]);
 });
 
-test("`import` of CSV accepts only digits when the column is an integer", async () => {
+test("import of CSV accepts only digits when the column is an integer", async () => {
   using world = makeHarness();
   const rows = ["8", "+7", "0x7", "7.0", "7e0", " 7", "99999999999999999999"].map(
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
@@ -384,7 +384,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 ];
 
 for (const [when, text, message] of unreadable) {
-  test(`\`import\` of CSV exits with 1 and prints one line when ${when}`, async () => {
+  test(`import of CSV exits with 1 and prints one line when ${when}`, async () => {
     using world = makeHarness();
     const { code, stderr } = await feed(world, text, "import", "users", "--format", "csv");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
@@ -393,7 +393,7 @@ for (const [when, text, message] of unreadable) {
   });
 }
 
-test("`import` imports nothing when the input is empty", async () => {
+test("import imports nothing when the input is empty", async () => {
   using world = makeHarness();
   expect(await feed(world, "", "import", "users")).toEqual(done("users", 0));
   expect(await feed(world, "\n \n", "import", "users")).toEqual(done("users", 0));
@@ -403,7 +403,7 @@ test("`import` imports nothing when the input is empty", async () => {
   );
 });
 
-test("`import` waits when another process is writing, even if the server is running", async () => {
+test("import waits when another process is writing, even if the server is running", async () => {
   using other = new DisposableStack();
   using world = makeHarness({
     async openStore(options) {
@@ -421,7 +421,7 @@ test("`import` waits when another process is writing, even if the server is runn
   await server.stop();
 });
 
-test("`import` names the database when it cannot be written", async () => {
+test("import names the database when it cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
   });
@@ -432,7 +432,7 @@ test("`import` names the database when it cannot be written", async () => {
   ]);
 });
 
-test("`import` draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
+test("import draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
   using world = makeHarness({ terminal_columns: 40 });
   using directory = makeDirectory();
   await Bun.write(directory.at("a"), `{}\n${emails(20)}`);
@@ -449,7 +449,7 @@ test("`import` draws a bar on a terminal, and lists rejected records above it, w
   expect([code, stderr.split("\r\u001b[K")]).toEqual([1, drawn]);
 });
 
-test("`import orders` stops at the first record when it has no id and --key is missing", async () => {
+test("import orders stops at the first record when it has no id and --key is missing", async () => {
   using world = makeHarness();
   await feed(world, lines(complete), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
@@ -461,7 +461,7 @@ test("`import orders` stops at the first record when it has no id and --key is m
   });
 });
 
-test("`import` lists 20 rejected records and counts the others when there are more", async () => {
+test("import lists 20 rejected records and counts the others when there are more", async () => {
   using world = makeHarness();
   const { code, stderr } = await feed(world, "{}\n".repeat(12_345), "import", "users");
   const printed = stderr.trimEnd().split("\n");
@@ -480,7 +480,7 @@ const other_forms: [string, string, string][] = [
 ];
 
 for (const [what, text, message] of other_forms) {
-  test(`\`import\` names the command that converts the input when it is ${what}`, async () => {
+  test(`import names the command that converts the input when it is ${what}`, async () => {
     using world = makeHarness();
     const { code, stderr } = await feed(world, text, "import", "users");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/convert it with: jq -c .+\n$/)]);
@@ -488,7 +488,7 @@ for (const [what, text, message] of other_forms) {
   });
 }
 
-test("`import` says that it reads from the terminal when there is no file", async () => {
+test("import says that it reads from the terminal when there is no file", async () => {
   using world = makeHarness();
   world.stdin.is_terminal = true;
   const { stderr } = await feed(world, emails(1), "import", "users");
@@ -497,7 +497,7 @@ test("`import` says that it reads from the terminal when there is no file", asyn
   );
 });
 
-test("`import` keeps complete batches and says how to continue when a signal arrives", async () => {
+test("import keeps complete batches and says how to continue when a signal arrives", async () => {
   const first_batch = Promise.withResolvers<void>();
   using world = makeHarness({
     async openStore(options) {
@@ -526,7 +526,7 @@ test("`import` keeps complete batches and says how to continue when a signal arr
   expect([nothing.code, nothing.stderr]).toEqual([1, "Interrupted\n"]);
 });
 
-test("`import` names the database when it is damaged", async () => {
+test("import names the database when it is damaged", async () => {
   using world = makeHarness({
     async openStore(options) {
       const store = await openSqlite(options);

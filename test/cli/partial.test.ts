@@ -15,7 +15,7 @@ const commands: [words: string, target: string, made: string[]][] = [
 ];
 
 for (const [args, target, made] of commands) {
-  test(`\`${args}\` removes the temporary files of a killed process`, async () => {
+  test(`${args} removes the temporary files of a killed process`, async () => {
     using world = makeHarness();
     await world.run("token", "create", "a");
     const backup = join(dirname(world.path), "backup.db");

@@ -7,7 +7,7 @@ import { openapiJson } from "../../src/http/app.ts";
 import { makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {
-  test(`\`${args.join(" ")}\` prints only the version`, async () => {
+  test(`${args.join(" ")} prints only the version`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args);
     expect(outcome).toEqual({ code: 0, stdout: `${manifest.version}\n`, stderr: "" });
@@ -15,7 +15,7 @@ for (const args of [["version"], ["--version"], ["-V"]]) {
   });
 }
 
-test("`openapi` prints the document that a server returns, without opening a database", async () => {
+test("openapi prints the document that a server returns, without opening a database", async () => {
   using world = makeHarness();
   const stdout = `${openapiJson(manifest.version)}\n`;
   expect(await world.run("openapi")).toEqual({ code: 0, stdout, stderr: "" });
@@ -43,7 +43,7 @@ const helps: [string, string[]][] = [
 ];
 
 for (const [args, named] of helps) {
-  test(`\`${args}\` prints the help on stdout`, async () => {
+  test(`${args} prints the help on stdout`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run(...args.split(" "));
     expect([code, stderr]).toEqual([0, ""]);
@@ -54,7 +54,7 @@ for (const [args, named] of helps) {
   });
 }
 
-test("`serve --help` names the default and the variable of each setting", async () => {
+test("serve --help names the default and the variable of each setting", async () => {
   using world = makeHarness();
   const { stdout } = await world.run("serve", "--help");
   const text = stdout.replace(/\s+/g, " ");
@@ -64,7 +64,7 @@ test("`serve --help` names the default and the variable of each setting", async 
   }
 });
 
-test("`health --help` describes the server to check", async () => {
+test("health --help describes the server to check", async () => {
   using world = makeHarness();
   const { stdout } = await world.run("health", "--help");
   expect(stdout.replace(/\s+/g, " ")).toContain(
@@ -122,7 +122,7 @@ const usage_errors: [string, RegExp][] = [
 ];
 
 for (const [args, message] of usage_errors) {
-  test(`\`user-api ${args}\` exits with 2 and explains it on stderr when it is a usage error`, async () => {
+  test(`user-api ${args} exits with 2 and explains it on stderr when it is a usage error`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run(...args.split(" ").filter(Boolean));
     expect([code, stdout]).toEqual([2, ""]);
@@ -150,14 +150,14 @@ const failures: [string, string][] = [
 ];
 
 for (const [args, line] of failures) {
-  test(`\`user-api ${args}\` exits with 1 and prints one line on stderr when it fails`, async () => {
+  test(`user-api ${args} exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
   });
 }
 
-test("`user-api` exits with 1 and names the variable when the environment is invalid", async () => {
+test("user-api exits with 1 and names the variable when the environment is invalid", async () => {
   using world = makeHarness({ environment: { PORT: "abc", API_TOKEN: "hunter2" } });
   const message = 'Invalid PORT "abc": must be an integer from 0 to 65535\n';
   for (const command of ["serve", "health"]) {
@@ -165,7 +165,7 @@ test("`user-api` exits with 1 and names the variable when the environment is inv
   }
 });
 
-test("`user-api` prints one line for a bug, with the stack when LOG_LEVEL is debug", async () => {
+test("user-api prints one line for a bug, with the stack when LOG_LEVEL is debug", async () => {
   const openStore = () => {
     throw new TypeError("a bug");
   };
@@ -179,7 +179,7 @@ test("`user-api` prints one line for a bug, with the stack when LOG_LEVEL is deb
   expect(stderr).toContain("program.test.ts");
 });
 
-test("`user-api` prints one line without a prefix when the error is expected", async () => {
+test("user-api prints one line without a prefix when the error is expected", async () => {
   const expected: [Error, string][] = [
     [new AppError("unavailable", "the database is busy"), "the database is busy\n"],
     [
@@ -193,7 +193,7 @@ test("`user-api` prints one line without a prefix when the error is expected", a
   }
 });
 
-test("`user-api` prints the thrown value when it is not an error", async () => {
+test("user-api prints the thrown value when it is not an error", async () => {
   using world = makeHarness({ openStore: () => Promise.reject(null) });
   const outcome = await world.run("token", "list");
   expect(outcome).toEqual({ code: 1, stdout: "", stderr: "Unexpected error: null\n" });

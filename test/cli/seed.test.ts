@@ -40,7 +40,7 @@ describe("demo data", () => {
   });
 });
 
-describe("`seed`", () => {
+describe("seed", () => {
   test("fills a new database with consistent records", async () => {
     using world = makeHarness();
     expect(await world.run("seed")).toEqual({

@@ -21,7 +21,7 @@ function get({ url }: Serving, path: string, token?: string): Promise<Response> 
 
 const secret = /uat_[0-9A-Za-z]{36}/g;
 
-test("`serve` logs a URL that can be opened when it listens on all addresses", async () => {
+test("serve logs a URL that can be opened when it listens on all addresses", async () => {
   using world = makeHarness({ environment: { HOST: "0.0.0.0" } });
   const server = await world.serve();
   expect(server.url).toStartWith("http://127.0.0.1:");
@@ -29,7 +29,7 @@ test("`serve` logs a URL that can be opened when it listens on all addresses", a
   expect((await server.stop()).stdout).toContain('"host":"0.0.0.0"');
 });
 
-test("`serve` prints the first token to stderr, with a working curl line, on the first start", async () => {
+test("serve prints the first token to stderr, with a working curl line, on the first start", async () => {
   using world = makeHarness();
   const first = await world.serve();
   const response = await curl(first);
@@ -55,7 +55,7 @@ test("`serve` prints the first token to stderr, with a working curl line, on the
   expect(again.stderr).toBe("");
 });
 
-test("`serve` prints no token when one was created before", async () => {
+test("serve prints no token when one was created before", async () => {
   using world = makeHarness();
   const token = (await world.run("token", "create", "mine")).stdout.trim();
   const serving = await world.serve();
@@ -68,7 +68,7 @@ test("`serve` prints no token when one was created before", async () => {
   expect((await next.stop()).stderr).toBe("");
 });
 
-test("`serve` accepts API_TOKEN and prints no token when it is set", async () => {
+test("serve accepts API_TOKEN and prints no token when it is set", async () => {
   const token = newToken();
   using world = makeHarness({ environment: { API_TOKEN: token } });
   const serving = await world.serve();
@@ -78,7 +78,7 @@ test("`serve` accepts API_TOKEN and prints no token when it is set", async () =>
   expect(tokens.stdout.trimEnd().split("\n")).toHaveLength(1);
 });
 
-test("`serve` applies changes immediately when a token is created or revoked while it is running", async () => {
+test("serve applies changes immediately when a token is created or revoked while it is running", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const token = (await world.run("token", "create", "ci", "--scope", "read")).stdout.trim();
@@ -94,7 +94,7 @@ test("`serve` applies changes immediately when a token is created or revoked whi
   await serving.stop();
 });
 
-test("`serve` closes the port, frees the database and exits with 0 when a signal arrives", async () => {
+test("serve closes the port, frees the database and exits with 0 when a signal arrives", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   expect(await world.isFree()).toBe(false);
@@ -114,7 +114,7 @@ test("`serve` closes the port, frees the database and exits with 0 when a signal
 });
 
 for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
-  test(`\`serve\` closes everything and exits with 1 when the uncaught error is ${error}`, async () => {
+  test(`serve closes everything and exits with 1 when the uncaught error is ${error}`, async () => {
     using world = makeHarness();
     const serving = await world.serve();
     const { code, stdout, stderr } = await serving.stop({ by: "fault", error });
@@ -129,7 +129,7 @@ for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
   });
 }
 
-test("`serve` names the port and frees the database when the port is in use", async () => {
+test("serve names the port and frees the database when the port is in use", async () => {
   using world = makeHarness();
   using other = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("other") });
   const outcome = await world.run("serve", "--port", String(other.port));
@@ -141,7 +141,7 @@ test("`serve` names the port and frees the database when the port is in use", as
   expect(await world.isFree()).toBe(true);
 });
 
-test("`serve` fails when another server listens on the same port", async () => {
+test("serve fails when another server listens on the same port", async () => {
   using world = makeHarness();
   using other = makeHarness();
   const serving = await other.serve();
@@ -151,7 +151,7 @@ test("`serve` fails when another server listens on the same port", async () => {
   await serving.stop();
 });
 
-test("`serve` fails when another server uses the database", async () => {
+test("serve fails when another server uses the database", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const outcome = await world.run("serve");
@@ -173,7 +173,7 @@ const nowhere: [string[], string][] = [
 ];
 
 for (const [args, line] of nowhere) {
-  test(`\`serve\` frees the database when it cannot start: ${line}`, async () => {
+  test(`serve frees the database when it cannot start: ${line}`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run("serve", ...args);
     expect([code, stdout]).toEqual([1, ""]);
@@ -183,7 +183,7 @@ for (const [args, line] of nowhere) {
   });
 }
 
-test("`serve` prefers the flag when the variable has another value", async () => {
+test("serve prefers the flag when the variable has another value", async () => {
   using world = makeHarness({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
   const serving = await world.serve("--port", "0", "--log-level", "info");
   expect((await get(serving, "/health")).status).toBe(200);
@@ -191,7 +191,7 @@ test("`serve` prefers the flag when the variable has another value", async () =>
   expect(stdout).toContain('"event":"request"');
 });
 
-test("`health` prints ok when the server is healthy", async () => {
+test("health prints ok when the server is healthy", async () => {
   using world = makeHarness();
   const serving = await world.serve();
   const { port } = new URL(serving.url);
@@ -210,7 +210,7 @@ test("`health` prints ok when the server is healthy", async () => {
   expect(with_ipv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
 });
 
-test("`health` exits with 1 when nothing responds in time, or not with TLS", async () => {
+test("health exits with 1 when nothing responds in time, or not with TLS", async () => {
   using world = makeHarness();
   using silent = Bun.listen({ hostname: "127.0.0.1", port: 0, socket: { data() {} } });
   const { stderr } = await world.run("health", "--port", String(silent.port));
@@ -223,7 +223,7 @@ test("`health` exits with 1 when nothing responds in time, or not with TLS", asy
   );
 });
 
-test("`health` does not use a proxy", async () => {
+test("health does not use a proxy", async () => {
   await using proxy = Bun.serve({ port: 0, fetch: () => new Response("") });
   await using server = Bun.serve({ port: 0, fetch: () => new Response("", { status: 418 }) });
   const HTTP_PROXY = proxy.url.origin;
@@ -236,7 +236,7 @@ test("`health` does not use a proxy", async () => {
   }
 });
 
-test("`health` exits with 1 when the status is not 200", async () => {
+test("health exits with 1 when the status is not 200", async () => {
   using world = makeHarness();
   for (const status of [503, 404, 500]) {
     using other = Bun.serve({
@@ -253,7 +253,7 @@ test("`health` exits with 1 when the status is not 200", async () => {
   }
 });
 
-test("`health` exits with 1, and the API returns 503, when the database cannot be written", async () => {
+test("health exits with 1, and the API returns 503, when the database cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => ({
       ...(await openSqlite(options)),
@@ -273,7 +273,7 @@ test("`health` exits with 1, and the API returns 503, when the database cannot b
   await serving.stop();
 });
 
-test("`serve` returns 500 without details and logs the error when a handler throws `null`", async () => {
+test("serve returns 500 without details and logs the error when a handler throws null", async () => {
   const token = newToken();
   using world = makeHarness({
     environment: { API_TOKEN: token },
@@ -294,7 +294,7 @@ test("`serve` returns 500 without details and logs the error when a handler thro
   expect(stdout).toMatch(/"level":"error","event":"internal error"/);
 });
 
-test("`serve` drains its connections and stops in time when a signal arrives", async () => {
+test("serve drains its connections and stops in time when a signal arrives", async () => {
   const token = newToken();
   using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
   const serving = await world.serve();

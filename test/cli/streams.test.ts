@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { isReaderGone } from "../../src/cli/streams.ts";
 
-test("`isReaderGone` is true only for the errors of a closed pipe or socket", () => {
+test("isReaderGone is true only for the errors of a closed pipe or socket", () => {
   const errors = ["EPIPE", "ECONNRESET", "ENOSPC", "EIO"].map((code) =>
     Object.assign(new Error(code), { code }),
   );

@@ -51,7 +51,7 @@ const commands: [string, RegExp][] = [
 ];
 
 for (const [command, result] of commands) {
-  test(`\`${command}\` clears its progress bar when it prints the result`, async () => {
+  test(`${command} clears its progress bar when it prints the result`, async () => {
     const args = command.split(" ").map((word) => (/\./.test(word) ? directory.at(word) : word));
     const { code, screen } = await runOnTerminal(args);
     expect([code, screen]).toEqual([0, expect.stringContaining("% |")]);
@@ -59,13 +59,13 @@ for (const [command, result] of commands) {
   });
 }
 
-test("`export users` draws no progress bar when it writes to the terminal", async () => {
+test("export users draws no progress bar when it writes to the terminal", async () => {
   const { code, screen } = await runOnTerminal(["export", "users"]);
   const lines = screen.trimEnd().split("\r\n");
   expect([code, lines.length, lines.at(-1)]).toEqual([0, 3001, "Exported 3,000 users"]);
 });
 
-test("`import users` says that it reads from the terminal, and stops on Ctrl-C", async () => {
+test("import users says that it reads from the terminal, and stops on Ctrl-C", async () => {
   let is_sent = false;
   const { code, screen } = await runOnTerminal(["import", "users"], (shown, child) => {
     if (is_sent || !shown.includes("Ctrl-D")) return;
@@ -79,7 +79,7 @@ test("`import users` says that it reads from the terminal, and stops on Ctrl-C",
   );
 });
 
-test("`serve` prints a welcome with the token, a curl command and the reference on the first start", async () => {
+test("serve prints a welcome with the token, a curl command and the reference on the first start", async () => {
   expect(existsSync(directory.at("new.db"))).toBe(false);
   const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
   let is_sent = false;

@@ -31,7 +31,7 @@ function stored(world: Harness): Promise<readonly Token[]> {
   return withStore(world.path, ({ tokens }) => tokens.list(), { create: false });
 }
 
-test("`token create` prints only the token on stdout, and stores its hash", async () => {
+test("token create prints only the token on stdout, and stores its hash", async () => {
   using world = makeHarness();
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect(code).toBe(0);
@@ -58,7 +58,7 @@ test("`token create` prints only the token on stdout, and stores its hash", asyn
 });
 
 test.each([">&-", ">/dev/null", ">/dev/full"])(
-  "`token create %s` fails and leaves no valid token",
+  "token create %s fails and leaves no valid token",
   async (redirection) => {
     using world = makeHarness();
     const main = `${import.meta.dir}/../../src/main.ts`;
@@ -74,7 +74,7 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
   },
 );
 
-test("`token create` stores the scope", async () => {
+test("token create stores the scope", async () => {
   using world = makeHarness();
   await create(world, "r", "--scope", "read");
   await create(world, "w", "--scope=write");
@@ -90,14 +90,14 @@ const durations: [string, string][] = [
 ];
 
 for (const [duration, expires_at] of durations) {
-  test(`\`token create\` expires at ${expires_at} when --expires is ${duration}`, async () => {
+  test(`token create expires at ${expires_at} when --expires is ${duration}`, async () => {
     using world = makeHarness();
     await create(world, "a", "--expires", duration);
     expect(await stored(world)).toMatchObject([{ expires_at }]);
   });
 }
 
-test("`token create` rejects an invalid duration", async () => {
+test("token create rejects an invalid duration", async () => {
   using world = makeHarness();
   for (const text of [
     "",
@@ -120,7 +120,7 @@ test("`token create` rejects an invalid duration", async () => {
   }
 });
 
-test("`token create` stores the expiry in RFC 3339 for the longest duration", async () => {
+test("token create stores the expiry in RFC 3339 for the longest duration", async () => {
   using world = makeHarness();
   await create(world, "short", "--expires", "1m");
   for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
@@ -132,7 +132,7 @@ test("`token create` stores the expiry in RFC 3339 for the longest duration", as
   }
 });
 
-test("`token create` accepts a name when it has 1 to 100 printable characters", async () => {
+test("token create accepts a name when it has 1 to 100 printable characters", async () => {
   using world = makeHarness();
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
   for (const name of names) await create(world, name);
@@ -145,7 +145,7 @@ test("`token create` accepts a name when it has 1 to 100 printable characters", 
   }
 });
 
-test("`token create` rejects a name when a valid token has it", async () => {
+test("token create rejects a name when a valid token has it", async () => {
   using world = makeHarness();
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
@@ -156,13 +156,13 @@ test("`token create` rejects a name when a valid token has it", async () => {
   expect(await stored(world)).toHaveLength(2);
 });
 
-test("`token list` prints only the header when there are no tokens", async () => {
+test("token list prints only the header when there are no tokens", async () => {
   using world = makeHarness({ environment: { API_TOKEN: newToken() } });
   await (await world.serve()).stop();
   expect(await list(world)).toEqual([header]);
 });
 
-test("`token list` shows the state of each token, oldest first, and no secrets", async () => {
+test("token list shows the state of each token, oldest first, and no secrets", async () => {
   using world = makeHarness();
   const secret = await create(world, "forever");
   await create(world, "short", "--scope", "read", "--expires", "1m");
@@ -181,7 +181,7 @@ test("`token list` shows the state of each token, oldest first, and no secrets",
   expect(rows.join()).not.toContain(hashToken(secret));
 });
 
-test("`token list` aligns its columns when names are wide", async () => {
+test("token list aligns its columns when names are wide", async () => {
   using world = makeHarness();
   for (const name of ["a", "a much longer name", "名前"]) await create(world, name);
   const { stdout } = await world.run("token", "list");
@@ -192,7 +192,7 @@ test("`token list` aligns its columns when names are wide", async () => {
   expect(new Set(columns).size).toBe(1);
 });
 
-test("`token revoke` revokes a valid token, once", async () => {
+test("token revoke revokes a valid token, once", async () => {
   using world = makeHarness();
   await create(world, "a");
   await create(world, "b");
@@ -205,7 +205,7 @@ test("`token revoke` revokes a valid token, once", async () => {
   expect(again).toEqual({ code: 1, stdout: "", stderr });
 });
 
-test("`token` fails when the database cannot be opened", async () => {
+test("token fails when the database cannot be opened", async () => {
   using world = makeHarness();
   const path = `${world.path}-text`;
   await create(world, "a");

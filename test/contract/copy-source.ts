@@ -9,7 +9,7 @@ async function rowsOf(snapshot: CopySource, table: Table): Promise<CopyRow[]> {
 }
 
 export function copySourceContract(open: Open): void {
-  test("`withCopySource` reads a snapshot while others write", async () => {
+  test("withCopySource reads a snapshot while others write", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: "Ann", metadata: { b: "1", a: "2" } });
     const gone = await newUser(it.store);
@@ -30,7 +30,7 @@ export function copySourceContract(open: Open): void {
     expect(parsed(await it.store.users.get(1))?.name).toBe("Eve");
   });
 
-  test("`withCopySource` returns the last assigned ids, including those of deleted rows", async () => {
+  test("withCopySource returns the last assigned ids, including those of deleted rows", async () => {
     await using it = await openWithClock(open);
     const idsOf = (snapshot: CopySource) =>
       Promise.all((["users", "orders", "tokens"] as const).map(snapshot.lastId));
@@ -41,7 +41,7 @@ export function copySourceContract(open: Open): void {
     expect(await it.store.withCopySource(idsOf)).toEqual([2, 0, 0]);
   });
 
-  test("`withCopySource` reads every table by its sort key when it has more rows than a batch", async () => {
+  test("withCopySource reads every table by its sort key when it has more rows than a batch", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const times = ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:03.121Z"];

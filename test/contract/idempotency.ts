@@ -34,7 +34,7 @@ async function placeWith(store: Store, user_id: number, names: readonly string[]
 }
 
 export function idempotencyContract(open: Open): void {
-  test("`create` and `place` return the first record when a key is used again", async () => {
+  test("create and place return the first record when a key is used again", async () => {
     await using it = await openWithClock(open);
     const fields = userFields({ name: "😀", metadata: JSON.parse('{"__proto__": "x"}') });
     const user = await it.store.users.create(fields, key);
@@ -56,7 +56,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(1);
   });
 
-  test("`create` replays the record as created when it has been changed or deleted since", async () => {
+  test("create replays the record as created when it has been changed or deleted since", async () => {
     await using it = await openWithClock(open);
     const fields = userFields();
     const { record } = await it.store.users.create(fields, key);
@@ -67,7 +67,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(0);
   });
 
-  test("`create` and `place` reject a key when it belongs to another request", async () => {
+  test("create and place reject a key when it belongs to another request", async () => {
     await using it = await openWithClock(open);
     const { record } = await it.store.users.create(userFields(), key);
     const other = { ...key, fingerprint: "e".repeat(64) };
@@ -77,7 +77,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(0);
   });
 
-  test("`create` creates one record each when the owner, case or text of the key differs", async () => {
+  test("create creates one record each when the owner, case or text of the key differs", async () => {
     await using it = await openWithClock(open);
     const keys = [
       key,
@@ -92,7 +92,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(keys.length);
   });
 
-  test("`create` and `place` store no key when the request fails", async () => {
+  test("create and place store no key when the request fails", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const fields = userFields({ email: user.email });
@@ -104,7 +104,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.users.create(fields, other)).replayed).toBe(false);
   });
 
-  test("`place` creates one order when a key is used by concurrent calls", async () => {
+  test("place creates one order when a key is used by concurrent calls", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const tries = Array.from({ length: 20 }, () => it.store.orders.place(orderFields(id), key));
@@ -114,7 +114,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(1);
   });
 
-  test("`create` gives each of many concurrent calls its own outcome", async () => {
+  test("create gives each of many concurrent calls its own outcome", async () => {
     await using it = await openWithClock(open);
     const { users } = it.store;
     const [known, taken] = [userFields(), userFields()];
@@ -144,7 +144,7 @@ export function idempotencyContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`place` gives each of many concurrent calls its own outcome", async () => {
+  test("place gives each of many concurrent calls its own outcome", async () => {
     await using it = await openWithClock(open);
     const { orders } = it.store;
     const made = await Promise.all(Array.from({ length: 5 }, () => newUser(it.store)));
@@ -180,7 +180,7 @@ export function idempotencyContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`place` replays a key for 24 hours, and then creates again", async () => {
+  test("place replays a key for 24 hours, and then creates again", async () => {
     await using it = await openWithClock(open);
     expect(KEY_LIFETIME_MS).toBe(86_400_000);
     const { id } = await newUser(it.store);
@@ -197,7 +197,7 @@ export function idempotencyContract(open: Open): void {
     expect(await place()).toEqual({ record: second.record, replayed: true });
   });
 
-  test("`place` accepts a key for another request after 24 hours", async () => {
+  test("place accepts a key for another request after 24 hours", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await it.store.orders.place(orderFields(id), key);
@@ -209,7 +209,7 @@ export function idempotencyContract(open: Open): void {
     await expectRejection(it.store.orders.place(orderFields(id), key), "key_reused");
   });
 
-  test("`deleteExpiredKeys` deletes only keys that are past their lifetime", async () => {
+  test("deleteExpiredKeys deletes only keys that are past their lifetime", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const old = { ...key, key: "old" };
@@ -232,7 +232,7 @@ export function idempotencyContract(open: Open): void {
     expect((await it.store.orders.list(all)).total).toBe(3);
   });
 
-  test("`deleteExpiredKeys` deletes all expired keys when they need more than one transaction", async () => {
+  test("deleteExpiredKeys deletes all expired keys when they need more than one transaction", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const names = Array.from({ length: 1001 }, (_, n) => `key-${n}`);
@@ -249,7 +249,7 @@ export function idempotencyContract(open: Open): void {
     expect(await placeAll()).toBe(0);
   });
 
-  test("`deleteExpiredKeys` deletes an expired key when many older ones have been reused", async () => {
+  test("deleteExpiredKeys deletes an expired key when many older ones have been reused", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const names = Array.from({ length: 500 }, (_, n) => `key-${n}`);

@@ -46,7 +46,7 @@ async function idsOf(store: Store, list: "users" | "orders", user_id?: number): 
 }
 
 export function importContract(open: Open): void {
-  test("`import` keeps ids, versions and times when records have them", async () => {
+  test("import keeps ids, versions and times when records have them", async () => {
     await using it = await openWithClock(open);
     const users = odd_texts.map((name, at) =>
       oldUser(at + 1, { name, metadata: { [name]: name } }),
@@ -61,7 +61,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` assigns the next ids, version 1 and the current time when records have none", async () => {
+  test("import assigns the next ids, version 1 and the current time when records have none", async () => {
     await using it = await openWithClock(open);
     await importUser(it.store, oldUser(10));
     const fields = userFields({ name: "New", metadata: { a: "b" } });
@@ -76,7 +76,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` and `create` continue after the highest id when an import has skipped ids", async () => {
+  test("import and create continue after the highest id when an import has skipped ids", async () => {
     await using it = await openWithClock(open);
     expect(await importUser(it.store, oldUser(300_000))).toEqual(created);
     expect((await newUser(it.store)).id).toBe(300_001);
@@ -86,7 +86,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` creates a user with the id of a deleted one", async () => {
+  test("import creates a user with the id of a deleted one", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await newUser(it.store);
@@ -96,7 +96,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` returns `unchanged` when an equal record exists", async () => {
+  test("import returns unchanged when an equal record exists", async () => {
     await using it = await openWithClock(open);
     const user = oldUser(7, { name: "A", metadata: { a: "1", b: "2" } });
     const fields = userFields({ metadata: { a: "1", b: "2" } });
@@ -115,7 +115,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "orders")).toEqual([7, 8]);
   });
 
-  test("`import` returns `unchanged` for an import key when its order has changed since", async () => {
+  test("import returns unchanged for an import key when its order has changed since", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const keyed = { ...orderFields(id), import_key: "a:1" };
@@ -144,7 +144,7 @@ export function importContract(open: Open): void {
     { updated_at: created_at },
   ];
 
-  test("`import` rejects a record when a different one has its id", async () => {
+  test("import rejects a record when a different one has its id", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     const user = oldUser(7, { email: "seven@example.com", metadata: { a: "1" } });
@@ -168,7 +168,7 @@ export function importContract(open: Open): void {
     expect((await listed(store.orders.list(all))).rows).toEqual([oldOrder(7, 7)]);
   });
 
-  test("`import` rejects a user when another has the email in any case", async () => {
+  test("import rejects a user when another has the email in any case", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     await importUser(store, oldUser(7, { email: "Ann@example.com" }));
@@ -184,7 +184,7 @@ export function importContract(open: Open): void {
     expect(await store.check()).toEqual([]);
   });
 
-  test("`import` rejects an order when its user does not exist or its key belongs to a different order", async () => {
+  test("import rejects an order when its user does not exist or its key belongs to a different order", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const nobody = rejected("user_id must be an existing user");
@@ -198,7 +198,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "orders")).toEqual([1]);
   });
 
-  test("`import` stores the other records when it rejects one", async () => {
+  test("import stores the other records when it rejects one", async () => {
     await using it = await openWithClock(open);
     const users = [oldUser(1), oldUser(1, { name: "Other" }), oldUser(2)];
     const results = await it.store.bulk.users.import(users, false);
@@ -206,7 +206,7 @@ export function importContract(open: Open): void {
     expect(await idsOf(it.store, "users")).toEqual([1, 2]);
   });
 
-  test("`import` rejects an id when the gap to the last one is too large", async () => {
+  test("import rejects an id when the gap to the last one is too large", async () => {
     await using it = await openWithClock(open);
     await newUser(it.store);
     const leap = 2 ** 24;
@@ -217,7 +217,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` lists a user's orders by id when they arrive in another order", async () => {
+  test("import lists a user's orders by id when they arrive in another order", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const other = await newUser(it.store);
@@ -232,7 +232,7 @@ export function importContract(open: Open): void {
     expect(await it.store.check()).toEqual([]);
   });
 
-  test("`import` returns the same results and stores nothing in a dry run", async () => {
+  test("import returns the same results and stores nothing in a dry run", async () => {
     await using it = await openWithClock(open);
     const { store } = it;
     const user = await newUser(store);
@@ -275,7 +275,7 @@ export function importContract(open: Open): void {
     expect(await store.check()).toEqual([]);
   });
 
-  test("`import` recognizes a record of an earlier batch when it is dry", async () => {
+  test("import recognizes a record of an earlier batch when it is dry", async () => {
     await using it = await openWithClock(open);
     const { users, orders } = it.store.bulk;
     const { id } = await newUser(it.store);
@@ -310,13 +310,13 @@ export function importContract(open: Open): void {
     ]);
   });
 
-  test("`import` returns no results when there are no records", async () => {
+  test("import returns no results when there are no records", async () => {
     await using it = await openWithClock(open);
     expect(await it.store.bulk.users.import([], false)).toEqual([]);
     expect(await it.store.bulk.orders.import([], true)).toEqual([]);
   });
 
-  test("`import` rejects with `unavailable` when too many writes are waiting", async () => {
+  test("import rejects with unavailable when too many writes are waiting", async () => {
     await using store = Object.assign(await open({ max_pending_writes: 1 }), {
       [Symbol.asyncDispose]: () => store.close(),
     });
@@ -325,7 +325,7 @@ export function importContract(open: Open): void {
     expect(await first).toEqual([created]);
   });
 
-  test("`exportPage` returns the records after an id, in ascending order", async () => {
+  test("exportPage returns the records after an id, in ascending order", async () => {
     await using it = await openWithClock(open);
     const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
     await it.store.bulk.users.import(users, false);

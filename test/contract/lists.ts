@@ -45,7 +45,7 @@ async function expectUsers(store: Store, ids: readonly number[], limit: number, 
 }
 
 export function listsContract(open: Open): void {
-  test("`users.list` agrees with a model while users are created and deleted", async () => {
+  test("users.list agrees with a model while users are created and deleted", async () => {
     await using it = await openWithClock(open);
     const random = makeRandom(1);
     const { users } = it.store;
@@ -72,7 +72,7 @@ export function listsContract(open: Open): void {
     }
   });
 
-  test("`users.list` counts no user whose creation failed", async () => {
+  test("users.list counts no user whose creation failed", async () => {
     await using it = await openWithClock(open);
     const { users } = it.store;
     const { record } = await users.create(userFields(), null);
@@ -97,7 +97,7 @@ export function listsContract(open: Open): void {
     expect(ids).toHaveLength(6);
   });
 
-  test("`users.list` returns an empty page and a total of 0 when all users are deleted", async () => {
+  test("users.list returns an empty page and a total of 0 when all users are deleted", async () => {
     await using it = await openWithClock(open);
     for (let id = 1; id <= 70; id += 1) await it.store.users.create(userFields(), null);
     const removed = Array.from({ length: 70 }, (_, at) => it.store.users.remove(at + 1, null));
@@ -107,7 +107,7 @@ export function listsContract(open: Open): void {
     await expectUsers(it.store, [71], 50, 0);
   });
 
-  test("`orders.list` agrees with a model while orders are created and changed", async () => {
+  test("orders.list agrees with a model while orders are created and changed", async () => {
     await using it = await openWithClock(open);
     const random = makeRandom(2);
     const { users, orders } = it.store;
@@ -181,7 +181,7 @@ export function listsContract(open: Open): void {
   });
 
   for (const first of ["read", "write"]) {
-    test(`\`list\` returns a page and a total from one snapshot when the ${first} of a concurrent pair comes first`, async () => {
+    test(`list returns a page and a total from one snapshot when the ${first} of a concurrent pair comes first`, async () => {
       await using it = await openWithClock(open);
       const list = () => it.store.users.list(all);
       for (let total = 1; total <= 20; total += 1) {

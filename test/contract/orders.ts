@@ -12,7 +12,7 @@ const MAX = Number.MAX_SAFE_INTEGER;
 const to = (status: OrderStatus) => (order: Order) => patchOrder(order, { status });
 
 export function ordersContract(open: Open): void {
-  test("`orders.place` returns the complete record", async () => {
+  test("orders.place returns the complete record", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     const fields = orderFields(user.id, {
@@ -39,7 +39,7 @@ export function ordersContract(open: Open): void {
   });
 
   for (const number of [1, 2 ** 31, 2 ** 51 - 1, 2 ** 51, 2 ** 51 + 1, 2 ** 53 - 2, MAX]) {
-    test(`\`orders.place\` keeps an integer exact when it is ${number}`, async () => {
+    test(`orders.place keeps an integer exact when it is ${number}`, async () => {
       await using it = await openWithClock(open);
       const { id } = await newUser(it.store);
       const items = [{ sku: "A-1", quantity: 1, unit_price: number }];
@@ -51,7 +51,7 @@ export function ordersContract(open: Open): void {
     });
   }
 
-  test("`orders.place` stores text unchanged when it has special characters", async () => {
+  test("orders.place stores text unchanged when it has special characters", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     for (const text of odd_texts) {
@@ -63,7 +63,7 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.place` rejects the order when there is no such user", async () => {
+  test("orders.place rejects the order when there is no such user", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await it.store.users.remove(id, null);
@@ -78,7 +78,7 @@ export function ordersContract(open: Open): void {
     expect(await listed(it.store.orders.list(all))).toEqual({ rows: [], total: 0 });
   });
 
-  test("`orders.place` and a concurrent `users.remove` leave no order without a user", async () => {
+  test("orders.place and a concurrent users.remove leave no order without a user", async () => {
     await using it = await openWithClock(open);
     for (const order_first of [true, false]) {
       const { id } = await newUser(it.store);
@@ -92,12 +92,12 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.get` returns `null` when there is no such order", async () => {
+  test("orders.get returns null when there is no such order", async () => {
     await using it = await openWithClock(open);
     for (const id of [0, 1, MAX]) expect(await it.store.orders.get(id)).toBeNull();
   });
 
-  test("`orders.list` returns the page and the exact total when filtered", async () => {
+  test("orders.list returns the page and the exact total when filtered", async () => {
     await using it = await openWithClock(open);
     const users = [await newUser(it.store), await newUser(it.store)];
     const placed: number[] = [];
@@ -135,7 +135,7 @@ export function ordersContract(open: Open): void {
     }
   });
 
-  test("`orders.update` stores the edited fields and the next version", async () => {
+  test("orders.update stores the edited fields and the next version", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const order = parsed((await it.store.orders.place(orderFields(user_id), null)).record);
@@ -158,7 +158,7 @@ export function ordersContract(open: Open): void {
     expect((await listed(it.store.orders.list(all))).rows).toEqual([expected, other]);
   });
 
-  test("`orders.update` does not move `updated_at` back when the clock goes back", async () => {
+  test("orders.update does not move updated_at back when the clock goes back", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -176,7 +176,7 @@ export function ordersContract(open: Open): void {
     expect(parsed(await it.store.orders.get(id))).toMatchObject({ created_at: time, updated_at });
   });
 
-  test("`orders.update` changes nothing when the edit is null, throws or has no order", async () => {
+  test("orders.update changes nothing when the edit is null, throws or has no order", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -198,7 +198,7 @@ export function ordersContract(open: Open): void {
     expect(parsed(paid)).toMatchObject({ status: "paid", version: 2 });
   });
 
-  test("`orders.update` applies a status change once when two calls make it concurrently", async () => {
+  test("orders.update applies a status change once when two calls make it concurrently", async () => {
     await using it = await openWithClock(open);
     const { id: user_id } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(user_id), null);
@@ -213,7 +213,7 @@ export function ordersContract(open: Open): void {
     expect(parsed(order)).toMatchObject({ status: "canceled", version: paid || again ? 3 : 2 });
   });
 
-  test("`close` waits for writes in progress", async () => {
+  test("close waits for writes in progress", async () => {
     const { store } = await openWithClock(open);
     const { id } = await newUser(store);
     const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));

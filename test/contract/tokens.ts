@@ -15,7 +15,7 @@ function tokenOf(fields: TokenFields): Token {
 }
 
 export function tokensContract(open: Open): void {
-  test("`tokens.create` stores the token when its name is new", async () => {
+  test("tokens.create stores the token when its name is new", async () => {
     await using it = await openWithClock(open);
     const forever = tokenFields("forever");
     const expiring = tokenFields("expiring 😀", { scope: "read", expires_at: later });
@@ -25,7 +25,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toEqual([tokenOf(forever), tokenOf(expiring)]);
   });
 
-  test("`tokens.find` returns `null` when no token has this hash", async () => {
+  test("tokens.find returns null when no token has this hash", async () => {
     await using it = await openWithClock(open);
     const fields = tokenFields("a");
     await it.store.tokens.create(fields);
@@ -34,7 +34,7 @@ export function tokensContract(open: Open): void {
     }
   });
 
-  test("`tokens.create` rejects a name when a token that is not revoked has it", async () => {
+  test("tokens.create rejects a name when a token that is not revoked has it", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("a", { expires_at: time });
     await it.store.tokens.create(first);
@@ -46,7 +46,7 @@ export function tokensContract(open: Open): void {
     expect((await it.store.tokens.list()).map(({ name }) => name)).toEqual(["a", "A"]);
   });
 
-  test("`tokens.create` creates one token when concurrent calls have the same name", async () => {
+  test("tokens.create creates one token when concurrent calls have the same name", async () => {
     await using it = await openWithClock(open);
     const tries = [1, 2, 3].map(() => it.store.tokens.create(tokenFields("a")));
     const results = await Promise.allSettled(tries);
@@ -54,7 +54,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toHaveLength(1);
   });
 
-  test("`tokens.revoke` marks the token as revoked and frees its name", async () => {
+  test("tokens.revoke marks the token as revoked and frees its name", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("a");
     const other = tokenFields("b");
@@ -77,7 +77,7 @@ export function tokensContract(open: Open): void {
     expect(hashes).toEqual([first.hash, other.hash, second.hash]);
   });
 
-  test("`tokens.revoke` returns `null` when no valid token has this name", async () => {
+  test("tokens.revoke returns null when no valid token has this name", async () => {
     await using it = await openWithClock(open);
     await it.store.tokens.create(tokenFields("a"));
     await it.store.tokens.revoke("a");
@@ -89,7 +89,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toEqual(before);
   });
 
-  test("`tokens.createFirst` creates a token only when there has never been one", async () => {
+  test("tokens.createFirst creates a token only when there has never been one", async () => {
     await using it = await openWithClock(open);
     const first = tokenFields("first");
     expect(await it.store.tokens.createFirst(first)).toEqual(tokenOf(first));
@@ -100,7 +100,7 @@ export function tokensContract(open: Open): void {
     expect(await it.store.tokens.list()).toHaveLength(1);
   });
 
-  test("`tokens.createFirst` creates one token when calls are concurrent", async () => {
+  test("tokens.createFirst creates one token when calls are concurrent", async () => {
     await using it = await openWithClock(open);
     const tries = ["a", "b", "c"].map((name) => it.store.tokens.createFirst(tokenFields(name)));
     const made = (await Promise.all(tries)).filter((token) => token !== null);
@@ -108,7 +108,7 @@ export function tokensContract(open: Open): void {
     expect(made).toHaveLength(1);
   });
 
-  test("`tokens.touch` stores the time of use, and ignores an unknown token", async () => {
+  test("tokens.touch stores the time of use, and ignores an unknown token", async () => {
     await using it = await openWithClock(open);
     const fields = tokenFields("a");
     const other = tokenFields("b");

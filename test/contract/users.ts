@@ -17,7 +17,7 @@ const all = { limit: 1000, offset: 0 };
 const time = "2026-11-20T18:57:03.120Z";
 
 export function usersContract(open: Open): void {
-  test("`users.create` returns the complete record", async () => {
+  test("users.create returns the complete record", async () => {
     await using it = await openWithClock(open);
     const fields = { email: "Anne@Example.COM", name: "Anne", metadata: { a: "1" } };
     const created = await it.store.users.create(fields, null);
@@ -27,7 +27,7 @@ export function usersContract(open: Open): void {
     expect(await it.store.users.get(1)).toEqual(created.record);
   });
 
-  test("`users.create` stores text unchanged when it has special characters", async () => {
+  test("users.create stores text unchanged when it has special characters", async () => {
     await using it = await openWithClock(open);
     for (const text of odd_texts) {
       const metadata = JSON.parse(JSON.stringify({ [text]: text, empty: "" }));
@@ -49,7 +49,7 @@ export function usersContract(open: Open): void {
   ];
 
   for (const [taken, email] of same) {
-    test(`\`users.create\` rejects ${email} when ${taken} is taken`, async () => {
+    test(`users.create rejects ${email} when ${taken} is taken`, async () => {
       await using it = await openWithClock(open);
       const first = await newUser(it.store, { email: taken });
       const second = it.store.users.create(userFields({ email }), null);
@@ -58,7 +58,7 @@ export function usersContract(open: Open): void {
     });
   }
 
-  test("`users.create` creates one user when many concurrent calls have the same email", async () => {
+  test("users.create creates one user when many concurrent calls have the same email", async () => {
     await using it = await openWithClock(open);
     const fields = userFields();
     const tries = Array.from({ length: 20 }, () => it.store.users.create(fields, null));
@@ -67,7 +67,7 @@ export function usersContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(1);
   });
 
-  test("`users.create` never reuses the id of a removed user", async () => {
+  test("users.create never reuses the id of a removed user", async () => {
     await using it = await openWithClock(open);
     const ids = [await newUser(it.store), await newUser(it.store)].map(({ id }) => id);
     expect(ids).toEqual([1, 2]);
@@ -78,7 +78,7 @@ export function usersContract(open: Open): void {
     expect((await newUser(it.store)).id).toBe(4);
   });
 
-  test("`users.get` returns `null` when there is no such user", async () => {
+  test("users.get returns null when there is no such user", async () => {
     await using it = await openWithClock(open);
     for (const id of [0, 1, Number.MAX_SAFE_INTEGER]) {
       expect(await it.store.users.get(id)).toBeNull();
@@ -95,7 +95,7 @@ export function usersContract(open: Open): void {
     [1, Number.MAX_SAFE_INTEGER, []],
   ];
 
-  test("`users.list` returns the page and the exact total when limit and offset are given", async () => {
+  test("users.list returns the page and the exact total when limit and offset are given", async () => {
     await using it = await openWithClock(open);
     expect(await listed(it.store.users.list(all))).toEqual({ rows: [], total: 0 });
     for (let count = 0; count < 5; count += 1) await newUser(it.store);
@@ -105,7 +105,7 @@ export function usersContract(open: Open): void {
     }
   });
 
-  test("`users.list` returns the one user when the email is given in any case", async () => {
+  test("users.list returns the one user when the email is given in any case", async () => {
     await using it = await openWithClock(open);
     await newUser(it.store);
     const user = await newUser(it.store, { email: "Änne@Example.com" });
@@ -119,7 +119,7 @@ export function usersContract(open: Open): void {
     expect(none).toEqual({ rows: [], total: 0 });
   });
 
-  test("`users.update` stores the edited fields and the next version", async () => {
+  test("users.update stores the edited fields and the next version", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: "Anne", metadata: { a: "1" } });
     const other = await newUser(it.store);
@@ -143,7 +143,7 @@ export function usersContract(open: Open): void {
     await newUser(it.store, { email: user.email });
   });
 
-  test("`users.update` does not move `updated_at` back when the clock goes back", async () => {
+  test("users.update does not move updated_at back when the clock goes back", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const rename = async () => parsed(await it.store.users.update(id, () => userFields(), null));
@@ -157,7 +157,7 @@ export function usersContract(open: Open): void {
     expect(parsed(await it.store.users.get(id))).toMatchObject({ created_at: time, updated_at });
   });
 
-  test("`users.update` changes nothing when the edit is null, throws or has no user", async () => {
+  test("users.update changes nothing when the edit is null, throws or has no user", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     it.pass(1000);
@@ -179,7 +179,7 @@ export function usersContract(open: Open): void {
     expect(await listed(it.store.users.list(all))).toEqual({ rows: [user], total: 1 });
   });
 
-  test("`users.update` rejects an email that another user has, but not a change of case of the user's own", async () => {
+  test("users.update rejects an email that another user has, but not a change of case of the user's own", async () => {
     await using it = await openWithClock(open);
     const anne = await newUser(it.store, { email: "änne@example.com" });
     const bea = await newUser(it.store, { email: "bea@example.com" });
@@ -194,7 +194,7 @@ export function usersContract(open: Open): void {
     expect(parsed(changed)).toMatchObject({ email: "ÄNNE@example.com", version: 2 });
   });
 
-  test("`users.update` and `users.remove` reject when the version does not match", async () => {
+  test("users.update and users.remove reject when the version does not match", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const edit = () => userFields();
@@ -212,7 +212,7 @@ export function usersContract(open: Open): void {
     expect(await it.store.users.remove(id, ifMatch(3))).toEqual(user);
   });
 
-  test("`users.update` loses no edit when many are concurrent", async () => {
+  test("users.update loses no edit when many are concurrent", async () => {
     await using it = await openWithClock(open);
     const { id, email } = await newUser(it.store, { name: "0" });
     const edit = ({ name }: User) => ({ email, name: String(Number(name) + 1), metadata: {} });
@@ -220,7 +220,7 @@ export function usersContract(open: Open): void {
     expect(parsed(await it.store.users.get(id))).toMatchObject({ name: "50", version: 51 });
   });
 
-  test("`users.remove` returns the deleted user, and `null` when there is none", async () => {
+  test("users.remove returns the deleted user, and null when there is none", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     expect(parsed(await it.store.users.remove(user.id, null))).toEqual(user);
@@ -230,7 +230,7 @@ export function usersContract(open: Open): void {
     await newUser(it.store, { email: user.email });
   });
 
-  test("`users.remove` rejects when the user has orders", async () => {
+  test("users.remove rejects when the user has orders", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     await it.store.orders.place(orderFields(user.id), null);

@@ -14,7 +14,7 @@ describe("compose.yaml", async () => {
   const { services, volumes, secrets } = await readYaml("compose.yaml");
   const service = services["user-api"];
 
-  test("`user-api` has no privileges that it does not need", () => {
+  test("user-api has no privileges that it does not need", () => {
     expect(service).toMatchObject({
       read_only: true,
       cap_drop: ["ALL"],
@@ -29,13 +29,13 @@ describe("compose.yaml", async () => {
     }
   });
 
-  test("`stop_grace_period` is longer than SHUTDOWN_SECONDS, to close the database", () => {
+  test("stop_grace_period is longer than SHUTDOWN_SECONDS, to close the database", () => {
     const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period) ?? [];
     const shutdown_seconds = Number(settings.shutdown_seconds.default);
     expect(Number(seconds)).toBeGreaterThanOrEqual(shutdown_seconds + CLOSE_SECONDS);
   });
 
-  test("`environment` contains only known settings", () => {
+  test("environment contains only known settings", () => {
     const names: string[] = service.environment;
     expect(names).toContain("API_TOKEN");
     expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
@@ -96,7 +96,7 @@ describe("kubernetes.yaml", async () => {
     expect(container.livenessProbe.httpGet.path).toBe("/api/v1/openapi.json");
   });
 
-  test("`env` contains only known settings", () => {
+  test("env contains only known settings", () => {
     const names: string[] = container.env.map(({ name }: any) => name);
     expect(names).toContain("DATABASE_URL");
     expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
@@ -111,7 +111,7 @@ describe("kubernetes.yaml", async () => {
   });
 });
 
-test("`litestream.yml` replicates the database of the systemd unit", async () => {
+test("litestream.yml replicates the database of the systemd unit", async () => {
   const { dbs } = await readYaml("litestream.yml");
   const unit = await Bun.file(`${import.meta.dir}/../../deploy/user-api.service`).text();
   expect(dbs).toHaveLength(1);

@@ -91,17 +91,17 @@ describe.skipIf(promtool === null)(
       return { code: exitCode, output: `${stdout}${stderr}` };
     }
 
-    test("`check metrics` accepts the metrics", () => {
+    test("check metrics accepts the metrics", () => {
       expect(run("check", "metrics")).toEqual({ code: 0, output: "" });
     });
 
-    test("`check rules` accepts the alerts", () => {
+    test("check rules accepts the alerts", () => {
       expect(run("check", "rules", `${directory}/prometheus/alerts.yml`)).toMatchObject({
         code: 0,
       });
     });
 
-    test("`check config` accepts the configuration", async () => {
+    test("check config accepts the configuration", async () => {
       // It fails if a file with credentials is missing.
       using copy = makeDirectory();
       const config = await Bun.file(`${directory}/prometheus/prometheus.yml`).text();
@@ -114,7 +114,7 @@ describe.skipIf(promtool === null)(
       expect(run("check", "config", copy.at("prometheus.yml"))).toMatchObject({ code: 0 });
     });
 
-    test("`test rules` raises each alert for its condition, and none for a healthy server", () => {
+    test("test rules raises each alert for its condition, and none for a healthy server", () => {
       expect(run("test", "rules", `${import.meta.dir}/alerts.test.yml`)).toMatchObject({ code: 0 });
     });
   },

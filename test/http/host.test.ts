@@ -42,7 +42,7 @@ const valid = [
   "[::ffff:192.0.2.1]:80",
 ];
 
-test.each(valid)("`Host` is accepted when it is %j", async (host) => {
+test.each(valid)("Host is accepted when it is %j", async (host) => {
   for (const path of ["/users", `/users/${user.id}`, "/health"]) {
     const { status } = await send("GET", `/api/v1${path}`, [host], server.write_token);
     expect([path, status]).toEqual([path, 200]);
@@ -83,7 +83,7 @@ const invalid: [string, ...string[]][] = [
 ];
 
 test.each(invalid.map((hosts) => [hosts]))(
-  "an invalid `Host` returns 400 with a token and on public paths when it is %j",
+  "an invalid Host returns 400 with a token and on public paths when it is %j",
   async (hosts) => {
     const health = await send("GET", "/api/v1/health", hosts, null);
     const list = await send("GET", "/api/v1/users", hosts, server.read_token);
@@ -118,7 +118,7 @@ const routes: [method: string, path: string][] = [
 
 for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   test.each(routes)(
-    `\`%s %s\` returns 401 without a token and 400 with one when Host is ${JSON.stringify(hosts)}`,
+    `%s %s returns 401 without a token and 400 with one when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
       const without = await send(method, path, hosts, null);
       expect(without.status).toBe(401);
@@ -138,7 +138,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     ["GET", "/api/v1/docs/page.js"],
     ["DELETE", "/api/v1/docs"],
   ])(
-    `\`%s %s\` returns 400 without a token when Host is ${JSON.stringify(hosts)}`,
+    `%s %s returns 400 without a token when Host is ${JSON.stringify(hosts)}`,
     async (method, path) => {
       const { status, text } = await send(method, path, hosts, null);
       expect(status).toBe(400);
@@ -147,7 +147,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
   );
 }
 
-test("a preflight returns 400 when `Host` is invalid", async () => {
+test("a preflight returns 400 when Host is invalid", async () => {
   const preflight = [`Origin: ${PAGE}`, "Access-Control-Request-Method: POST"];
   for (const path of ["/api/v1/users", "/api/v1/health"]) {
     const good = await send("OPTIONS", path, ["a"], null, preflight);
@@ -156,7 +156,7 @@ test("a preflight returns 400 when `Host` is invalid", async () => {
   }
 });
 
-test("a write changes nothing when `Host` is invalid", async () => {
+test("a write changes nothing when Host is invalid", async () => {
   const path = `/users/${user.id}`;
   const before = await server.call("GET", path);
   const request = { hosts: ["a", "b"], token: server.write_token, json: '{"name":"Eve"}' };
@@ -165,7 +165,7 @@ test("a write changes nothing when `Host` is invalid", async () => {
   expect((await server.call("GET", path)).text).toBe(before.text);
 });
 
-test("`Host` may be missing when the request is HTTP/1.0", async () => {
+test("Host may be missing when the request is HTTP/1.0", async () => {
   for (const [version, status] of [
     ["1.0", 200],
     ["1.1", 400],

@@ -56,7 +56,7 @@ test("quantity is rejected when it is not from 1 to 1,000,000", async () => {
   }
 });
 
-test("`POST /orders` returns 400 when `total` exceeds 2^53 − 1", async () => {
+test("POST /orders returns 400 when total exceeds 2^53 − 1", async () => {
   for (const items of [
     [["2", "4503599627370496"]],
     [

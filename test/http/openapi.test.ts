@@ -11,7 +11,7 @@ import { startServer, type TestResponse } from "./server.ts";
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
 
-test("`GET /openapi.json` returns the document with and without a token", async () => {
+test("GET /openapi.json returns the document with and without a token", async () => {
   for (const token of [null, server.read_token]) {
     const response = await server.call("GET", "/openapi.json", { token });
     expect([response.status, response.text]).toEqual([200, openapiJson(version)]);
@@ -91,7 +91,7 @@ function documentedCodes(status: number | string): Map<string, string[]> {
   return found;
 }
 
-test("`meta.code` is one of the codes that clients know, in every operation of the document", () => {
+test("meta.code is one of the codes that clients know, in every operation of the document", () => {
   for (const [status, codes] of Object.entries(ERROR_CODES)) {
     const documented = [...documentedCodes(status).values()].flat();
     expect([status, [...new Set(documented)].sort()]).toEqual([status, [...codes]]);
@@ -101,7 +101,7 @@ test("`meta.code` is one of the codes that clients know, in every operation of t
   expect(all.required).toEqual(["code"]);
 });
 
-test("`meta.code` of a 409 is documented by operation", () => {
+test("meta.code of a 409 is documented by operation", () => {
   expect(Object.fromEntries(documentedCodes(409))).toEqual({
     createUser: ["email_taken"],
     updateUser: ["email_taken"],
@@ -111,7 +111,7 @@ test("`meta.code` of a 409 is documented by operation", () => {
   });
 });
 
-test("`docs/api.md` lists the codes of the errors by status", async () => {
+test("docs/api.md lists the codes of the errors by status", async () => {
   const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
   const rows = page.matchAll(/^\| (\d{3}) \| (`[^|]+) \|/gm);
   const listed = [...rows].map(([, status, codes = ""]) => [
@@ -148,16 +148,13 @@ test.each([
   ["a@[127.0.0.1]", false],
   ['"a"@b.cd', false],
   ["a@b@c.de", false],
-])(
-  "the pattern of `email` agrees with the server when the email is %s: %p",
-  async (email, valid) => {
-    const { parameters } = operationAt("/api/v1/users", "get");
-    const parameter = parameters.find(({ name }) => name === "email") as Parameter;
-    expect(patternOf(parameter.schema).test(email)).toBe(valid);
-    const { status } = await server.call("POST", "/users", { body: { email } });
-    expect(status).toBe(valid ? 201 : 400);
-  },
-);
+])("the pattern of email agrees with the server when the email is %s: %p", async (email, valid) => {
+  const { parameters } = operationAt("/api/v1/users", "get");
+  const parameter = parameters.find(({ name }) => name === "email") as Parameter;
+  expect(patternOf(parameter.schema).test(email)).toBe(valid);
+  const { status } = await server.call("POST", "/users", { body: { email } });
+  expect(status).toBe(valid ? 201 : 400);
+});
 
 const header_values = [
   ...['"1"', 'W/"1"', 'w/"1"', '"7", "8"', ', "7" ,', "*", '""', '"é"', "1", '"1', "*, *", "**"],
@@ -165,7 +162,7 @@ const header_values = [
 ];
 
 test.each(["If-Match", "If-None-Match", "Idempotency-Key"])(
-  "the pattern of `%s` agrees with the server, on every operation that has it",
+  "the pattern of %s agrees with the server, on every operation that has it",
   async (name) => {
     const { id } = await newUser(server);
     const listed = operations().filter(({ path }) => path === "/users/1");
@@ -188,7 +185,7 @@ test.each(["If-Match", "If-None-Match", "Idempotency-Key"])(
   },
 );
 
-test("`X-Request-Id` has no pattern, since any value is accepted", () => {
+test("X-Request-Id has no pattern, since any value is accepted", () => {
   for (const methods of Object.values(document.paths)) {
     for (const { parameters } of Object.values(methods)) {
       const { schema } = parameters.find(({ name }) => name === "X-Request-Id") as Parameter;
@@ -236,7 +233,7 @@ function header(response: TestResponse, name: string, value: string | null): Par
 }
 
 test.each(invalid_changes)(
-  "`undocumented` reports a problem when %s",
+  "undocumented reports a problem when %s",
   async (_what, fault, change) => {
     const { id } = await newUser(server);
     const response = await server.call("GET", `/users/${id}`);

@@ -70,7 +70,7 @@ test.each<[string, Record<string, unknown>, string, string]>([
   ["created_at", { created_at: "2026-01-01T00:00:00.000Z" }, "created_at", "is read-only"],
   ["updated_at", { updated_at: "2026-01-01T00:00:00.000Z" }, "updated_at", "is read-only"],
   ["status", { status: "paid" }, "status", "is "],
-])("`POST /orders` rejects %s and stores nothing", async (_what, fields, field, problem) => {
+])("POST /orders rejects %s and stores nothing", async (_what, fields, field, problem) => {
   const before = await countOrders();
   const response = await post(fields);
   expectInvalid(response, field, problem);
@@ -88,7 +88,7 @@ test.each([
     ],
   ],
   ["100 items of 2^53−1", Array.from({ length: 100 }, () => ({ ...line, unit_price: MAX }))],
-])("`total` is rejected when %s exceed 2^53−1", async (_what, items) => {
+])("total is rejected when %s exceed 2^53−1", async (_what, items) => {
   const before = await countOrders();
   const response = await post({ items });
   expect(response.status).toBe(400);
@@ -97,7 +97,7 @@ test.each([
 });
 
 test.each(["eur", "Eur", "EURO", "EU", "ZZZ", "", " EUR", "EUR\n", "€", 978, null, {}])(
-  "`currency` %j is rejected",
+  "currency %j is rejected",
   async (currency) => {
     const before = await countOrders();
     expectInvalid(await post({ currency }), "currency");
@@ -107,7 +107,7 @@ test.each(["eur", "Eur", "EURO", "EU", "ZZZ", "", " EUR", "EUR\n", "€", 978, n
 
 const bad = "abc 1.5 1.0 0x1 1e0 %201 1%20 1%0A %00 %zz 1_0 1,0 1n １ + - +-1 NaN null".split(" ");
 const outside = ["9223372036854775808", "-9223372036854775809", "9".repeat(400)];
-test.each([...bad, ...outside])("`id` returns 400 in plain text when it is %s", async (id) => {
+test.each([...bad, ...outside])("id returns 400 in plain text when it is %s", async (id) => {
   expectText(await server.call("GET", `/orders/${id}`), 400, "invalid order id");
   const patched = await server.call("PATCH", `/orders/${id}`, { body: { status: "paid" } });
   expectText(patched, 400, "invalid order id");
@@ -127,7 +127,7 @@ test.each<[Record<string, unknown>, string, string]>([
   [{ metadata: "x" }, "metadata", "must be "],
   [{ metadata: { a: 1 } }, "metadata.a", "must be "],
 ] as [Record<string, unknown>, string, string][])(
-  "`PATCH` rejects %j and changes nothing",
+  "PATCH rejects %j and changes nothing",
   async (fields, field, problem) => {
     const order = await newOrder(server, buyer.id);
     const body = { metadata: { kept: "out" }, ...fields };

@@ -104,7 +104,7 @@ test.each(KINDS)(
 
 describe("X-Request-Id", () => {
   test.each(["a", "!", "~", '0,1;x="y"', "x".repeat(128), "__proto__", "%0a"])(
-    "`X-Request-Id` is echoed when it is %s",
+    "X-Request-Id is echoed when it is %s",
     async (id) => {
       const response = await server.call("GET", "/health", withId({}, id));
       expect(response.headers.get("x-request-id")).toBe(id);
@@ -112,7 +112,7 @@ describe("X-Request-Id", () => {
   );
 
   test.each(["", "x".repeat(129), "a b", "a\tb", "é", "a\u007fb", "x".repeat(5000)])(
-    "`X-Request-Id` is replaced by a generated one when it is %j",
+    "X-Request-Id is replaced by a generated one when it is %j",
     async (id) => {
       for (const options of [{}, no_token]) {
         const response = await server.call("GET", "/users?limit=1", withId(options, id));
@@ -122,7 +122,7 @@ describe("X-Request-Id", () => {
     },
   );
 
-  test("`X-Request-Id` is unique when the client sends none", async () => {
+  test("X-Request-Id is unique when the client sends none", async () => {
     for (const path of ["/health", `/users/${user.id}`]) {
       const asked = Array.from({ length: 20 }, () => server.call("GET", path));
       const ids = (await Promise.all(asked)).map((response) =>
@@ -147,7 +147,7 @@ test.each([
   [`/users/${other.id}`, "GET, HEAD, PATCH, PUT, DELETE"],
   ["/orders", "GET, HEAD, POST"],
   [`/orders/${order.id}`, "GET, HEAD, PATCH"],
-])("`%s` returns 405 with `Allow` when the method is none of %s", async (path, allow) => {
+])("%s returns 405 with Allow when the method is none of %s", async (path, allow) => {
   const before = await server.call("GET", path);
   for (const method of METHODS.filter((method) => !allow.split(", ").includes(method))) {
     const empty = { headers: ["Content-Length: 0"] };
@@ -202,7 +202,7 @@ const UNKNOWN_PATHS: [path: string, suggested: string | null][] = [
   ["/openapi.json", "/api/v1/openapi.json"],
 ];
 test.each(UNKNOWN_PATHS)(
-  "`%s` returns a 404 that suggests %s when the request has a token, otherwise a 401",
+  "%s returns a 404 that suggests %s when the request has a token, otherwise a 401",
   async (path, suggested) => {
     const error = suggested === null ? "not found" : `not found: did you mean ${suggested}?`;
     for (const method of ["GET", "POST", "DELETE"]) {
@@ -233,7 +233,7 @@ describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
     }
   });
 
-  test("is a 400 if `Host` is invalid, and a 405 for other methods", async () => {
+  test("is a 400 if Host is invalid, and a 405 for other methods", async () => {
     expect((await sendAt("GET", path, { hosts: ["a", "b"] })).status).toBe(400);
     for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
       const { status, headers } = await sendAt(method, path, { headers: ["Content-Length: 0"] });
@@ -243,7 +243,7 @@ describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
 });
 
 test.each(KINDS.filter(([, , method]) => method === "GET"))(
-  "`HEAD` returns the headers of GET without the body when GET returns %i (%s): %s %s",
+  "HEAD returns the headers of GET without the body when GET returns %i (%s): %s %s",
   async (_status, _kind, _method, path, options) => {
     const [get, head] = [
       await server.call("GET", path, withId(options, "same")),
@@ -275,7 +275,7 @@ test.each<[path: string, status: number, field: string | null]>([
   ["/docs/swagger-ui.js", 200, null],
   ["/docs/swagger-ui.js", 200, "Accept-Encoding: br"],
 ])(
-  "`HEAD %s` has one Date, like GET, and no body, when its status is %i",
+  "HEAD %s has one Date, like GET, and no body, when its status is %i",
   async (path, status, field) => {
     const headers = field === null ? [] : [field];
     const request = status === 401 ? { headers } : { ...authorized, headers };
@@ -353,7 +353,7 @@ test.each<[status: number, over: string, ...Call]>([
   expect(response.status, response.text).toBe(status);
 });
 
-test("413 comes before 400 when a chunked body is too large and `Idempotency-Key` is malformed", async () => {
+test("413 comes before 400 when a chunked body is too large and Idempotency-Key is malformed", async () => {
   const headers = [
     `Content-Type: ${JSON_TYPE}`,
     "Transfer-Encoding: chunked",
@@ -370,7 +370,7 @@ describe("RATE_LIMIT", () => {
   const statuses = (responses: TestResponse[]) =>
     [...new Set(responses.map(({ status }) => status))].sort();
 
-  test("`RATE_LIMIT` returns 429 with `Retry-After` when a token exceeds it", async () => {
+  test("RATE_LIMIT returns 429 with Retry-After when a token exceeds it", async () => {
     await using limited = await startServer({ RATE_LIMIT: "2" });
     const responses = await burst(limited, "GET", "/users");
     expect(statuses(responses)).toEqual([200, 429]);
@@ -391,7 +391,7 @@ describe("RATE_LIMIT", () => {
     expect(statuses(await burst(limited, "GET", "/users", no_token))).toEqual([401]);
   });
 
-  test("every response to a token has the limit and the rest when `RATE_LIMIT` is set", async () => {
+  test("every response to a token has the limit and the rest when RATE_LIMIT is set", async () => {
     await using limited = await startServer({ RATE_LIMIT: "5" });
     const paths = ["/users", "/users/1", "/orders/x", "/users?limit=0", "/nope"];
     for (const path of [...paths, "/metrics"]) {
@@ -423,7 +423,7 @@ describe("RATE_LIMIT", () => {
     expect(statuses(await burst(limited, "GET", "/orders/9"))).toContain(429);
   });
 
-  test("there is no rate limit when `RATE_LIMIT` is not set", async () => {
+  test("there is no rate limit when RATE_LIMIT is not set", async () => {
     const responses = (
       await Promise.all([1, 2, 3, 4, 5].map(() => burst(server, "GET", "/users")))
     ).flat();
@@ -438,7 +438,7 @@ describe("MAX_BODY_BYTES", () => {
   test.each([
     ["1000", 1000],
     ["65536", 65_536],
-  ])("`MAX_BODY_BYTES` is the maximum size of a body when it is %s", async (setting, bytes) => {
+  ])("MAX_BODY_BYTES is the maximum size of a body when it is %s", async (setting, bytes) => {
     await using limited = await startServer({ MAX_BODY_BYTES: setting });
     const post = (raw: string) => limited.call("POST", "/users", { raw, ...typed });
     expect((await post(body(bytes))).status).toBe(201);
@@ -470,7 +470,7 @@ describe("CORS_ORIGIN", () => {
     options: CallOptions,
   ) => at.call(method, path, { ...options, headers: { ...options.headers, origin } });
 
-  test("`CORS_ORIGIN` allows exactly its origins to read every response", async () => {
+  test("CORS_ORIGIN allows exactly its origins to read every response", async () => {
     await using open = await startServer({
       CORS_ORIGIN: "https://a.example,http://b.example:8080",
     });
@@ -530,7 +530,7 @@ describe("CORS_ORIGIN", () => {
     expect(plain.status).toBe(401);
   });
 
-  test("`CORS_ORIGIN=*` allows every origin, but no credentials", async () => {
+  test("CORS_ORIGIN=* allows every origin, but no credentials", async () => {
     await using open = await startServer({ CORS_ORIGIN: "*" });
     for (const origin of ["https://a.example", "null"]) {
       const { headers } = await ask(open, origin, "GET", "/health", {});
@@ -542,7 +542,7 @@ describe("CORS_ORIGIN", () => {
     expect(headers.has("access-control-allow-origin")).toBe(false);
   });
 
-  test("`Origin` has no effect when `CORS_ORIGIN` is not set", async () => {
+  test("Origin has no effect when CORS_ORIGIN is not set", async () => {
     const got = await ask(server, "https://a.example", "GET", "/users?limit=1", {});
     expect([got.status, got.headers.has("access-control-allow-origin")]).toEqual([200, false]);
     const options = { headers: preflight };
@@ -599,7 +599,7 @@ describe("the log", () => {
     expect(names[2] ?? null).toBeNull();
   });
 
-  test("`log` has the path without its query, at most 100 characters, when the route is unknown", async () => {
+  test("log has the path without its query, at most 100 characters, when the route is unknown", async () => {
     const id = crypto.randomUUID();
     const path = `/people/${"x".repeat(200)}`;
     await server.call("GET", `${path}?secret=1`, withId({}, id));

@@ -11,7 +11,7 @@ afterAll(() => server[Symbol.asyncDispose]());
 
 const tls = { ca: await Bun.file(TLS_CERT).text() };
 
-test("`serve` uses TLS when it has a certificate and its key", async () => {
+test("serve uses TLS when it has a certificate and its key", async () => {
   expect(server.url).toStartWith("https://");
   const health = await fetch(`${server.url}/api/v1/health`, { tls });
   expect([health.status, await health.json()]).toEqual([
@@ -29,7 +29,7 @@ test("`serve` uses TLS when it has a certificate and its key", async () => {
 });
 
 test.each(["/users", "/nope", "/users/1", "/health/x"])(
-  "`%s` returns 401 over TLS when there is no token",
+  "%s returns 401 over TLS when there is no token",
   async (path) => {
     for (const host of ["localhost", "a", "a.b.c.d.example"]) {
       const response = await fetch(`${server.url}/api/v1${path}`, { headers: { host }, tls });

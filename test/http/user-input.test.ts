@@ -79,7 +79,7 @@ for (const method of ["POST", "PUT", "PATCH"]) {
     ...rejected,
     ...(method === "PATCH" ? [] : rejected_if_complete),
   ]) {
-    test(`\`${method} /users\` returns 400 and stores nothing when ${name}`, async () => {
+    test(`${method} /users returns 400 and stores nothing when ${name}`, async () => {
       const user = await newUser(server, full);
       const before = await stored(server, "/users?limit=1", `/users/${user.id}`);
       const path = method === "POST" ? "/users" : `/users/${user.id}`;

@@ -44,7 +44,7 @@ function serve(volume: string, settings: Record<string, string> = {}): Promise<C
 }
 
 // The tests build only the last stage of the Dockerfile, which does not use this version.
-test("`Dockerfile` uses the Bun that package.json pins", async () => {
+test("Dockerfile uses the Bun that package.json pins", async () => {
   const dockerfile = await Bun.file(`${import.meta.dir}/../../Dockerfile`).text();
   expect(dockerfile).toContain(
     `\nARG BUN_IMAGE=oven/${manifest.packageManager.replace("@", ":")}\n`,
@@ -96,7 +96,7 @@ testImage("the server has no privileges, and can write only to its volume", asyn
 });
 
 testImage(
-  "`HEALTHCHECK` passes for a server that responds, and fails for one that hangs",
+  "HEALTHCHECK passes for a server that responds, and fails for one that hangs",
   async () => {
     await using server = await serve("health");
     expect(await server.checkHealth()).toBe(0);
@@ -132,7 +132,7 @@ testImage("records and tokens are kept when another container uses the same volu
   expect([response.status, response.text]).toEqual([200, text]);
 });
 
-testImage("`SIGTERM` lets requests in flight finish, and exits with 0", async () => {
+testImage("SIGTERM lets requests in flight finish, and exits with 0", async () => {
   await using server = await serve("stopped");
   const email = newEmail();
   const request = startRequest(server, email);
@@ -148,7 +148,7 @@ testImage("`SIGTERM` lets requests in flight finish, and exits with 0", async ()
 });
 
 testImage(
-  "`SIGTERM` exits with 0 within Docker's grace period when a request never finishes",
+  "SIGTERM exits with 0 within Docker's grace period when a request never finishes",
   async () => {
     await using server = await serve("hanging");
     const request = startRequest(server, newEmail());
@@ -282,7 +282,7 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
 }
 
 testImage(
-  "`serve` exits with 1 and one error line when the volume belongs to another user",
+  "serve exits with 1 and one error line when the volume belongs to another user",
   async () => {
     using directory = makeDirectory();
     chmodSync(directory.path, 0o755);

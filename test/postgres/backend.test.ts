@@ -15,7 +15,7 @@ function change(
   return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
 }
 
-describe.if(cluster !== null)("`open`", () => {
+describe.if(cluster !== null)("open", () => {
   test("rejects with a one-line message when it cannot connect", async () => {
     await using world = await makeHarness();
     const wrong: [Parameters<typeof change>[1], RegExp][] = [
@@ -43,7 +43,7 @@ describe.if(cluster !== null)("`open`", () => {
     }
   });
 
-  test("sets `synchronous_commit` to on when the database has it off and the URL does not set it", async () => {
+  test("sets synchronous_commit to on when the database has it off and the URL does not set it", async () => {
     await using world = await makeHarness();
     const name = new URL(world.url).pathname.slice(1);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
@@ -59,7 +59,7 @@ describe.if(cluster !== null)("`open`", () => {
     expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
   });
 
-  test("rejects an empty database, and leaves it empty, when `create` is false", async () => {
+  test("rejects an empty database, and leaves it empty, when create is false", async () => {
     await using world = await makeHarness(true);
     await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);
     expect(await world.run("select from pg_tables where schemaname = 'public'")).toEqual([]);

@@ -34,7 +34,7 @@ async function turns(): Promise<void> {
   for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }
 
-test("`enqueue` runs items together when they arrive in one turn", async () => {
+test("enqueue runs items together when they arrive in one turn", async () => {
   const { batches, enqueue, items } = makeQueue();
   const results = ["a", "b", "c"].map(enqueue);
   expect(items()).toEqual([]);
@@ -44,7 +44,7 @@ test("`enqueue` runs items together when they arrive in one turn", async () => {
   expect(await Promise.all(results)).toEqual(["1", "2", "3"]);
 });
 
-test("`enqueue` runs an item with the next batch when it arrives while one is running", async () => {
+test("enqueue runs an item with the next batch when it arrives while one is running", async () => {
   const { batches, enqueue, items } = makeQueue();
   enqueue("a");
   await turns();
@@ -58,7 +58,7 @@ test("`enqueue` runs an item with the next batch when it arrives while one is ru
   expect(items()).toEqual(["a", "bc"]);
 });
 
-test("`enqueue` runs an item with those that wait when it arrives at the end of a batch", async () => {
+test("enqueue runs an item with those that wait when it arrives at the end of a batch", async () => {
   const { batches, enqueue, items } = makeQueue();
   const client = enqueue("a").then(() => {
     enqueue("c");
@@ -72,7 +72,7 @@ test("`enqueue` runs an item with those that wait when it arrives at the end of 
   expect(items()).toEqual(["a", "bc"]);
 });
 
-test("`enqueue` waits for the next turn as long as each one brings more items", async () => {
+test("enqueue waits for the next turn as long as each one brings more items", async () => {
   const { enqueue, items } = makeQueue();
   enqueue("a");
   for (const item of ["b", "c", "d", "e"]) {
@@ -84,7 +84,7 @@ test("`enqueue` waits for the next turn as long as each one brings more items", 
   expect(items()).toEqual(["abcde"]);
 });
 
-test("`enqueue` starts a batch after some time when every turn brings more items", async () => {
+test("enqueue starts a batch after some time when every turn brings more items", async () => {
   const { enqueue, items } = makeQueue({ max_items: Number.POSITIVE_INFINITY, max_wait_ms: 5 });
   enqueue("a");
   while (items().length === 0) {
@@ -94,7 +94,7 @@ test("`enqueue` starts a batch after some time when every turn brings more items
   expect(items().length).toBe(1);
 });
 
-test("`enqueue` does not wait for a batch when it takes long", async () => {
+test("enqueue does not wait for a batch when it takes long", async () => {
   const { batches, enqueue, items } = makeQueue({ max_batches: 2, next_batch_ms: 5 });
   enqueue("a");
   await turns();
@@ -109,7 +109,7 @@ test("`enqueue` does not wait for a batch when it takes long", async () => {
   expect(items()).toEqual(["a", "b", "c"]);
 });
 
-test("`enqueue` starts another batch when `max_items` items wait", async () => {
+test("enqueue starts another batch when max_items items wait", async () => {
   const { enqueue, items } = makeQueue({ max_items: 2 });
   enqueue("a");
   await turns();
@@ -118,7 +118,7 @@ test("`enqueue` starts another batch when `max_items` items wait", async () => {
   expect(items().slice(0, 2)).toEqual(["a", "bc"]);
 });
 
-test("`enqueue` bounds the size of a batch, but runs an item of any size", async () => {
+test("enqueue bounds the size of a batch, but runs an item of any size", async () => {
   const { batches, enqueue, items } = makeQueue({ max_size: 3, sizeOf: (item) => item.length });
   for (const item of ["aa", "bb", "c", "ddddd"]) enqueue(item);
   await turns();
@@ -131,7 +131,7 @@ test("`enqueue` bounds the size of a batch, but runs an item of any size", async
   expect(items()).toEqual(["aac", "bb", "ddddd"]);
 });
 
-test("`enqueue` keeps items apart when they have a conflict key in common", async () => {
+test("enqueue keeps items apart when they have a conflict key in common", async () => {
   const { batches, enqueue, items } = makeQueue({
     conflictKeysOf: (item) => [...item],
     next_batch_ms: 0,
@@ -151,7 +151,7 @@ test("`enqueue` keeps items apart when they have a conflict key in common", asyn
   expect(items()).toEqual(["xaybz", "ya"]);
 });
 
-test("`enqueue` rejects all items of a batch when it fails, and runs the next ones", async () => {
+test("enqueue rejects all items of a batch when it fails, and runs the next ones", async () => {
   const { batches, enqueue, items } = makeQueue({ conflictKeysOf: (item) => [item] });
   const results = Promise.allSettled(["a", "b"].map(enqueue));
   await turns();
@@ -164,7 +164,7 @@ test("`enqueue` rejects all items of a batch when it fails, and runs the next on
   expect(await next).toBe("1");
 });
 
-test("`enqueue` rejects an item when it waits too long, and never runs it", async () => {
+test("enqueue rejects an item when it waits too long, and never runs it", async () => {
   const { batches, enqueue, items } = makeQueue({ max_batches: 1, queue_timeout_ms: 30 });
   const slow = enqueue("a");
   await turns();

@@ -57,7 +57,7 @@ const damages: [string, string, string[]][] = [
   ],
 ];
 
-describe.if(cluster !== null)("`check`", () => {
+describe.if(cluster !== null)("check", () => {
   test.each(damages)("reports the problems when %s", async (_what, damage, findings) => {
     await using world = await makeHarness();
     const store = await world.open();
@@ -96,7 +96,7 @@ describe.if(cluster !== null)("`check`", () => {
     expect(await stores[2]?.check()).toEqual([]);
   }, 15_000);
 
-  test("`delete from orders` fails: the database rejects deleting orders", async () => {
+  test("delete from orders fails: the database rejects deleting orders", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     await store.orders.place(orderFields((await newUser(store)).id), null);

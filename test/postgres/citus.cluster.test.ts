@@ -42,7 +42,7 @@ function recorded(db: Database, statements: Statement[]): Database {
 }
 
 test.if(citus_url !== null)(
-  "`users` and `orders` ask as few shards of Citus as documented",
+  "users and orders ask as few shards of Citus as documented",
   async () => {
     const database_url = new URL(await takeCitusDatabase());
     database_url.searchParams.delete("layout");
@@ -121,7 +121,7 @@ test.if(citus_url !== null)(
 );
 
 test.if(citus_url !== null)(
-  "`orders.get` rejects unless it finds the order when a commit was interrupted",
+  "orders.get rejects unless it finds the order when a commit was interrupted",
   async () => {
     const database_url = await takeCitusDatabase();
     const store = await openPostgres({ ...storeOptions, database_url });
@@ -149,7 +149,7 @@ test.if(citus_url !== null)(
 );
 
 test.if(citus_url !== null)(
-  "`orders.place` succeeds before a user is unlocked when only other calls are for this user",
+  "orders.place succeeds before a user is unlocked when only other calls are for this user",
   async () => {
     const database_url = await takeCitusDatabase();
     const store = await openPostgres({ ...storeOptions, database_url });

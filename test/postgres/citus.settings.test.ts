@@ -15,7 +15,7 @@ for (const [what, url, expected] of [
   ],
   ["is that of a pooler", "postgres://db/shop?prepare=false", "postgres://db/shop?prepare=false"],
 ] as const) {
-  test(`\`withCitusSettings\` adds the settings that are missing when the URL ${what}`, () => {
+  test(`withCitusSettings adds the settings that are missing when the URL ${what}`, () => {
     expect(withCitusSettings(url)).toBe(expected);
   });
 }

@@ -43,7 +43,7 @@ if (cluster !== null) {
       };
     });
 
-    test("`exportPage` returns each order once when ids are dense, sparse and far apart", async () => {
+    test("exportPage returns each order once when ids are dense, sparse and far apart", async () => {
       const url = await server.createDatabase(await template);
       const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
       const { id } = await newUser(store);
@@ -72,7 +72,7 @@ if (cluster !== null) {
       await server.dropDatabase(url);
     });
 
-    test("`copyTarget` stores buckets and totals when the orders have ids of their own", async () => {
+    test("copyTarget stores buckets and totals when the orders have ids of their own", async () => {
       const url = await server.createDatabase(await template);
       // As after a user was created on one connection and deleted on another.
       await server.run(url, "update user_totals set users = 1 where slot = 3");
@@ -121,7 +121,7 @@ if (cluster !== null) {
       await server.dropDatabase(url);
     });
 
-    test("`open` names the layout when the URL lacks it", async () => {
+    test("open names the layout when the URL lacks it", async () => {
       const database_url = await server.createDatabase(await template);
       await expectRejection(
         openPostgres({ ...storeOptions, database_url }),
@@ -131,7 +131,7 @@ if (cluster !== null) {
       await server.dropDatabase(database_url);
     });
 
-    test("`import` waits for a create that has an id when it brings the same id", async () => {
+    test("import waits for a create that has an id when it brings the same id", async () => {
       const url = await server.createDatabase(await template);
       const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
       const user = await newUser(store);

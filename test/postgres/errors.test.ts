@@ -154,7 +154,7 @@ describe("a certificate that cannot be verified", () => {
     "SELF_SIGNED_CERT_IN_CHAIN",
     "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
     "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
-  ])("`%s` becomes `unavailable`, and a one-line message at startup", (code) => {
+  ])("%s becomes unavailable, and a one-line message at startup", (code) => {
     const error = Object.assign(new Error("rejected"), { code });
     const unavailable = toUnavailable(error);
     expect(unavailable).toMatchObject({
@@ -170,7 +170,7 @@ describe("a certificate that cannot be verified", () => {
   });
 
   test.each(["SQLITE_MISMATCH", "ERR_INVALID_ARG_TYPE", "INVALID_ARGUMENT"])(
-    "`%s` is not translated when it is not about a certificate",
+    "%s is not translated when it is not about a certificate",
     (code) => {
       const error = Object.assign(new Error("a bug"), { code });
       expect(toUnavailable(error)).toBe(error);
@@ -178,7 +178,7 @@ describe("a certificate that cannot be verified", () => {
     },
   );
 
-  test("`read` and `openPostgres` reject when the server presents it", async () => {
+  test("read and openPostgres reject when the server presents it", async () => {
     using server = await makeTlsServer();
     const options = { database_url: server.url, max_pending_writes: 1 };
     const db = connect(options);
@@ -208,7 +208,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await waiting).map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
   });
 
-  test("rejects with `unavailable` when a lock or a statement times out", async () => {
+  test("rejects with unavailable when a lock or a statement times out", async () => {
     await using world = await makeHarness();
     for (const bound of ["lock_timeout=50", "statement_timeout=50"]) {
       const store = await world.open({ database_url: `${world.url}&${bound}` });
@@ -220,7 +220,7 @@ describe.if(cluster !== null)("the store", () => {
     expect((await store.users.list(page)).total).toBe(0);
   });
 
-  test("rejects with `unavailable` when its connections are terminated, and then recovers", async () => {
+  test("rejects with unavailable when its connections are terminated, and then recovers", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const codes = new Set<string>();
@@ -251,7 +251,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(await store.check()).toEqual([]);
   }, 15_000);
 
-  test("rejects with `unavailable` when the response to a commit is lost, and a retry with the key is safe", async () => {
+  test("rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async () => {
     await using world = await makeHarness();
     await using line = await makeLine(world.url);
     const store = await world.open({ database_url: line.url });
@@ -292,7 +292,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(4);
   });
 
-  test("rejects with `unavailable` when every retry of a write fails", async () => {
+  test("rejects with unavailable when every retry of a write fails", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     const tries = await failInserts(world, 99, "40001");
@@ -310,7 +310,7 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(1);
   });
 
-  test("reads, but rejects writes and `checkWritable`, when the database is read-only", async () => {
+  test("reads, but rejects writes and checkWritable, when the database is read-only", async () => {
     await using world = await makeHarness();
     const store = await world.open({
       database_url: `${world.url}&default_transaction_read_only=on`,

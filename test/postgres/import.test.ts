@@ -11,7 +11,7 @@ function oldOrder(id: number, user_id: number): Order {
   return { id, ...orderFields(user_id), ...rest };
 }
 
-test("`formatCopyRows` escapes text and limits the size of its chunks", () => {
+test("formatCopyRows escapes text and limits the size of its chunks", () => {
   const rows = [
     [1, "a\tb\nc\rd\\e", null],
     [2 ** 53 - 1, "\\N", ""],
@@ -27,7 +27,7 @@ test("`formatCopyRows` escapes text and limits the size of its chunks", () => {
   expect(chunks.join("")).toBe(long.map(([text]) => `${text}\n`).join(""));
 });
 
-describe.if(cluster !== null)("`import`", () => {
+describe.if(cluster !== null)("import", () => {
   test("stores a record when it is larger than one protocol message", async () => {
     await using world = await makeHarness();
     const store = await world.open();

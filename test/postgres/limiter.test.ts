@@ -20,7 +20,7 @@ function admitted(limiter: Limiter, access: Access, work: () => Promise<string>)
 
 const turn = () => Bun.sleep(0);
 
-test("`run` starts as many tasks as there are connections, and the next when one ends", async () => {
+test("run starts as many tasks as there are connections, and the next when one ends", async () => {
   const limiter = createLimiter({ connections: 2, max_pending_writes: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
   const results = works.map(({ run }, at) =>
@@ -45,7 +45,7 @@ test("`run` starts as many tasks as there are connections, and the next when one
   expect(limiter.pendingWrites()).toBe(0);
 });
 
-test("`admit` rejects a write when `max_pending_writes` are running or waiting, and still runs reads", async () => {
+test("admit rejects a write when max_pending_writes are running or waiting, and still runs reads", async () => {
   const limiter = createLimiter({ connections: 4, max_pending_writes: 2 });
   const works = [makeWork(), makeWork()];
   const results = works.map(({ run }) => admitted(limiter, "write", run));
@@ -62,7 +62,7 @@ test("`admit` rejects a write when `max_pending_writes` are running or waiting, 
   expect(await admitted(limiter, "write", async () => "written")).toBe("written");
 });
 
-test("`run` reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
+test("run reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
   const limiter = createLimiter({ connections: 3, max_pending_writes: 10 });
   const writes = [makeWork(), makeWork(), makeWork()];
   const results = writes.map(({ run }) => limiter.run("write", run));
@@ -82,7 +82,7 @@ test("`run` reserves a connection for reads when more writes wait, and starts a 
   await limiter.idle();
 });
 
-test("`run` rejects a task when it waits too long for a connection, and never starts it", async () => {
+test("run rejects a task when it waits too long for a connection, and never starts it", async () => {
   const limiter = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
   const slow = makeWork();
   const late = makeWork();
@@ -96,7 +96,7 @@ test("`run` rejects a task when it waits too long for a connection, and never st
   expect(await limiter.run("read", async () => "next")).toBe("next");
 });
 
-test("`run` rejects a task when there is no response, and frees its connection when it ends", async () => {
+test("run rejects a task when there is no response, and frees its connection when it ends", async () => {
   const timeouts: number[] = [];
   const limiter = createLimiter({
     connections: 1,

@@ -18,7 +18,7 @@ function codeOf(result: PromiseSettledResult<unknown>): string {
 }
 
 describe.if(cluster !== null)("two replicas", () => {
-  test("`place` creates one order per key when each key is used by many concurrent calls", async () => {
+  test("place creates one order per key when each key is used by many concurrent calls", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const { id } = await newUser(replicas[0]);
@@ -38,7 +38,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect(await replicas[1].check()).toEqual([]);
   }, 30_000);
 
-  test("`create` creates one user per key when each key is used by many concurrent calls", async () => {
+  test("create creates one user per key when each key is used by many concurrent calls", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const owner = "a".repeat(64);
@@ -55,7 +55,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await replicas[0].users.list({ limit: 1, offset: 0 })).total).toBe(20);
   });
 
-  test("`create` makes one user an email when each is posted many times concurrently, in another order", async () => {
+  test("create makes one user an email when each is posted many times concurrently, in another order", async () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const creates = Array.from({ length: KEYS * POSTS }, (_, at) => {
@@ -72,7 +72,7 @@ describe.if(cluster !== null)("two replicas", () => {
   }, 30_000);
 
   test.each(["users", "orders"] as const)(
-    "`%s.update` applies one edit per version when several are concurrent",
+    "%s.update applies one edit per version when several are concurrent",
     async (table) => {
       await using world = await makeHarness();
       const replicas = [await world.open(), await world.open()] as const;
@@ -101,7 +101,7 @@ describe.if(cluster !== null)("two replicas", () => {
     30_000,
   );
 
-  test("`revoke` takes effect immediately on its own replica", async () => {
+  test("revoke takes effect immediately on its own replica", async () => {
     await using world = await makeHarness();
     const { tokens } = await world.open();
     const hash = hashToken(newToken());
@@ -113,7 +113,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect((await tokens.find(hash))?.revoked_at).toBeString();
   });
 
-  test("`import` assigns no id twice while another replica creates users", async () => {
+  test("import assigns no id twice while another replica creates users", async () => {
     await using world = await makeHarness();
     const [one, other] = [await world.open(), await world.open()];
     let stop = false;
@@ -139,7 +139,7 @@ describe.if(cluster !== null)("two replicas", () => {
     expect(await one.check()).toEqual([]);
   }, 30_000);
 
-  test("`open` creates the schema once when many replicas open an empty database concurrently", async () => {
+  test("open creates the schema once when many replicas open an empty database concurrently", async () => {
     await using world = await makeHarness(true);
     await Promise.all(Array.from({ length: 6 }, () => world.open()));
     expect(await world.run("select schema_version, layout from user_api")).toEqual([

@@ -22,23 +22,23 @@ function repeat(count: number, error: Error): readonly Error[] {
   return Array.from({ length: count }, () => error);
 }
 
-test("`withRetry` repeats work after any number of version conflicts, and then after a deadlock", async () => {
+test("withRetry repeats work after any number of version conflicts, and then after a deadlock", async () => {
   expect(await withRetry(failing(...repeat(50, version_conflict), deadlock))).toBe("done");
 });
 
-test("`withRetry` rejects with `unavailable` when the server rolls back five attempts", async () => {
+test("withRetry rejects with unavailable when the server rolls back five attempts", async () => {
   expect(await withRetry(failing(...repeat(4, deadlock)))).toBe("done");
   await expectRejection(withRetry(failing(...repeat(5, deadlock))), "unavailable");
 });
 
-test("`withRetry` rejects with the conflict or the error when the timeout has passed", async () => {
+test("withRetry rejects with the conflict or the error when the timeout has passed", async () => {
   const late = { mayRetry: () => true, timeout_ms: -1 };
   const run = (error: Error) => withRetry(failing(error), late.mayRetry, late.timeout_ms);
   await expectRejection(run(version_conflict), "unavailable", /too much contention/);
   await expectRejection(run(deadlock), "unavailable");
 });
 
-test("`withRetry` rejects with any other error at its first attempt", async () => {
+test("withRetry rejects with any other error at its first attempt", async () => {
   const bug = new Error("a bug");
   let attempts = 0;
   const work = async () => {

@@ -23,7 +23,7 @@ function makeReads() {
   return { asked, memory, clock };
 }
 
-test("`find` reads once when called concurrently, and then uses the cache", async () => {
+test("find reads once when called concurrently, and then uses the cache", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("a"), memory.find("b")];
   expect(asked.map(({ hash }) => hash)).toEqual(["a", "b"]);
@@ -33,7 +33,7 @@ test("`find` reads once when called concurrently, and then uses the cache", asyn
   expect(asked).toHaveLength(2);
 });
 
-test("`find` reads again when there was no such token, or the read failed", async () => {
+test("find reads again when there was no such token, or the read failed", async () => {
   const { asked, memory } = makeReads();
   const finds = [memory.find("a"), memory.find("b")];
   asked[0]?.respond(null);
@@ -46,7 +46,7 @@ test("`find` reads again when there was no such token, or the read failed", asyn
   expect(asked).toHaveLength(4);
 });
 
-test("`find` does not cache a token when it was read before the tokens changed", async () => {
+test("find does not cache a token when it was read before the tokens changed", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
   memory.clear();
@@ -61,7 +61,7 @@ test("`find` does not cache a token when it was read before the tokens changed",
   expect(await Promise.all([after, shared, memory.find("a")])).toEqual([revoked, revoked, revoked]);
 });
 
-test("`find` does not cache a token when a later read has returned before it", async () => {
+test("find does not cache a token when a later read has returned before it", async () => {
   const { asked, memory } = makeReads();
   const before = memory.find("a");
   memory.clear();
@@ -74,7 +74,7 @@ test("`find` does not cache a token when a later read has returned before it", a
   expect(await memory.find("a")).toEqual(revoked);
 });
 
-test("`find` reads a token again when 4 s have passed since the last read began", async () => {
+test("find reads a token again when 4 s have passed since the last read began", async () => {
   const { asked, memory, clock } = makeReads();
   const first = memory.find("a");
   clock.now_ms = 1_000;
@@ -90,7 +90,7 @@ test("`find` reads a token again when 4 s have passed since the last read began"
   expect(await again).toEqual(revoked);
 });
 
-test("`find` does not use a read that takes 4 s, since when the token may have been revoked", async () => {
+test("find does not use a read that takes 4 s, since when the token may have been revoked", async () => {
   const { asked, memory, clock } = makeReads();
   const slow = memory.find("a");
   clock.now_ms = 4_000;

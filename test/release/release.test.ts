@@ -32,7 +32,7 @@ const createBill = (target = targets[0]!) => {
 };
 
 describe("contents", () => {
-  test("`readContents` returns the packages of the bundle, without development dependencies", () => {
+  test("readContents returns the packages of the bundle, without development dependencies", () => {
     const names = packages.map(({ name }) => name);
     expect(names).toEqual(expect.arrayContaining(Object.keys(manifest.dependencies)));
     for (const name of Object.keys(manifest.devDependencies)) expect(names).not.toContain(name);
@@ -40,7 +40,7 @@ describe("contents", () => {
     for (const { integrity } of packages) expect(integrity).toMatch(/^sha512-[\w+/]{86}==$/);
   });
 
-  test("`texts` includes the licenses of packages that another package bundles", () => {
+  test("texts includes the licenses of packages that another package bundles", () => {
     const text = packages.find(({ name }) => name === "swagger-ui-dist")?.texts.join("\n") ?? "";
     expect(text).toContain("Apache License");
     // React and DOMPurify are bundled in swagger-ui-dist.
@@ -48,7 +48,7 @@ describe("contents", () => {
     expect(text).toContain("Cure53");
   });
 
-  test("`readContents` fails when a file belongs to no package", () => {
+  test("readContents fails when a file belongs to no package", () => {
     const strange = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 1 } } } } };
     expect(readContents(strange)).rejects.toThrow("Cannot find the package of ../b.ts");
     const empty = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 0 } } } } };
@@ -57,7 +57,7 @@ describe("contents", () => {
 });
 
 describe("bill of materials", () => {
-  test.each(targets)("`createSbom` lists every package and Bun for $name", (target) => {
+  test.each(targets)("createSbom lists every package and Bun for $name", (target) => {
     const { specVersion, metadata, components, dependencies } = JSON.parse(createBill(target));
     expect(specVersion).toBe("1.6");
     expect(metadata.component).toMatchObject({ name: "user-api", version: "1.2.3" });
@@ -74,7 +74,7 @@ describe("bill of materials", () => {
     expect(reached.size).toBe(1 + components.length);
   });
 
-  test("`createSbom` matches the schema of CycloneDX, and has no unknown fields", async () => {
+  test("createSbom matches the schema of CycloneDX, and has no unknown fields", async () => {
     const validator = new Validation.JsonStrictValidator(Spec.Version.v1dot6);
     for (const target of targets) expect(await validator.validate(createBill(target))).toBeNull();
     // Shows that the validator is strict, and knows the licenses of SPDX.
@@ -89,13 +89,13 @@ describe("bill of materials", () => {
     }
   });
 
-  test("`createSbom` returns the same text when the input is the same", () => {
+  test("createSbom returns the same text when the input is the same", () => {
     expect(createBill()).toBe(createBill());
   });
 });
 
 describe("notices", () => {
-  test.each(targets)("`createNotices` has the text of every license for $name", async (target) => {
+  test.each(targets)("createNotices has the text of every license for $name", async (target) => {
     const text = await createNotices({ ...facts(), target });
     for (const { name, version, texts, license } of packages) {
       expect(text).toContain(`\n${name} ${version}\n`);
@@ -107,7 +107,7 @@ describe("notices", () => {
     expect(text).toContain("https://sqlite.org");
   });
 
-  test("`createNotices` has the text of every license that Bun's own list names", async () => {
+  test("createNotices has the text of every license that Bun's own list names", async () => {
     const document = await Bun.file("node_modules/bun-types/docs/project/license.mdx").text();
     const [, table = ""] = /## Linked libraries\n(.*?)\n## /s.exec(document) ?? [];
     const text = await createNotices({ ...facts(), target: targets[0]! });

@@ -56,7 +56,7 @@ test.if(possible)(
 );
 
 test.if(possible)(
-  "`PATCH` succeeds on Citus when 40 clients edit one user concurrently without `If-Match`",
+  "PATCH succeeds on Citus when 40 clients edit one user concurrently without If-Match",
   async () => {
     await using world = await makeWorld();
     const { pair } = world;
@@ -96,7 +96,7 @@ async function start(node: string): Promise<void> {
 }
 
 test.if(possible && directory !== undefined)(
-  "`GET /orders/:id` returns 503 only for orders on the missing worker of Citus when many clients read",
+  "GET /orders/:id returns 503 only for orders on the missing worker of Citus when many clients read",
   async () => {
     await using world = await makeWorld();
     const { pair } = world;

@@ -23,7 +23,7 @@ describe.if(possible)("a server that is unreachable", () => {
     "import users users.ndjson",
     "copy --to copy.db",
     "backup backup.db",
-  ])("makes `%s` print one line and exit with 1", async (command) => {
+  ])("makes %s print one line and exit with 1", async (command) => {
     using directory = makeDirectory();
     writeFileSync(directory.at("users.ndjson"), '{"email":"ann@example.com"}\n');
     const isFile = (word: string) => /\.(db|ndjson)$/.test(word);

@@ -166,7 +166,7 @@ test.concurrent.if(programs !== null)(
 );
 
 test.concurrent.if(programs !== null)(
-  "`SIGTERM` loses no acknowledged write when a replica stops under load",
+  "SIGTERM loses no acknowledged write when a replica stops under load",
   async () => {
     await using outage = await startOutage();
     const { pair } = outage;

@@ -71,7 +71,7 @@ test.if(against_binary && against_postgres && hasPooler() && keepsPreparedStatem
 );
 
 test.if(possible && hasPooler())(
-  "`serve` suggests `prepare=false` when PgBouncer rejects its settings",
+  "serve suggests prepare=false when PgBouncer rejects its settings",
   async () => {
     const cluster = await requireCluster();
     const direct = await cluster.createDatabase();

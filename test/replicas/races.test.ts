@@ -35,7 +35,7 @@ test.if(possible)(
 );
 
 test.if(possible)(
-  "`token revoke` takes effect on both replicas within 5 s when both have cached the token",
+  "token revoke takes effect on both replicas within 5 s when both have cached the token",
   async () => {
     const cluster = await requireCluster();
     const database = await cluster.createDatabase();

@@ -32,7 +32,7 @@ function query(path: string, sql: string): unknown[] {
   return db.prepare(sql).values().flat();
 }
 
-test("`openSqlite` sets the pragmas that SQLite leaves off", async () => {
+test("openSqlite sets the pragmas that SQLite leaves off", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const run = Database.prototype.run;
@@ -75,7 +75,7 @@ test("`openSqlite` sets the pragmas that SQLite leaves off", async () => {
   await store.close();
 });
 
-test("`openSqlite` creates the directories and the file when they are missing", async () => {
+test("openSqlite creates the directories and the file when they are missing", async () => {
   using directory = makeDirectory();
   const path = directory.at("x/y/z/a.db");
   const store = await open(path);
@@ -86,7 +86,7 @@ test("`openSqlite` creates the directories and the file when they are missing", 
   await (await open(directory.at("empty.db"))).close();
 });
 
-test("`openSqlite` creates nothing when `create` is false", async () => {
+test("openSqlite creates nothing when create is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
     const message = `Cannot open ${path}: no such file`;
@@ -99,7 +99,7 @@ test("`openSqlite` creates nothing when `create` is false", async () => {
   await (await open(directory.at("a.db"), false, false)).close();
 });
 
-test("`openSqlite` finds all data and used ids when it opens the database again", async () => {
+test("openSqlite finds all data and used ids when it opens the database again", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const key = { owner: "a".repeat(64), key: "key", fingerprint: "f".repeat(64) };
@@ -119,7 +119,7 @@ test("`openSqlite` finds all data and used ids when it opens the database again"
   await after.close();
 });
 
-test("`close` moves all data into the one file", async () => {
+test("close moves all data into the one file", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -130,7 +130,7 @@ test("`close` moves all data into the one file", async () => {
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
 });
 
-test("`close` makes later writes fail", async () => {
+test("close makes later writes fail", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -142,7 +142,7 @@ test("`close` makes later writes fail", async () => {
   expect(query(path, "select count(*) from users")).toEqual([1]);
 });
 
-test("`checkWritable` writes to the file and changes no data", async () => {
+test("checkWritable writes to the file and changes no data", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -158,7 +158,7 @@ test("`checkWritable` writes to the file and changes no data", async () => {
   await store.close();
 });
 
-test("`openSqlite` rejects a second server, also through a link", async () => {
+test("openSqlite rejects a second server, also through a link", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const link = directory.at("link.db");
@@ -177,7 +177,7 @@ test("`openSqlite` rejects a second server, also through a link", async () => {
   await next.close();
 });
 
-test("`openSqlite` opens the database of a running server when `exclusive` is false", async () => {
+test("openSqlite opens the database of a running server when exclusive is false", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const server = await open(path);
@@ -196,7 +196,7 @@ test("`openSqlite` opens the database of a running server when `exclusive` is fa
   await right.close();
 });
 
-test("`openSqlite` releases the lock when it fails", async () => {
+test("openSqlite releases the lock when it fails", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   await (await open(path)).close();
@@ -207,7 +207,7 @@ test("`openSqlite` releases the lock when it fails", async () => {
   await (await open(path)).close();
 });
 
-test("`openSqlite` does not migrate an older schema while a server is using it", async () => {
+test("openSqlite does not migrate an older schema while a server is using it", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   {
@@ -220,7 +220,7 @@ test("`openSqlite` does not migrate an older schema while a server is using it",
   await (await open(path, false)).close();
 });
 
-test("`statistics` returns the sizes of the files and the number of waiting writes", async () => {
+test("statistics returns the sizes of the files and the number of waiting writes", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -249,7 +249,7 @@ async function locksOn(path: string): Promise<string[]> {
 }
 
 test.if(process.platform === "linux")(
-  "`openSqlite` keeps SQLite's locks when it checks whether the file is damaged",
+  "openSqlite keeps SQLite's locks when it checks whether the file is damaged",
   async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");

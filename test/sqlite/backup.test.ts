@@ -69,7 +69,7 @@ function restore(from: string, database_url: string) {
   return restoreSqlite({ from, database_url, now });
 }
 
-test("`backUp` writes a complete copy while the database is in use", async () => {
+test("backUp writes a complete copy while the database is in use", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   chmodSync(path, 0o640);
@@ -93,7 +93,7 @@ test("`backUp` writes a complete copy while the database is in use", async () =>
   expect(await totalOf(copy)).toBe(2);
 });
 
-test("`backUp` contains every write that was acknowledged before it started, while others write", async () => {
+test("backUp contains every write that was acknowledged before it started, while others write", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const server = await open(path, true);
@@ -116,7 +116,7 @@ test("`backUp` contains every write that was acknowledged before it started, whi
   await server.close();
 });
 
-test("`backUp` fails and leaves no file when the target exists or its directory does not", async () => {
+test("backUp fails and leaves no file when the target exists or its directory does not", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const taken = directory.at("taken");
@@ -132,7 +132,7 @@ test("`backUp` fails and leaves no file when the target exists or its directory 
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
-test("`backUp` does not overwrite a file that appears during the backup", async () => {
+test("backUp does not overwrite a file that appears during the backup", async () => {
   using directory = makeDirectory();
   const store = await open(await makeDatabase(directory));
   const copy = directory.at("copy.db");
@@ -145,7 +145,7 @@ test("`backUp` does not overwrite a file that appears during the backup", async 
   expect(readdirSync(directory.path).filter((name) => name.includes("partial"))).toEqual([]);
 });
 
-test("`backUp` fails with the reason when a page cannot be read", async () => {
+test("backUp fails with the reason when a page cannot be read", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   damagePage(path, rootPageOf(path, "sqlite_autoindex_users_1"));
@@ -158,7 +158,7 @@ test("`backUp` fails with the reason when a page cannot be read", async () => {
 
 const is_root = process.getuid?.() === 0;
 
-test.if(is_root)("`backUp` and `restore` keep the owner when root calls them", async () => {
+test.if(is_root)("backUp and restore keep the owner when root calls them", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   chownSync(path, 4321, 1234);
@@ -169,7 +169,7 @@ test.if(is_root)("`backUp` and `restore` keep the owner when root calls them", a
   expect(ownerOf(path)).toEqual([4321, 1234]);
 });
 
-test("`backUp` fails and leaves no file when the copy is inconsistent", async () => {
+test("backUp fails and leaves no file when the copy is inconsistent", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   {
@@ -183,7 +183,7 @@ test("`backUp` fails and leaves no file when the copy is inconsistent", async ()
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-test("`restore` replaces the database with the backup, and keeps the previous one", async () => {
+test("restore replaces the database with the backup, and keeps the previous one", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -197,7 +197,7 @@ test("`restore` replaces the database with the backup, and keeps the previous on
   expect(await totalOf(copy)).toBe(2);
 });
 
-test("`restore` creates the database when there is none", async () => {
+test("restore creates the database when there is none", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   await backUp(await makeDatabase(directory), copy);
@@ -206,7 +206,7 @@ test("`restore` creates the database when there is none", async () => {
   expect(await totalOf(path)).toBe(2);
 });
 
-test("`restore` keeps the log of a database whose file is missing or empty", async () => {
+test("restore keeps the log of a database whose file is missing or empty", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   for (const left of [null, ""]) {
@@ -224,7 +224,7 @@ test("`restore` keeps the log of a database whose file is missing or empty", asy
   }
 });
 
-test("`backUp` leaves no file when it is interrupted", async () => {
+test("backUp leaves no file when it is interrupted", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   {
@@ -243,7 +243,7 @@ test("`backUp` leaves no file when it is interrupted", async () => {
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-test("`backUp` fails when the log of another database is next to the target", async () => {
+test("backUp fails when the log of another database is next to the target", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
@@ -253,7 +253,7 @@ test("`backUp` fails when the log of another database is next to the target", as
   );
 });
 
-test("`restore` creates a writable database when the backup is read-only", async () => {
+test("restore creates a writable database when the backup is read-only", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   await backUp(await makeDatabase(directory), copy);
@@ -262,7 +262,7 @@ test("`restore` creates a writable database when the backup is read-only", async
   expect(statSync(directory.at("new.db")).mode & 0o777).toBe(0o600);
 });
 
-test("`restore` moves the log of a damaged database away from the new one", async () => {
+test("restore moves the log of a damaged database away from the new one", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   writeFileSync(path, "not a database at all");
@@ -273,7 +273,7 @@ test("`restore` moves the log of a damaged database away from the new one", asyn
   expect(await totalOf(path)).toBe(2);
 });
 
-test("`backUp` and `restore` reject a database when a row breaks a constraint", async () => {
+test("backUp and restore reject a database when a row breaks a constraint", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -298,7 +298,7 @@ test("`backUp` and `restore` reject a database when a row breaks a constraint", 
   expect(existsSync(directory.at("c.db"))).toBe(false);
 });
 
-test("`restore` replaces a damaged database", async () => {
+test("restore replaces a damaged database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   damagePage(path, 1);
@@ -308,7 +308,7 @@ test("`restore` replaces a damaged database", async () => {
   expect(await totalOf(path)).toBe(2);
 });
 
-test("`restore` migrates the schema when the backup is older", async () => {
+test("restore migrates the schema when the backup is older", async () => {
   using directory = makeDirectory();
   const copy = directory.at("copy.db");
   {
@@ -319,7 +319,7 @@ test("`restore` migrates the schema when the backup is older", async () => {
   expect(await totalOf(directory.at("a.db"))).toBe(0);
 });
 
-test("`restore` accepts a backup that has been opened for reading", async () => {
+test("restore accepts a backup that has been opened for reading", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   // A killed reader leaves an empty log.
@@ -327,7 +327,7 @@ test("`restore` accepts a backup that has been opened for reading", async () => 
   expect(await restore(copy, path)).toMatchObject({ users: 2, orders: 1 });
 });
 
-test("`restore` leaves one file when the backup has been opened since", async () => {
+test("restore leaves one file when the backup has been opened since", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   // This sets WAL mode.
@@ -339,7 +339,7 @@ test("`restore` leaves one file when the backup has been opened since", async ()
   expect(statSync(path).mode & 0o777).toBe(0o640);
 });
 
-test("`restore` follows links to the backup and to the database", async () => {
+test("restore follows links to the backup and to the database", async () => {
   using directory = makeDirectory();
   using elsewhere = makeDirectory();
   const { path, copy } = await makeBackup(directory);
@@ -357,7 +357,7 @@ test("`restore` follows links to the backup and to the database", async () => {
   await live.close();
 });
 
-test("`restore` fails and changes nothing when a command uses the database", async () => {
+test("restore fails and changes nothing when a command uses the database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -369,7 +369,7 @@ test("`restore` fails and changes nothing when a command uses the database", asy
   expect(await totalOf(path)).toBe(3);
 });
 
-test("`restore` fails and changes nothing when the name for the previous database is taken", async () => {
+test("restore fails and changes nothing when the name for the previous database is taken", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const store = await open(path);
@@ -382,7 +382,7 @@ test("`restore` fails and changes nothing when the name for the previous databas
   expect(await totalOf(path)).toBe(3);
 });
 
-test("`restore` fails and changes nothing when a server uses the database", async () => {
+test("restore fails and changes nothing when a server uses the database", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   const server = await open(path, true);
@@ -425,7 +425,7 @@ function spoil(path: string, sql: string): void {
   db.run(sql);
 }
 
-test.each(unfit)("`restore` fails and changes nothing when the backup %s", async (...row) => {
+test.each(unfit)("restore fails and changes nothing when the backup %s", async (...row) => {
   const [, change, reason] = row;
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);

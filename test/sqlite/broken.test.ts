@@ -69,7 +69,7 @@ const broken: [string, (path: string) => void, string][] = [
 ];
 
 for (const [what, make, why] of broken) {
-  test(`\`openSqlite\` fails with the reason and changes nothing when the file ${what}`, async () => {
+  test(`openSqlite fails with the reason and changes nothing when the file ${what}`, async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     make(path);
@@ -87,7 +87,7 @@ for (const [what, make, why] of broken) {
   });
 }
 
-test("`openSqlite` fails when a part of the path is a file", async () => {
+test("openSqlite fails when a part of the path is a file", async () => {
   using directory = makeDirectory();
   writeFileSync(directory.at("a"), "");
   for (const path of [directory.at("a/b.db"), directory.at("a/b/c.db")]) {
@@ -97,7 +97,7 @@ test("`openSqlite` fails when a part of the path is a file", async () => {
 });
 
 for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
-  test(`\`openSqlite\` fails when the page of ${table} is damaged`, async () => {
+  test(`openSqlite fails when the page of ${table} is damaged`, async () => {
     using directory = makeDirectory();
     const path = directory.at("a.db");
     await (await openDatabase(path)).close();

@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
-test("`write` waits, and reads succeed, while another process is writing", async () => {
+test("write waits, and reads succeed, while another process is writing", async () => {
   using it = makeWriter();
   await it.writer.write(() => it.insert(1));
   it.other.run("begin immediate");
@@ -25,7 +25,7 @@ test("`write` waits, and reads succeed, while another process is writing", async
   expect(it.visible()).toEqual([1, 2, 3, 4]);
 });
 
-test("`write` rejects with `unavailable` when another process writes for 5 seconds", async () => {
+test("write rejects with unavailable when another process writes for 5 seconds", async () => {
   using it = makeWriter();
   const real = performance.now.bind(performance);
   let passed_ms = 0;

@@ -43,12 +43,12 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
   return findings;
 }
 
-test("`check` reports nothing when the database is consistent", async () => {
+test("check reports nothing when the database is consistent", async () => {
   await nextTurn();
   expect(await store.check()).toEqual([]);
 });
 
-test("`check` reports nothing when the database is new", async () => {
+test("check reports nothing when the database is new", async () => {
   const fresh = await openDatabase(directory.at("b.db"));
   expect(await fresh.check()).toEqual([]);
   await fresh.close();
@@ -105,6 +105,6 @@ test.each([
     "pragma foreign_keys = off; update orders set user_id = 200, user_position = 1 where id = 9000",
     ["row 9000 of orders references a missing row"],
   ],
-])("`check` reports it when %s", async (_what, sql, findings) => {
+])("check reports it when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
 });

@@ -11,7 +11,7 @@ function logOf(db: Database) {
   return db.query("pragma wal_checkpoint(noop)").get() as { log: number; checkpointed: number };
 }
 
-test("`createCheckpointer` checkpoints a long log", async () => {
+test("createCheckpointer checkpoints a long log", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -25,7 +25,7 @@ test("`createCheckpointer` checkpoints a long log", async () => {
   expect(made.visible()).toEqual([1, 2]);
 });
 
-test("`createCheckpointer` does not checkpoint a short log", async () => {
+test("createCheckpointer does not checkpoint a short log", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   await made.writer.idle();
@@ -37,7 +37,7 @@ test("`createCheckpointer` does not checkpoint a short log", async () => {
   expect(logOf(made.db).checkpointed).toBe(0);
 });
 
-test("`write` waits for a checkpoint, and reads do not", async () => {
+test("write waits for a checkpoint, and reads do not", async () => {
   using made = makeWriter();
   await made.writer.write(() =>
     made.db.run("insert into t (n, content) values (1, zeroblob(?))", [MANY_BYTES]),
@@ -52,7 +52,7 @@ test("`write` waits for a checkpoint, and reads do not", async () => {
   expect(done).toEqual(["read", "write"]);
 });
 
-test("`write` continues when another process reads an older snapshot", async () => {
+test("write continues when another process reads an older snapshot", async () => {
   using made = makeWriter();
   await made.writer.write(() => made.insert(1));
   made.other.run("begin");
@@ -89,13 +89,13 @@ function makeCheckpoints() {
   };
 }
 
-test("`createCheckpointer` disables automatic checkpoints in commits", () => {
+test("createCheckpointer disables automatic checkpoints in commits", () => {
   using it = makeCheckpoints();
   it.add(MANY_BYTES);
   expect(logOf(it.db).checkpointed).toBe(0);
 });
 
-test("`start` retries after as many new pages, not after each commit, when a checkpoint was incomplete", async () => {
+test("start retries after as many new pages, not after each commit, when a checkpoint was incomplete", async () => {
   using it = makeCheckpoints();
   it.add(1);
   it.other.run("begin");
@@ -122,7 +122,7 @@ test("`start` retries after as many new pages, not after each commit, when a che
   await anew;
 });
 
-test("`start` enables automatic checkpoints again when its thread has ended", async () => {
+test("start enables automatic checkpoints again when its thread has ended", async () => {
   using it = makeCheckpoints();
   it.add(MANY_BYTES);
   await it.checkpoints.start();
@@ -137,7 +137,7 @@ test("`start` enables automatic checkpoints again when its thread has ended", as
   expect(checkpointed).toBe(log);
 });
 
-test("`start` does nothing when the log cannot be measured", () => {
+test("start does nothing when the log cannot be measured", () => {
   using it = makeCheckpoints();
   /** Fails to measure the log. */
   const prepare = (sql: string) =>

@@ -88,13 +88,13 @@ const deletions: [string, string][] = [
 ];
 
 for (const [when, where] of deletions) {
-  test(`\`users.list\` returns every page when ${when}`, async () => {
+  test(`users.list returns every page when ${when}`, async () => {
     db.run(`delete from users where ${where}`);
     await expectUsers();
   });
 }
 
-test("`users.list` returns every page when new users follow deleted ones", async () => {
+test("users.list returns every page when new users follow deleted ones", async () => {
   const fields = { email: "new@b.cd", name: null, metadata: {} };
   const { record } = await store.users.create(fields, null);
   expect(record.id).toBe(USERS + 1);
@@ -126,20 +126,20 @@ const changes: [string, string][] = [
 ];
 
 for (const [when, sql] of changes) {
-  test(`\`orders.list\` returns every page of each status when ${when}`, async () => {
+  test(`orders.list returns every page of each status when ${when}`, async () => {
     db.run(sql);
     for (const status of order_statuses) await expectOrders(status);
   });
 }
 
-test("`orders.list` returns every page when a change was rolled back", async () => {
+test("orders.list returns every page when a change was rolled back", async () => {
   db.run("begin");
   db.run("update orders set status = 'paid'");
   db.run("rollback");
   for (const status of order_statuses) await expectOrders(status);
 });
 
-test("`orders.list` returns every page of a status when ids span more than 64 top-level buckets", async () => {
+test("orders.list returns every page of a status when ids span more than 64 top-level buckets", async () => {
   const first = 300_000;
   const count = 70;
   db.run("begin");

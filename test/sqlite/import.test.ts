@@ -61,7 +61,7 @@ async function expectPages(
 }
 
 for (const seed of [3, 11, 42]) {
-  test(`\`import\` leaves a consistent database when ids are random (seed ${seed})`, async () => {
+  test(`import leaves a consistent database when ids are random (seed ${seed})`, async () => {
     const random = makeRandom(seed);
     await using it = await openStore();
     const { store } = it;
@@ -146,7 +146,7 @@ for (const seed of [3, 11, 42]) {
   });
 }
 
-test("`import` counts the skipped ids when the gap is as large as allowed", async () => {
+test("import counts the skipped ids when the gap is as large as allowed", async () => {
   await using it = await openStore();
   const id = 2 ** 24;
   const user = { id, ...userFields(), ...given };
@@ -160,7 +160,7 @@ test("`import` counts the skipped ids when the gap is as large as allowed", asyn
   expect(kept).toEqual([0, 1, 2, 3].map((level) => [level, id - 1]));
 });
 
-test("`import` keeps totals exact when it touches more buckets than it collects in memory", async () => {
+test("import keeps totals exact when it touches more buckets than it collects in memory", async () => {
   await using it = await openStore();
   const { id: user_id } = (await it.store.users.create(userFields(), null)).record;
   // A gap of 6,250 buckets of the lowest level, and then lower ids.
@@ -185,7 +185,7 @@ test("`import` keeps totals exact when it touches more buckets than it collects 
   }
 });
 
-test("`import` searches one user's orders, not the table, when an order is out of sequence", async () => {
+test("import searches one user's orders, not the table, when an order is out of sequence", async () => {
   await using it = await openStore();
   using db = new Database(it.path);
   const plan = db
@@ -203,7 +203,7 @@ test("`import` searches one user's orders, not the table, when an order is out o
   ]);
 });
 
-test("`exportPage` and a dry `import` do not block checkpoints when called repeatedly", async () => {
+test("exportPage and a dry import do not block checkpoints when called repeatedly", async () => {
   await using it = await openStore();
   const { users } = it.store.bulk;
   using db = new Database(it.path);
@@ -220,7 +220,7 @@ test("`exportPage` and a dry `import` do not block checkpoints when called repea
   }
 });
 
-test("`exportPage` continues when the last record of the previous page has been deleted", async () => {
+test("exportPage continues when the last record of the previous page has been deleted", async () => {
   await using it = await openStore();
   const { store } = it;
   for (let at = 0; at < 5; at += 1) await store.users.create(userFields(), null);

@@ -23,7 +23,7 @@ function tables(db: Database): unknown[] {
 
 const ours = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
-test("`migrate` creates the tables and sets the application id in a new file", () => {
+test("migrate creates the tables and sets the application id in a new file", () => {
   using db = new Database(":memory:");
   expect(missingMigrations(db)).toBe(2);
   migrate(db);
@@ -33,14 +33,14 @@ test("`migrate` creates the tables and sets the application id in a new file", (
   expect(missingMigrations(db)).toBe(0);
 });
 
-test("`migrate` creates only strict tables", () => {
+test("migrate creates only strict tables", () => {
   using db = new Database(":memory:");
   migrate(db);
   const sql = "select name from pragma_table_list where schema = 'main' and strict";
   expect(db.prepare(sql).values().flat().sort()).toEqual(ours);
 });
 
-test("`migrate` changes nothing when all migrations have run", () => {
+test("migrate changes nothing when all migrations have run", () => {
   using db = new Database(":memory:");
   migrate(db);
   const before = value(db, "pragma schema_version");
@@ -50,7 +50,7 @@ test("`migrate` changes nothing when all migrations have run", () => {
   expect(value(db, "select count(*) from users")).toBe(1);
 });
 
-test("`migrate` runs once when two connections call it", () => {
+test("migrate runs once when two connections call it", () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   using left = new Database(path, { create: true });
@@ -62,7 +62,7 @@ test("`migrate` runs once when two connections call it", () => {
   expect(tables(right)).toEqual(ours);
 });
 
-test("`migrate` locks out other writers while it reads the version and migrates", () => {
+test("migrate locks out other writers while it reads the version and migrates", () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   using db = new Database(path, { create: true });
@@ -80,7 +80,7 @@ test("`migrate` locks out other writers while it reads the version and migrates"
   expect(tables(other)).toEqual(ours);
 });
 
-test("`migrate` changes nothing when a statement fails", () => {
+test("migrate changes nothing when a statement fails", () => {
   using db = new Database(":memory:");
   const broken = [...migrations, "create table news (n); create table tokens (n)"];
   expect(() => migrate(db, broken)).toThrow(/tokens already exists/);
@@ -89,7 +89,7 @@ test("`migrate` changes nothing when a statement fails", () => {
   expect(db.inTransaction).toBe(false);
 });
 
-test("`missingMigrations` rejects a database when it belongs to another program", () => {
+test("missingMigrations rejects a database when it belongs to another program", () => {
   for (const sql of [
     "create table users (id integer)",
     "create view v as select 1",
@@ -107,7 +107,7 @@ test("`missingMigrations` rejects a database when it belongs to another program"
   }
 });
 
-test("`missingMigrations` rejects a schema when it is newer than this program", () => {
+test("missingMigrations rejects a schema when it is newer than this program", () => {
   using db = new Database(":memory:");
   migrate(db);
   db.run("pragma user_version = 3");
@@ -117,7 +117,7 @@ test("`missingMigrations` rejects a schema when it is newer than this program", 
   expectThrown(() => migrate(db), "operator", message);
 });
 
-test("`missingMigrations` rejects a user-api database when tables are missing", () => {
+test("missingMigrations rejects a user-api database when tables are missing", () => {
   using empty = new Database(":memory:");
   empty.run(`pragma application_id = ${APPLICATION_ID}`);
   const message = (names: string) => `the user-api database lacks these tables: ${names}`;
@@ -133,7 +133,7 @@ test("`missingMigrations` rejects a user-api database when tables are missing", 
   expectThrown(() => missingMigrations(partial), "operator", message("imported_orders, tokens"));
 });
 
-test("`backUpBeforeMigration` keeps a copy of the database when its schema is older", () => {
+test("backUpBeforeMigration keeps a copy of the database when its schema is older", () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   using db = new Database(path, { create: true });
@@ -158,7 +158,7 @@ test("`backUpBeforeMigration` keeps a copy of the database when its schema is ol
   }
 });
 
-test("`backUpBeforeMigration` makes the incomplete copy readable only by its owner", () => {
+test("backUpBeforeMigration makes the incomplete copy readable only by its owner", () => {
   using directory = makeDirectory();
   using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 7");
@@ -174,7 +174,7 @@ test("`backUpBeforeMigration` makes the incomplete copy readable only by its own
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v7"]);
 });
 
-test("`backUpBeforeMigration` leaves no temporary file when a directory has the name of the copy", () => {
+test("backUpBeforeMigration leaves no temporary file when a directory has the name of the copy", () => {
   using directory = makeDirectory();
   using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
@@ -185,7 +185,7 @@ test("`backUpBeforeMigration` leaves no temporary file when a directory has the 
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });
 
-test("`backUpBeforeMigration` removes the temporary files of a killed process", () => {
+test("backUpBeforeMigration removes the temporary files of a killed process", () => {
   using directory = makeDirectory();
   using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");

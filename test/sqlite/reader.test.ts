@@ -29,7 +29,7 @@ function makeReader() {
   };
 }
 
-test("`read` uses one snapshot for all calls in a turn", async () => {
+test("read uses one snapshot for all calls in a turn", async () => {
   using it = makeReader();
   it.add();
   expect(it.count()).toBe(1);
@@ -39,7 +39,7 @@ test("`read` uses one snapshot for all calls in a turn", async () => {
   expect(it.count()).toBe(1);
 });
 
-test("`read` sees all committed rows in a new turn", async () => {
+test("read sees all committed rows in a new turn", async () => {
   using it = makeReader();
   for (let rows = 1; rows <= 5; rows += 1) {
     it.add();
@@ -48,7 +48,7 @@ test("`read` sees all committed rows in a new turn", async () => {
   }
 });
 
-test("`read` releases the snapshot at the end of the turn", async () => {
+test("read releases the snapshot at the end of the turn", async () => {
   using it = makeReader();
   it.count();
   expect(it.db.inTransaction).toBe(true);
@@ -56,7 +56,7 @@ test("`read` releases the snapshot at the end of the turn", async () => {
   expect(it.db.inTransaction).toBe(false);
 });
 
-test("`reset` releases the snapshot if there is one", async () => {
+test("reset releases the snapshot if there is one", async () => {
   using it = makeReader();
   it.reader.reset();
   expect(it.count()).toBe(0);
@@ -69,7 +69,7 @@ test("`reset` releases the snapshot if there is one", async () => {
   expect(it.db.inTransaction).toBe(false);
 });
 
-test("`read` rethrows the error of its callback, and works afterwards", async () => {
+test("read rethrows the error of its callback, and works afterwards", async () => {
   using it = makeReader();
   const thrown = new Error("the callback fails");
   const fail = () =>
@@ -83,7 +83,7 @@ test("`read` rethrows the error of its callback, and works afterwards", async ()
   expect(it.count()).toBe(1);
 });
 
-test("`cached` reads again when another connection has committed", async () => {
+test("cached reads again when another connection has committed", async () => {
   using it = makeReader();
   for (let rows = 1; rows <= 5; rows += 1) {
     it.add();
@@ -101,7 +101,7 @@ test("`cached` reads again when another connection has committed", async () => {
   }
 });
 
-test("`cached` does not read again when nothing has changed", async () => {
+test("cached does not read again when nothing has changed", async () => {
   using it = makeReader();
   const reads: string[] = [];
   const read = (key: string) => it.reader.cached(key, () => reads.push(key));
@@ -113,7 +113,7 @@ test("`cached` does not read again when nothing has changed", async () => {
   expect(reads).toEqual(["a", "b"]);
 });
 
-test("`cached` keeps a bounded number of values", async () => {
+test("cached keeps a bounded number of values", async () => {
   using it = makeReader();
   const reads: number[] = [];
   const read = (key: number) => it.reader.cached(String(key), () => reads.push(key));
@@ -122,7 +122,7 @@ test("`cached` keeps a bounded number of values", async () => {
   expect(reads).toHaveLength(1002);
 });
 
-test("`cached` reads again when the version could not be read", async () => {
+test("cached reads again when the version could not be read", async () => {
   using it = makeReader();
   let failing = false;
   /** Fails to read the data version. */
@@ -154,7 +154,7 @@ test("`cached` reads again when the version could not be read", async () => {
   expect(reads).toHaveLength(3);
 });
 
-test("`cached` does not cache `null`", () => {
+test("cached does not cache null", () => {
   using it = makeReader();
   const reads: string[] = [];
   const read = () =>

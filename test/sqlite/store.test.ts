@@ -15,7 +15,7 @@ storeContract("sqlite", (options) => {
   return openDatabase(directory.at(`${opened}.db`), options);
 });
 
-test("`get` and `find` return the record, not a promise, once a write has resolved", async () => {
+test("get and find return the record, not a promise, once a write has resolved", async () => {
   using files = makeDirectory();
   await using it = await openWithClock((options) => openDatabase(files.at("a.db"), options));
   const { users, orders, tokens } = it.store;

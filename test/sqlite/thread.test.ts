@@ -3,7 +3,7 @@ import { createThread } from "../../src/sqlite/thread.ts";
 import { makeDirectory } from "../directory.ts";
 import { makeWriter } from "./writer.ts";
 
-test("`run` returns the message when a statement fails, and works afterwards", async () => {
+test("run returns the message when a statement fails, and works afterwards", async () => {
   using made = makeWriter();
   const thread = createThread(made.db.filename);
   expect(await thread.run("insert into nowhere values (?)", "a")).toBe("no such table: nowhere");
@@ -12,7 +12,7 @@ test("`run` returns the message when a statement fails, and works afterwards", a
   thread.close();
 });
 
-test("`run` creates no database when there is none", async () => {
+test("run creates no database when there is none", async () => {
   using directory = makeDirectory();
   const path = directory.at("none.db");
   const thread = createThread(path);
@@ -21,7 +21,7 @@ test("`run` creates no database when there is none", async () => {
   thread.close();
 });
 
-test("`run` rejects waiting and new calls when the thread has ended", async () => {
+test("run rejects waiting and new calls when the thread has ended", async () => {
   using made = makeWriter();
   const thread = createThread(made.db.filename);
   await thread.run("select 1");

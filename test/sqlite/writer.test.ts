@@ -4,7 +4,7 @@ import { damagePage, rootPageOf } from "../damage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { makeWriter } from "./writer.ts";
 
-test("`write` shares one commit with all calls of the same turn", async () => {
+test("write shares one commit with all calls of the same turn", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = Array.from({ length: 100 }, (_, n) => it.writer.write(() => it.insert(n)));
@@ -15,7 +15,7 @@ test("`write` shares one commit with all calls of the same turn", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` shares one commit with the next turn when several are waiting", async () => {
+test("write shares one commit with the next turn when several are waiting", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
@@ -30,7 +30,7 @@ test("`write` shares one commit with the next turn when several are waiting", as
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` commits without waiting when it is alone", async () => {
+test("write commits without waiting when it is alone", async () => {
   using it = makeWriter();
   const before = it.commits();
   const lone = it.writer.write(() => it.insert(1));
@@ -40,7 +40,7 @@ test("`write` commits without waiting when it is alone", async () => {
   expect(it.commits() - before).toBe(2);
 });
 
-test("`write` commits without waiting when the queue is full", async () => {
+test("write commits without waiting when the queue is full", async () => {
   using it = makeWriter(2);
   const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
   expect(it.writer.isFull()).toBe(true);
@@ -49,7 +49,7 @@ test("`write` commits without waiting when the queue is full", async () => {
   await Promise.all(writes);
 });
 
-test("`write` shares a commit with at most 255 others", async () => {
+test("write shares a commit with at most 255 others", async () => {
   using it = makeWriter();
   const before = it.commits();
   const writes = Array.from({ length: 600 }, (_, n) => it.writer.write(() => it.insert(n)));
@@ -57,7 +57,7 @@ test("`write` shares a commit with at most 255 others", async () => {
   expect(it.commits() - before).toBe(3);
 });
 
-test("`write` resolves only when other connections can see it", async () => {
+test("write resolves only when other connections can see it", async () => {
   using it = makeWriter();
   const results: unknown[] = [];
   const write = it.writer.write(() => {
@@ -74,7 +74,7 @@ test("`write` resolves only when other connections can see it", async () => {
   expect(results).toEqual([{ made: 1 }, [1]]);
 });
 
-test("`write` keeps the order of concurrent calls", async () => {
+test("write keeps the order of concurrent calls", async () => {
   using it = makeWriter();
   const ran: number[] = [];
   const resolved: number[] = [];
@@ -88,7 +88,7 @@ test("`write` keeps the order of concurrent calls", async () => {
   expect(resolved).toEqual(order);
 });
 
-test("`write` alone is rolled back when its callback throws", async () => {
+test("write alone is rolled back when its callback throws", async () => {
   using it = makeWriter();
   const before = it.commits();
   const thrown = new Error("the callback fails");
@@ -121,7 +121,7 @@ test("`write` alone is rolled back when its callback throws", async () => {
   expect(it.commits() - before).toBe(1);
 });
 
-test("`write` rejects the whole batch with `unavailable` when the commit fails", async () => {
+test("write rejects the whole batch with unavailable when the commit fails", async () => {
   using it = makeWriter();
   const writes = [
     it.writer.write(() => it.insert(1)),
@@ -141,7 +141,7 @@ test("`write` rejects the whole batch with `unavailable` when the commit fails",
   expect(it.visible()).toEqual([3]);
 });
 
-test("`write` either succeeds or rejects with `unavailable` when the disk is full", async () => {
+test("write either succeeds or rejects with unavailable when the disk is full", async () => {
   using it = makeWriter();
   it.db.run("pragma max_page_count = 20");
   const sizes = [10, 10, 1_000_000, 10, 1_000_000, 10];
@@ -160,7 +160,7 @@ test("`write` either succeeds or rejects with `unavailable` when the disk is ful
   expect(it.visible()).toEqual([...stored, 100]);
 });
 
-test("`write` alone rejects with `unavailable` when the database is read-only for it", async () => {
+test("write alone rejects with unavailable when the database is read-only for it", async () => {
   using it = makeWriter();
   const first = it.writer.write(() => it.insert(1));
   const second = it.writer.write(() => {
@@ -177,7 +177,7 @@ test("`write` alone rejects with `unavailable` when the database is read-only fo
   expect(it.visible()).toEqual([1]);
 });
 
-test("`write` rejects the whole batch with `unavailable` when its transaction has ended", async () => {
+test("write rejects the whole batch with unavailable when its transaction has ended", async () => {
   using it = makeWriter();
   // SQLite does this itself after some disk errors.
   const ending = () => {
@@ -191,7 +191,7 @@ test("`write` rejects the whole batch with `unavailable` when its transaction ha
   expect(it.visible()).toEqual([3]);
 });
 
-test("`write` rejects immediately when too many are waiting", async () => {
+test("write rejects immediately when too many are waiting", async () => {
   using it = makeWriter(3);
   const accepted = [1, 2, 3].map((n) => it.writer.write(() => it.insert(n)));
   await expectRejection(
@@ -204,7 +204,7 @@ test("`write` rejects immediately when too many are waiting", async () => {
   expect(it.visible()).toEqual([1, 2, 3, 5]);
 });
 
-test("`idle` resolves when every earlier write has settled", async () => {
+test("idle resolves when every earlier write has settled", async () => {
   using it = makeWriter();
   await it.writer.idle();
   const resolved: string[] = [];
@@ -240,7 +240,7 @@ function addDamagedTable(it: ReturnType<typeof makeWriter>): void {
   it.db.run("pragma cache_size = 0");
 }
 
-test("`write` rejects one write with `damaged`, and commits those before and after it, when a page is damaged", async () => {
+test("write rejects one write with damaged, and commits those before and after it, when a page is damaged", async () => {
   using it = makeWriter();
   addDamagedTable(it);
   const damaged = () => it.db.run("update damaged set n = n + 1");
@@ -262,7 +262,7 @@ test("`write` rejects one write with `damaged`, and commits those before and aft
   expect(it.commits()).toBe(1);
 });
 
-test("`write` rejects each write with its own error when one meets a damaged page and another fails", async () => {
+test("write rejects each write with its own error when one meets a damaged page and another fails", async () => {
   using it = makeWriter();
   addDamagedTable(it);
   const thrown = new Error("the callback fails");
@@ -280,7 +280,7 @@ test("`write` rejects each write with its own error when one meets a damaged pag
   expect(it.visible()).toEqual([2]);
 });
 
-test("`write` succeeds when the storage fails once", async () => {
+test("write succeeds when the storage fails once", async () => {
   using it = makeWriter();
   addDamagedTable(it);
   let runs = 0;
@@ -296,7 +296,7 @@ test("`write` succeeds when the storage fails once", async () => {
   expect(it.visible()).toEqual([1, 2, 3]);
 });
 
-test("`writeUnlimited` is accepted when the queue is full, and does not count towards its limit", async () => {
+test("writeUnlimited is accepted when the queue is full, and does not count towards its limit", async () => {
   using it = makeWriter(1);
   const unlimited = [1, 2].map((n) => it.writer.writeUnlimited(() => it.insert(n)));
   const write = it.writer.write(() => it.insert(3));

@@ -64,7 +64,7 @@ function logged(error: unknown): Record<string, unknown>[] {
   return lines.map((line) => JSON.parse(line));
 }
 
-test("`logServerError` writes the reason and the stack when the error is a bug", () => {
+test("logServerError writes the reason and the stack when the error is a bug", () => {
   const [line, ...rest] = logged(new Error("a bug"));
   expect(rest).toEqual([]);
   expect(line).toMatchObject({
@@ -76,7 +76,7 @@ test("`logServerError` writes the reason and the stack when the error is a bug",
   });
 });
 
-test("`logServerError` writes the cause when the database is unavailable", () => {
+test("logServerError writes the cause when the database is unavailable", () => {
   const error = new AppError("unavailable", "a message");
   expect(logged(error)).toMatchObject([{ event: "unavailable", reason: "a message" }]);
   error.cause = new Error("disk full");
@@ -90,7 +90,7 @@ test("`logServerError` writes the cause when the database is unavailable", () =>
   ]);
 });
 
-test("`logServerError` writes a line when the thrown value is not an Error", () => {
+test("logServerError writes a line when the thrown value is not an Error", () => {
   for (const [thrown, reason] of [
     [null, "null"],
     [undefined, "undefined"],
@@ -100,7 +100,7 @@ test("`logServerError` writes a line when the thrown value is not an Error", () 
   }
 });
 
-test("`logServerError` writes nothing when the response is a 4xx", () => {
+test("logServerError writes nothing when the response is a 4xx", () => {
   for (const code of Object.keys(error_responses) as ErrorCode[]) {
     const error = new AppError(code, "a message");
     expect(logged(error), code).toHaveLength(error_responses[code].status < 500 ? 0 : 1);

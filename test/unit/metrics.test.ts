@@ -16,7 +16,7 @@ async function read(metrics: Metrics): Promise<Map<string, number>> {
   );
 }
 
-test("`observeRequest` counts a response in every bucket from its duration upwards, in seconds", async () => {
+test("observeRequest counts a response in every bucket from its duration upwards, in seconds", async () => {
   const metrics = createMetrics("1.2.3");
   for (const duration_ms of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
     metrics.observeRequest("GET", "/a", 200, duration_ms);
@@ -48,7 +48,7 @@ test("`observeRequest` counts a response in every bucket from its duration upwar
   expect(values.get(`${name}_sum{${labels}}`)).toBeCloseTo(10.043_101, 9);
 });
 
-test("`observeCommit` records the writes per commit and its duration in seconds", async () => {
+test("observeCommit records the writes per commit and its duration in seconds", async () => {
   const metrics = createMetrics("1.2.3");
   metrics.observeCommit(3, 20);
   metrics.observeCommit(5, 400);
@@ -64,7 +64,7 @@ test("`observeCommit` records the writes per commit and its duration in seconds"
 });
 
 // Dashboards and alerts of operators depend on these names.
-test("`render` has these metrics, of these types, before the first request", async () => {
+test("render has these metrics, of these types, before the first request", async () => {
   const text = await createMetrics('1.2.3"').render(store);
   expect([...text.matchAll(/^# TYPE (.+)$/gm)].map(([, type]) => type)).toEqual([
     "process_cpu_seconds_total counter",

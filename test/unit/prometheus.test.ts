@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { createHistogram, renderMetrics } from "../../src/http/prometheus.ts";
 
-test("`renderMetrics` writes the samples of each family under its help and its type", () => {
+test("renderMetrics writes the samples of each family under its help and its type", () => {
   const text = renderMetrics([
     { name: "a_total", help: "Many.", type: "counter", samples: [{ value: 1.5 }] },
     {
@@ -29,7 +29,7 @@ b{x=""} 1e+21
 `);
 });
 
-test("`renderMetrics` escapes backslashes, line breaks, and quotes in the values of labels", () => {
+test("renderMetrics escapes backslashes, line breaks, and quotes in the values of labels", () => {
   const text = renderMetrics([
     {
       name: "a",
@@ -46,7 +46,7 @@ test("`renderMetrics` escapes backslashes, line breaks, and quotes in the values
   ]);
 });
 
-test("`createHistogram` counts a value in its bucket and in all larger ones", () => {
+test("createHistogram counts a value in its bucket and in all larger ones", () => {
   const sizes = createHistogram([1, 2.5]);
   for (const size of [1, 2, 2.5, 3]) sizes.observe(size);
   const text = renderMetrics([

@@ -16,11 +16,11 @@ function makeLimit(per_second: number) {
   };
 }
 
-test("`createRateLimiter` limits nothing when the rate is 0", () => {
+test("createRateLimiter limits nothing when the rate is 0", () => {
   expect(createRateLimiter(0)).toBeNull();
 });
 
-test("`headers` has the policy and the remaining requests of the token", () => {
+test("headers has the policy and the remaining requests of the token", () => {
   const { passing, headers, clock } = makeLimit(10);
   const policy = '"token";q=10;w=1';
   expect(headers()).toEqual({ "ratelimit-policy": policy, ratelimit: '"token";r=10' });
@@ -35,7 +35,7 @@ test("`headers` has the policy and the remaining requests of the token", () => {
 });
 
 for (const per_second of [1, 2, 10, 1000]) {
-  test(`\`createRateLimiter\` allows a burst of ${per_second} when that is the rate`, () => {
+  test(`createRateLimiter allows a burst of ${per_second} when that is the rate`, () => {
     const { allow, passing } = makeLimit(per_second);
     for (let count = 0; count < per_second; count += 1) expect(allow("a")).toBe(true);
     expect(passing(100)).toBe(0);
@@ -55,7 +55,7 @@ const pauses: [number, number][] = [
 ];
 
 for (const [pause_ms, expected] of pauses) {
-  test(`\`createRateLimiter\` allows ${expected} requests at a rate of 10 when ${pause_ms} ms have passed`, () => {
+  test(`createRateLimiter allows ${expected} requests at a rate of 10 when ${pause_ms} ms have passed`, () => {
     const { clock, passing } = makeLimit(10);
     expect(passing(15)).toBe(10);
     clock.time_ms += pause_ms;
@@ -63,7 +63,7 @@ for (const [pause_ms, expected] of pauses) {
   });
 }
 
-test("`createRateLimiter` keeps a partial refill when a request is rejected", () => {
+test("createRateLimiter keeps a partial refill when a request is rejected", () => {
   const { clock, allow } = makeLimit(1);
   expect(allow("a")).toBe(true);
   for (let count = 0; count < 3; count += 1) {
@@ -75,7 +75,7 @@ test("`createRateLimiter` keeps a partial refill when a request is rejected", ()
   expect(allow("a")).toBe(false);
 });
 
-test("`createRateLimiter` allows exactly the rate when requests are continuous", () => {
+test("createRateLimiter allows exactly the rate when requests are continuous", () => {
   const { clock, allow } = makeLimit(4);
   let passed = 0;
   for (let count = 0; count < 10_000; count += 1) {
@@ -86,7 +86,7 @@ test("`createRateLimiter` allows exactly the rate when requests are continuous",
   expect(passed).toBe(4 + 39);
 });
 
-test("`createRateLimiter` counts each token separately", () => {
+test("createRateLimiter counts each token separately", () => {
   const { clock, passing } = makeLimit(3);
   expect(passing(5, "a")).toBe(3);
   expect(passing(5, "b")).toBe(3);

@@ -88,7 +88,7 @@ test("acknowledged writes persist, and retries create no duplicates, when the se
   expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
 }, 20_000);
 
-test.if(against_binary)("`SIGTERM` lets a request in flight finish", async () => {
+test.if(against_binary)("SIGTERM lets a request in flight finish", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
   const email = newEmail();
   const request = startRequest(server, email);

@@ -258,7 +258,7 @@ describe("If-Match", () => {
   }
   const names = Object.keys(edits) as (keyof typeof edits)[];
 
-  test.each(names)("`%s` succeeds when `If-Match` has the current version", async (edit) => {
+  test.each(names)("%s succeeds when If-Match has the current version", async (edit) => {
     for (const etags of [
       '"2"',
       "*",
@@ -277,39 +277,36 @@ describe("If-Match", () => {
     }
   });
 
-  test.each(names)(
-    "`%s` returns 412 and changes nothing when `If-Match` is stale",
-    async (edit) => {
-      const { send, read } = await make(edit);
-      const before = await read();
-      for (const etags of [
-        '"1"',
-        '"3"',
-        '"1", "3"',
-        'W/"2"',
-        '""',
-        '"02"',
-        '"+2"',
-        '"2.0"',
-        '"abc"',
-        '"*"',
-        '"\xe9"',
-      ]) {
-        const response = await send(etags);
-        expect([etags, response.status]).toEqual([etags, 412]);
-        expect(response.json).toEqual({
-          data: null,
-          error: expect.any(String),
-          meta: { code: "version_mismatch" },
-        });
-        expect(response.headers.get("content-type")).toBe("application/json");
-      }
-      expect((await read()).text).toBe(before.text);
-    },
-  );
+  test.each(names)("%s returns 412 and changes nothing when If-Match is stale", async (edit) => {
+    const { send, read } = await make(edit);
+    const before = await read();
+    for (const etags of [
+      '"1"',
+      '"3"',
+      '"1", "3"',
+      'W/"2"',
+      '""',
+      '"02"',
+      '"+2"',
+      '"2.0"',
+      '"abc"',
+      '"*"',
+      '"\xe9"',
+    ]) {
+      const response = await send(etags);
+      expect([etags, response.status]).toEqual([etags, 412]);
+      expect(response.json).toEqual({
+        data: null,
+        error: expect.any(String),
+        meta: { code: "version_mismatch" },
+      });
+      expect(response.headers.get("content-type")).toBe("application/json");
+    }
+    expect((await read()).text).toBe(before.text);
+  });
 
   test.each(names)(
-    "`%s` returns 400 and changes nothing when `If-Match` is malformed",
+    "%s returns 400 and changes nothing when If-Match is malformed",
     async (edit) => {
       const { send, read } = await make(edit);
       const before = await read();
@@ -323,7 +320,7 @@ describe("If-Match", () => {
   );
 
   test.each(["/users", "/orders"])(
-    "`PATCH %s` succeeds once when four concurrent edits share an `If-Match`",
+    "PATCH %s succeeds once when four concurrent edits share an If-Match",
     async (path) => {
       const { id } = path === "/users" ? user : await newOrder(server, user.id);
       for (let round = 0; round < 20; round += 1) {
@@ -353,7 +350,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     return { path, ask };
   }
 
-  test("`GET` returns 304 with the ETag when `If-None-Match` has the current version", async () => {
+  test("GET returns 304 with the ETag when If-None-Match has the current version", async () => {
     const { ask } = await make();
     for (const method of ["GET", "HEAD"]) {
       for (const etags of ['"1"', 'W/"1"', "*", '"7", "1"', '"7",W/"1"']) {
@@ -367,7 +364,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     }
   });
 
-  test("`GET` returns the record when `If-None-Match` has another version", async () => {
+  test("GET returns the record when If-None-Match has another version", async () => {
     const { ask, path } = await make();
     for (const etags of ['"0"', '"2"', '"2", "3"', '""', '"*"']) {
       const response = await ask("GET", etags);
@@ -378,7 +375,7 @@ describe.each(["users", "orders"])("If-None-Match on %s", (noun) => {
     expect((await ask("GET", '"2"')).status).toBe(304);
   });
 
-  test("`If-None-Match` returns 400 when it is malformed, and 404 when the record does not exist", async () => {
+  test("If-None-Match returns 400 when it is malformed, and 404 when the record does not exist", async () => {
     const { ask } = await make();
     for (const etags of MALFORMED) {
       const response = await ask("GET", etags);
@@ -439,7 +436,7 @@ describe.each([
   };
 
   test.each(preconditions)(
-    "`GET` returns %i and a change %i when `If-Match` is %j, `If-None-Match` %j and the version 2",
+    "GET returns %i and a change %i when If-Match is %j, If-None-Match %j and the version 2",
     async (of_get, of_change, if_match, if_none_match) => {
       const headers: Record<string, string> = {};
       if (if_match !== null) headers["if-match"] = if_match;

@@ -75,7 +75,7 @@ test("a page returns 400 with the number of records that fit when it exceeds 16 
   expect([last.status, last.json.data.length]).toEqual([200, 30]);
 });
 
-test("`GET /users` returns the same records on a large page as one by one", async () => {
+test("GET /users returns the same records on a large page as one by one", async () => {
   const { json, headers } = await server.call("GET", "/users?limit=100&offset=7");
   expect(headers.get("content-type")).toBe("application/json");
   for (const user of [json.data[0], json.data[50], json.data[99]]) {
@@ -84,7 +84,7 @@ test("`GET /users` returns the same records on a large page as one by one", asyn
   expect(new Set(json.data.map(({ id }: { id: number }) => id)).size).toBe(100);
 });
 
-test("`HEAD` of a large page has no body and leaves nothing unsent", async () => {
+test("HEAD of a large page has no body and leaves nothing unsent", async () => {
   const { status, text, headers } = await server.call("HEAD", "/users?limit=100");
   expect([status, text]).toEqual([200, ""]);
   expect(headers.get("content-type")).toBe("application/json");
@@ -124,7 +124,7 @@ test("the server frees a large page when its client disconnects before it is bui
   expect((await server.call("GET", "/users?limit=100")).status).toBe(200);
 });
 
-test("`GET /users` is complete for a slow client while other pages are built and users are written", async () => {
+test("GET /users is complete for a slow client while other pages are built and users are written", async () => {
   const slow = await stall("/users?limit=120");
   const others = Promise.all(
     Array.from({ length: 6 }, (_, at) => server.call("GET", `/users?limit=60&offset=${100 + at}`)),
@@ -149,7 +149,7 @@ test("`GET /users` is complete for a slow client while other pages are built and
   expect(meta.total).toBe(USERS);
 });
 
-test("`total` and the records of a large page agree while users are created and deleted", async () => {
+test("total and the records of a large page agree while users are created and deleted", async () => {
   const writing = (async () => {
     for (let round = 0; round < 30; round += 1) {
       const { json } = await server.call("POST", "/users", { body: { email: newEmail() } });

@@ -42,7 +42,7 @@ function offsets(response: TestResponse, path: string, kept: Record<string, stri
 }
 
 for (const path of ["/users", "/orders"]) {
-  test(`\`GET ${path}\` returns every record once when \`next\` is followed from \`after=0\``, async () => {
+  test(`GET ${path} returns every record once when next is followed from after=0`, async () => {
     const found: TestResponse["json"][] = [];
     for (let next: string | undefined = `${path}?after=0&limit=20`; next !== undefined; ) {
       const response: TestResponse = await server.call("GET", next);
@@ -59,14 +59,14 @@ for (const path of ["/users", "/orders"]) {
     expect(found).toEqual(of(path));
   });
 
-  test(`\`GET ${path}\` returns an empty page when \`after\` is beyond the last id`, async () => {
+  test(`GET ${path} returns an empty page when after is beyond the last id`, async () => {
     const response = await server.call("GET", `${path}?after=${largest}`);
     expect([response.status, response.json.data]).toEqual([200, []]);
     expect(response.json.meta.total).toBe(of(path).length);
     expect(Object.keys(links(response))).toEqual(["first"]);
   });
 
-  test(`\`GET ${path}\` returns the first 50 records and the exact total when there is no query`, async () => {
+  test(`GET ${path} returns the first 50 records and the exact total when there is no query`, async () => {
     const response = await server.call("GET", path);
     expect(response.status).toBe(200);
     expect(response.headers.get("content-type")).toBe("application/json");
@@ -90,7 +90,7 @@ for (const path of ["/users", "/orders"]) {
     ["offset=61&limit=2", 2, 61],
     [`offset=${largest}&limit=1000`, 1000, Number(largest)],
   ] as const) {
-    test(`\`GET ${path}\` returns the requested page when the query is ${query}`, async () => {
+    test(`GET ${path} returns the requested page when the query is ${query}`, async () => {
       const response = await server.call("GET", `${path}?${query}`);
       expect(response.status, response.text).toBe(200);
       const meta = { total: of(path).length, limit, offset };
@@ -112,7 +112,7 @@ for (const path of ["/users", "/orders"]) {
     [1000, 0, { first: 0, last: 0 }],
     [5, 0, { first: 0, next: 5, last: path === "/users" ? 55 : 50 }],
   ] as const) {
-    test(`\`Link\` of \`${path}\` has the existing pages when offset is ${offset} and limit ${limit}`, async () => {
+    test(`Link of ${path} has the existing pages when offset is ${offset} and limit ${limit}`, async () => {
       const response = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
       const found = offsets(response, path, { limit: `${limit}` });
       const { last, ...rest } = found;
@@ -136,7 +136,7 @@ const filters: Record<string, (order: { user_id: number; status: string }) => bo
   "status=paid&user_id=2nd": (order) => order.user_id === users[1].id && order.status === "paid",
 };
 for (const [template, matches] of Object.entries(filters)) {
-  test(`\`GET /orders\` returns each match once when \`next\` is followed with ${template}`, async () => {
+  test(`GET /orders returns each match once when next is followed with ${template}`, async () => {
     const ids: Record<string, string> = {
       "1st": users[0].id,
       "2nd": users[1].id,
@@ -161,7 +161,7 @@ for (const [template, matches] of Object.entries(filters)) {
   });
 }
 
-test("`Link` encodes the email filter when it has reserved characters", async () => {
+test("Link encodes the email filter when it has reserved characters", async () => {
   const email = `a+b&c=d%#-${crypto.randomUUID()}@example.com`;
   await using own = await startServer();
   await newUser(own, { email });

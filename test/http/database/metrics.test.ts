@@ -9,7 +9,7 @@ function sample(text: string, series: string): number | undefined {
   return line === undefined ? undefined : Number(line.slice(series.length + 1));
 }
 
-test("`GET /metrics` counts requests by route and status, and commits", async () => {
+test("GET /metrics counts requests by route and status, and commits", async () => {
   await using server = await startServer();
   const user = await newUser(server);
   for (let round = 0; round < 3; round += 1) await server.call("GET", `/users/${user.id}`);
@@ -44,7 +44,7 @@ test("`GET /metrics` counts requests by route and status, and commits", async ()
   expect(text).not.toContain("secret");
 });
 
-test("`GET /metrics` needs a token, of any scope", async () => {
+test("GET /metrics needs a token, of any scope", async () => {
   await using server = await startServer();
   expect((await server.call("GET", "/metrics", { token: null })).status).toBe(401);
   expect((await server.call("GET", "/metrics", { token: server.read_token })).status).toBe(200);

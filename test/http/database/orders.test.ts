@@ -14,7 +14,7 @@ function post(fields: Record<string, unknown>): Promise<TestResponse> {
 }
 
 describe("POST /orders", () => {
-  test("`POST /orders` returns 201 with exactly the documented fields when only required ones are given", async () => {
+  test("POST /orders returns 201 with exactly the documented fields when only required ones are given", async () => {
     const response = await post({});
     expect(response.status).toBe(201);
     expect(Object.keys(response.json).sort()).toEqual(["data", "error"]);
@@ -41,7 +41,7 @@ describe("POST /orders", () => {
     expect(read.headers.get("cache-control")).toBe("private, no-cache");
   });
 
-  test("`items` are stored as sent, in order, when some have a name and some have none", async () => {
+  test("items are stored as sent, in order, when some have a name and some have none", async () => {
     const items = [
       { sku: "b", name: "Zweite", quantity: 3, unit_price: 0 },
       { sku: "a", quantity: 1, unit_price: 7 },
@@ -74,7 +74,7 @@ describe("POST /orders", () => {
       ],
       MAX,
     ],
-  ])("`POST /orders` accepts %s", async (_what, items, total) => {
+  ])("POST /orders accepts %s", async (_what, items, total) => {
     const response = await post({ items });
     expect(response.status).toBe(201);
     expect(response.json.data.total).toBe(total);
@@ -83,20 +83,20 @@ describe("POST /orders", () => {
     expect(read.json.data.items).toStrictEqual(items);
   });
 
-  test.each(["EUR", "USD", "JPY", "KWD", "CHF"])("`currency` %s is accepted", async (currency) => {
+  test.each(["EUR", "USD", "JPY", "KWD", "CHF"])("currency %s is accepted", async (currency) => {
     const response = await post({ currency });
     expect(response.status).toBe(201);
     expect(response.json.data.currency).toBe(currency);
   });
 
-  test("`user_id` is rejected when the user was deleted", async () => {
+  test("user_id is rejected when the user was deleted", async () => {
     const gone = await newUser(server);
     expect((await server.call("DELETE", `/users/${gone.id}`)).status).toBe(200);
     const response = await post({ user_id: gone.id });
     expectError(response, 400, "Validation failed: user_id must be an existing user");
   });
 
-  test("`quantity` 2.0 and `unit_price` 1e2 are integers when written so in JSON", async () => {
+  test("quantity 2.0 and unit_price 1e2 are integers when written so in JSON", async () => {
     const items = '[{"sku":"x","quantity":2.0,"unit_price":1e2}]';
     const raw = `{"user_id":${buyer.id}.0,"currency":"EUR","items":${items}}`;
     const response = await server.call("POST", "/orders", { raw });
@@ -111,7 +111,7 @@ describe("GET /orders/:id", () => {
     ["a leading plus", (id) => `+${id}`],
     ["leading zeros", (id) => `000${id}`],
     ["percent-encoded digits", (id) => String(id).replace(/./g, (digit) => `%3${digit}`)],
-  ])("`id` finds the order when written with %s", async (_what, write) => {
+  ])("id finds the order when written with %s", async (_what, write) => {
     const order = await newOrder(server, buyer.id);
     const response = await server.call("GET", `/orders/${write(order.id)}`);
     expect(response.status).toBe(200);
@@ -120,7 +120,7 @@ describe("GET /orders/:id", () => {
 
   const known = ["0", "-0", "-1", "9007199254740991", "9007199254740993"];
   test.each([...known, "9223372036854775807", "-9223372036854775808", "00000000000000000000000"])(
-    "`id` returns 404 in plain text when it is %s",
+    "id returns 404 in plain text when it is %s",
     async (id) => {
       expectText(await server.call("GET", `/orders/${id}`), 404, "order not found");
       const patched = await server.call("PATCH", `/orders/${id}`, { body: { status: "paid" } });
@@ -130,7 +130,7 @@ describe("GET /orders/:id", () => {
 });
 
 describe("PATCH /orders/:id", () => {
-  test("`metadata` is merged, and nothing else changes, when it is patched", async () => {
+  test("metadata is merged, and nothing else changes, when it is patched", async () => {
     const order = await newOrder(server, buyer.id, { metadata: { a: "1", b: "2" } });
     const response = await server.call("PATCH", `/orders/${order.id}`, {
       body: { metadata: { a: null, c: "3" } },
@@ -147,7 +147,7 @@ describe("PATCH /orders/:id", () => {
     expect((await server.call("GET", `/orders/${order.id}`)).text).toBe(cleared.text);
   });
 
-  test("`metadata` and `status` change in one version when they are patched together", async () => {
+  test("metadata and status change in one version when they are patched together", async () => {
     const order = await newOrder(server, buyer.id);
     const body = { status: "paid", metadata: { paid_by: "card" } };
     const response = await server.call("PATCH", `/orders/${order.id}`, { body });
@@ -155,7 +155,7 @@ describe("PATCH /orders/:id", () => {
     expect(response.json.data).toMatchObject({ ...body, version: 2 });
   });
 
-  test("`PATCH` changes nothing, not even the version, when the body is {}", async () => {
+  test("PATCH changes nothing, not even the version, when the body is {}", async () => {
     const order = await newOrder(server, buyer.id);
     const response = await server.call("PATCH", `/orders/${order.id}`, { body: {} });
     expect(response.status).toBe(200);
@@ -189,7 +189,7 @@ describe("PATCH /orders/:id", () => {
     return server.call("GET", `/orders/${id}`);
   }
 
-  test.each(matrix)("`status` changes only as allowed when %s → %s", async (from, to) => {
+  test.each(matrix)("status changes only as allowed when %s → %s", async (from, to) => {
     const before = await orderAt(from as string);
     const { id, version } = before.json.data;
     const allowed = STEPS[from as string] as string[];
@@ -213,7 +213,7 @@ describe("PATCH /orders/:id", () => {
   });
 
   test.each(matrix.filter(([from, to]) => !STEPS[from as string]?.includes(to as string)))(
-    "`metadata` does not change when the status change %s → %s is rejected",
+    "metadata does not change when the status change %s → %s is rejected",
     async (from, status) => {
       const before = await orderAt(from as string);
       const path = `/orders/${before.json.data.id}`;
@@ -223,7 +223,7 @@ describe("PATCH /orders/:id", () => {
     },
   );
 
-  test("`status` does not change when `metadata` is rejected", async () => {
+  test("status does not change when metadata is rejected", async () => {
     const before = await orderAt("pending");
     const path = `/orders/${before.json.data.id}`;
     const body = { status: "paid", metadata: { ["k".repeat(41)]: "v" } };

@@ -3,7 +3,7 @@ import { holdWrites } from "../backend.ts";
 import { newEmail, newUser } from "../make.ts";
 import { startServer } from "../server.ts";
 
-test("a write returns 503 with `Retry-After` when too many are queued, while reads succeed", async () => {
+test("a write returns 503 with Retry-After when too many are queued, while reads succeed", async () => {
   await using server = await startServer({ MAX_PENDING_WRITES: "4" });
   const user = await newUser(server);
   // Another process writes, so that writes of the server wait.

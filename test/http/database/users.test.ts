@@ -22,7 +22,7 @@ const keys = (count: number) =>
 const longEmail = (length: number) =>
   `${crypto.randomUUID().padEnd(length - 196, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
 
-test("`POST /users` returns the record with its defaults when only email is given", async () => {
+test("POST /users returns the record with its defaults when only email is given", async () => {
   const email = `As-Typed+${crypto.randomUUID()}@Example.COM`;
   const response = await server.call("POST", "/users", { body: { email } });
   expect(response.status).toBe(201);
@@ -45,7 +45,7 @@ test("`POST /users` returns the record with its defaults when only email is give
   expect(got.json).toEqual({ data: user, error: null });
 });
 
-test("`GET /users` sorts by id when there are several users", async () => {
+test("GET /users sorts by id when there are several users", async () => {
   const first = await newUser(server);
   const second = await newUser(server);
   expect(second.id).toBeGreaterThan(first.id);
@@ -68,7 +68,7 @@ for (const [typed, other] of [
   const email = `${typed}@${host}`;
   const same = `${other}@${host.toUpperCase()}`;
 
-  test(`\`email\` selects the one user regardless of case when it is ${typed}`, async () => {
+  test(`email selects the one user regardless of case when it is ${typed}`, async () => {
     const user = await newUser(server, { email });
     for (const form of [email, same]) {
       const found = await server.call("GET", `/users?email=${encodeURIComponent(form)}`);
@@ -93,7 +93,7 @@ for (const [typed, other] of [
   });
 }
 
-test("`GET /users?email` returns an empty page when no user has the email, and reads + as a plus sign", async () => {
+test("GET /users?email returns an empty page when no user has the email, and reads + as a plus sign", async () => {
   const plus = await newUser(server, { email: `a+b-${crypto.randomUUID()}@example.com` });
   expect((await server.call("GET", `/users?email=${plus.email}`)).json.data).toEqual([plus]);
   const none = await server.call("GET", `/users?email=${newEmail()}`);
@@ -117,7 +117,7 @@ for (const { name, body, changed } of [
     changed: { metadata: { b: "2", c: "3" } },
   },
 ]) {
-  test(`\`PATCH /users/:id\` changes only the given fields when ${name}`, async () => {
+  test(`PATCH /users/:id changes only the given fields when ${name}`, async () => {
     const user = await newUser(server, full);
     const response = await server.call("PATCH", `/users/${user.id}`, { body });
     expect(response.status).toBe(200);
@@ -133,7 +133,7 @@ for (const { name, body, changed } of [
   });
 }
 
-test("`PATCH /users/:id` changes nothing, not even the version, when the body is {}", async () => {
+test("PATCH /users/:id changes nothing, not even the version, when the body is {}", async () => {
   const user = await newUser(server, full);
   const type = "application/merge-patch+json";
   const response = await send(server, "PATCH", `/users/${user.id}`, "{}", type);
@@ -143,7 +143,7 @@ test("`PATCH /users/:id` changes nothing, not even the version, when the body is
   expect((await server.call("GET", `/users/${user.id}`)).json.data).toEqual(user);
 });
 
-test("`PATCH /users/:id` limits the keys of the merged metadata", async () => {
+test("PATCH /users/:id limits the keys of the merged metadata", async () => {
   const user = await newUser(server, { metadata: keys(50) });
   const patch = (metadata: Record<string, string | null>) =>
     server.call("PATCH", `/users/${user.id}`, { body: { metadata } });
@@ -154,7 +154,7 @@ test("`PATCH /users/:id` limits the keys of the merged metadata", async () => {
   expect(swapped.json.data.metadata).toEqual({ ...rest, extra: "v" });
 });
 
-test("`PUT /users/:id` resets omitted optional fields", async () => {
+test("PUT /users/:id resets omitted optional fields", async () => {
   const user = await newUser(server, full);
   const body = { email: newEmail() };
   const response = await server.call("PUT", `/users/${user.id}`, { body });
@@ -173,7 +173,7 @@ test("`PUT /users/:id` resets omitted optional fields", async () => {
   expect((await server.call("GET", `/users/${user.id}`)).json).toEqual(again.json);
 });
 
-test("`DELETE /users/:id` returns the deleted user, then 404, and frees the email but not the id", async () => {
+test("DELETE /users/:id returns the deleted user, then 404, and frees the email but not the id", async () => {
   await using own = await startServer();
   const user = await newUser(own, full);
   const response = await own.call("DELETE", `/users/${user.id}`);
@@ -190,7 +190,7 @@ test("`DELETE /users/:id` returns the deleted user, then 404, and frees the emai
   expect(next.id).toBeGreaterThan(user.id);
 });
 
-test("`DELETE /users/:id` returns 409 and deletes nothing when the user has orders", async () => {
+test("DELETE /users/:id returns 409 and deletes nothing when the user has orders", async () => {
   const user = await newUser(server);
   const order = await newOrder(server, user.id);
   const paths = [`/users/${user.id}`, `/orders/${order.id}`];
@@ -220,7 +220,7 @@ for (const [id, status, error] of [
     (id) => [id, 404, "user not found"] as const,
   ),
 ] as const) {
-  test(`\`/users/:id\` returns ${status} for every method when the id is ${id}`, async () => {
+  test(`/users/:id returns ${status} for every method when the id is ${id}`, async () => {
     await newUser(server);
     const before = await stored(server, "/users?limit=1000");
     for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
@@ -263,7 +263,7 @@ for (const [at, fields] of accepted.entries()) {
   });
 }
 
-test("`PATCH /users/:id` clears __proto__ like any other key when it is null", async () => {
+test("PATCH /users/:id clears __proto__ like any other key when it is null", async () => {
   const user = await newUser(server, { metadata: { ["__proto__"]: "p", kept: "k" } });
   const raw = '{"metadata":{"__proto__":null,"constructor":"c"}}';
   const response = await send(server, "PATCH", `/users/${user.id}`, raw);

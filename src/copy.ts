@@ -78,7 +78,10 @@ export interface CopySource {
  * @returns the same snapshot, whose errors name its own database: two are open during a copy
  * @param mapError returns the error to throw instead
  */
-export function mapErrors(source: CopySource, mapError: (error: unknown) => unknown): CopySource {
+export function withMappedErrors(
+  source: CopySource,
+  mapError: (error: unknown) => unknown,
+): CopySource {
   function rethrow(error: unknown): never {
     throw mapError(error);
   }

@@ -1,7 +1,6 @@
 /** Connects the command line to the databases, the output, the signals and the exit code. */
 
 import { isatty } from "node:tty";
-import type { Io, StopReason } from "./cli/context.ts";
 import { runCommand } from "./cli/program.ts";
 import {
   isNullDevice,
@@ -11,6 +10,7 @@ import {
   writeFully,
   writeSome,
 } from "./cli/streams.ts";
+import type { StopReason, System } from "./cli/system.ts";
 import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
 import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
@@ -126,15 +126,16 @@ function expectedMessage(error: unknown): string | null {
 }
 
 /** @returns the exit code */
-export async function main(args: readonly string[], io: Io): Promise<number> {
+export async function main(args: readonly string[], system: System): Promise<number> {
   try {
-    return await runCommand(args, io);
+    return await runCommand(args, system);
   } catch (error) {
     const expected = expectedMessage(error);
-    io.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
+    system.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
     // One line is enough for an operator. Developers set LOG_LEVEL=debug.
     const stack = error instanceof Error && expected === null ? error.stack : undefined;
-    if (stack !== undefined && io.environment["LOG_LEVEL"] === "debug") io.stderr(`${stack}\n`);
+    if (stack !== undefined && system.environment["LOG_LEVEL"] === "debug")
+      system.stderr(`${stack}\n`);
     return 1;
   }
 }

@@ -2,7 +2,7 @@ import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
+import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { type Page, page_query } from "./page.ts";

@@ -1,5 +1,5 @@
+import type { BulkStore } from "./bulk.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
-import type { BulkStore } from "./import.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";

@@ -1,6 +1,6 @@
 import { type Static, Type } from "@sinclair/typebox";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules, requireImportableVersion } from "./import.ts";
+import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { quote } from "./json.ts";
 import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";

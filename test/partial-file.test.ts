@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
-import { claimPartial } from "../src/partial-file.ts";
+import { claimPartial } from "../src/temporary-file.ts";
 import { makeDirectory, type TemporaryDirectory } from "./directory.ts";
 
 /** Process id of a process that has ended. */

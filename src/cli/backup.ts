@@ -1,8 +1,8 @@
 import { type Flags, readConfig } from "../config.ts";
 import type { BackupSummary, Store } from "../store.ts";
-import { type Io, stopSignal, withStore } from "./context.ts";
+import { formatCount, joinWords } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { formatCount, joinWords } from "./text.ts";
+import { type System, stopSignal, withStore } from "./system.ts";
 
 function describeContents({ users, orders, tokens }: BackupSummary): string {
   return joinWords([
@@ -18,33 +18,37 @@ function formatSize(bytes: number): string {
 }
 
 /** Shows a progress bar; a signal cancels the backup. */
-async function backUpWithProgress(store: Store, path: string, io: Io): Promise<BackupSummary> {
-  using progress = createProgress(io, 100);
+async function backUpWithProgress(
+  store: Store,
+  path: string,
+  system: System,
+): Promise<BackupSummary> {
+  using progress = createProgress(system, 100);
   const onProgress = (fraction: number) => progress.update(Math.floor(fraction * 100));
-  return await store.backUp(path, onProgress, stopSignal(io));
+  return await store.backUp(path, onProgress, stopSignal(system));
 }
 
 /**
  * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
  */
-export async function backUpStore(path: string, flags: Flags, io: Io): Promise<void> {
-  const contents = await withStore(flags, io, { create: false }, (store) =>
-    backUpWithProgress(store, path, io),
+export async function backUpStore(path: string, flags: Flags, system: System): Promise<void> {
+  const contents = await withStore(flags, system, { create: false }, (store) =>
+    backUpWithProgress(store, path, system),
   );
   const size = formatSize(contents.bytes);
-  io.stdout(`Backed up ${describeContents(contents)} to ${path} (${size}, verified)\n`);
+  system.stdout(`Backed up ${describeContents(contents)} to ${path} (${size}, verified)\n`);
 }
 
 /**
  * Replaces the database with a backup and keeps the previous database.
  * @throws {AppError} operator
  */
-export async function restoreBackup(from: string, flags: Flags, io: Io): Promise<void> {
-  const { database_url } = readConfig(io.environment, flags);
-  const { restore } = io.backendOf(database_url);
-  const { previous_path, ...contents } = await restore({ from, database_url, now: io.now });
+export async function restoreBackup(from: string, flags: Flags, system: System): Promise<void> {
+  const { database_url } = readConfig(system.environment, flags);
+  const { restore } = system.backendOf(database_url);
+  const { previous_path, ...contents } = await restore({ from, database_url, now: system.now });
   const size = formatSize(contents.bytes);
-  io.stdout(`Restored ${describeContents(contents)} to ${database_url} (${size}, verified)\n`);
-  if (previous_path !== null) io.stdout(`The previous database was kept as ${previous_path}\n`);
+  system.stdout(`Restored ${describeContents(contents)} to ${database_url} (${size}, verified)\n`);
+  if (previous_path !== null) system.stdout(`The previous database was kept as ${previous_path}\n`);
 }

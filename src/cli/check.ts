@@ -1,20 +1,20 @@
 import type { Flags } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
-import { type Io, withStore } from "./context.ts";
-import { formatCount } from "./text.ts";
+import { formatCount } from "./count-text.ts";
+import { type System, withStore } from "./system.ts";
 
 /**
  * Verifies the database and prints its problems. A server may be running.
  * @throws {AppError} operator if there are problems
  */
-export async function checkStore(flags: Flags, io: Io): Promise<void> {
-  await withStore(flags, io, { create: false }, async (store, { database_url }) => {
+export async function checkStore(flags: Flags, system: System): Promise<void> {
+  await withStore(flags, system, { create: false }, async (store, { database_url }) => {
     const problems = await store.check();
-    for (const problem of problems) io.stdout(`${problem}\n`);
+    for (const problem of problems) system.stdout(`${problem}\n`);
     if (problems.length === 0) return;
     const found = formatCount(problems.length, "problem");
     fail("operator", `${redactPassword(database_url)} is damaged: ${found} found`);
   });
-  io.stdout("ok\n");
+  system.stdout("ok\n");
 }

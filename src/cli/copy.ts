@@ -3,9 +3,9 @@ import { copyRows, type RowCounts } from "../copy.ts";
 import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { type Io, stopSignal, withStore } from "./context.ts";
+import { formatCount, joinWords } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { formatCount, joinWords } from "./text.ts";
+import { type System, stopSignal, withStore } from "./system.ts";
 
 /** Resolution of the progress bar. */
 const PROGRESS_STEPS = 1000;
@@ -28,12 +28,16 @@ function describeCounts(counts: RowCounts): string {
 }
 
 /** Shows a progress bar; a signal cancels the copy. */
-async function copyWithProgress(store: Store, target_url: string, io: Io): Promise<RowCounts> {
-  using progress = createProgress(io, PROGRESS_STEPS);
-  const signal = stopSignal(io);
+async function copyWithProgress(
+  store: Store,
+  target_url: string,
+  system: System,
+): Promise<RowCounts> {
+  using progress = createProgress(system, PROGRESS_STEPS);
+  const signal = stopSignal(system);
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? PROGRESS_STEPS : Math.floor((PROGRESS_STEPS * rows) / total));
-  const { copyTarget } = io.backendOf(target_url);
+  const { copyTarget } = system.backendOf(target_url);
   return await store.withCopySource((source) =>
     copyTarget({ database_url: target_url }, (target) =>
       copyRows(source, target, onProgress, signal),
@@ -53,19 +57,23 @@ function readTargetUrl(to: string, layout: PostgresLayout | null): string {
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
  * @throws {AppError} operator
  */
-export async function copyStore({ to, layout }: CopyOptions, flags: Flags, io: Io): Promise<void> {
+export async function copyStore(
+  { to, layout }: CopyOptions,
+  flags: Flags,
+  system: System,
+): Promise<void> {
   const target_url = readTargetUrl(to, layout);
-  await withStore(flags, io, { create: false }, async (store, config) => {
+  await withStore(flags, system, { create: false }, async (store, config) => {
     const [source, target] = [config.database_url, target_url].map(redactPassword);
-    if (io.backendOf(config.database_url).isServed(config.database_url)) {
-      io.stderr(
+    if (system.backendOf(config.database_url).isServed(config.database_url)) {
+      system.stderr(
         `A server is using ${source}: what it writes after the copy has started is not copied\n`,
       );
     }
     const started_ms = performance.now();
-    const counts = await copyWithProgress(store, target_url, io);
+    const counts = await copyWithProgress(store, target_url, system);
     const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
-    io.stdout(
+    system.stdout(
       `Copied ${source} to ${target} in ${seconds} s (verified): ${describeCounts(counts)}\n`,
     );
   });

@@ -4,7 +4,7 @@ import { CsvError, parse } from "csv-parse";
 import { AppError, fail, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { User } from "../user.ts";
-import type { RawRecord } from "./format.ts";
+import type { RawRecord } from "./file-format.ts";
 
 /** Maximum size of a record, like that of a line of NDJSON. */
 const MAX_RECORD_BYTES = 2 ** 20;

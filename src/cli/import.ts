@@ -1,11 +1,12 @@
+import type { BulkStore } from "../bulk.ts";
 import { type Config, type Flags, invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
-import { type BulkStore, hasId } from "../import.ts";
+import { hasId } from "../import-plan.ts";
 import { createOrderParser } from "../order.ts";
 import type { Store } from "../store.ts";
 import { createUserParser } from "../user.ts";
-import { type InputStream, type Io, stopSignal, throwIfStopped, withStore } from "./context.ts";
+import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import {
   type BulkTable,
@@ -13,10 +14,10 @@ import {
   formatFor,
   type RawRecord,
   requireSupportedFormat,
-} from "./format.ts";
+} from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { formatCount, formatNumber } from "./text.ts";
+import { type InputStream, type System, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
@@ -195,14 +196,16 @@ async function importAll(
   options: ImportOptions,
   input: InputStream,
   counts: ImportCounts,
-  io: Io,
+  system: System,
 ): Promise<void> {
-  using progress = createProgress(io, input.size);
+  using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
   const importer = createTableImporter(store, options, counts, report);
   const readEntries = formatFor(options.format, options.path) === "csv" ? readCsv : readNdjson;
   try {
-    for await (const entries of readEntries(readUntilStopped(input, progress, stopSignal(io)))) {
+    for await (const entries of readEntries(
+      readUntilStopped(input, progress, stopSignal(system)),
+    )) {
       for (const entry of entries) await importer.add(entry);
     }
     await importer.flush();
@@ -243,25 +246,29 @@ function summarize(
  * Reads users or orders from a file or from stdin and stores them. A server may be running.
  * @throws {AppError} operator if records were rejected, or the import stopped early
  */
-export async function importTable(options: ImportOptions, flags: Flags, io: Io): Promise<void> {
+export async function importTable(
+  options: ImportOptions,
+  flags: Flags,
+  system: System,
+): Promise<void> {
   const { table, dry_run, path, key } = options;
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
   checkKey(table, key);
-  const input = io.openInput(path);
+  const input = system.openInput(path);
   if (input.is_terminal) {
     const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
-    io.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
+    system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
-  await withStore(flags, io, { create: !dry_run }, async (store, config) => {
+  await withStore(flags, system, { create: !dry_run }, async (store, config) => {
     try {
-      await importAll(store, options, input, counts, io);
+      await importAll(store, options, input, counts, system);
     } catch (error) {
       throw describeFailure(error, options, config, counts);
     }
   });
   const message = summarize(counts, options);
   if (counts.rejected > 0) fail("operator", message);
-  io.stderr(`${message}\n`);
+  system.stderr(`${message}\n`);
 }

@@ -1,7 +1,7 @@
 /** NDJSON: one JSON record per line, in UTF-8. @see https://github.com/ndjson/ndjson-spec */
 import { fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
-import type { RawRecord } from "./format.ts";
+import type { RawRecord } from "./file-format.ts";
 
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */

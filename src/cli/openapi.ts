@@ -1,7 +1,7 @@
 import { openapiJson } from "../http/app.ts";
-import type { Io } from "./context.ts";
+import type { System } from "./system.ts";
 
 /** Prints the document that a server returns at `/api/v1/openapi.json`. */
-export function printDocument(version: string, io: Io): void {
-  io.stdout(`${openapiJson(version)}\n`);
+export function printDocument(version: string, system: System): void {
+  system.stdout(`${openapiJson(version)}\n`);
 }

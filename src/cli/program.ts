@@ -6,15 +6,15 @@ import { AppError, messageOf } from "../error.ts";
 import { token_scopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";
-import type { Io } from "./context.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
-import { bulk_tables, file_formats } from "./format.ts";
+import { bulk_tables, file_formats } from "./file-format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { printDocument } from "./openapi.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
+import type { System } from "./system.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
 const USAGE_EXIT_CODE = 2;
@@ -80,7 +80,7 @@ function streamPath(file: string): string | null {
   return file === "-" ? null : file;
 }
 
-function addServe(program: Command, io: Io): void {
+function addServe(program: Command, system: System): void {
   const command = program
     .command("serve")
     .description("serve the API until SIGTERM or SIGINT (Ctrl-C)");
@@ -91,10 +91,10 @@ function addServe(program: Command, io: Io): void {
     "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
     "LOG_LEVEL=warn user-api serve",
   );
-  command.action(() => serve(version, flagsOf(command), io));
+  command.action(() => serve(version, flagsOf(command), system));
 }
 
-function addToken(program: Command, io: Io): void {
+function addToken(program: Command, system: System): void {
   const token = program.command("token").description("create, list and revoke access tokens");
   addExamples(token, "user-api token create laptop", "user-api token list");
 
@@ -114,13 +114,13 @@ function addToken(program: Command, io: Io): void {
     "TOKEN=$(user-api token create ci)",
   );
   create.action((name, { scope, expires = null }) =>
-    createToken({ name, scope, expires }, flagsOf(create), io),
+    createToken({ name, scope, expires }, flagsOf(create), system),
   );
 
   const list = token.command("list").description("list tokens (without their secrets)");
   addSettings(list, database_settings);
   addExamples(list, "user-api token list");
-  list.action(() => listTokens(flagsOf(list), io));
+  list.action(() => listTokens(flagsOf(list), system));
 
   const revoke = token
     .command("revoke")
@@ -128,10 +128,10 @@ function addToken(program: Command, io: Io): void {
     .argument("<name>", "name of the token");
   addSettings(revoke, database_settings);
   addExamples(revoke, "user-api token revoke laptop");
-  revoke.action((name) => revokeToken(name, flagsOf(revoke), io));
+  revoke.action((name) => revokeToken(name, flagsOf(revoke), system));
 }
 
-function addImportAndExport(program: Command, io: Io): void {
+function addImportAndExport(program: Command, system: System): void {
   const table = () => new Argument("<table>", "records to transfer").choices(bulk_tables);
   const format = () =>
     new Option(
@@ -153,7 +153,11 @@ function addImportAndExport(program: Command, io: Io): void {
     "user-api export orders | gzip >orders.ndjson.gz",
   );
   export_command.action((table, { format = null, output = "-", force = false }) =>
-    exportTable({ table, format, path: streamPath(output), force }, flagsOf(export_command), io),
+    exportTable(
+      { table, format, path: streamPath(output), force },
+      flagsOf(export_command),
+      system,
+    ),
   );
 
   const import_command = program
@@ -176,12 +180,12 @@ function addImportAndExport(program: Command, io: Io): void {
       importTable(
         { table, format, path: streamPath(file), key, dry_run },
         flagsOf(import_command),
-        io,
+        system,
       ),
   );
 }
 
-function addSeed(program: Command, io: Io): void {
+function addSeed(program: Command, system: System): void {
   const command = program
     .command("seed")
     .description("fill an empty database with demo users and orders")
@@ -189,16 +193,16 @@ function addSeed(program: Command, io: Io): void {
     .addOption(new Option("--orders <number>", "number of orders").default("500"));
   addSettings(command, database_settings);
   addExamples(command, "user-api seed", "user-api seed --users 1000 --orders 100000");
-  command.action(({ users, orders }) => seedStore({ users, orders }, flagsOf(command), io));
+  command.action(({ users, orders }) => seedStore({ users, orders }, flagsOf(command), system));
 }
 
-function addMaintenance(program: Command, io: Io): void {
+function addMaintenance(program: Command, system: System): void {
   const check = program
     .command("check")
     .description("verify a database; exits with 1 if problems are found");
   addSettings(check, database_settings);
   addExamples(check, "user-api check", "user-api check --database-url backup.db");
-  check.action(() => checkStore(flagsOf(check), io));
+  check.action(() => checkStore(flagsOf(check), system));
 
   const backup = program
     .command("backup")
@@ -206,7 +210,7 @@ function addMaintenance(program: Command, io: Io): void {
     .argument("<file>", "target file; must not exist");
   addSettings(backup, database_settings);
   addExamples(backup, "user-api backup backup.db");
-  backup.action((file) => backUpStore(file, flagsOf(backup), io));
+  backup.action((file) => backUpStore(file, flagsOf(backup), system));
 
   const restore = program
     .command("restore")
@@ -214,7 +218,7 @@ function addMaintenance(program: Command, io: Io): void {
     .argument("<file>", "file made by backup");
   addSettings(restore, database_settings);
   addExamples(restore, "user-api restore backup.db");
-  restore.action((file) => restoreBackup(file, flagsOf(restore), io));
+  restore.action((file) => restoreBackup(file, flagsOf(restore), system));
 
   const copy = program
     .command("copy")
@@ -228,25 +232,27 @@ function addMaintenance(program: Command, io: Io): void {
     );
   addSettings(copy, database_settings);
   addExamples(copy, "user-api copy --to postgres://user@localhost/user_api");
-  copy.action(({ to, toLayout: layout = null }) => copyStore({ to, layout }, flagsOf(copy), io));
+  copy.action(({ to, toLayout: layout = null }) =>
+    copyStore({ to, layout }, flagsOf(copy), system),
+  );
 
   const health = program
     .command("health")
     .description("check whether the server is healthy; exits with 1 if not");
   addSettings(health, Object.keys(health_settings) as SettingName[], health_settings);
   addExamples(health, "user-api health", "user-api health --port 8080");
-  health.action(() => checkHealth(flagsOf(health), io));
+  health.action(() => checkHealth(flagsOf(health), system));
 }
 
-function addInformation(program: Command, io: Io): void {
+function addInformation(program: Command, system: System): void {
   const openapi = program
     .command("openapi")
     .description("print the OpenAPI document, as served at /api/v1/openapi.json");
   addExamples(openapi, "user-api openapi >openapi.json");
-  openapi.action(() => printDocument(version, io));
+  openapi.action(() => printDocument(version, system));
   const print_version = program.command("version").description("print the version");
   addExamples(print_version, "user-api version");
-  print_version.action(() => io.stdout(`${version}\n`));
+  print_version.action(() => system.stdout(`${version}\n`));
 }
 
 /** Replaces commander's own help command, which prints the general help if the command is unknown. */
@@ -286,23 +292,23 @@ function capitalize(message: string): string {
   return message.replace(/^error: (.)/, (_, first: string) => first.toUpperCase());
 }
 
-function createProgram(io: Io): Command {
+function createProgram(system: System): Command {
   const program = new Command("user-api")
     .description("JSON API for users and orders in a single binary, on SQLite or PostgreSQL.")
     .exitOverride()
     .helpOption("-h, --help", "print this help")
     .configureOutput({
-      writeOut: io.stdout,
-      writeErr: io.stderr,
+      writeOut: system.stdout,
+      writeErr: system.stderr,
       outputError: (message, write) => write(capitalize(message)),
     })
     .version(version, "-V, --version", "print the version");
-  addServe(program, io);
-  addToken(program, io);
-  addImportAndExport(program, io);
-  addSeed(program, io);
-  addMaintenance(program, io);
-  addInformation(program, io);
+  addServe(program, system);
+  addToken(program, system);
+  addImportAndExport(program, system);
+  addSeed(program, system);
+  addMaintenance(program, system);
+  addInformation(program, system);
   for (const command of [...program.commands, program]) {
     if (command.commands.length > 0) addHelp(command);
   }
@@ -321,8 +327,8 @@ function createProgram(io: Io): Command {
  * @returns the exit code: 0, or 2 after a usage error
  * @throws {AppError} operator if the command fails
  */
-export async function runCommand(args: readonly string[], io: Io): Promise<number> {
-  const program = createProgram(io);
+export async function runCommand(args: readonly string[], system: System): Promise<number> {
+  const program = createProgram(system);
   let running = program;
   program.hook("preAction", (_program, command) => {
     running = command;
@@ -336,7 +342,7 @@ export async function runCommand(args: readonly string[], io: Io): Promise<numbe
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
     if (!(error instanceof AppError) || error.code !== "invalid") throw error;
-    io.stderr(`${messageOf(error)}\n${hintOf(running)}\n`);
+    system.stderr(`${messageOf(error)}\n${hintOf(running)}\n`);
     return USAGE_EXIT_CODE;
   }
 }

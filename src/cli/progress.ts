@@ -1,4 +1,4 @@
-import type { Io } from "./context.ts";
+import type { System } from "./system.ts";
 
 /** The progress of a long command: a bar if stderr is a terminal, otherwise nothing. */
 export interface Progress extends Disposable {
@@ -29,8 +29,8 @@ function formatBar(fraction: number, elapsed_ms: number): string {
 }
 
 /** @param total in the unit of `update`; `null` if unknown, and then there is no bar */
-export function createProgress(io: Io, total: number | null): Progress {
-  const { terminal_columns, stderr } = io;
+export function createProgress(system: System, total: number | null): Progress {
+  const { terminal_columns, stderr } = system;
   if (terminal_columns === null || total === null) {
     return {
       update() {},

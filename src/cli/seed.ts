@@ -1,12 +1,12 @@
+import type { ImportResult } from "../bulk.ts";
 import { type Flags, invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
-import type { ImportResult } from "../import.ts";
 import type { Store } from "../store.ts";
-import { type Io, stopSignal, throwIfStopped, withStore } from "./context.ts";
+import { formatCount, formatNumber } from "./count-text.ts";
 import { type DemoCounts, demoOrders, demoUsers } from "./demo-data.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { formatCount, formatNumber } from "./text.ts";
+import { type System, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
@@ -57,8 +57,8 @@ async function importRecords<Row>(
   await flush();
 }
 
-async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress, io: Io) {
-  const stop = stopSignal(io);
+async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress, system: System) {
+  const stop = stopSignal(system);
   let done = 0;
   const onBatch = (records: number) => {
     done += records;
@@ -73,17 +73,17 @@ async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress
  * Fills an empty database with demo data.
  * @throws {AppError} operator if the database is not empty or cannot be written
  */
-export async function seedStore(options: SeedOptions, flags: Flags, io: Io): Promise<void> {
+export async function seedStore(options: SeedOptions, flags: Flags, system: System): Promise<void> {
   const counts = {
     users: readCount("--users", options.users, 1),
     orders: readCount("--orders", options.orders, 0),
   };
-  await withStore(flags, io, { create: true }, async (store, { database_url }) => {
+  await withStore(flags, system, { create: true }, async (store, { database_url }) => {
     const database = redactPassword(database_url);
     await requireEmpty(store, database);
-    using progress = createProgress(io, counts.users + counts.orders);
-    await importAll(store, counts, progress, io);
+    using progress = createProgress(system, counts.users + counts.orders);
+    await importAll(store, counts, progress, system);
   });
   const [users, orders] = [formatCount(counts.users, "user"), formatCount(counts.orders, "order")];
-  io.stderr(`Created ${users} and ${orders}\n`);
+  system.stderr(`Created ${users} and ${orders}\n`);
 }

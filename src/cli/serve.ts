@@ -8,8 +8,8 @@ import { createMetrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
-import type { Io } from "./context.ts";
 import { localUrl } from "./local-url.ts";
+import type { System } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -65,21 +65,21 @@ ${rule}
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(version: string, flags: Flags, io: Io): Promise<void> {
-  const config = readConfig(io.environment, flags);
-  const format = config.log_format ?? (io.stdout_is_terminal ? "text" : "json");
-  const output = io.openLog();
-  const has_colors = io.stdout_is_terminal && !io.environment["NO_COLOR"];
+export async function serve(version: string, flags: Flags, system: System): Promise<void> {
+  const config = readConfig(system.environment, flags);
+  const format = config.log_format ?? (system.stdout_is_terminal ? "text" : "json");
+  const output = system.openLog();
+  const has_colors = system.stdout_is_terminal && !system.environment["NO_COLOR"];
   const log = createLog({
     level: config.log_level,
     format,
-    now: io.now,
+    now: system.now,
     write: output.write,
     ...(has_colors ? { style: applyStyle } : {}),
   });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   // Listen for signals early, so that one during startup is not missed.
-  const stopped = io.untilStopped();
+  const stopped = system.untilStopped();
   await using resources = new AsyncDisposableStack();
 
   const metrics = createMetrics(version, output.droppedLines);
@@ -88,13 +88,13 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
     if (problem === null) log.info("writes resumed");
     else log.error("writes rejected", { reason: problem });
   };
-  const options = { ...config, now: io.now, onCommit, onStorageProblem };
+  const options = { ...config, now: system.now, onCommit, onStorageProblem };
   const store = resources.adopt(
-    await io.backendOf(config.database_url).open({ ...options, exclusive: true, create: true }),
+    await system.backendOf(config.database_url).open({ ...options, exclusive: true, create: true }),
     (opened) => opened.close(),
   );
   const drain = createDrain();
-  const app = createApp({ store, config, log, now: io.now, metrics, drain, version });
+  const app = createApp({ store, config, log, now: system.now, metrics, drain, version });
   const timeout_ms = config.shutdown_seconds * 1000;
   let drain_ms = 0;
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
@@ -114,7 +114,7 @@ export async function serve(version: string, flags: Flags, io: Io): Promise<void
     // The URL of PostgreSQL can contain a password.
     const is_shown = path !== undefined && !isPostgres(path);
     const database_flag = is_shown ? ` --database-url ${path}` : "";
-    io.stderr(welcome(first_token, url, `${io.program} token create NAME${database_flag}`));
+    system.stderr(welcome(first_token, url, `${system.program} token create NAME${database_flag}`));
   }
 
   const deleteExpiredKeys = () =>

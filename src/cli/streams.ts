@@ -17,8 +17,8 @@ import {
 import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
 import { fail, systemCode } from "../error.ts";
-import { claimPartial, fsyncPath } from "../partial-file.ts";
-import type { InputStream, OutputStream } from "./context.ts";
+import { claimPartial, fsyncPath } from "../temporary-file.ts";
+import type { InputStream, OutputStream } from "./system.ts";
 
 const STDIN = 0;
 const STDOUT = 1;
@@ -90,7 +90,7 @@ function sizeOf(stats: Stats): number | null {
   return stats.isFile() ? stats.size : null;
 }
 
-/** @see Io */
+/** @see System */
 export function openInput(path: string | null): InputStream {
   if (path === null) {
     const [chunks, size] = [Bun.stdin.stream(), sizeOf(fstatSync(STDIN))];
@@ -149,7 +149,7 @@ function publishNew(written: string, target: string, path: string): void {
   rmSync(written);
 }
 
-/** @see Io */
+/** @see System */
 export function openOutput(path: string | null, force: boolean): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.

@@ -10,7 +10,7 @@ import {
   type Token,
   type TokenScope,
 } from "../token.ts";
-import { type Io, withStore } from "./context.ts";
+import { type System, withStore } from "./system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
@@ -37,21 +37,21 @@ export interface CreateTokenOptions {
 export async function createToken(
   options: CreateTokenOptions,
   flags: Flags,
-  io: Io,
+  system: System,
 ): Promise<void> {
   const { name, scope, expires } = options;
   if (!isTokenName(name)) {
     fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
   }
-  const expires_at = expires === null ? null : expiryAfter(expires, io.now());
+  const expires_at = expires === null ? null : expiryAfter(expires, system.now());
   const token = newToken();
-  const { database_url } = readConfig(io.environment, flags);
+  const { database_url } = readConfig(system.environment, flags);
   // In a wrong directory the command would silently create a database that no server uses.
   const is_new = !isPostgres(database_url) && !existsSync(database_url);
-  const is_printed = await withStore(flags, io, { create: true }, async (store) => {
+  const is_printed = await withStore(flags, system, { create: true }, async (store) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at });
-    io.stdout(`${token}\n`);
-    if (io.flush()) return true;
+    system.stdout(`${token}\n`);
+    if (system.flush()) return true;
     await store.tokens.revoke(name);
     return false;
   });
@@ -62,18 +62,18 @@ export async function createToken(
     );
   }
   const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
-  io.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
-  io.stderr("It will not be shown again.\n");
+  system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
+  system.stderr("It will not be shown again.\n");
 }
 
-export async function revokeToken(name: string, flags: Flags, io: Io): Promise<void> {
-  const revoked = await withStore(flags, io, { create: false }, (store) =>
+export async function revokeToken(name: string, flags: Flags, system: System): Promise<void> {
+  const revoked = await withStore(flags, system, { create: false }, (store) =>
     store.tokens.revoke(name),
   );
   if (revoked === null) {
     fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
   }
-  io.stderr(`Revoked token "${name}"\n`);
+  system.stderr(`Revoked token "${name}"\n`);
 }
 
 function stateOf(token: Token, now: Date): string {
@@ -91,9 +91,9 @@ function formatTable(rows: readonly (readonly string[])[]): string {
   return rows.map((row) => `${row.map(pad).join("  ").trimEnd()}\n`).join("");
 }
 
-export async function listTokens(flags: Flags, io: Io): Promise<void> {
-  const tokens = await withStore(flags, io, { create: false }, (store) => store.tokens.list());
-  const now = io.now();
+export async function listTokens(flags: Flags, system: System): Promise<void> {
+  const tokens = await withStore(flags, system, { create: false }, (store) => store.tokens.list());
+  const now = system.now();
   const rows = tokens.map((token) => [
     token.name,
     token.scope,
@@ -102,5 +102,7 @@ export async function listTokens(flags: Flags, io: Io): Promise<void> {
     token.expires_at ?? "never",
     token.last_used_at ?? "never",
   ]);
-  io.stdout(formatTable([["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"], ...rows]));
+  system.stdout(
+    formatTable([["NAME", "SCOPE", "STATE", "CREATED", "EXPIRES", "LAST USED"], ...rows]),
+  );
 }

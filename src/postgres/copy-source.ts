@@ -4,8 +4,8 @@ import {
   type CopyRow,
   type CopySource,
   copied_tables,
-  mapErrors,
   type SequenceTable,
+  withMappedErrors,
 } from "../copy.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
@@ -83,7 +83,7 @@ export async function withCopySource<Result>(
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
     await session.script(no_timeouts);
-    working = work(mapErrors(await open(session), explain));
+    working = work(withMappedErrors(await open(session), explain));
     return working;
   };
   try {

@@ -1,14 +1,15 @@
 /** Export and import of users and orders. `src/import.ts` has the rules of an import. */
+
+import type { BulkStore } from "../bulk.ts";
 import { createClock } from "../clock.ts";
 import type { CopyTarget } from "../copy.ts";
 import {
-  type BulkStore,
   createImportPlanner,
   type Digest,
   type DryRunMemory,
   type ImportRules,
   type StoredRecords,
-} from "../import.ts";
+} from "../import-plan.ts";
 import { order_import, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
 import { parseStoredUser, user_import } from "../user.ts";

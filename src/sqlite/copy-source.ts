@@ -6,7 +6,7 @@ import {
   type CopyRow,
   type CopySource,
   copied_tables,
-  mapErrors,
+  withMappedErrors,
 } from "../copy.ts";
 import { connect, countRows } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";
@@ -66,6 +66,8 @@ export async function withCopySource<Result>(
   using db = connect(path);
   db.run("begin");
   return await work(
-    mapErrors(copySourceOf(db), (error) => describeSqliteError(`Cannot read ${path}`, error)),
+    withMappedErrors(copySourceOf(db), (error) =>
+      describeSqliteError(`Cannot read ${path}`, error),
+    ),
   );
 }

@@ -2,9 +2,9 @@
 import type { Database } from "bun:sqlite";
 import type { CopyTarget } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
-import { checkIdGap } from "../import.ts";
-import { claimPartial } from "../partial-file.ts";
+import { checkIdGap } from "../import-plan.ts";
 import type { WithCopyTarget } from "../store.ts";
+import { claimPartial } from "../temporary-file.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 import { connect } from "./connection.ts";

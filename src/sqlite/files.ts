@@ -13,7 +13,7 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail, systemCode } from "../error.ts";
-import { fsyncPath } from "../partial-file.ts";
+import { fsyncPath } from "../temporary-file.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = ["-wal", "-shm", "-journal"];

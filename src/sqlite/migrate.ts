@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
-import { claimPartial, fsyncPath } from "../partial-file.ts";
+import { claimPartial, fsyncPath } from "../temporary-file.ts";
 import { pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";

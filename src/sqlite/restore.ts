@@ -12,8 +12,8 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { fail } from "../error.ts";
-import { claimPartial, fsyncPath } from "../partial-file.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
+import { claimPartial, fsyncPath } from "../temporary-file.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { backUpStore } from "../../src/cli/backup.ts";
-import type { Io, StopReason } from "../../src/cli/context.ts";
+import type { StopReason, System } from "../../src/cli/system.ts";
 import { AppError } from "../../src/error.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
@@ -59,14 +59,14 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
     return promise;
   };
   const open: OpenStore = async (options) => ({ ...(await openSqlite(options)), backUp });
-  const io = {
+  const system = {
     environment: { DATABASE_URL: world.path },
     backendOf: (url: string) => ({ ...backendOf(url), open }),
     terminal_columns: null,
     now: () => world.clock.time,
     untilStopped: async () => stop,
-  } as unknown as Io;
-  return backUpStore(`${world.path}.copy`, {}, io).catch((error) => error);
+  } as unknown as System;
+  return backUpStore(`${world.path}.copy`, {}, system).catch((error) => error);
 }
 
 test.each(["-wal", "-shm", "-journal", "-serving"])(

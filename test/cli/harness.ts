@@ -1,5 +1,5 @@
-import type { Io, StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
+import type { StopReason, System } from "../../src/cli/system.ts";
 import type { Environment } from "../../src/config.ts";
 import { backendOf, main } from "../../src/main.ts";
 import type { OpenStore } from "../../src/store.ts";
@@ -66,7 +66,7 @@ export function makeHarness(options: Options = {}): Harness {
       stdout += text;
       wake();
     }
-    const io: Io = {
+    const system: System = {
       program: "./user-api",
       environment: { DATABASE_URL: path, PORT: "0", ...environment },
       backendOf(url) {
@@ -97,7 +97,7 @@ export function makeHarness(options: Options = {}): Harness {
       },
       untilStopped: () => stopped.promise,
     };
-    const ended = main(args, io).then((code) => ({ code, stdout, stderr }));
+    const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
     const failed = ended.then((outcome) => {
       throw new Error(`It exited before it printed that: ${outcome.stderr}`);
     });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import type { ImportResult } from "../../src/import.ts";
+import type { ImportResult } from "../../src/bulk.ts";
 import type { Order, OrderImport } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";

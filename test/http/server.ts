@@ -1,7 +1,7 @@
 /** A server for a test: in this process or, if TEST_BINARY is set, the compiled program. */
 import { connect } from "node:net";
-import type { StopReason } from "../../src/cli/context.ts";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
+import type { StopReason } from "../../src/cli/system.ts";
 import { backendOf, main } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";

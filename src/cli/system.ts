@@ -27,7 +27,7 @@ export interface OutputStream extends Disposable {
 }
 
 /** Everything that a command uses from its environment. Tests provide their own. */
-export interface Io {
+export interface System {
   /** The command that started this program, e.g. `./user-api`. */
   readonly program: string;
   readonly environment: Environment;
@@ -78,13 +78,13 @@ function nameDatabase(error: unknown, { database_url }: Config): unknown {
  */
 export async function withStore<Result>(
   flags: Flags,
-  io: Io,
+  system: System,
   { create }: WithStoreOptions,
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
-  const config = readConfig(io.environment, flags);
-  const { open } = io.backendOf(config.database_url);
-  const store = await open({ ...config, exclusive: false, create, now: io.now });
+  const config = readConfig(system.environment, flags);
+  const { open } = system.backendOf(config.database_url);
+  const store = await open({ ...config, exclusive: false, create, now: system.now });
   let result: Result;
   try {
     result = await work(store, config);
@@ -100,7 +100,7 @@ export async function withStore<Result>(
  * Listens for signals and uncaught errors.
  * @returns aborts when the process should stop; the reason is the error to throw, which names an uncaught error
  */
-export function stopSignal({ untilStopped }: Pick<Io, "untilStopped">): AbortSignal {
+export function stopSignal({ untilStopped }: Pick<System, "untilStopped">): AbortSignal {
   const abort = new AbortController();
   void untilStopped().then((stop) =>
     abort.abort(stop.by === "signal" ? new AppError("operator", "interrupted") : stop.error),

@@ -1,39 +1,15 @@
-/** Export and import of whole tables: the port of a database, and the rules of an import. */
+/** The rules of an import: which records are created, unchanged or rejected. */
+import type { ImportResult } from "./bulk.ts";
 import type { Clock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
 import { failField } from "./error.ts";
 import { sortMembers } from "./json.ts";
-
-/** The result of importing one record. */
-export type ImportResult =
-  | { readonly outcome: "created" }
-  /** The record exists with the same content, so that an import can be repeated. */
-  | { readonly outcome: "unchanged" }
-  /** `reason` is worded like a validation error of the API. */
-  | { readonly outcome: "rejected"; readonly reason: string };
 
 const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
 
 function rejected(reason: string): ImportResult {
   return { outcome: "rejected", reason };
-}
-
-/** Export and import of one table. Every method is one transaction. */
-export interface BulkStore<Row, Import> {
-  /**
-   * The next page by ascending `id`, starting after the id `after`. Paging to the end returns every record that
-   * exists throughout exactly once. Records that are created or deleted meanwhile may be missing.
-   */
-  exportPage(after: number, limit: number): Promise<readonly Row[]>;
-  /**
-   * Stores records with their ids, versions and times. Records without an id get new ones. A rejected record
-   * does not affect the others.
-   * @param dry_run returns the results without writing, as if earlier calls had written theirs
-   * @returns the result of each record in the same order, after the records are on disk
-   * @throws {AppError} unavailable if the database cannot be written; then no record is stored
-   */
-  import(records: readonly Import[], dry_run: boolean): Promise<readonly ImportResult[]>;
 }
 
 /**

@@ -13,9 +13,9 @@ import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { migrate } from "./migrate.ts";
-import { createOrderStore } from "./orders.ts";
+import { createPlainOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
-import { createUserStore } from "./users.ts";
+import { createPlainUserStore } from "./users.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
@@ -30,8 +30,8 @@ const database_size = "select pg_database_size(current_database())::float8 as by
 function createPlainStores(context: StoreContext, database_url: string): LayoutStores {
   const { db, now } = context;
   return {
-    users: createUserStore(context),
-    orders: createOrderStore(context),
+    users: createPlainUserStore(context),
+    orders: createPlainOrderStore(context),
     bulk: createBulkStores(db, now),
     withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
     check: () => checkDatabase(db, plain_sections),

@@ -59,7 +59,7 @@ export function createBatchStarter({
       void batch.then(() => {
         running -= 1;
         // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
-        // would take turns, in batches of half the size.
+        // would alternate, in batches of half the size.
         startSoon();
       });
     }

@@ -3,15 +3,18 @@
  * runs wait for it and share the next one, because a transaction costs many times as much as a row.
  */
 import { AppError } from "../error.ts";
+import type { Maybe } from "../maybe.ts";
 import { type BatchTiming, createBatchStarter } from "./batch-start.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
+/**
+ * Runs items together. The batch ends when the promise settles.
+ * @returns the result of each item, in order; a promise for an item that takes longer than the batch
+ */
+export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
+
 export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
-  /**
-   * Runs items together. The batch ends when the promise settles.
-   * @returns the result of each item, in order; a promise for an item that takes longer than the batch
-   */
-  readonly run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>;
+  readonly run: RunBatch<Item, Result>;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
   readonly max_items: number;
   /** Maximum size of a batch. A larger item has a batch to itself. */
@@ -27,7 +30,7 @@ interface Waiting<Item, Result> {
   readonly item: Item;
   readonly conflict_keys: readonly string[];
   readonly since_ms: number;
-  readonly resolve: (result: Result | Promise<Result>) => void;
+  readonly resolve: (result: Maybe<Result>) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -77,7 +80,7 @@ export function createBatchQueue<Item, Result>({
     for (const key of conflict_keys) busy_keys.delete(key);
   }
 
-  function settle(waiting: Waiting<Item, Result>, result: Result | Promise<Result>): void {
+  function settle(waiting: Waiting<Item, Result>, result: Maybe<Result>): void {
     waiting.resolve(result);
     const end = () => {
       release(waiting);
@@ -91,7 +94,7 @@ export function createBatchQueue<Item, Result>({
     try {
       const results = await run(batch.map(({ item }) => item));
       for (const [at, waiting] of batch.entries()) {
-        settle(waiting, results[at] as Result | Promise<Result>);
+        settle(waiting, results[at] as Maybe<Result>);
       }
     } catch (error) {
       for (const waiting of batch) {
@@ -123,13 +126,15 @@ export function createBatchQueue<Item, Result>({
 /** Runs work. Work with a common key runs one after the other. */
 export type RunInOrder = <Result>(key: string, work: () => Promise<Result>) => Promise<Result>;
 
-/** @param max_running maximum number of works, with different keys, that run at the same time */
+interface KeyedWork {
+  readonly key: string;
+  readonly work: () => Promise<unknown>;
+}
+
+/** @param max_running maximum number of pieces of work that run at the same time */
 export function createOrderedQueue(max_running: number): RunInOrder {
-  const enqueue = createBatchQueue({
-    run: async ([item]: readonly {
-      readonly key: string;
-      readonly work: () => Promise<unknown>;
-    }[]) => [await item?.work()],
+  const enqueue = createBatchQueue<KeyedWork, unknown>({
+    run: async ([item]) => [await item?.work()],
     max_items: 1,
     max_batches: max_running,
     conflictKeysOf: ({ key }) => [key],
@@ -144,9 +149,9 @@ export function createOrderedQueue(max_running: number): RunInOrder {
  * @param mayBeCausedByOneItem whether one item may have caused the error
  */
 export function separateOnError<Item, Result>(
-  run: (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]>,
+  run: RunBatch<Item, Result>,
   mayBeCausedByOneItem: (error: unknown) => boolean,
-): (items: readonly Item[]) => Promise<readonly (Result | Promise<Result>)[]> {
+): RunBatch<Item, Result> {
   return async (items) => {
     try {
       return await run(items);

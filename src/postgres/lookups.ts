@@ -1,4 +1,4 @@
-import { type BatchOptions, byPosition, createBatchQueue, separateOnError } from "./batch.ts";
+import { byPosition, createBatchQueue, type RunBatch, separateOnError } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { isCausedByStatement } from "./errors.ts";
 
@@ -42,7 +42,7 @@ function lookupStatement({ table, key, columns }: LookupParts): string {
  */
 export function createLookup<Key, Result>(
   { limiter, connections }: Database,
-  run: BatchOptions<Key, Result | null>["run"],
+  run: RunBatch<Key, Result | null>,
   mayBeCausedByOneItem = isCausedByStatement,
 ): Lookup<Key, Result> {
   const lookUp = createBatchQueue({

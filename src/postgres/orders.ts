@@ -1,3 +1,4 @@
+import { latestOf } from "../clock.ts";
 import { failField } from "../error.ts";
 import {
   newOrder,
@@ -14,10 +15,10 @@ import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import type { CreateRules } from "./create-queue.ts";
+import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
-import { prepareLookup } from "./lookups.ts";
+import { type Lookup, prepareLookup } from "./lookups.ts";
 import { version_conflict } from "./retry.ts";
 
 export const columns = `
@@ -30,7 +31,7 @@ export function toRecord(row: StoredOrder): RecordText<Order> {
 }
 
 /** @returns the values of the columns of a new order, apart from the id, the version and the times */
-export function toRow({ items, metadata, ...fields }: OrderFields) {
+function toRow({ items, metadata, ...fields }: OrderFields) {
   return {
     ...fields,
     items: JSON.stringify(items),
@@ -39,8 +40,10 @@ export function toRow({ items, metadata, ...fields }: OrderFields) {
   };
 }
 
+export type OrderRow = ReturnType<typeof toRow>;
+
 /** How orders are placed. */
-export const order_creates: CreateRules<ReturnType<typeof toRow>> = {
+export const order_creates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
   lockOf: ({ user_id }) => String(user_id),
   throwRejected: () => failField("user_id", "must be an existing user"),
@@ -62,45 +65,43 @@ const select_by_id = `
 `;
 const update_order = `
   update orders
-  set status = $3, metadata = $4, version = version + 1,
-    updated_at = greatest(updated_at collate "C", $5)
+  set status = $3, metadata = $4, version = version + 1, updated_at = $5
   where id = $1 and version = $2
   returning ${columns}
 `;
 
-export function createOrderStore(context: StoreContext): OrderStore {
-  const { db, large_pages, now } = context;
-  const prepare = (filters: readonly ListFilter[], status?: OrderStatus) =>
-    prepareList(db, large_pages, { table: "orders", json, filters, ...(status && { status }) });
-  const listAll = prepare([]);
-  const listInStatus: Record<OrderStatus, ReadPage> = {
-    pending: prepare([], "pending"),
-    paid: prepare([], "paid"),
-    shipped: prepare([], "shipped"),
-    delivered: prepare([], "delivered"),
-    canceled: prepare([], "canceled"),
-  };
-  const listOfUser = prepare(["user_id"]);
-  const listOfUserInStatus = prepare(["user_id", "status"]);
+/** The fields of a changed order. */
+export type OrderUpdate = Pick<StoredOrder, "status" | "metadata" | "updated_at">;
 
-  const place = prepareCreate(context, {
-    table: "orders",
-    columns: {
-      user_id: "bigint",
-      currency: "text",
-      items: "text",
-      total: "bigint",
-      status: "text",
-      metadata: "text",
-    },
-    rejected: "(select users.id from users where users.id = input.user_id) is null",
-    // The lock of the foreign key.
-    lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
-    json,
-    order: "user_id",
-    ...order_creates,
-    toRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
-  });
+/** What depends on the layout. */
+export interface OrderLayout {
+  /** @param status of all orders of the list, if no filter is for it */
+  readonly prepareList: (filters: readonly ListFilter[], status?: OrderStatus) => ReadPage;
+  readonly get: Lookup<number, RecordText<Order>>;
+  readonly place: Create<OrderRow, Order>;
+  readonly find: (session: Session, id: number) => Promise<StoredOrder | null>;
+  /** @returns the updated order; `null` if its version has changed */
+  readonly update: (
+    session: Session,
+    order: StoredOrder,
+    update: OrderUpdate,
+  ) => Promise<StoredOrder | null>;
+}
+
+export function createOrderStore(
+  { db, now }: StoreContext,
+  { prepareList, get, place, find, update }: OrderLayout,
+): OrderStore {
+  const listAll = prepareList([]);
+  const listInStatus: Record<OrderStatus, ReadPage> = {
+    pending: prepareList([], "pending"),
+    paid: prepareList([], "paid"),
+    shipped: prepareList([], "shipped"),
+    delivered: prepareList([], "delivered"),
+    canceled: prepareList([], "canceled"),
+  };
+  const listOfUser = prepareList(["user_id"]);
+  const listOfUserInStatus = prepareList(["user_id", "status"]);
 
   return {
     list(query: OrderQuery) {
@@ -111,29 +112,56 @@ export function createOrderStore(context: StoreContext): OrderStore {
       return status === undefined ? listOfUser(query) : listOfUserInStatus(query);
     },
 
-    get: prepareLookup(db, { table: "orders", key: "id", columns }, toRecord),
+    get,
 
     place: (fields, key) => place(toRow(fields), key),
 
     update(id, edit, preconditions) {
       const change = async (session: Session) => {
-        const current = await session.first<StoredOrder>(select_by_id, id);
-        if (current === null) return null;
-        requirePreconditions(current, preconditions);
-        const changed = edit(parseStoredOrder(current));
-        if (changed === null) return toRecord(current);
-        const row = await session.first<StoredOrder>(
-          update_order,
-          id,
-          current.version,
-          changed.status,
-          JSON.stringify(changed.metadata),
-          now().toISOString(),
-        );
+        const order = await find(session, id);
+        if (order === null) return null;
+        requirePreconditions(order, preconditions);
+        const changed = edit(parseStoredOrder(order));
+        if (changed === null) return toRecord(order);
+        const row = await update(session, order, {
+          status: changed.status,
+          metadata: JSON.stringify(changed.metadata),
+          updated_at: latestOf(now().toISOString(), order.updated_at),
+        });
         if (row === null) throw version_conflict;
         return toRecord(row);
       };
       return db.run("write", change, { record: `orders ${id}` });
     },
   };
+}
+
+export function createPlainOrderStore(context: StoreContext): OrderStore {
+  const { db, large_pages } = context;
+  return createOrderStore(context, {
+    prepareList: (filters, status) =>
+      prepareList(db, large_pages, { table: "orders", json, filters, ...(status && { status }) }),
+    get: prepareLookup(db, { table: "orders", key: "id", columns }, toRecord),
+    place: prepareCreate(context, {
+      table: "orders",
+      columns: {
+        user_id: "bigint",
+        currency: "text",
+        items: "text",
+        total: "bigint",
+        status: "text",
+        metadata: "text",
+      },
+      rejected: "(select users.id from users where users.id = input.user_id) is null",
+      // The lock of the foreign key.
+      lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
+      json,
+      order: "user_id",
+      ...order_creates,
+      toRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+    }),
+    find: (session, id) => session.first(select_by_id, id),
+    update: (session, { id, version }, { status, metadata, updated_at }) =>
+      session.first(update_order, id, version, status, metadata, updated_at),
+  });
 }

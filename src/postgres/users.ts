@@ -1,3 +1,4 @@
+import { latestOf } from "../clock.ts";
 import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
@@ -15,10 +16,10 @@ import {
 } from "../user.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import type { CreateRules } from "./create-queue.ts";
+import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
-import { prepareList } from "./lists.ts";
+import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
 import { version_conflict } from "./retry.ts";
 
@@ -31,19 +32,21 @@ export function toRecord(row: StoredUser): RecordText<User> {
 }
 
 /** @returns the values of the columns that a client sets */
-export function toRow({ email, name, metadata }: UserFields) {
+function toRow({ email, name, metadata }: UserFields) {
   return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
 }
 
+export type UserRow = ReturnType<typeof toRow>;
+
 /** How users are created. */
-export const user_creates: CreateRules<ReturnType<typeof toRow>> = {
+export const user_creates: CreateRules<UserRow> = {
   conflictKeysOf: ({ email_key }) => [email_key],
   lockOf: ({ email_key }) => email_key,
   throwRejected: failEmailTaken,
 };
 
 /** @returns a page of the list of the users with one email: one user at most */
-export function pageOfUser(user: RecordText<User> | null, { offset, after = 0 }: UserQuery): Page {
+function pageOfUser(user: RecordText<User> | null, { offset, after = 0 }: UserQuery): Page {
   const is_on_page = user !== null && user.id > after && offset === 0;
   return {
     records: is_on_page ? user.json : "",
@@ -67,71 +70,67 @@ const select_by_id = `
 `;
 const update_user = `
   update users
-  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1,
-    updated_at = greatest(updated_at collate "C", $7)
+  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
   where id = $1 and version = $2
   returning ${columns}
 `;
 const delete_user = `
   delete from users
   where id = $1 and version = $2
-  returning id::float8 as id
+  returning id
 `;
 
-export function failEmailTaken(): never {
+function failEmailTaken(): never {
   fail("email_taken", "email is already taken");
 }
 
-/** Changes a user that a transaction has read. @returns the record for the response */
-export type ChangeUser = (session: Session, user: StoredUser) => Promise<RecordText<User>>;
-
-export function findUser(session: Session, id: number): Promise<StoredUser | null> {
-  return session.first<StoredUser>(select_by_id, id);
+/** @returns the updated user. @param updated_at RFC 3339 */
+async function updateUser(
+  session: Session,
+  { id, version }: StoredUser,
+  fields: UserFields,
+  updated_at: string,
+): Promise<StoredUser> {
+  const { email, email_key, name, metadata } = toRow(fields);
+  const values = [id, version, email, email_key, name, metadata, updated_at];
+  try {
+    const row = await session.first<StoredUser>(update_user, ...values);
+    if (row === null) throw version_conflict;
+    return row;
+  } catch (error) {
+    if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
+    throw error;
+  }
 }
 
-export function createUserStore(context: StoreContext): UserStore {
-  const { db, large_pages, now } = context;
+async function deleteUser(session: Session, { id, version }: StoredUser): Promise<void> {
+  try {
+    const deleted = await session.first(delete_user, id, version);
+    if (deleted === null) throw version_conflict;
+  } catch (error) {
+    if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
+    throw error;
+  }
+}
+
+/** What depends on the layout. */
+export interface UserLayout {
+  readonly listAll: ReadPage;
+  readonly create: Create<UserRow, User>;
+  /** Runs the statements of a change. */
+  readonly change: <Result>(
+    id: number,
+    work: (session: Session) => Promise<Result>,
+  ) => Promise<Result>;
+  /** Called after a user was deleted, in the session of the change. */
+  readonly onDelete?: (session: Session) => Promise<unknown>;
+}
+
+export function createUserStore(
+  { db, now }: StoreContext,
+  { listAll, create, change, onDelete }: UserLayout,
+): UserStore {
   const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
-  const listAll = prepareList(db, large_pages, { table: "users", json, filters: [] });
-
-  /** @returns the updated row; `null` if the version has changed */
-  async function updateUser(session: Session, { id, version }: StoredUser, fields: UserFields) {
-    const { email, email_key, name, metadata } = toRow(fields);
-    try {
-      return await session.first<StoredUser>(
-        update_user,
-        id,
-        version,
-        email,
-        email_key,
-        name,
-        metadata,
-        now().toISOString(),
-      );
-    } catch (error) {
-      if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
-      throw error;
-    }
-  }
-
-  const create = prepareCreate(context, {
-    table: "users",
-    columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
-    rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
-    lock: null,
-    json,
-    order: 'email_key collate "C"',
-    ...user_creates,
-    toRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
-  });
-
-  function change(id: number, work: ChangeUser) {
-    const change_user = async (session: Session) => {
-      const user = await findUser(session, id);
-      return user && work(session, user);
-    };
-    return db.run("write", change_user, { record: `users ${id}` });
-  }
 
   return {
     async list(query: UserQuery) {
@@ -145,28 +144,44 @@ export function createUserStore(context: StoreContext): UserStore {
     create: (fields, key) => create(toRow(fields), key),
 
     update(id, edit, preconditions) {
-      return change(id, async (session, user) => {
+      return change(id, async (session) => {
+        const user = await session.first<StoredUser>(select_by_id, id);
+        if (user === null) return null;
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return toRecord(user);
-        const row = await updateUser(session, user, fields);
-        if (row === null) throw version_conflict;
-        return toRecord(row);
+        const updated_at = latestOf(now().toISOString(), user.updated_at);
+        return toRecord(await updateUser(session, user, fields, updated_at));
       });
     },
 
     remove(id, preconditions) {
-      return change(id, async (session, user) => {
+      return change(id, async (session) => {
+        const user = await session.first<StoredUser>(select_by_id, id);
+        if (user === null) return null;
         requirePreconditions(user, preconditions);
-        try {
-          const deleted = await session.first(delete_user, id, user.version);
-          if (deleted === null) throw version_conflict;
-        } catch (error) {
-          if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
-          throw error;
-        }
+        await deleteUser(session, user);
+        await onDelete?.(session);
         return toRecord(user);
       });
     },
   };
+}
+
+export function createPlainUserStore(context: StoreContext): UserStore {
+  const { db, large_pages } = context;
+  return createUserStore(context, {
+    listAll: prepareList(db, large_pages, { table: "users", json, filters: [] }),
+    create: prepareCreate(context, {
+      table: "users",
+      columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
+      rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
+      lock: null,
+      json,
+      order: 'email_key collate "C"',
+      ...user_creates,
+      toRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
+    }),
+    change: (id, work) => db.run("write", work, { record: `users ${id}` }),
+  });
 }

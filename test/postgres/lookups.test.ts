@@ -5,9 +5,9 @@ import type { Maybe } from "../../src/maybe.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import type { StoreContext } from "../../src/postgres/context.ts";
 import { createLockedQueue } from "../../src/postgres/create-queue.ts";
-import { createOrderStore } from "../../src/postgres/orders.ts";
+import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import { createTokenStore } from "../../src/postgres/tokens.ts";
-import { createUserStore } from "../../src/postgres/users.ts";
+import { createPlainUserStore } from "../../src/postgres/users.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
 import { cluster, makeHarness } from "./harness.ts";
@@ -30,8 +30,8 @@ function openOnOneConnection(url: string) {
   return {
     db,
     sent,
-    users: createUserStore(context),
-    orders: createOrderStore(context),
+    users: createPlainUserStore(context),
+    orders: createPlainOrderStore(context),
     tokens: createTokenStore(context),
     [Symbol.asyncDispose]: db.close,
   };

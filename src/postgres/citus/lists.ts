@@ -14,6 +14,7 @@ import {
 } from "../../page.ts";
 import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
+import type { ListQuery, ReadPage } from "../lists.ts";
 import { buildInSlices, type JsonRow, type Slice } from "../slices.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
@@ -31,16 +32,13 @@ export interface ListParts {
   /** Query for the number of matching records, as `total`. Its parameters are those of `where`. */
   readonly total: string;
   /**
-   * Whether the list is of one user, whose orders are on one shard, which can skip rows up to an offset. Other lists have
-   * no parameters: their concurrent requests share the total, and equal pages.
+   * The values of `where` for a list of one user, whose orders are on one shard, which can skip rows up to an offset.
+   * `null` for other lists, which have no parameters: their concurrent requests share the total, and equal pages.
    */
-  readonly is_of_one_user: boolean;
+  readonly valuesOf: ((query: ListQuery) => readonly Value[]) | null;
   /** Larger offsets are rejected; `null` for no limit. */
   readonly max_offset: number | null;
 }
-
-/** Reads a page of a list. The values are those of the conditions. */
-export type ReadPage = (query: PageQuery, values: readonly Value[]) => Promise<Page>;
 
 interface SmallPage {
   readonly total: number;
@@ -177,7 +175,7 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
 
   /** @returns `null` if the page exceeds 256 KiB */
   async function readSmall(query: PageQuery, values: readonly Value[]): Promise<Page | null> {
-    const { total, rows } = list.is_of_one_user
+    const { total, rows } = list.valuesOf
       ? await readOnOneShard(query, values)
       : await db.limiter.admit("read", () => enqueue(query));
     const joined = joinSmall(rows, query.limit, ({ json }) => json);
@@ -189,7 +187,8 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
     return { total: Math.max(total, seen), records, next_after: null };
   }
 
-  return async (query, values) => {
+  return async (query) => {
+    const values = list.valuesOf?.(query) ?? [];
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
     if (small !== null) return small;
     return buildInSlices(db, large_pages, query, (session) => readSlices(session, query, values));

@@ -10,13 +10,9 @@ import { bucketOf } from "./bucket.ts";
 /** Up to this many concurrent reads have a statement each. More share one. */
 const MAX_ALONE = 8;
 
-export interface LocatedOrder extends StoredOrder {
-  readonly bucket: number;
-}
-
 // Citus routes a statement to a shard without planning it only if the column is compared with a parameter.
 const select_in_bucket = `
-  select bucket, ${columns}
+  select ${columns}
   from orders
   where bucket = $1 and id = $2
 `;
@@ -27,7 +23,7 @@ const select_bucket = `
 `;
 // Not by bucket, although that would leave out shards: PostgreSQL would then look up each id in each bucket.
 const select_by_ids = `
-  select bucket, ${columns}
+  select ${columns}
   from orders
   where id = any($1::bigint[])
 `;
@@ -56,19 +52,19 @@ async function requireRecovered(session: Session, id: number): Promise<null> {
 }
 
 /** Reads an order from the bucket in its id, or in the directory. @throws {AppError} unavailable if it may exist */
-export async function findOrder(session: Session, id: number): Promise<LocatedOrder | null> {
-  const findIn = (bucket: number) => session.first<LocatedOrder>(select_in_bucket, bucket, id);
+export async function findOrder(session: Session, id: number): Promise<StoredOrder | null> {
+  const findIn = (bucket: number) => session.first<StoredOrder>(select_in_bucket, bucket, id);
   const found = await findIn(bucketOf(id));
   if (found !== null) return found;
   const entry = await session.first<{ bucket: number }>(select_bucket, id);
   return (entry && (await findIn(entry.bucket))) ?? requireRecovered(session, id);
 }
 
-export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
+export function createOrderLookup(db: Database): Lookup<number, StoredOrder> {
   let alone = 0;
   let shared = 0;
 
-  async function readAlone(id: number): Promise<LocatedOrder | null> {
+  async function readAlone(id: number): Promise<StoredOrder | null> {
     alone += 1;
     try {
       return await db.run("read", (session) => findOrder(session, id), { admitted: 1 });
@@ -83,11 +79,9 @@ export function createOrderLookup(db: Database): Lookup<number, LocatedOrder> {
     if (is_alone) return ids.map(readAlone);
     shared += 1;
     try {
-      const rows = await db.run(
-        "read",
-        (session) => session.all<LocatedOrder>(select_by_ids, ids),
-        { admitted: ids.length },
-      );
+      const rows = await db.run("read", (session) => session.all<StoredOrder>(select_by_ids, ids), {
+        admitted: ids.length,
+      });
       const found = new Map(rows.map((row) => [row.id, row]));
       return ids.map(
         (id) =>

@@ -2,19 +2,15 @@
 import { fail } from "../../error.ts";
 import {
   newOrder,
-  type OrderQuery,
   type OrderStatus,
   type OrderStore,
   order_statuses,
-  parseStoredOrder,
   type StoredOrder,
 } from "../../order.ts";
-import { requirePreconditions } from "../../precondition.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
-import { columns, json, order_creates, toRecord, toRow } from "../orders.ts";
-import { version_conflict } from "../retry.ts";
+import { columns, createOrderStore, json, order_creates, toRecord } from "../orders.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
@@ -80,9 +76,6 @@ function moveStatement(from: OrderStatus, to: OrderStatus): string {
   `;
 }
 
-const of_user = "bucket = $1 and user_id = $2";
-const of_user_in_status = "bucket = $1 and user_id = $2 and status = $3";
-
 /** Query that counts the orders of a user, in the index of one shard. */
 function countQuery(where: string): string {
   return `
@@ -101,7 +94,7 @@ function totalQuery(statuses: readonly OrderStatus[]): string {
 }
 
 export function createCitusOrderStore(context: StoreContext): OrderStore {
-  const { db, large_pages, now } = context;
+  const { db, large_pages } = context;
   const move_statements = new Map(
     order_statuses.flatMap((from) =>
       order_statuses
@@ -109,102 +102,81 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
         .map((to) => [`${from} ${to}`, moveStatement(from, to)] as const),
     ),
   );
-  const prepareList = (where: string, total: string, is_of_one_user: boolean) =>
-    prepareCitusList(db, large_pages, {
-      table: "orders",
-      json,
-      where,
-      total,
-      is_of_one_user,
-      max_offset: is_of_one_user ? null : MAX_OFFSET,
-    });
-  const listAll = prepareList("", totalQuery(order_statuses), false);
-  const in_status = order_statuses.map((status) => {
-    const list = prepareList(`status = '${status}'`, totalQuery([status]), false);
-    return [status, list] as const;
-  });
-  const lists_in_status = new Map(in_status);
-  const listOfUser = prepareList(of_user, countQuery(of_user), true);
-  const listOfUserInStatus = prepareList(of_user_in_status, countQuery(of_user_in_status), true);
-
-  const place = prepareCitusCreate(context, {
-    table: "orders",
-    is_reference_table: false,
-    ...order_creates,
-    async findRejected(session, all_fields) {
-      const ids = all_fields.map(({ user_id }) => user_id);
-      const rows = await session.all<{ id: number }>(existing_users, ids);
-      const existing = new Set(rows.map(({ id }) => id));
-      return ids.map((id) => !existing.has(id));
-    },
-    newRecord: (number, fields, time): StoredOrder =>
-      newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
-    toRecord,
-    async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
-      const bucket = bucketOf(user_id);
-      const values = [bucket, id, user_id, currency, items, total, metadata, created_at];
-      await session.all(insert_order, ...values);
-    },
-    async insertMany(session, orders) {
-      const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
-      await session.all(insert_orders, JSON.stringify(rows));
-      const counts = new Map<number, number>();
-      for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
-      const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
-      await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
-    },
-    async explainViolation(error, { user_id }) {
-      if (!isForeignKeyViolation(error)) throw error;
-      const findUser = (session: Session) => session.first(existing_users, [user_id]);
-      if ((await db.run("read", findUser, { admitted: 1 })) === null) return { kind: "rejected" };
-      // The commit of a new user is recovered on a server that was killed during it, which takes a while.
-      return fail("unavailable", "the user is not on all servers yet");
-    },
-  });
 
   const lookUp = createOrderLookup(db);
-  return {
-    list(query: OrderQuery) {
-      const { user_id, status } = query;
-      if (user_id === undefined) {
-        const listInStatus = status && lists_in_status.get(status);
-        return (listInStatus ?? listAll)(query, []);
+
+  return createOrderStore(context, {
+    prepareList(filters, status) {
+      const list = { table: "orders", json } as const;
+      if (filters.length === 0) {
+        return prepareCitusList(db, large_pages, {
+          ...list,
+          where: status === undefined ? "" : `status = '${status}'`,
+          total: totalQuery(status === undefined ? order_statuses : [status]),
+          valuesOf: null,
+          max_offset: MAX_OFFSET,
+        });
       }
-      const filters = [bucketOf(user_id), user_id];
-      return status === undefined
-        ? listOfUser(query, filters)
-        : listOfUserInStatus(query, [...filters, status]);
+      const where = filters.map((name, at) => `${name} = $${2 + at}`).join(" and ");
+      const of_user = `bucket = $1 and ${where}`;
+      return prepareCitusList(db, large_pages, {
+        ...list,
+        where: of_user,
+        total: countQuery(of_user),
+        valuesOf: (query) => [
+          bucketOf(query.user_id ?? 0),
+          ...filters.map((name) => query[name] ?? null),
+        ],
+        max_offset: null,
+      });
     },
 
     async get(id) {
-      const found = await lookUp(id);
-      return found && toRecord(found);
+      const order = await lookUp(id);
+      return order && toRecord(order);
     },
 
-    place: (fields, key) => place(toRow(fields), key),
+    place: prepareCitusCreate(context, {
+      table: "orders",
+      is_reference_table: false,
+      ...order_creates,
+      async findRejected(session, all_fields) {
+        const ids = all_fields.map(({ user_id }) => user_id);
+        const rows = await session.all<{ id: number }>(existing_users, ids);
+        const existing = new Set(rows.map(({ id }) => id));
+        return ids.map((id) => !existing.has(id));
+      },
+      newRecord: (number, fields, time): StoredOrder =>
+        newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
+      toRecord,
+      async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
+        const bucket = bucketOf(user_id);
+        const values = [bucket, id, user_id, currency, items, total, metadata, created_at];
+        await session.all(insert_order, ...values);
+      },
+      async insertMany(session, orders) {
+        const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
+        await session.all(insert_orders, JSON.stringify(rows));
+        const counts = new Map<number, number>();
+        for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
+        const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
+        await session.all(count_orders, JSON.stringify(added), [...counts.keys()]);
+      },
+      async explainViolation(error, { user_id }) {
+        if (!isForeignKeyViolation(error)) throw error;
+        const findUser = (session: Session) => session.first(existing_users, [user_id]);
+        if ((await db.run("read", findUser, { admitted: 1 })) === null) return { kind: "rejected" };
+        // The commit of a new user is recovered on a server that was killed during it, which takes a while.
+        return fail("unavailable", "the user is not on all servers yet");
+      },
+    }),
 
-    update(id, edit, preconditions) {
-      const change = async (session: Session) => {
-        const found = await findOrder(session, id);
-        if (found === null) return null;
-        const { bucket, ...current } = found;
-        requirePreconditions(current, preconditions);
-        const changed = edit(parseStoredOrder(current));
-        if (changed === null) return toRecord(current);
-        const time = now().toISOString();
-        const row = await session.first<StoredOrder>(
-          move_statements.get(`${current.status} ${changed.status}`) ?? update_order,
-          bucket,
-          id,
-          current.version,
-          changed.status,
-          JSON.stringify(changed.metadata),
-          time > current.updated_at ? time : current.updated_at,
-        );
-        if (row === null) throw version_conflict;
-        return toRecord(row);
-      };
-      return db.run("write", change, { record: `orders ${id}` });
+    find: findOrder,
+
+    update(session, { id, user_id, version, status: from }, { status, metadata, updated_at }) {
+      const statement = move_statements.get(`${from} ${status}`) ?? update_order;
+      const values = [bucketOf(user_id), id, version, status, metadata, updated_at];
+      return session.first(statement, ...values);
     },
-  };
+  });
 }

@@ -2,24 +2,11 @@
  * Users are on every node. A change of a user is a transaction on all of them. Citus runs such transactions one at a
  * time.
  */
-import { fail } from "../../error.ts";
-import { requirePreconditions } from "../../precondition.ts";
-import { emailKey, newUser, parseStoredUser, type StoredUser, type UserStore } from "../../user.ts";
+import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
-import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { prepareLookup } from "../lookups.ts";
-import {
-  type ChangeUser,
-  columns,
-  failEmailTaken,
-  findUser,
-  json,
-  pageOfUser,
-  toRecord,
-  toRow,
-  user_creates,
-} from "../users.ts";
+import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
+import { createUserStore, json, toRecord, user_creates } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 
@@ -49,116 +36,56 @@ export const add_to_total = `
   set users = users + $1
   where slot = pg_backend_pid() % 16
 `;
-const update_user = `
-  update users
-  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
-  where id = $1 and version = $2
-  returning ${columns}
-`;
-const delete_user = `
-  delete from users
-  where id = $1
-`;
 const lock_user = "select pg_advisory_xact_lock($1, $2)";
 
-/** Deletes a user that the transaction has locked. @throws {AppError} user_has_orders */
-async function deleteUser(session: Session, id: number): Promise<void> {
-  try {
-    await session.all(delete_user, id);
-    await session.all(add_to_total, -1);
-  } catch (error) {
-    if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
-    throw error;
-  }
-}
-
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, large_pages, now } = context;
-  const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
-  const listAll = prepareCitusList(db, large_pages, {
-    table: "users",
-    json,
-    where: "",
-    total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
-    is_of_one_user: false,
-    max_offset: null,
+  const { db, large_pages } = context;
+  return createUserStore(context, {
+    listAll: prepareCitusList(db, large_pages, {
+      table: "users",
+      json,
+      where: "",
+      total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
+      valuesOf: null,
+      max_offset: null,
+    }),
+
+    create: prepareCitusCreate(context, {
+      table: "users",
+      is_reference_table: true,
+      ...user_creates,
+      async findRejected(session, all_fields) {
+        const keys = all_fields.map(({ email_key }) => email_key);
+        const rows = await session.all<{ email_key: string }>(taken_emails, keys);
+        const taken = new Set(rows.map(({ email_key }) => email_key));
+        return keys.map((key) => taken.has(key));
+      },
+      newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
+      toRecord,
+      async insertOne(session, { id, email, name, metadata, created_at }) {
+        await session.all(insert_user, id, email, emailKey(email), name, metadata, created_at);
+        await session.all(add_to_total, 1);
+      },
+      async insertMany(session, users) {
+        const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
+        await session.all(insert_users, JSON.stringify(rows));
+        await session.all(add_to_total, rows.length);
+      },
+      async explainViolation(error) {
+        if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
+        return { kind: "rejected" };
+      },
+    }),
+
+    change(id, work) {
+      // Without the lock, the second of two concurrent changes would be repeated, and each attempt is a transaction on
+      // all servers.
+      const change = async (session: Session) => {
+        await session.all(lock_user, USER_LOCK, id % 2 ** 31);
+        return work(session);
+      };
+      return db.run("write", change, { transaction: true, record: `users ${id}` });
+    },
+    onDelete: (session) => session.all(add_to_total, -1),
   });
-
-  const create = prepareCitusCreate(context, {
-    table: "users",
-    is_reference_table: true,
-    ...user_creates,
-    async findRejected(session, all_fields) {
-      const keys = all_fields.map(({ email_key }) => email_key);
-      const rows = await session.all<{ email_key: string }>(taken_emails, keys);
-      const taken = new Set(rows.map(({ email_key }) => email_key));
-      return keys.map((key) => taken.has(key));
-    },
-    newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
-    toRecord,
-    async insertOne(session, { id, email, name, metadata, created_at }) {
-      await session.all(insert_user, id, email, emailKey(email), name, metadata, created_at);
-      await session.all(add_to_total, 1);
-    },
-    async insertMany(session, users) {
-      const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
-      await session.all(insert_users, JSON.stringify(rows));
-      await session.all(add_to_total, rows.length);
-    },
-    async explainViolation(error) {
-      if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
-      return { kind: "rejected" };
-    },
-  });
-
-  /**
-   * Runs work on a user that no other transaction changes meanwhile. Without the lock, the second of two concurrent
-   * changes would be repeated, and each attempt is a transaction on all servers.
-   */
-  function change(id: number, work: ChangeUser) {
-    const change_user = async (session: Session) => {
-      await session.all(lock_user, USER_LOCK, id % 2 ** 31);
-      const user = await findUser(session, id);
-      return user && work(session, user);
-    };
-    return db.run("write", change_user, { transaction: true, record: `users ${id}` });
-  }
-
-  return {
-    async list(query) {
-      const { email } = query;
-      if (email === undefined) return listAll(query, []);
-      return pageOfUser(await withEmail(emailKey(email)), query);
-    },
-
-    get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
-
-    create: (fields, key) => create(toRow(fields), key),
-
-    update(id, edit, preconditions) {
-      return change(id, async (session, user) => {
-        requirePreconditions(user, preconditions);
-        const fields = edit(parseStoredUser(user));
-        if (fields === null) return toRecord(user);
-        const { email, email_key, name, metadata } = toRow(fields);
-        const time = now().toISOString();
-        const updated_at = time > user.updated_at ? time : user.updated_at;
-        const values = [id, user.version, email, email_key, name, metadata, updated_at];
-        const row = await session.first<StoredUser>(update_user, ...values).catch((error) => {
-          if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
-          throw error;
-        });
-        if (row === null) throw new Error("a locked user has changed");
-        return toRecord(row);
-      });
-    },
-
-    remove(id, preconditions) {
-      return change(id, async (session, user) => {
-        requirePreconditions(user, preconditions);
-        await deleteUser(session, id);
-        return toRecord(user);
-      });
-    },
-  };
 }

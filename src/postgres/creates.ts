@@ -155,7 +155,7 @@ interface CreatedRow {
 
 /** How records of one table are created. The fields are the values of its columns. */
 export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRules<Fields> {
-  readonly toRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
+  readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
 }
 
 function prepareStatements<Fields, Row>(
@@ -173,7 +173,7 @@ function prepareStatements<Fields, Row>(
     if (is_rejected) return { kind: "rejected" } as const;
     if (is_locked) return { kind: "locked" } as const;
     if (!is_created) return { kind: "conflict" } as const;
-    return { kind: "created", record: parts.toRecord(Number(id), fields, time) } as const;
+    return { kind: "created", record: parts.newRecord(Number(id), fields, time) } as const;
   }
 
   return async (creates, lock_timeout) => {

@@ -158,7 +158,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       json,
       order: "user_id",
       ...order_creates,
-      toRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
+      newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
     find: (session, id) => session.first(select_by_id, id),
     update: (session, { id, version }, { status, metadata, updated_at }) =>

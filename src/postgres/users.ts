@@ -117,7 +117,7 @@ async function deleteUser(session: Session, { id, version }: StoredUser): Promis
 export interface UserLayout {
   readonly listAll: ReadPage;
   readonly create: Create<UserRow, User>;
-  /** Runs the statements of a change. */
+  /** Runs the statements of a change. Changes of one user run one after the other. */
   readonly change: <Result>(
     id: number,
     work: (session: Session) => Promise<Result>,
@@ -180,7 +180,7 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       json,
       order: 'email_key collate "C"',
       ...user_creates,
-      toRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
+      newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
     }),
     change: (id, work) => db.run("write", work, { record: `users ${id}` }),
   });

@@ -68,7 +68,7 @@ describe("layers", () => {
         if (target === null) {
           // The commands and SQLite write files in the same way, and share only the domain.
           const allowed =
-            path === "src/partial-file.ts" ? /^node:(fs|path)$/ : packages[source.layer];
+            path === "src/temporary-file.ts" ? /^node:(fs|path)$/ : packages[source.layer];
           expect([path, specifier]).toEqual([path, expect.stringMatching(allowed ?? /^$/)]);
         } else if (target === "outside") {
           // The version is only in package.json.

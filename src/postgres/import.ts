@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `src/import.ts` has the rules of an import. */
+/** Export and import of users and orders. `src/import-plan.ts` has the rules of an import. */
 
 import type { BulkStore } from "../bulk.ts";
 import { createClock } from "../clock.ts";

@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `src/import.ts` has the rules of an import. */
+/** Export and import of users and orders. `src/import-plan.ts` has the rules of an import. */
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore } from "../bulk.ts";

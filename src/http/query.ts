@@ -4,6 +4,7 @@ import { createValidator, displayField, Empty, type Schema, type ValueOf } from 
 import { inputSchema, parseUnsigned } from "./input.ts";
 
 function decodePercent(text: string): string | null {
+  if (!text.includes("%")) return text;
   try {
     return decodeURIComponent(text);
   } catch {
@@ -16,11 +17,9 @@ function decodePercent(text: string): string | null {
  * contains spaces.
  * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
  */
-function readQuery(url: string): Record<string, string> {
-  const start = url.indexOf("?");
-  if (start === -1) return {};
+function readQuery(url: string): Map<string, string> {
   const values = new Map<string, string>();
-  for (const part of url.slice(start + 1).split("&")) {
+  for (const part of url.slice(url.indexOf("?") + 1).split("&")) {
     if (part === "") continue;
     const equals = part.indexOf("=");
     const name = decodePercent(equals === -1 ? part : part.slice(0, equals));
@@ -30,37 +29,38 @@ function readQuery(url: string): Record<string, string> {
     if (values.has(name)) failField(displayField(name), "is given more than once");
     values.set(name, value);
   }
-  return Object.fromEntries(values);
-}
-
-/** Applies the defaults of the schema and parses its integers. Malformed ones become `NaN`, which no schema accepts. */
-function coerceQuery(schema: Schema, query: Record<string, string>): Record<string, unknown> {
-  const values: Record<string, unknown> = { ...query };
-  for (const [name, property] of Object.entries<Schema>(schema["properties"])) {
-    const text = query[name];
-    if (text === undefined) {
-      if (property.default !== undefined) values[name] = property.default;
-    } else if (property["type"] === "integer") {
-      values[name] = parseUnsigned(text);
-    }
-  }
   return values;
 }
 
 /** Validates the query of a URL: the parameters of the schema are allowed, all others are rejected. */
 export function querySchema<Of extends Schema>(schema: Of) {
   const validate = createValidator(schema);
-  const takes_cursor = Object.hasOwn(schema["properties"], "after");
+  const properties: Readonly<Record<string, Schema>> = schema["properties"];
+  const defaults = Object.entries(properties).flatMap(([name, { default: value }]) =>
+    value === undefined ? [] : [[name, value] as const],
+  );
+  const takesCursor = Object.hasOwn(properties, "after");
+
+  /** Applies the defaults and parses integers. Malformed ones become `NaN`, which no schema accepts. */
+  function coerce(given: ReadonlyMap<string, string>): Record<string, unknown> {
+    const values = new Map<string, unknown>(defaults);
+    for (const [name, text] of given) {
+      values.set(name, properties[name]?.["type"] === "integer" ? parseUnsigned(text) : text);
+    }
+    // Unlike an assignment, it makes `__proto__` an ordinary member.
+    return Object.fromEntries(values);
+  }
+
   // Most requests have no query: compute its value once.
-  const default_query = coerceQuery(schema, {}) as ValueOf<Of>;
+  const defaultQuery = Object.fromEntries(defaults) as ValueOf<Of>;
   return inputSchema(schema, (value) => {
     const url = String(value);
-    if (!url.includes("?")) return default_query;
+    if (!url.includes("?")) return defaultQuery;
     const given = readQuery(url);
-    if (takes_cursor && given["after"] !== undefined && given["offset"] !== undefined) {
+    if (takesCursor && given.has("after") && given.has("offset")) {
       failField("offset", "cannot be combined with after");
     }
-    return validate(coerceQuery(schema, given));
+    return validate(coerce(given));
   });
 }
 

@@ -170,11 +170,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     return respond(exchange, errorBody(head, error, request.method));
   }
 
-  /** @param route for metrics and the log */
-  function handlerOf(route: string, steps: Steps): HandleRequest {
+  /** @param routeOf returns the route for metrics and the log */
+  function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
     return (request, params = (request as Bun.BunRequest).params) => {
       const startedMs = performance.now();
       const requestId = requestIdOf(request.headers);
+      const route = routeOf(request);
       const head = { status: 200, headers: {} };
       const exchange: Exchange = { request, requestId, startedMs, route, token: null, head };
       try {
@@ -191,11 +192,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   }
 
   return {
-    handle: (entry) => handlerOf(entry.path, stepsOf(entry)),
-    handleUnmatched: (unmatched) =>
-      handlerOf("/*", (exchange) => {
-        const needsToken = !unmatched.isPublic(exchange.request);
-        return andThen(admit(exchange, needsToken), () => unmatched.handle(exchange)); // 404, 405
-      }),
+    handle: (entry) => handlerOf(() => entry.path, stepsOf(entry)),
+    handleUnmatched: ({ routeOf, needsToken, handle }) =>
+      handlerOf(
+        routeOf,
+        (exchange) =>
+          andThen(admit(exchange, needsToken(exchange.request)), () => handle(exchange)), // 404, 405
+      ),
   };
 }

@@ -67,8 +67,10 @@ interface UnmatchedCall {
 }
 
 export interface Unmatched {
-  /** @returns whether the response needs no token: a preflight, a redirect, or another method of a public path */
-  readonly isPublic: (request: Request) => boolean;
+  /** @returns a public path, or the pattern of all other paths, so that the number of metrics is bounded */
+  readonly routeOf: (request: Request) => string;
+  /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
+  readonly needsToken: (request: Request) => boolean;
   /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
   readonly handle: (call: UnmatchedCall) => string | null;
 }
@@ -86,9 +88,14 @@ export function createUnmatched(
   const publicPaths = new Set([...redirects, ...publicRoutes].map(({ path }) => path));
   const redirectPaths = new Set(redirects.map(({ path }) => path));
 
+  function isPublic(request: Request): boolean {
+    return publicPaths.has(pathOf(request.url));
+  }
+
   return {
-    isPublic: (request) =>
-      publicPaths.has(pathOf(request.url)) || (cors?.preflight(request) ?? null) !== null,
+    routeOf: (request) => (isPublic(request) ? pathOf(request.url) : "/*"),
+
+    needsToken: (request) => !isPublic(request) && !cors?.preflight(request),
 
     handle({ request, head }) {
       const preflight = cors?.preflight(request);

@@ -104,6 +104,7 @@ const malformed = [
   ..."|  |{|}|[|]|nul|undefined|NaN|Infinity|-|+1|01|.5|1.|1e|0x10|1_0|'a'|a|[1,]|[,]|{,}".split(
     "|",
   ),
+  ...'{"a":NaN}|{"a":True}|{"a":01}|{"a":"\\x"}|{"a":1,,"b":2}|{"a":[1,]}|{"a":[}|[}'.split("|"),
   ...'{"a"}|{"a":}|{a:1}|{"a":1,}|{1:2}|{"a" "b":1}|["a":1]|"a":1|{:1}|[1 2]|{}{}|"a'.split("|"),
   '"\\x"',
   '"\\u12"',
@@ -162,53 +163,6 @@ test("parseJson rejects text that is nested deeper than 16 levels", () => {
   // Siblings do not add up.
   expect(parseJson(`[${nested(15, "[", "1", "]")},${nested(15, "[", "1", "]")}]`)).toBeDefined();
   expectThrown(() => parseJson(`[1,${nested(16, "[", "", "]")}]`), "invalid", message);
-});
-
-/** A literal, and the integer that it denotes. */
-const integers: [string, number][] = [
-  ["1.0", 1],
-  ["1e0", 1],
-  ["10E-1", 1],
-  ["0.1e1", 1],
-  ["1.50e+1", 15],
-  ["-2.000", -2],
-  ["100e-2", 1],
-  ["0.0", 0],
-  ["0e99", 0],
-  ["0.00e-99", 0],
-  ["9007199254740991", MAX],
-  ["9007199254740991.0", MAX],
-  ["9.007199254740991e15", MAX],
-  ["-9007199254740991.00", -MAX],
-  ["2251799813685249e0", 2 ** 51 + 1],
-];
-
-for (const [literal, expected] of integers) {
-  test(`parseJson reads an integer when it is written ${literal}`, () => {
-    expect(parseJson(`{"n":${literal}}`)).toEqual({ n: expected });
-    expect(parseJson(literal)).toBe(expected);
-  });
-}
-
-test("parseJson does not round a literal to an integer", () => {
-  const literals = [
-    "1.00000000000000000001",
-    "0.99999999999999999999",
-    "9007199254740991.4",
-    "9007199254740990.5",
-    "9007199254740990.9999",
-    "-1.00000000000000000001",
-    "1e-400",
-    "1E-400",
-    "100000000000000000001e-2",
-    "0.1e-999999999999",
-    `1.${"0".repeat(400)}1`,
-    `${"9".repeat(300)}.5`,
-  ];
-  for (const literal of literals) {
-    const parsed = parseJson(`{"n":[${literal}]}`) as { n: number[] };
-    expect(Number.isSafeInteger(parsed.n[0]), literal).toBe(false);
-  }
 });
 
 test("parseJson does not change text that looks like a number", () => {

@@ -105,7 +105,7 @@ for (const { route, method, path, json } of routes) {
 
   test(`${route} returns 400 when Idempotency-Key is malformed`, async () => {
     const before = await state();
-    for (const key of ["", "k".repeat(256), "a b", "é", "a\u007f"]) {
+    for (const key of ["", "k".repeat(256), "a b", "a\tb", "é", "ÿ", "a\u007f"]) {
       const headers = { "content-type": "application/json", "idempotency-key": key };
       const response = await server.call(method, path(), { raw: json(), headers });
       expectError(response, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
@@ -190,13 +190,10 @@ function invalidBodies(
     texts.map((raw) => ({ name: `is ${JSON.stringify(raw).slice(0, 32)}`, error, raw: () => raw }));
   const hostile = /^Validation failed: /;
   return [
+    // More are in json.test.ts.
     ...rows(failed("body must be valid JSON"), [
-      ...["", "  \n", '{"a":"\t"}', '{"a":"\n"}', '{"a":1}\0', "\u00a0{}", "\f{}", "\ufeff"],
-      ...["// hunter2\n{}", "\ufeff\ufeff{}"],
-      ...String.raw`{  }  [}  {"a":}  {'a':1}  {"a":1,}  {a:1}  {"a":1}{}  {"a":1} hunter2  {"a" 1}
-        {"a":1,,"b":2}  {"a":hunter2}  {"a":"hunter2  {"a":"\x"}  {"a":"\u12"}  {"a":[1,]}  {"a":[}
-        {"a":NaN}  {"a":Infinity}  {"a":True}  {"a":01}  {"a":.5}  {"a":1.}  {"a":+1}  {"a":-}
-        {"a":1e}  {"a":0x10}  undefined`.split(/\s{2,}/),
+      ...["", "  \n", '{"a":"\t"}', '{"a":1}\0', "\u00a0{}", "\f{}", "\ufeff", "\ufeff\ufeff{}"],
+      ...["// hunter2\n{}", '{"a":1} hunter2', '{"a":hunter2}', '{"a":"hunter2', '{"a":1,}'],
     ]),
     ...rows(failed("body must be a JSON object"), [
       ...["[]", '"hunter2"', "null", "1", "true", '[{"email":"hunter2@b.example"}]', array(16)],
@@ -236,6 +233,11 @@ function invalidBodies(
           "",
         ),
     },
+    {
+      name: "repeats a member inside items",
+      error: failed("items[0].sku is given more than once"),
+      raw: () => '{"items":[{"sku":"a","s\\u006bu":"hunter2"}]}',
+    },
     ...["ff", "c0af", "eda080", "f5808080", "e282"].map((bad) => ({
       name: `holds the bytes ${bad}`,
       error: failed("body must be valid UTF-8"),
@@ -274,27 +276,6 @@ function invalidBodies(
   ];
 }
 
-test("POST /orders names the nested field when a part of items is invalid", async () => {
-  const before = await state();
-  const good = { sku: "A-1", quantity: 1, unit_price: 100 };
-  for (const [item, error] of [
-    [{ ...good, quantity: 0 }, /^Validation failed: items\[1\]\.quantity must /],
-    [{ ...good, unit_price: "hunter2" }, /^Validation failed: items\[1\]\.unit_price must /],
-    [{ ...good, sku: undefined }, /^Validation failed: items\[1\]\.sku is required$/],
-    [{ ...good, nmae: "hunter2" }, /^Validation failed: items\[1\]\.nmae is not allowed$/],
-    [{ ...good, ["__proto__"]: {} }, /^Validation failed: items\[1\]\.__proto__ is not allowed$/],
-    [["hunter2"], /^Validation failed: items\[1\] must /],
-    [null, /^Validation failed: items\[1\] must /],
-  ] as const) {
-    const body = { user_id, currency: "EUR", items: [good, item] };
-    expectError(await server.call("POST", "/orders", { body }), 400, error, "hunter2");
-  }
-  const twice = `{"user_id":${user_id},"currency":"EUR","items":[{"sku":"a","s\\u006bu":"b"}]}`;
-  const response = await send(server, "POST", "/orders", twice);
-  expectError(response, 400, /^Validation failed: \S*sku is given more than once$/);
-  expect(await state()).toEqual(before);
-});
-
 test("meta.problems lists every required field when the body is {}", async () => {
   for (const [method, path, fields] of [
     ["POST", "/users", ["email"]],
@@ -308,24 +289,6 @@ test("meta.problems lists every required field when the body is {}", async () =>
     expect(new Set(problems.map(({ problem }) => problem))).toEqual(new Set(["is required"]));
   }
 });
-
-const too_large = "9007199254740993"; // No record can have this id.
-const failed = "Validation failed:";
-for (const [method, path, body, error] of [
-  ["GET", `/users/${too_large}?x=1`, undefined, `${failed} x is not allowed`],
-  ["GET", "/users/999999?x=1", undefined, `${failed} x is not allowed`],
-  ["DELETE", `/users/${too_large}?x=1`, undefined, `${failed} x is not allowed`],
-  ["PATCH", `/users/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
-  ["PATCH", "/users/999999", { nmae: 1 }, `${failed} nmae is not allowed`],
-  ["PUT", `/users/${too_large}`, {}, `${failed} email is required`],
-  ["GET", "/orders/-1?x=1", undefined, `${failed} x is not allowed`],
-  ["GET", "/orders/999999?x=1", undefined, `${failed} x is not allowed`],
-  ["PATCH", `/orders/${too_large}`, { nmae: 1 }, `${failed} nmae is not allowed`],
-] as const) {
-  test(`${method} ${path} returns 400, not 404, when both apply`, async () => {
-    expectError(await server.call(method, path, { body }), 400, error);
-  });
-}
 
 test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the status change is not allowed", async () => {
   const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));

@@ -32,7 +32,13 @@ const row = (
   const name = `${field} is ${JSON.stringify(value)?.slice(0, 40)}`;
   return { name, fields: { [field]: value }, error, hidden };
 };
-const must = (field: string) => new RegExp(`^Validation failed: ${field}\\S* must `);
+const storable = "text without U\\+0000 and lone surrogates";
+const rules: Record<string, string> = {
+  email: `email must be (an email address of at most 254 characters|${storable})$`,
+  name: `name must be (text of 1 to 200 characters or null|${storable})$`,
+  metadata: "metadata\\S* must ",
+};
+const must = (field: string) => new RegExp(`^Validation failed: ${rules[field]}`);
 const wrong_values: Record<string, unknown[]> = {
   email: [
     ...["", secret, `${secret}@`, `@${secret}.example`, `${secret}@host`, `a ${secret}@b.example`],

@@ -66,6 +66,10 @@ for (const [literal, shown] of [
   ["90071992547409910e-1", largest],
   [`${largest}.000`, largest],
   ["1e15", "1000000000000000"],
+  ["0.00e-99", "0"],
+  ["1.50e+1", "15"],
+  ["9.007199254740991e15", largest],
+  ["2251799813685249e0", "2251799813685249"],
 ] as const) {
   test(`unit_price is ${shown} when written ${literal}`, async () => {
     const text = await placed(orderText(user_id, ["1", literal]));

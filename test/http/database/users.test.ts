@@ -104,8 +104,10 @@ test("GET /users?email returns an empty page when no user has the email, and rea
   }
 });
 
+const moved = newEmail();
 const full = { name: "Anne", metadata: { a: "1", b: "2" } };
 for (const { name, body, changed } of [
+  { name: "email is given", body: { email: moved }, changed: { email: moved } },
   { name: "name is given", body: { name: "New" }, changed: { name: "New" } },
   { name: "name is null", body: { name: null }, changed: { name: null } },
   { name: "metadata is null", body: { metadata: null }, changed: { metadata: {} } },

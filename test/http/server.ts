@@ -249,6 +249,16 @@ export async function startServer(
   });
 }
 
+/** @param request e.g. `GET /users?limit=1` */
+export function sendRequest(
+  server: Pick<TestServer, "call">,
+  request: string,
+  options: CallOptions = {},
+): Promise<TestResponse> {
+  const space = request.indexOf(" ");
+  return server.call(request.slice(0, space), request.slice(space + 1), options);
+}
+
 /** @returns all log lines so far, parsed */
 export async function logs(server: TestServer): Promise<Record<string, unknown>[]> {
   const marker = crypto.randomUUID();

@@ -124,21 +124,13 @@ const Sample = Type.Object(fields, closed);
 const SampleRecord = Type.Object({ id: Type.Integer(), ...fields }, closed);
 const check = createValidator(Sample, SampleRecord);
 
-const count_keys = (count: number) =>
-  Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, "v"]));
 const ok = { email: "a@b.cd" };
 
 const accepted: [string, object][] = [
   ["only what is required", {}],
-  ["null where it may be", { label: null }],
   ["as many code points as allowed", { label: emoji.repeat(3) }],
   ["one of the strings", { colour: "blue", code: "k" }],
   ["the bounds of an integer", { count: 9, items: [{ price: 0 }, { price: 5 }] }],
-  ["50 metadata entries", { metadata: count_keys(50) }],
-  ["empty text as a metadata value", { metadata: { a: "" } }],
-  ["a metadata value of 500 code points", { metadata: { a: emoji.repeat(500) } }],
-  ["a metadata key of 40 code points", { metadata: { [emoji.repeat(40)]: "" } }],
-  ["the metadata key __proto__", { metadata: JSON.parse('{"__proto__": "x"}') }],
   ["null for a key of a patch", { patch: { a: null, b: "c" } }],
   ["null for all of a patch", { patch: null }],
 ];
@@ -154,8 +146,6 @@ const text_rule = "must be text without U+0000 and lone surrogates";
 const rejected: [string, unknown, ...string[]][] = [
   ["is null", null, "body must be a JSON object"],
   ["is an array", [], "body must be a JSON object"],
-  ["is text", "{}", "body must be a JSON object"],
-  ["is a number", 1, "body must be a JSON object"],
   ["is empty", {}, "email is required"],
   [
     "breaks several rules",
@@ -166,19 +156,13 @@ const rejected: [string, unknown, ...string[]][] = [
   ],
   ["has a read-only field", { ...ok, id: 1 }, "id is read-only"],
   ["has __proto__", JSON.parse('{"email": "a@b.cd", "__proto__": {}}'), "__proto__ is not allowed"],
-  ["has constructor", { ...ok, constructor: 1 }, "constructor is not allowed"],
-  ["has null for a field", { email: null }, /email must be an email address/.source],
-  ["has too long an email", { email: "abcde@bc.de" }, "email must be an email address"],
   ["has empty text", { ...ok, label: "" }, "label must be text of 1 to 3 characters or null"],
-  ["has too long text", { ...ok, label: "abcd" }, "label must be text of 1 to 3 characters"],
   ["has too many emoji", { ...ok, label: emoji.repeat(4) }, "label must be text of 1 to 3"],
-  ["has U+0000", { ...ok, label: "a\0" }, `label ${text_rule}`],
   ["has a lone surrogate", { ...ok, label: lone }, `label ${text_rule}`],
   ["has another string", { ...ok, colour: "Red" }, "colour must be one of red, blue"],
   ["has an unknown code", { ...ok, code: "z" }, "code must be a letter up to k"],
   ["has text for a number", { ...ok, count: "1" }, "count must be an integer from 1 to 9"],
   ["has a fraction", { ...ok, count: 1.5 }, "count must be an integer from 1 to 9"],
-  ["has too much", { ...ok, count: 10 }, "count must be an integer from 1 to 9"],
   ["has NaN", { ...ok, count: Number.NaN }, "count must be an integer from 1 to 9"],
   ["has no items", { ...ok, items: [] }, "items must be an array of 1 to 2 items"],
   ["has an object for items", { ...ok, items: {} }, "items must be an array of 1 to 2 items"],
@@ -190,39 +174,8 @@ const rejected: [string, unknown, ...string[]][] = [
     "items[1].id is not allowed",
   ],
   ["has text as item", { ...ok, items: ["a"] }, "items[0] must be a JSON object"],
-  [
-    "has 51 metadata entries",
-    { ...ok, metadata: count_keys(51) },
-    "metadata must be an object of at most 50 entries",
-  ],
-  ["has metadata null", { ...ok, metadata: null }, "metadata must be an object"],
-  ["has an array for metadata", { ...ok, metadata: [] }, "metadata must be an object"],
-  ["has an empty key", { ...ok, metadata: { "": "" } }, `metadata."" must have a name of 1 to 40`],
-  [
-    "has too long a key",
-    { ...ok, metadata: { ["a".repeat(41)]: "" } },
-    `metadata.${"a".repeat(41)} must have a name of 1 to 40 characters`,
-  ],
-  [
-    "has NUL in a key",
-    { ...ok, metadata: { "a\0": "" } },
-    "metadata.a\0 must have a name without U+0000",
-  ],
-  [
-    "has half a pair as a key",
-    { ...ok, metadata: { [lone]: "" } },
-    "metadata.\ufffd must have a name without",
-  ],
   ["has digits for a key", { ...ok, metadata: { 0: 1 } }, "metadata.0 must be text"],
   ["has a field without a name", { ...ok, "": 1 }, '"" is not allowed'],
-  [
-    "has a number for a value",
-    { ...ok, metadata: { a: 1 } },
-    "metadata.a must be text of at most 500 characters",
-  ],
-  ["has an object for a value", { ...ok, metadata: { a: {} } }, "metadata.a must be text"],
-  ["has NUL in a value", { ...ok, metadata: { a: "\0" } }, `metadata.a ${text_rule}`],
-  ["has too long a value", { ...ok, metadata: { a: "a".repeat(501) } }, "metadata.a must be text"],
   ["has odd keys", { ...ok, metadata: { "a/~1b": 1 } }, "metadata.a/~1b must be text"],
   ["has text for a patch", { ...ok, patch: "a" }, "patch must be an object or null"],
   [

@@ -1,0 +1,196 @@
+import { afterAll, describe, expect, test } from "bun:test";
+import { expectError, newEmail, newOrder, newUser } from "../make.ts";
+import { startServer, type TestResponse } from "../server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+const user = await newUser(server);
+
+/** Neither `*` nor a list of entity tags. Some contain `"2"`, the stored version. */
+const malformed = `2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|");
+
+/** Values of the headers, and the statuses of a GET of a record at version 2, and of a change of it. */
+interface Precondition {
+  readonly when: string;
+  readonly ifMatch?: string[];
+  readonly ifNoneMatch?: string[];
+  readonly get: number;
+  readonly change: number;
+}
+
+const preconditions: Precondition[] = [
+  {
+    when: "If-Match has the version",
+    ifMatch: ['"2"', "*", '"1", "2"', '"2","7"', '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"'],
+    get: 200,
+    change: 200,
+  },
+  {
+    when: "If-Match has another version",
+    ifMatch: [
+      ...['"1"', '"3"', '"1", "3"', 'W/"2"', '""', '"02"', '"+2"', '"2.0"', '"abc"', '"*"'],
+      '"\xe9"',
+    ],
+    get: 412,
+    change: 412,
+  },
+  { when: "If-Match is malformed", ifMatch: malformed, get: 400, change: 400 },
+  {
+    when: "If-None-Match has another version",
+    ifNoneMatch: ['"0"', '"1"', '"3"', '"1", "3"', '""', '"*"'],
+    get: 200,
+    change: 200,
+  },
+  {
+    when: "If-None-Match has the version",
+    ifNoneMatch: ['"2"', 'W/"2"', '"1", "2"', '"7",W/"2"', "*"],
+    get: 304,
+    change: 412,
+  },
+  { when: "If-None-Match is malformed", ifNoneMatch: malformed, get: 400, change: 400 },
+  // If-Match comes first (RFC 9110 §13.2.2).
+  { when: "only If-Match fails", ifMatch: ['"1"'], ifNoneMatch: ['"1"'], get: 412, change: 412 },
+  { when: "both fail", ifMatch: ['"1"'], ifNoneMatch: ['"2"'], get: 412, change: 412 },
+  {
+    when: "only If-None-Match fails",
+    ifMatch: ['"2"', "*"],
+    ifNoneMatch: ['"2"', "*"],
+    get: 304,
+    change: 412,
+  },
+  { when: "neither fails", ifMatch: ['"2"'], ifNoneMatch: ['"1"'], get: 200, change: 200 },
+];
+
+type Headers = Record<string, string>;
+
+function headersOf({ ifMatch, ifNoneMatch }: Precondition): Headers[] {
+  const one = ifMatch?.map((tags) => ({ "if-match": tags })) ?? [{}];
+  const other = ifNoneMatch?.map((tags) => ({ "if-none-match": tags })) ?? [{}];
+  return one.flatMap((first) => other.map((second) => ({ ...first, ...second })));
+}
+
+/** Checks the status, and what each response with this status has. */
+function expectStatus(response: TestResponse, status: number, headers: Headers): void {
+  expect([headers, response.status]).toEqual([headers, status]);
+  if (status === 304) {
+    expect(response.text).toBe("");
+    expect(response.headers.get("etag")).toBe('"2"');
+    expect(response.headers.get("cache-control")).toBe("private, no-cache");
+    expect(response.headers.has("x-request-id")).toBe(true);
+    expect(response.headers.has("content-type")).toBe(false);
+  }
+  if (status === 400) {
+    const name = "if-match" in headers ? "If-Match" : "If-None-Match";
+    expectError(response, 400, `Validation failed: ${name} must be * or a list of entity tags`);
+  }
+  if (status === 412) {
+    expectError(response, 412, /./);
+    expect(response.json.meta.code).toBe("version_mismatch");
+  }
+}
+
+describe.each([
+  ["users", ["PATCH", "PUT", "DELETE"]],
+  ["orders", ["PATCH"]],
+] as const)("preconditions on %s", (noun, methods) => {
+  /** Creates a record at version 2. @returns its path */
+  const make = async () => {
+    const record = noun === "users" ? await newUser(server) : await newOrder(server, user.id);
+    const path = `/${noun}/${record.id}`;
+    await server.call("PATCH", path, { body: { metadata: { at: "2" } } });
+    return path;
+  };
+  const bodies = {
+    GET: () => undefined,
+    HEAD: () => undefined,
+    PATCH: () => ({ metadata: { at: "3" } }),
+    PUT: () => ({ email: newEmail() }),
+    DELETE: () => undefined,
+  };
+  const send = (method: keyof typeof bodies, path: string, headers: Headers) => {
+    const body = bodies[method]();
+    return server.call(method, path, { ...(body && { body }), headers });
+  };
+
+  test.each(preconditions)("GET returns $get when $when", async (precondition) => {
+    const path = await make();
+    for (const headers of headersOf(precondition)) {
+      for (const target of [path, `${path}?`]) {
+        expectStatus(await send("GET", target, headers), precondition.get, headers);
+      }
+      expect((await send("HEAD", path, headers)).status).toBe(precondition.get);
+    }
+  });
+
+  test.each(preconditions)("a change returns $change when $when", async (precondition) => {
+    for (const method of methods) {
+      let path = await make();
+      for (const headers of headersOf(precondition)) {
+        const before = await server.call("GET", path);
+        const response = await send(method, path, headers);
+        expectStatus(response, precondition.change, headers);
+        const after = await server.call("GET", path);
+        if (response.status !== 200) {
+          expect(after.text).toBe(before.text);
+          continue;
+        }
+        if (method === "DELETE") expect(after.status).toBe(404);
+        else expect([after.text, after.headers.get("etag")]).toEqual([response.text, '"3"']);
+        path = await make();
+      }
+    }
+  });
+
+  test("GET returns 200 and then 304 again when the record has changed", async () => {
+    const path = await make();
+    expect((await send("PATCH", path, {})).json.data.version).toBe(3);
+    expect((await send("GET", path, { "if-none-match": '"2"' })).json.data.version).toBe(3);
+    expect((await send("GET", path, { "if-none-match": '"3"' })).status).toBe(304);
+  });
+
+  test("every method returns 404 when the record does not exist and there are preconditions", async () => {
+    for (const headers of [{ "if-match": "*" }, { "if-match": '"1"' }, { "if-none-match": "*" }]) {
+      for (const method of ["GET", "HEAD", ...methods] as const) {
+        const { status } = await send(method, `/${noun}/999999`, headers);
+        expect([method, status]).toEqual([method, 404]);
+      }
+    }
+  });
+
+  test("a 412 names the precondition that failed", async () => {
+    const path = await make();
+    const errors = [
+      [{ "if-match": '"1"' }, "the record has changed: it is at version 2"],
+      [
+        { "if-match": 'W/"2"' },
+        "If-Match never matches a weak entity tag: send the tag without W/",
+      ],
+      [{ "if-none-match": "*" }, "If-None-Match matches the record: it is at version 2"],
+    ] as const;
+    for (const [headers, error] of errors) {
+      const { status, json } = await server.call("PATCH", path, { body: {}, headers });
+      expect([status, json.error]).toEqual([412, error]);
+    }
+  });
+});
+
+test.each(["/users", "/orders"])(
+  "PATCH %s succeeds once when four concurrent edits share an If-Match",
+  async (path) => {
+    const { id } = path === "/users" ? user : await newOrder(server, user.id);
+    for (let round = 0; round < 20; round += 1) {
+      const etag = (await server.call("GET", `${path}/${id}`)).headers.get("etag") ?? "";
+      const responses = await Promise.all(
+        ["a", "b", "c", "d"].map((who) =>
+          server.call("PATCH", `${path}/${id}`, {
+            body: { metadata: { who, round: String(round) } },
+            headers: { "if-match": etag },
+          }),
+        ),
+      );
+      expect(responses.map(({ status }) => status).sort()).toEqual([200, 412, 412, 412]);
+      const won = responses.find(({ status }) => status === 200);
+      expect((await server.call("GET", `${path}/${id}`)).text).toBe(won?.text as string);
+    }
+  },
+);

@@ -5,6 +5,7 @@ import { expect, test } from "bun:test";
 import { order_statuses } from "../../src/order.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import { against_binary, startServer, type TestResponse, type TestServer } from "../http/server.ts";
+import { makeRandom } from "../random.ts";
 
 const ROUNDS = 20;
 const CLIENTS = 16;
@@ -16,18 +17,7 @@ const [MIN_ROUND_MS, MAX_ROUND_MS] = [30, 150];
 const LIMIT = 333;
 
 /** Determines the moments and the random choices, but not how requests interleave. */
-const seed = Number(Bun.env["CRASH_SEED"] ?? Math.floor(Math.random() * 2 ** 32));
-
-/** @returns a function that returns numbers from 0 to below 1 (mulberry32; `Math.random` has no seed) */
-function randomOf(start: number): () => number {
-  let state = start | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
+const seed = Number(Bun.env["CRASH_SEED"] ?? 1 + Math.floor(Math.random() * (2 ** 32 - 1)));
 
 type Row = Record<string, any>;
 type Kind = "users" | "orders";
@@ -331,7 +321,8 @@ async function check(server: TestServer, model: Model): Promise<void> {
 test.skipIf(!against_binary)(
   "acknowledged writes are stored exactly once when the server is killed under load",
   async () => {
-    const random = randomOf(seed);
+    const below = makeRandom(seed);
+    const random = () => below(2 ** 32) / 2 ** 32;
     await using server = await startServer();
     const counts: Record<string, number> = {};
     const attempts = { users: new Map(), orders: new Map() };

@@ -3,22 +3,17 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { PAGE_BYTES } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import type { Outcome } from "../program.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { makeRandom } from "../random.ts";
+import { lines, makeHarness } from "./harness.ts";
 
-const PAGE_BYTES = 4096;
 const RECORDS = 3000;
 
 const directory = makeDirectory();
 const intact = directory.at("intact.db");
 let bytes: Buffer;
-
-function feed(world: Harness, records: readonly unknown[], ...args: string[]) {
-  const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
-  world.stdin.chunks = [new TextEncoder().encode(text)];
-  return world.run(...args);
-}
 
 beforeAll(async () => {
   using world = makeHarness();
@@ -29,8 +24,8 @@ beforeAll(async () => {
   }));
   const items = [{ sku: "A-1", quantity: 2, unit_price: 50 }];
   const orders = numbers.map((n) => ({ user_id: 1 + (n % 500), currency: "EUR", items }));
-  await feed(world, users, "import", "users");
-  await feed(world, orders, "import", "orders", "--key", "k");
+  await world.feed(lines(users), "import", "users");
+  await world.feed(lines(orders), "import", "orders", "--key", "k");
   await world.run("token", "create", "a");
   expect((await world.run("backup", intact)).code).toBe(0);
   bytes = readFileSync(intact);
@@ -96,11 +91,7 @@ test("user-api succeeds or prints one line when a page is zeros", async () => {
 }, 120_000);
 
 test("user-api succeeds or prints one line when bits have flipped", async () => {
-  let state = 20_261_120;
-  const random = (below: number) => {
-    state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fffffff;
-    return (state >> 8) % below;
-  };
+  const random = makeRandom(20_261_120);
   for (const page of somePages()) {
     const damaged = Buffer.from(bytes);
     const places = [1, 2, 3].map(() => page * PAGE_BYTES + random(PAGE_BYTES));
@@ -122,12 +113,12 @@ test("check continues, reports what it cannot check, and prints a summary when p
   const order = damaged.lastIndexOf('"quantity":2');
   damaged.write("3", order + '"quantity":'.length);
   const { code, stdout, stderr } = await runOn(damaged, "check");
-  const lines = stdout.trimEnd().split("\n");
-  expect(lines).toContain("cannot check the JSON of users: the file is damaged");
+  const printed = stdout.trimEnd().split("\n");
+  expect(printed).toContain("cannot check the JSON of users: the file is damaged");
   // Everything else is still checked.
   expect(stdout).toMatch(/^the total of order \d+ does not match its items$/m);
   expect(code).toBe(1);
-  expect(stderr).toEndWith(`a.db is damaged: ${lines.length} problems found\n`);
+  expect(stderr).toEndWith(`a.db is damaged: ${printed.length} problems found\n`);
 });
 
 test("check names the row when its JSON is malformed, and export and copy say so", async () => {

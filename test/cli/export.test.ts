@@ -17,16 +17,10 @@ import { odd_texts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 import { runProgram } from "../program.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { lines, makeHarness } from "./harness.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
-
-function feed(world: Harness, records: readonly unknown[], ...args: string[]) {
-  const text = records.map((record) => `${JSON.stringify(record)}\n`).join("");
-  world.stdin.chunks = [new TextEncoder().encode(text)];
-  return world.run(...args);
-}
 
 const odd_users = odd_texts.map((text, at) => ({
   email: `${at}@b.cd`,
@@ -37,7 +31,7 @@ const odd_users = odd_texts.map((text, at) => ({
 test("export users writes all users by id, in the format of the API", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 700 }, (_, at) => ({ email: `${at}@b.cd` }));
-  await feed(world, many, "import", "users");
+  await world.feed(lines(many), "import", "users");
   const { code, stdout, stderr } = await world.run("export", "users");
   expect([code, stderr]).toEqual([0, "Exported 700 users\n"]);
   const rows = stdout.trim().split("\n");
@@ -50,7 +44,7 @@ test("export users writes all users by id, in the format of the API", async () =
 for (const format of ["ndjson", "csv"]) {
   test(`export as ${format} keeps every character when imported again`, async () => {
     using world = makeHarness();
-    await feed(world, odd_users, "import", "users");
+    await world.feed(lines(odd_users), "import", "users");
     const whole = await world.run("export", "users", "--format", format);
     using other = makeHarness();
     other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
@@ -68,7 +62,7 @@ test("export as CSV starts with a header, even if there are no users", async () 
   const outcome = await world.run("export", "users", "--output", path);
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: `Exported 0 users to ${path}\n` });
   expect(readFileSync(path, "utf8")).toBe(header);
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const { stdout } = await world.run("export", "users", "--format", "csv");
   const now = '"2026-11-20T18:57:03.120Z"';
   expect(stdout).toBe(`${header}1,"a@b.cd",,"{}",1,${now},${now}\n`);
@@ -76,7 +70,7 @@ test("export as CSV starts with a header, even if there are no users", async () 
 
 test("export --output publishes a complete file, and keeps the old one when it fails", async () => {
   using world = makeHarness();
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   mkdirSync(directory.at("whole"));
   const path = directory.at("whole/a.ndjson");
   const link = directory.at("whole/link.ndjson");
@@ -107,7 +101,7 @@ test("export --output leaves no incomplete file when it fails at any point", asy
       };
     },
   });
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const outcome = await world.run("export", "users", "--output", directory.at("half/a"));
   expect([outcome.code, outcome.stderr]).toEqual([1, "the disk fails\n"]);
   expect(readdirSync(directory.at("half"))).toEqual([]);
@@ -123,7 +117,7 @@ test("export --output leaves no incomplete file when it fails at any point", asy
 test("export and backup leave no other files when the server is running", async () => {
   using world = makeHarness();
   const many = Array.from({ length: 1200 }, (_, at) => ({ email: `${at}@b.cd` }));
-  await feed(world, many, "import", "users");
+  await world.feed(lines(many), "import", "users");
   await world.run("export", "users");
   const files = () => readdirSync(dirname(world.path)).sort();
   expect(files()).toEqual(["test.db", "test.db-serving"]);
@@ -141,7 +135,7 @@ test("export and backup leave no other files when the server is running", async 
 
 test("export --output writes in place when the path is not a regular file", async () => {
   using world = makeHarness();
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const outcome = await world.run("export", "users", "--output", "/dev/null");
   expect(outcome).toEqual({ code: 0, stdout: "", stderr: "Exported 1 user to /dev/null\n" });
 });
@@ -154,7 +148,7 @@ test("export names the database when it becomes unavailable", async () => {
       return { ...store, bulk: { ...store.bulk, users: { ...store.bulk.users, exportPage } } };
     },
   });
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   expect(await world.run("export", "users")).toMatchObject({
     code: 1,
     stderr: `Cannot use ${world.path}: the connection was lost\n`,
@@ -163,7 +157,7 @@ test("export names the database when it becomes unavailable", async () => {
 
 test("export draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminal_columns: 80 });
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const { stdout, stderr } = await world.run("export", "users");
   expect(stdout).not.toBe("");
   expect(stderr).toMatch(/ 100% \| .*Exported 1 user\n$/s);
@@ -227,7 +221,7 @@ const failures: [string, string, string][] = [
 for (const [args, made, line] of failures) {
   test(`${args} exits with 1 and prints one line on stderr when it fails`, async () => {
     using world = makeHarness();
-    if (made) await feed(world, [{ email: "a@b.cd" }], "import", "users");
+    if (made) await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
     const outcome = await world.run(...args.split(" "));
     expect(outcome).toEqual({ code: 1, stdout: "", stderr: `${line}\n` });
     if (!made) expect(existsSync(world.path)).toBe(false);
@@ -236,7 +230,7 @@ for (const [args, made, line] of failures) {
 
 test("export --output does not overwrite a file when --force is missing", async () => {
   using world = makeHarness();
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   mkdirSync(directory.at("force"));
   const path = directory.at("force/a");
   await Bun.write(path, "old");
@@ -261,7 +255,7 @@ test("export --output does not overwrite a file when --force is missing", async 
 
 test("export --output does not overwrite the database when --force is given", async () => {
   using world = makeHarness();
-  await feed(world, [{ email: "a@b.cd" }], "import", "users");
+  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const before = readFileSync(world.path);
   const link = directory.at("link-to-database");
   symlinkSync(world.path, link);

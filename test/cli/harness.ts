@@ -22,6 +22,8 @@ export interface Harness extends Disposable {
   /** The chunks of stdin. */
   readonly stdin: Stdin;
   run(...args: string[]): Promise<Outcome>;
+  /** Runs a command with this input on stdin. */
+  feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
   /** Runs a command, and sends SIGINT after `moment`. */
   interrupt(moment: Promise<void>, ...args: string[]): Promise<Outcome>;
   /** Runs `serve` on a free port, and waits until it listens. */
@@ -39,6 +41,11 @@ interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
   readonly terminal_columns?: number;
+}
+
+/** Records as NDJSON. */
+export function lines(records: readonly unknown[]): string {
+  return records.map((record) => `${JSON.stringify(record)}\n`).join("");
 }
 
 async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
@@ -116,6 +123,10 @@ export function makeHarness(options: Options = {}): Harness {
     clock,
     stdin,
     run: (...args) => start(args).ended,
+    feed(input, ...args) {
+      stdin.chunks = [typeof input === "string" ? new TextEncoder().encode(input) : input];
+      return start(args).ended;
+    },
     async interrupt(moment, ...args) {
       const { ended, stopped } = start(args);
       await moment;

@@ -3,19 +3,11 @@ import { expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { type Harness, lines, makeHarness } from "./harness.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
-const lines = (...records: unknown[]): string =>
-  records.map((record) => `${JSON.stringify(record)}\n`).join("");
 const emails = (count: number): string =>
-  lines(...Array.from({ length: count }, (_, at) => ({ email: `${at}@b.cd` })));
-
-/** Runs a command with this input on stdin. */
-function feed(world: Harness, text: string | Uint8Array, ...args: string[]) {
-  world.stdin.chunks = [typeof text === "string" ? bytes(text) : text];
-  return world.run(...args);
-}
+  lines(Array.from({ length: count }, (_, at) => ({ email: `${at}@b.cd` })));
 
 async function expectSound(world: Harness): Promise<void> {
   expect(await world.run("check")).toEqual({ code: 0, stdout: "ok\n", stderr: "" });
@@ -39,15 +31,15 @@ const done = (table: string, created: number, known = 0) => ({
 
 test("import restores a whole database when everything was exported", async () => {
   using world = makeHarness();
-  await feed(world, lines(complete, { email: "bob@b.cd" }), "import", "users");
-  await feed(world, lines(order), "import", "orders");
+  await world.feed(lines([complete, { email: "bob@b.cd" }]), "import", "users");
+  await world.feed(lines([order]), "import", "orders");
   const users = await world.run("export", "users");
   const orders = await world.run("export", "orders");
-  expect(orders).toEqual({ code: 0, stdout: lines(order), stderr: "Exported 1 order\n" });
+  expect(orders).toEqual({ code: 0, stdout: lines([order]), stderr: "Exported 1 order\n" });
 
   using other = makeHarness();
-  expect(await feed(other, users.stdout, "import", "users")).toEqual(done("users", 2));
-  expect(await feed(other, orders.stdout, "import", "orders")).toEqual(done("orders", 1));
+  expect(await other.feed(users.stdout, "import", "users")).toEqual(done("users", 2));
+  expect(await other.feed(orders.stdout, "import", "orders")).toEqual(done("orders", 1));
   expect(await other.run("export", "users")).toEqual(users);
   expect(await other.run("export", "orders")).toEqual(orders);
   await expectSound(other);
@@ -56,14 +48,14 @@ test("import restores a whole database when everything was exported", async () =
 for (const what of ["users", "orders"]) {
   test(`import ${what} creates nothing twice when it is repeated`, async () => {
     using world = makeHarness();
-    await feed(world, lines(complete), "import", "users");
+    await world.feed(lines([complete]), "import", "users");
     const text =
       what === "users"
-        ? lines({ email: "a@b.cd" }, { ...complete, id: 9, email: "c@b.cd" })
-        : lines({ user_id: 7, currency: "EUR", items }, order);
+        ? lines([{ email: "a@b.cd" }, { ...complete, id: 9, email: "c@b.cd" }])
+        : lines([{ user_id: 7, currency: "EUR", items }, order]);
     const args = ["import", what, ...(what === "orders" ? ["--key", "shop"] : [])];
-    expect(await feed(world, text, ...args)).toEqual(done(what, 2));
-    expect(await feed(world, text, ...args)).toEqual(done(what, 0, 2));
+    expect(await world.feed(text, ...args)).toEqual(done(what, 2));
+    expect(await world.feed(text, ...args)).toEqual(done(what, 0, 2));
     await expectSound(world);
   });
 }
@@ -73,14 +65,14 @@ test("import continues where it stopped when its input was incomplete", async ()
   // More than a batch, cut in the middle of a record.
   const text = emails(12_000);
   const cut = text.slice(0, 150_000);
-  const broken = await feed(world, cut, "import", "users");
+  const broken = await world.feed(cut, "import", "users");
   expect(broken.code).toBe(1);
   expect(broken.stderr).toMatch(
     /^line \d+: record must be valid JSON\nImported [\d,]+ users \(0 unchanged, 1 rejected\)/,
   );
   const created = Number(/Imported ([\d,]+)/.exec(broken.stderr)?.[1]?.replaceAll(",", ""));
   expect(created).toBeGreaterThan(5000);
-  expect(await feed(world, text, "import", "users")).toEqual(
+  expect(await world.feed(text, "import", "users")).toEqual(
     done("users", 12_000 - created, created),
   );
   await expectSound(world);
@@ -89,7 +81,7 @@ test("import continues where it stopped when its input was incomplete", async ()
 test("import keeps earlier batches when the input becomes unreadable", async () => {
   using world = makeHarness();
   const csv = `email\n${emails(6000).replaceAll(/\{"email":|\}/g, "")}"a"b\n`;
-  const outcome = await feed(world, csv, "import", "users", "--format", "csv");
+  const outcome = await world.feed(csv, "import", "users", "--format", "csv");
   expect([outcome.code, outcome.stdout]).toEqual([1, ""]);
   expect(outcome.stderr).toMatch(
     /^Cannot read the input: .*line 6002.* Earlier batches were saved; run the command again/,
@@ -101,7 +93,7 @@ test("import keeps earlier batches when the input becomes unreadable", async () 
 
 test("import lists lines in order and exits with 1 when records are rejected", async () => {
   using world = makeHarness();
-  await feed(world, lines(complete), "import", "users");
+  await world.feed(lines([complete]), "import", "users");
   const text = [
     JSON.stringify({ email: "ANN@b.cd" }),
     "",
@@ -117,7 +109,7 @@ test("import lists lines in order and exits with 1 when records are rejected", a
     JSON.stringify({ ...complete, id: 8, email: "d@b.cd", created_at: "yesterday" }),
     JSON.stringify({ email: "last@b.cd" }),
   ].join("\r\n");
-  const { code, stdout, stderr } = await feed(world, text, "import", "users");
+  const { code, stdout, stderr } = await world.feed(text, "import", "users");
   expect([code, stdout]).toEqual([1, ""]);
   expect(stderr.split("\n")).toEqual([
     "line 1: email is already taken by user 7",
@@ -138,9 +130,9 @@ test("import lists lines in order and exits with 1 when records are rejected", a
 
 test("import rejects orders when their items, user or total are invalid", async () => {
   using world = makeHarness();
-  await feed(world, lines(complete), "import", "users");
+  await world.feed(lines([complete]), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
-  const text = lines(
+  const text = lines([
     { ...order, total: 201 },
     { ...order, user_id: 8 },
     { ...order, status: "lost" },
@@ -148,8 +140,8 @@ test("import rejects orders when their items, user or total are invalid", async 
     plain,
     { ...plain, items: [{ sku: "A", quantity: 1_000_000, unit_price: 2 ** 53 - 1 }] },
     order,
-  );
-  const { code, stderr } = await feed(world, text, "import", "orders");
+  ]);
+  const { code, stderr } = await world.feed(text, "import", "orders");
   expect(code).toBe(1);
   expect(stderr.split("\n")).toEqual([
     "line 1: total must be 200, the sum of the items",
@@ -165,19 +157,19 @@ test("import rejects orders when their items, user or total are invalid", async 
 
 test("import stores a rejected record when it is repeated with the line corrected", async () => {
   using world = makeHarness();
-  await feed(world, lines(complete), "import", "users");
+  await world.feed(lines([complete]), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
   const args = ["import", "orders", "--key", "shop"];
-  const first = await feed(world, lines(plain, { ...plain, user_id: 8 }, plain), ...args);
+  const first = await world.feed(lines([plain, { ...plain, user_id: 8 }, plain]), ...args);
   expect(first.stderr).toEndWith("Imported 2 orders (0 unchanged, 1 rejected)\n");
-  expect(await feed(world, lines(plain, plain, plain), ...args)).toEqual(done("orders", 1, 2));
+  expect(await world.feed(lines([plain, plain, plain]), ...args)).toEqual(done("orders", 1, 2));
   // The same lines are new orders in an import with another key.
   const other = ["import", "orders", "--key", "shop-2"];
-  expect(await feed(world, lines(plain), ...other)).toEqual(done("orders", 1));
+  expect(await world.feed(lines([plain]), ...other)).toEqual(done("orders", 1));
 });
 
 const two = {
-  ndjson: `\ufeff${lines({ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" })}`,
+  ndjson: `\ufeff${lines([{ email: "é@b.cd", name: "😀" }, { email: "b@b.cd" }])}`,
   csv: "\ufeffemail,name\r\né@b.cd,😀\r\nb@b.cd,\r\n",
 };
 
@@ -211,7 +203,7 @@ async function batchesOf(text: string, format: string): Promise<number[]> {
       return { ...store, bulk };
     },
   });
-  await feed(world, text, "import", "users", "--format", format);
+  await world.feed(text, "import", "users", "--format", format);
   return batches;
 }
 
@@ -226,7 +218,7 @@ test("import limits a transaction to 5000 records and about 4 MB", async () => {
     return `${user.email},"${JSON.stringify(user.metadata).replaceAll('"', '""')}"\n`;
   });
   for (const [text, format] of [
-    [lines(...wide), "ndjson"],
+    [lines(wide), "ndjson"],
     [`email,metadata\n${csv.join("")}`, "csv"],
   ] as const) {
     const batches = await batchesOf(text, format);
@@ -238,7 +230,7 @@ test("import limits a transaction to 5000 records and about 4 MB", async () => {
 
 test("import lists each rejected record once when there are several batches", async () => {
   using world = makeHarness();
-  const { stderr } = await feed(world, `{}\n${emails(10_001)}{}`, "import", "users");
+  const { stderr } = await world.feed(`{}\n${emails(10_001)}{}`, "import", "users");
   expect(stderr.split("\n")).toEqual([
     "line 1: email is required",
     "line 10003: email is required",
@@ -250,7 +242,7 @@ test("import lists each rejected record once when there are several batches", as
 test("import accepts a line of 1 MiB and rejects longer ones when the last line has no line feed", async () => {
   using world = makeHarness();
   const padded = (at: number, size: number) =>
-    lines({ email: `${at}@b.cd` })
+    lines([{ email: `${at}@b.cd` }])
       .trim()
       .padEnd(size);
   const text = [2 ** 20, 2 ** 20 + 1, 2 ** 20 + 1].map((size, at) => padded(at, size)).join("\n");
@@ -269,9 +261,9 @@ test("import accepts a line of 1 MiB and rejects longer ones when the last line 
 test("import rejects only the line when it is too long or not UTF-8", async () => {
   using world = makeHarness();
   const long = { email: "a@b.cd", name: "x".repeat(2 ** 21) };
-  const text = bytes(lines(long, { email: "?@b.cd" }, { email: "c@b.cd" }));
+  const text = bytes(lines([long, { email: "?@b.cd" }, { email: "c@b.cd" }]));
   text[text.indexOf("?".charCodeAt(0))] = 0xff;
-  const { code, stderr } = await feed(world, text, "import", "users");
+  const { code, stderr } = await world.feed(text, "import", "users");
   expect([code, stderr.split("\n")]).toEqual([
     1,
     [
@@ -285,23 +277,23 @@ test("import rejects only the line when it is too long or not UTF-8", async () =
 
 test("import --dry-run reports the result and writes nothing", async () => {
   using world = makeHarness();
-  const none = await feed(world, lines({ email: "a@b.cd" }), "import", "users", "--dry-run");
+  const none = await world.feed(lines([{ email: "a@b.cd" }]), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
-  await feed(world, lines(complete), "import", "users");
-  const text = lines({ email: "a@b.cd" }, complete, { email: "A@b.cd" });
-  const dry = await feed(world, text, "import", "users", "--dry-run");
+  await world.feed(lines([complete]), "import", "users");
+  const text = lines([{ email: "a@b.cd" }, complete, { email: "A@b.cd" }]);
+  const dry = await world.feed(text, "import", "users", "--dry-run");
   const refusal = "line 3: email is already taken by user 8\n";
   const counts = (verb: string) => `${verb} 1 user (1 unchanged, 1 rejected)\n`;
   expect(dry).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Would import") });
-  expect((await world.run("export", "users")).stdout).toBe(lines(complete));
-  const real = await feed(world, text, "import", "users");
+  expect((await world.run("export", "users")).stdout).toBe(lines([complete]));
+  const real = await world.feed(text, "import", "users");
   expect(real).toEqual({ code: 1, stdout: "", stderr: refusal + counts("Imported") });
 });
 
 test("import reads a file, in CSV if its name says so", async () => {
   using world = makeHarness();
   using directory = makeDirectory();
-  await Bun.write(directory.at("a.ndjson"), lines({ email: "a@b.cd" }));
+  await Bun.write(directory.at("a.ndjson"), lines([{ email: "a@b.cd" }]));
   await Bun.write(directory.at("b.CSV"), "email\nb@b.cd\n");
   await Bun.write(directory.at("c.txt"), "email\nc@b.cd\n");
   for (const args of [["a.ndjson"], ["b.CSV"], ["c.txt", "--format", "csv"]]) {
@@ -329,7 +321,7 @@ test("import reads CSV with quotes, commas and line breaks in cells, and columns
     ',"this one begins\non a line and ends on another",nobody',
     ",,nobody",
   ].join("\r\n");
-  const { code, stderr } = await feed(world, csv, "import", "users", "--format", "csv");
+  const { code, stderr } = await world.feed(csv, "import", "users", "--format", "csv");
   expect([code, stderr.split("\n")]).toEqual([
     1,
     [
@@ -363,7 +355,7 @@ test("import of CSV accepts only digits when the column is an integer", async ()
     (id) => `${id},${id.length}${id.at(-1)}@b.cd,2,${time},${time}\n`,
   );
   const csv = `id,email,version,created_at,updated_at\n${rows.join("")}`;
-  const { stderr } = await feed(world, csv, "import", "users", "--format", "csv");
+  const { stderr } = await world.feed(csv, "import", "users", "--format", "csv");
   expect(stderr.trim().split("\n")).toEqual([
     ...[3, 4, 5, 6, 7, 8].map(
       (line) => `line ${line}: id must be an integer from 1 to 9007199254740991`,
@@ -386,7 +378,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
 for (const [when, text, message] of unreadable) {
   test(`import of CSV exits with 1 and prints one line when ${when}`, async () => {
     using world = makeHarness();
-    const { code, stderr } = await feed(world, text, "import", "users", "--format", "csv");
+    const { code, stderr } = await world.feed(text, "import", "users", "--format", "csv");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^Cannot read the input: .*\n$/)]);
     expect(stderr).toMatch(message);
     expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
@@ -395,10 +387,10 @@ for (const [when, text, message] of unreadable) {
 
 test("import imports nothing when the input is empty", async () => {
   using world = makeHarness();
-  expect(await feed(world, "", "import", "users")).toEqual(done("users", 0));
-  expect(await feed(world, "\n \n", "import", "users")).toEqual(done("users", 0));
-  expect(await feed(world, "", "import", "users", "--format", "csv")).toEqual(done("users", 0));
-  expect(await feed(world, "email\n", "import", "users", "--format", "csv")).toEqual(
+  expect(await world.feed("", "import", "users")).toEqual(done("users", 0));
+  expect(await world.feed("\n \n", "import", "users")).toEqual(done("users", 0));
+  expect(await world.feed("", "import", "users", "--format", "csv")).toEqual(done("users", 0));
+  expect(await world.feed("email\n", "import", "users", "--format", "csv")).toEqual(
     done("users", 0),
   );
 });
@@ -417,7 +409,7 @@ test("import waits when another process is writing, even if the server is runnin
     },
   });
   const server = await world.serve();
-  expect(await feed(world, emails(10), "import", "users")).toEqual(done("users", 10));
+  expect(await world.feed(emails(10), "import", "users")).toEqual(done("users", 10));
   await server.stop();
 });
 
@@ -425,7 +417,7 @@ test("import names the database when it cannot be written", async () => {
   using world = makeHarness({
     openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
   });
-  const { code, stderr } = await feed(world, emails(1), "import", "users");
+  const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([
     1,
     `Cannot import into ${world.path}: too many writes are waiting\n`,
@@ -451,9 +443,9 @@ test("import draws a bar on a terminal, and lists rejected records above it, whe
 
 test("import orders stops at the first record when it has no id and --key is missing", async () => {
   using world = makeHarness();
-  await feed(world, lines(complete), "import", "users");
+  await world.feed(lines([complete]), "import", "users");
   const plain = { user_id: 7, currency: "EUR", items };
-  expect(await feed(world, lines(plain, plain), "import", "orders")).toEqual({
+  expect(await world.feed(lines([plain, plain]), "import", "orders")).toEqual({
     code: 1,
     stdout: "",
     stderr:
@@ -463,7 +455,7 @@ test("import orders stops at the first record when it has no id and --key is mis
 
 test("import lists 20 rejected records and counts the others when there are more", async () => {
   using world = makeHarness();
-  const { code, stderr } = await feed(world, "{}\n".repeat(12_345), "import", "users");
+  const { code, stderr } = await world.feed("{}\n".repeat(12_345), "import", "users");
   const printed = stderr.trimEnd().split("\n");
   expect([code, printed.length]).toEqual([1, 22]);
   expect(printed.slice(19)).toEqual([
@@ -482,7 +474,7 @@ const other_forms: [string, string, string][] = [
 for (const [what, text, message] of other_forms) {
   test(`import names the command that converts the input when it is ${what}`, async () => {
     using world = makeHarness();
-    const { code, stderr } = await feed(world, text, "import", "users");
+    const { code, stderr } = await world.feed(text, "import", "users");
     expect([code, stderr]).toEqual([1, expect.stringMatching(/convert it with: jq -c .+\n$/)]);
     expect(stderr).toStartWith(`Cannot read the input: ${message}`);
   });
@@ -491,7 +483,7 @@ for (const [what, text, message] of other_forms) {
 test("import says that it reads from the terminal when there is no file", async () => {
   using world = makeHarness();
   world.stdin.is_terminal = true;
-  const { stderr } = await feed(world, emails(1), "import", "users");
+  const { stderr } = await world.feed(emails(1), "import", "users");
   expect(stderr).toStartWith(
     "Reading users from the terminal: one JSON object per line. Press Ctrl-D to finish.\n",
   );
@@ -535,6 +527,6 @@ test("import names the database when it is damaged", async () => {
       return { ...store, bulk: { ...store.bulk, users } };
     },
   });
-  const { code, stderr } = await feed(world, emails(1), "import", "users");
+  const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([1, `Cannot import into ${world.path}: the file is damaged\n`]);
 });

@@ -379,7 +379,7 @@ describe("a read token", () => {
   });
 });
 
-// On PostgreSQL it takes up to 5 s: see test/replicas/races.test.ts.
+// On PostgreSQL it takes up to 5 s: see test/replicas/contention.test.ts.
 test("a revoked token is rejected immediately when it was just in use", async () => {
   const token = await issueToken("short-lived");
   const paths = ["/users?limit=1", `/users/${user.id}`];

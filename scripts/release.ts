@@ -41,7 +41,8 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
 
   const facts = { version, target, packages, versions: process.versions };
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));
-  await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
+  if (target.name.startsWith("linux"))
+    await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
   const seconds = committed_at.getTime() / 1000;
   const archive = await createArchive(WORK, name, ["user-api"], seconds);
   const sbom = createSbom({ ...facts, sha256: sha256(binary), committed_at });

@@ -21,4 +21,10 @@ export const targets: readonly Target[] = [
     runtime_integrity:
       "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
   },
+  {
+    name: "darwin-arm64",
+    runtime_package: "@oven/bun-darwin-aarch64",
+    runtime_integrity:
+      "sha512-4MIFXHmctH2EhAxLXm2/qxNtv17dFtLJylvaOCsrgq6KSqHTs6eW5YSrJjRbJxYUJaR901fsN8JfZOa+CsWpWQ==",
+  },
 ];

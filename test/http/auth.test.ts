@@ -3,6 +3,7 @@ import { allRoutes } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry } from "../../src/http/route.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
+import { authorizationHeaders } from "./authorization-headers.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import { type CallOptions, logs, sendRequest, startServer, type TestResponse } from "./server.ts";
@@ -33,6 +34,14 @@ const ROUTES: [method: string, path: string, body?: Record<string, unknown>][] =
   ["GET", `/orders/${order.id}`],
   ["HEAD", `/orders/${order.id}`],
   ["PATCH", `/orders/${order.id}`, { status: "canceled" }],
+];
+
+const READS = ROUTES.filter(([method]) => method === "GET" || method === "HEAD");
+const WRITES = ROUTES.filter((route) => !READS.includes(route));
+
+const MORE: typeof ROUTES = [
+  ["GET", "/metrics"],
+  ["GET", "/nope"],
 ];
 
 /** All stored records as text, to show that a rejected request changed nothing. */
@@ -81,22 +90,17 @@ const expired = await issueToken("expired", "2020-01-01T00:00:00.000Z");
 interface Variant {
   headers?: Record<string, string>;
   query?: string;
-  cookie?: string;
   member?: string;
   challenges?: string[];
 }
 
-const bearer = (value: string, challenges = PRESENTED): Variant => ({
+const bearer = (value: string): Variant => ({
   headers: { authorization: `Bearer ${value}` },
-  challenges,
+  challenges: PRESENTED,
 });
 
 const VARIANTS: Record<string, Variant> = {
-  "nothing is sent": {},
-  "the header is empty": { headers: { authorization: "" } },
-  "the token has no scheme": { headers: { authorization: valid }, challenges: EITHER },
   "the password of Basic is the token": { headers: { authorization: basic(`x:${valid}`) } },
-  "the scheme is Basic and the value the token": { headers: { authorization: `Basic ${valid}` } },
   "the header is Basic and the query has access_token": {
     headers: { authorization: basic("a:b") },
     query: `access_token=${valid}`,
@@ -111,23 +115,6 @@ const VARIANTS: Record<string, Variant> = {
   "another header has the token": {
     headers: { "proxy-authorization": `Bearer ${valid}`, "x-access-token": valid },
   },
-  "an x replaces the space after the scheme": {
-    headers: { authorization: `Bearerx${valid}` },
-    challenges: EITHER,
-  },
-  "the space after the scheme is missing": {
-    headers: { authorization: `Bearer${valid}` },
-    challenges: EITHER,
-  },
-  "the scheme is Token": { headers: { authorization: `Token ${valid}` } },
-  "the token is missing after the scheme": {
-    headers: { authorization: "Bearer" },
-    challenges: EITHER,
-  },
-  "a tab follows the scheme": {
-    headers: { authorization: `Bearer\t${valid}` },
-    challenges: EITHER,
-  },
   "the token is garbage": bearer("garbage"),
   "the token is [object Object]": bearer("[object"),
   "the token is 4,000 characters": bearer("x".repeat(4000)),
@@ -138,11 +125,6 @@ const VARIANTS: Record<string, Variant> = {
   "the last character is missing": bearer(valid.slice(0, -1)),
   "a character is appended": bearer(`${valid}x`),
   "an escaped NUL is appended": bearer(`${valid}%00`),
-  "a quote surrounds it": bearer(`"${valid}"`),
-  "two tokens are separated by a space": bearer(`${valid} ${valid}`, EITHER),
-  "two tokens are separated by a comma": bearer(`${valid},${valid}`, EITHER),
-  "two headers were joined": bearer(`${valid}, Bearer ${valid}`, EITHER),
-  "a parameter follows the token": bearer(`${valid} realm="x"`, EITHER),
   "the token was revoked": bearer(revoked),
   "the token has expired": bearer(expired),
 };
@@ -174,8 +156,7 @@ test("every route returns 401 without a token, unless it is public", async () =>
 });
 
 test("the routes of this file return 200 when the token is valid", async () => {
-  for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
-    expect((await server.call(method, path)).status).toBe(200);
+  for (const [method, path] of READS) expect((await server.call(method, path)).status).toBe(200);
 });
 
 test.each(Object.entries(VARIANTS))(
@@ -185,6 +166,23 @@ test.each(Object.entries(VARIANTS))(
     for (const [method, path, body] of ROUTES) {
       const response = await send(variant, method, path, body);
       expectUnauthorised(response, variant.challenges ?? PLAIN, method);
+    }
+    expect(await stored()).toBe(before);
+  },
+);
+
+// Spaces before the value of a header do not count in HTTP.
+test.each(authorizationHeaders.filter(({ header }) => !header?.startsWith(" ")))(
+  "every route takes the token of $header for $token",
+  async ({ header, token }) => {
+    const authorization = header?.replaceAll("abc", valid).replaceAll("def", valid);
+    const headers: Record<string, string> = authorization === undefined ? {} : { authorization };
+    const before = await stored();
+    for (const [method, path, body] of [...ROUTES, ...MORE]) {
+      // With an empty body, nothing changes if the token is accepted.
+      const response = await send({ headers }, method, path, token === "abc" ? {} : body);
+      if (token === "abc") expect([method, path, response.status]).not.toEqual([method, path, 401]);
+      else expectUnauthorised(response, token === null ? EITHER : PRESENTED, method);
     }
     expect(await stored()).toBe(before);
   },
@@ -297,25 +295,6 @@ describe("raw requests", () => {
   });
 });
 
-test.each(["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])(
-  "%s is accepted on every route when a valid token follows",
-  async (scheme) => {
-    const headers = { authorization: `${scheme}${valid}` };
-    const more = [
-      ["GET", "/metrics"],
-      ["GET", "/nope"],
-    ] as const;
-    for (const [method, path] of [...ROUTES, ...more]) {
-      const may_carry = method !== "GET" && method !== "HEAD";
-      const { status } = await server.call(method, path, {
-        headers,
-        ...(may_carry ? { body: {} } : {}),
-      });
-      expect([method, path, status]).not.toEqual([method, path, 401]);
-    }
-  },
-);
-
 test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
   "GET /health returns 200 when Authorization is %j",
   async (authorization) => {
@@ -336,7 +315,7 @@ describe("a read token", () => {
   const token = server.read_token;
 
   test("a read token is accepted when the method is GET or HEAD", async () => {
-    for (const [method, path] of ROUTES.filter(([method]) => method === "GET" || method === "HEAD"))
+    for (const [method, path] of READS)
       expect((await server.call(method, path, { token })).status).toBe(200);
   });
 
@@ -347,14 +326,13 @@ describe("a read token", () => {
     ["a stale If-Match", { body: { nope: 1 }, headers: { "if-match": '"99"' } }],
     ["a bad key", { body: {}, headers: { "idempotency-key": "a b" } }],
   ];
-  const writing = ROUTES.filter(([method]) => method !== "GET" && method !== "HEAD");
   const bad_ids = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
 
   test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
     "a read token gets a 403 and changes nothing when a write has %s",
     async (_what, options) => {
       const before = await stored();
-      for (const [method, path, body] of [...writing, ...bad_ids]) {
+      for (const [method, path, body] of [...WRITES, ...bad_ids]) {
         const response = await server.call(method, path, {
           ...(body && { body }),
           ...options,

@@ -3,33 +3,33 @@ import { pageOffsets } from "../src/page.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 
-/** limit, offset, total → prev, next, last; first is always 0. */
-const pages: [number, number, number, number | null, number | null, number][] = [
-  [50, 0, 0, null, null, 0],
-  [50, 0, 1, null, null, 0],
-  [50, 0, 50, null, null, 0],
-  [50, 0, 51, null, 50, 50],
-  [50, 50, 51, 0, null, 50],
-  [2, 0, 5, null, 2, 4],
-  [2, 2, 5, 0, 4, 4],
-  [2, 4, 5, 2, null, 4],
-  [2, 2, 4, 0, null, 2],
+/** The offset of the first page is always 0. */
+const pages = [
+  { limit: 50, offset: 0, total: 0, prev: null, next: null, last: 0 },
+  { limit: 50, offset: 0, total: 1, prev: null, next: null, last: 0 },
+  { limit: 50, offset: 0, total: 50, prev: null, next: null, last: 0 },
+  { limit: 50, offset: 0, total: 51, prev: null, next: 50, last: 50 },
+  { limit: 50, offset: 50, total: 51, prev: 0, next: null, last: 50 },
+  { limit: 2, offset: 0, total: 5, prev: null, next: 2, last: 4 },
+  { limit: 2, offset: 2, total: 5, prev: 0, next: 4, last: 4 },
+  { limit: 2, offset: 4, total: 5, prev: 2, next: null, last: 4 },
+  { limit: 2, offset: 2, total: 4, prev: 0, next: null, last: 2 },
   // An offset between two pages.
-  [2, 1, 5, 0, 3, 4],
-  [2, 3, 5, 1, null, 4],
-  [10, 3, 5, 0, null, 0],
+  { limit: 2, offset: 1, total: 5, prev: 0, next: 3, last: 4 },
+  { limit: 2, offset: 3, total: 5, prev: 1, next: null, last: 4 },
+  { limit: 10, offset: 3, total: 5, prev: 0, next: null, last: 0 },
   // Past the end: back to the last page.
-  [2, 5, 5, 3, null, 4],
-  [2, 6, 5, 4, null, 4],
-  [2, 100, 5, 4, null, 4],
-  [2, 100, 4, 2, null, 2],
-  [2, 100, 0, 0, null, 0],
-  [1000, MAX, 5, 0, null, 0],
-  [1, 0, 2, null, 1, 1],
-  [1000, MAX - 1, MAX, MAX - 1001, null, MAX - 991],
+  { limit: 2, offset: 5, total: 5, prev: 3, next: null, last: 4 },
+  { limit: 2, offset: 6, total: 5, prev: 4, next: null, last: 4 },
+  { limit: 2, offset: 100, total: 5, prev: 4, next: null, last: 4 },
+  { limit: 2, offset: 100, total: 4, prev: 2, next: null, last: 2 },
+  { limit: 2, offset: 100, total: 0, prev: 0, next: null, last: 0 },
+  { limit: 1000, offset: MAX, total: 5, prev: 0, next: null, last: 0 },
+  { limit: 1, offset: 0, total: 2, prev: null, next: 1, last: 1 },
+  { limit: 1000, offset: MAX - 1, total: MAX, prev: MAX - 1001, next: null, last: MAX - 991 },
 ];
 
-for (const [limit, offset, total, prev, next, last] of pages) {
+for (const { limit, offset, total, prev, next, last } of pages) {
   test(`pageOffsets returns the neighbouring pages when limit ${limit}, offset ${offset}, total ${total}`, () => {
     expect(pageOffsets({ limit, offset }, total)).toEqual({ first: 0, prev, next, last });
   });

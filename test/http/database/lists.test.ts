@@ -78,18 +78,18 @@ for (const path of ["/users", "/orders"]) {
     expect(empty.text).toBe(response.text);
   });
 
-  for (const [query, limit, offset] of [
-    ["limit=1", 1, 0],
-    ["limit=1000", 1000, 0],
-    ["limit=%35", 5, 0],
-    ["&&limit=5&", 5, 0],
-    ["offset=49", 50, 49],
-    ["offset=54&limit=1", 1, 54],
-    ["limit=10&offset=50", 10, 50],
-    ["offset=60", 50, 60],
-    ["offset=61&limit=2", 2, 61],
-    [`offset=${largest}&limit=1000`, 1000, Number(largest)],
-  ] as const) {
+  for (const { query, limit, offset } of [
+    { query: "limit=1", limit: 1, offset: 0 },
+    { query: "limit=1000", limit: 1000, offset: 0 },
+    { query: "limit=%35", limit: 5, offset: 0 },
+    { query: "&&limit=5&", limit: 5, offset: 0 },
+    { query: "offset=49", limit: 50, offset: 49 },
+    { query: "offset=54&limit=1", limit: 1, offset: 54 },
+    { query: "limit=10&offset=50", limit: 10, offset: 50 },
+    { query: "offset=60", limit: 50, offset: 60 },
+    { query: "offset=61&limit=2", limit: 2, offset: 61 },
+    { query: `offset=${largest}&limit=1000`, limit: 1000, offset: Number(largest) },
+  ]) {
     test(`GET ${path} returns the requested page when the query is ${query}`, async () => {
       const response = await server.call("GET", `${path}?${query}`);
       expect(response.status, response.text).toBe(200);
@@ -102,16 +102,16 @@ for (const path of ["/users", "/orders"]) {
     });
   }
 
-  for (const [limit, offset, expected] of [
-    [10, 0, { first: 0, next: 10, last: 50 }],
-    [10, 20, { first: 0, prev: 10, next: 30, last: 50 }],
-    [10, 50, { first: 0, prev: 40, last: 50 }],
-    [20, 7, { first: 0, prev: 0, next: 27 }],
-    [10, 70, { first: 0, prev: 50, last: 50 }],
-    [10, Number(largest), { first: 0, prev: 50, last: 50 }],
-    [1000, 0, { first: 0, last: 0 }],
-    [5, 0, { first: 0, next: 5, last: path === "/users" ? 55 : 50 }],
-  ] as const) {
+  for (const { limit, offset, expected } of [
+    { limit: 10, offset: 0, expected: { first: 0, next: 10, last: 50 } },
+    { limit: 10, offset: 20, expected: { first: 0, prev: 10, next: 30, last: 50 } },
+    { limit: 10, offset: 50, expected: { first: 0, prev: 40, last: 50 } },
+    { limit: 20, offset: 7, expected: { first: 0, prev: 0, next: 27 } },
+    { limit: 10, offset: 70, expected: { first: 0, prev: 50, last: 50 } },
+    { limit: 10, offset: Number(largest), expected: { first: 0, prev: 50, last: 50 } },
+    { limit: 1000, offset: 0, expected: { first: 0, last: 0 } },
+    { limit: 5, offset: 0, expected: { first: 0, next: 5, last: path === "/users" ? 55 : 50 } },
+  ]) {
     test(`Link of ${path} has the existing pages when offset is ${offset} and limit ${limit}`, async () => {
       const response = await server.call("GET", `${path}?limit=${limit}&offset=${offset}`);
       const found = offsets(response, path, { limit: `${limit}` });

@@ -6,7 +6,6 @@ const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
 const buyer = await newUser(server);
 
-const MAX = Number.MAX_SAFE_INTEGER;
 const line = { sku: "A-1", quantity: 2, unit_price: 250 };
 function post(fields: Record<string, unknown>): Promise<TestResponse> {
   const body = { user_id: buyer.id, currency: "EUR", items: [line], ...fields };
@@ -56,25 +55,19 @@ describe("POST /orders", () => {
     expect(read.json.data.items).toStrictEqual(items);
   });
 
+  // Large integers are in large-integers.test.ts.
   test.each([
-    ["one item of 1 × 0", [{ sku: "x", quantity: 1, unit_price: 0 }], 0],
-    ["100 items", Array.from({ length: 100 }, () => line), 50_000],
-    ["a sku of 64 characters", [{ ...line, sku: "s".repeat(64) }], 500],
-    ["a sku of 64 characters outside the BMP", [{ ...line, sku: "😀".repeat(64) }], 500],
-    ["a name of 1 character", [{ ...line, name: "n" }], 500],
-    ["a name of 200 characters", [{ ...line, name: "n".repeat(200) }], 500],
-    ["a quantity of 1,000,000", [{ ...line, quantity: 1_000_000 }], 250_000_000],
-    ["a unit_price of 2^51", [{ ...line, quantity: 1, unit_price: 2 ** 51 }], 2 ** 51],
-    ["a unit_price of 2^53−1", [{ ...line, quantity: 1, unit_price: MAX }], MAX],
-    [
-      "a total of 2^53−1 from two items",
-      [
-        { sku: "x", quantity: 2, unit_price: (MAX - 1) / 2 },
-        { sku: "y", quantity: 1, unit_price: 1 },
-      ],
-      MAX,
-    ],
-  ])("POST /orders accepts %s", async (_what, items, total) => {
+    { what: "one item of 1 × 0", items: [{ sku: "x", quantity: 1, unit_price: 0 }], total: 0 },
+    { what: "100 items", items: Array.from({ length: 100 }, () => line), total: 50_000 },
+    { what: "a sku of 64 characters", items: [{ ...line, sku: "s".repeat(64) }], total: 500 },
+    {
+      what: "a sku of 64 characters outside the BMP",
+      items: [{ ...line, sku: "😀".repeat(64) }],
+      total: 500,
+    },
+    { what: "a name of 1 character", items: [{ ...line, name: "n" }], total: 500 },
+    { what: "a name of 200 characters", items: [{ ...line, name: "n".repeat(200) }], total: 500 },
+  ])("POST /orders accepts $what", async ({ items, total }) => {
     const response = await post({ items });
     expect(response.status).toBe(201);
     expect(response.json.data.total).toBe(total);

@@ -1,7 +1,7 @@
 /** Authentication and scopes. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
 import { fail } from "../error.ts";
-import { andThen, type Maybe } from "../maybe.ts";
+import type { Maybe } from "../maybe.ts";
 import {
   hashToken,
   hasTokenFormat,
@@ -124,7 +124,9 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
     const header = authorization ?? "";
     const hash = cachedHashes.get(header) ?? hashOf(header);
     const found = hash === environment?.hash ? environment : tokens.find(hash);
-    return andThen(found, (token) => requireActive(header, token));
+    return found instanceof Promise
+      ? found.then((token) => requireActive(header, token))
+      : requireActive(header, found);
   };
 }
 

@@ -1,52 +1,12 @@
 /** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
 import { messageOf, systemCode } from "../error.ts";
-import { type OrderStatus, order_statuses } from "../order.ts";
-import {
-  type CountedTable,
-  dense_lists,
-  FANOUT_BITS,
-  TOP_LEVEL,
-  TOTAL_LEVEL,
-} from "./count-index.ts";
+import { order_statuses } from "../order.ts";
+import { type CountedList, type CountedTable, dense_lists, level_bits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
 
 /** Maximum number of findings per query. */
 const MAX_FINDINGS = 10;
-/** A shift that leaves no bit of any id. */
-const ALL_BITS = 62;
-/** The levels of buckets, each with the number of id bits that it drops. */
-const levels = [
-  ...Array.from({ length: TOP_LEVEL + 1 }, (_, level) => ({
-    level,
-    shift: FANOUT_BITS * (level + 1),
-  })),
-  { level: TOTAL_LEVEL, shift: ALL_BITS },
-];
-
-interface Bucket {
-  readonly list: string;
-  readonly level: number;
-  readonly bucket: number;
-}
-
-/** Finds the buckets of one list whose stored count differs from a count of the rows. */
-function prepareRecount(db: Database, counted: string) {
-  return db.prepare<Bucket, { list: string; level: number; shift: number }>(`
-    with
-      kept (bucket, ids) as (
-        select bucket, ids from buckets where list = $list and level = $level and ids > 0
-      ),
-      found (bucket, ids) as (${counted})
-    select $list as list, $level as level, bucket
-    from (
-      select * from (select * from kept except select * from found)
-      union
-      select * from (select * from found except select * from kept)
-    )
-    limit ${MAX_FINDINGS}
-  `);
-}
 
 /** Counts the ids up to the last assigned one that have no such row, by bucket. */
 function missingFrom(table: CountedTable, where = "true"): string {
@@ -76,7 +36,6 @@ function missingFrom(table: CountedTable, where = "true"): string {
   `;
 }
 
-const pending = "status = 'pending'";
 const counts_in_status = `
   select (id - 1) >> $shift, count(*)
   from orders
@@ -103,19 +62,38 @@ function* findInFile(db: Database) {
   }
 }
 
-function* findOrphans(db: Database) {
-  const rows = db
-    .prepare<{ table: string; rowid: number }, []>("pragma foreign_key_check")
-    .all()
-    .slice(0, MAX_FINDINGS);
-  for (const { table, rowid } of rows) yield `row ${rowid} of ${table} references a missing row`;
+/** Reports the rows of a query. `pragma foreign_key_check` has no limit, so it is applied here. */
+function findRows<Row>(query: string, describe: (row: Row) => string): Find {
+  return (db) => db.prepare<Row, []>(query).all().slice(0, MAX_FINDINGS).map(describe);
 }
 
-/** @param counted the statement that counts the rows of the list */
-function findMiscounts(list: string, counted: string): Find {
+const findOrphans = findRows<{ table: string; rowid: number }>(
+  "pragma foreign_key_check",
+  ({ table, rowid }) => `row ${rowid} of ${table} references a missing row`,
+);
+
+/**
+ * Finds the buckets of a list whose stored count differs from a count of the rows.
+ * @param counted the statement that counts the rows of the list
+ */
+function findMiscounts(list: CountedList, counted: string): Find {
   return function* find(db) {
-    const recount = prepareRecount(db, counted);
-    for (const { level, shift } of levels) {
+    type Level = { list: CountedList; level: number; shift: number };
+    const recount = db.prepare<{ bucket: number }, Level>(`
+      with
+        kept (bucket, ids) as (
+          select bucket, ids from buckets where list = $list and level = $level and ids > 0
+        ),
+        found (bucket, ids) as (${counted})
+      select bucket
+      from (
+        select * from (select * from kept except select * from found)
+        union
+        select * from (select * from found except select * from kept)
+      )
+      limit ${MAX_FINDINGS}
+    `);
+    for (const [level, shift] of level_bits.entries()) {
       for (const { bucket } of recount.all({ list, level, shift })) {
         yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
       }
@@ -139,8 +117,8 @@ function findMalformed(table: CountedTable | "idempotency_keys", columns: readon
   };
 }
 
-function* findWrongTotals(db: Database) {
-  const miscounted = db.prepare<{ id: number }, []>(`
+const findWrongTotals = findRows<{ id: number }>(
+  `
     select id
     from orders
     where json_valid(items)
@@ -149,12 +127,12 @@ function* findWrongTotals(db: Database) {
         from json_each(items)
       )
     limit ${MAX_FINDINGS}
-  `);
-  for (const { id } of miscounted.all()) yield `the total of order ${id} does not match its items`;
-}
+  `,
+  ({ id }) => `the total of order ${id} does not match its items`,
+);
 
-function* findMisplaced(db: Database) {
-  const misplaced = db.prepare<{ user_id: number }, []>(`
+const findMisplaced = findRows<{ user_id: number }>(
+  `
     select user_id
     from orders
     group by user_id
@@ -162,14 +140,12 @@ function* findMisplaced(db: Database) {
       or count(*) <> max(user_position)
       or count(*) <> count(distinct user_position)
     limit ${MAX_FINDINGS}
-  `);
-  for (const { user_id } of misplaced.all()) {
-    yield `the orders of user ${user_id} are not numbered consecutively from 1`;
-  }
-}
+  `,
+  ({ user_id }) => `the orders of user ${user_id} are not numbered consecutively from 1`,
+);
 
-function* findDisordered(db: Database) {
-  const disordered = db.prepare<{ user_id: number }, []>(`
+const findDisordered = findRows<{ user_id: number }>(
+  `
     select distinct user_id
     from (
       select user_id, id, lag(id) over (partition by user_id order by user_position) as before
@@ -177,13 +153,11 @@ function* findDisordered(db: Database) {
     )
     where id < before
     limit ${MAX_FINDINGS}
-  `);
-  for (const { user_id } of disordered.all()) {
-    yield `the orders of user ${user_id} are not sorted by id`;
-  }
-}
+  `,
+  ({ user_id }) => `the orders of user ${user_id} are not sorted by id`,
+);
 
-const counted_statuses = order_statuses.filter((status) => !Object.hasOwn(dense_lists, status));
+const counted_statuses = order_statuses.filter((status) => dense_lists[status] === undefined);
 
 /** In the order in which they are reported. */
 const sections: readonly (readonly [name: string, find: Find])[] = [
@@ -191,9 +165,12 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
   ["the references between rows", findOrphans],
   ["the totals of users", findMiscounts("users", missingFrom("users"))],
   ["the totals of orders", findMiscounts("orders", missingFrom("orders"))],
-  ["the totals of pending orders", findMiscounts("pending", missingFrom("orders", pending))],
+  [
+    "the totals of pending orders",
+    findMiscounts("pending", missingFrom("orders", "status = 'pending'")),
+  ],
   ...counted_statuses.map(
-    (status: OrderStatus) =>
+    (status) =>
       [`the totals of ${status} orders`, findMiscounts(status, counts_in_status)] as const,
   ),
   ["the JSON of users", findMalformed("users", ["metadata"])],

@@ -5,17 +5,12 @@
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
-import {
-  type CountedTable,
-  dense_lists,
-  prepareLastId,
-  TOP_LEVEL,
-  TOTAL_LEVEL,
-  widthOf,
-} from "./count-index.ts";
+import { type CountedTable, dense_lists, level_bits, prepareLastId } from "./count-index.ts";
 
 /** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
+
+const level_widths = level_bits.map((bits) => 2 ** bits);
 
 /** Tracks the ids of one table within one transaction. */
 export interface IdTracker {
@@ -70,7 +65,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
     }
 
     function addList(list: string): Map<number, number>[] {
-      const levels = Array.from({ length: TOTAL_LEVEL + 1 }, () => new Map<number, number>());
+      const levels = level_widths.map(() => new Map<number, number>());
       counts.set(list, levels);
       return levels;
     }
@@ -85,16 +80,14 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
 
     /** Adds one id to the counts of a list, or subtracts it. */
     function countId(list: string, id: number, ids: 1 | -1): void {
-      for (let level = 0; level <= TOP_LEVEL; level += 1) {
-        count(list, level, Math.floor((id - 1) / widthOf(level)), ids);
+      for (const [level, width] of level_widths.entries()) {
+        count(list, level, Math.floor((id - 1) / width), ids);
       }
-      count(list, TOTAL_LEVEL, 0, ids);
     }
 
     /** Counts the ids from `first` to `end`, inclusive, as missing. */
     function countMissing(list: string, first: number, end: number): void {
-      for (let level = 0; level <= TOP_LEVEL; level += 1) {
-        const width = widthOf(level);
+      for (const [level, width] of level_widths.entries()) {
         for (let at = first; at <= end; ) {
           const bucket = Math.floor((at - 1) / width);
           const next = Math.min((bucket + 1) * width, end) + 1;
@@ -102,7 +95,6 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
           at = next;
         }
       }
-      count(list, TOTAL_LEVEL, 0, end + 1 - first);
     }
 
     function skipTo(id: number): void {

@@ -4,13 +4,16 @@
  * them (see the table `buckets`), and `count-index.import.ts` does for imported rows.
  */
 import type { Database } from "bun:sqlite";
+import type { OrderStatus } from "../order.ts";
 
-/** A bucket spans 64 buckets of the level below; a bucket of level 0 spans 64 ids. */
-export const FANOUT_BITS = 6;
-const FANOUT = 1 << FANOUT_BITS;
-export const TOP_LEVEL = 2;
+/** Number of buckets within one bucket of the level above, and of ids within a bucket of level 0. */
+const FANOUT = 64;
+const TOP_LEVEL = 2;
 /** The level with a single bucket, which spans all ids. */
-export const TOTAL_LEVEL = 3;
+const TOTAL_LEVEL = 3;
+
+/** The number of ids that a bucket of each level spans, as a power of two. */
+export const level_bits = [6, 12, 18, 62];
 
 interface Bucket {
   readonly bucket: number;
@@ -20,28 +23,21 @@ interface Bucket {
 /** Where a page starts: after the id `after`, skipping `skip` rows of the list (fewer than 64). */
 export type PageStart = { readonly after: number; readonly skip: number };
 
-export interface CountedList {
-  total(): number;
-  /** @param offset number of rows of the list before the page; less than the total */
-  pageStart(offset: number): PageStart;
-}
-
 export type CountedTable = "users" | "orders";
+/** A whole table, or the orders in one status. */
+export type CountedList = CountedTable | OrderStatus;
 
-/** The lists that count their missing ids, out of all ids that the table has ever assigned. */
-export const dense_lists = { users: "users", orders: "orders", pending: "orders" } as const;
-export type DenseList = keyof typeof dense_lists;
+/** The lists that count their missing ids, out of all ids that the table has ever assigned. Others count their ids. */
+export const dense_lists: Readonly<Partial<Record<CountedList, CountedTable>>> = {
+  users: "users",
+  orders: "orders",
+  pending: "orders",
+};
 
 export interface CountIndex {
-  /** A list whose ids are counted: the orders in any status except `pending`. */
-  sparse(list: string): CountedList;
-  /** A list whose missing ids are counted: a whole table, or the `pending` orders. */
-  dense(list: DenseList): CountedList;
-}
-
-/** @returns how many ids a bucket of this level spans */
-export function widthOf(level: number): number {
-  return FANOUT ** (level + 1);
+  total(list: CountedList): number;
+  /** @param offset number of rows of the list before the page; less than the total */
+  pageStart(list: CountedList, offset: number): PageStart;
 }
 
 /** @returns a function that reads the last assigned id of a table; 0 if there is none */
@@ -68,59 +64,54 @@ export function createCountIndex(db: Database): CountIndex {
   `);
   const lastId = prepareLastId(db);
 
-  const totalOf = (list: string) => inAll.get({ list })?.ids ?? 0;
+  const countOf = (list: CountedList) => inAll.get({ list })?.ids ?? 0;
 
   /** @returns the stored buckets within one bucket of the level above */
-  function childBuckets(list: string, level: number, parent: number): Bucket[] {
+  function childBuckets(list: CountedList, level: number, parent: number): Bucket[] {
     const low = parent * FANOUT;
     const high = level === TOP_LEVEL ? Number.MAX_SAFE_INTEGER : low + FANOUT - 1;
     return inRange.all({ list, level, low, high });
   }
 
-  /** @returns the bucket of a dense list that contains the row, and the number of its rows before that row */
-  function descend(list: string, level: number, parent: number, offset: number): [number, number] {
-    const width = widthOf(level);
+  /**
+   * A bucket that is not stored is full in a dense list, and empty in any other list.
+   * @returns the bucket that contains the row, and the number of rows of the list in it before that row
+   */
+  function descend(
+    list: CountedList,
+    level: number,
+    parent: number,
+    offset: number,
+  ): [number, number] {
+    const is_dense = dense_lists[list] !== undefined;
+    const width = FANOUT ** (level + 1);
     let next = parent * FANOUT;
     let rest = offset;
-    for (const { bucket, ids: missing } of childBuckets(list, level, parent)) {
-      const whole = (bucket - next) * width;
-      if (rest < whole) break;
-      rest -= whole;
-      if (rest < width - missing) return [bucket, rest];
-      rest -= width - missing;
+    for (const { bucket, ids } of childBuckets(list, level, parent)) {
+      const before = is_dense ? (bucket - next) * width : 0;
+      const within = is_dense ? width - ids : ids;
+      if (rest < before) break;
+      rest -= before;
+      if (rest < within) return [bucket, rest];
+      rest -= within;
       next = bucket + 1;
     }
     return [next + Math.floor(rest / width), rest % width];
   }
 
   return {
-    sparse: (list) => ({
-      total: () => totalOf(list),
-      pageStart(offset) {
-        let parent = 0;
-        let rest = offset;
-        for (let level = TOP_LEVEL; level >= 0; level -= 1) {
-          for (const { bucket, ids } of childBuckets(list, level, parent)) {
-            parent = bucket;
-            if (rest < ids) break;
-            rest -= ids;
-          }
-        }
-        return { after: parent * FANOUT, skip: rest };
-      },
-    }),
-
-    dense: (list) => ({
-      total: () => lastId(dense_lists[list]) - totalOf(list),
-      pageStart(offset) {
-        if (totalOf(list) === 0) return { after: offset, skip: 0 };
-        let parent = 0;
-        let rest = offset;
-        for (let level = TOP_LEVEL; level >= 0; level -= 1) {
-          [parent, rest] = descend(list, level, parent, rest);
-        }
-        return { after: parent * FANOUT, skip: rest };
-      },
-    }),
+    total(list) {
+      const table = dense_lists[list];
+      return table === undefined ? countOf(list) : lastId(table) - countOf(list);
+    },
+    pageStart(list, offset) {
+      if (dense_lists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
+      let bucket = 0;
+      let rest = offset;
+      for (let level = TOP_LEVEL; level >= 0; level -= 1) {
+        [bucket, rest] = descend(list, level, bucket, rest);
+      }
+      return { after: bucket * FANOUT, skip: rest };
+    },
   };
 }

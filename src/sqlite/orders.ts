@@ -15,7 +15,7 @@ import { rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import type { StoreContext } from "./context.ts";
-import { type CountedList, createCountIndex, type PageStart } from "./count-index.ts";
+import { createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadRows } from "./lists.ts";
 
 type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
@@ -94,15 +94,7 @@ function prepareRowsOfUser(db: Database) {
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
 function prepareRows(db: Database): ReadRows<OrderQuery, StoredOrder> {
   const readOfUser = prepareRowsOfUser(db);
-  const count_index = createCountIndex(db);
-  const all = count_index.dense("orders");
-  const by_status: Record<OrderStatus, CountedList> = {
-    pending: count_index.dense("pending"),
-    paid: count_index.sparse("paid"),
-    shipped: count_index.sparse("shipped"),
-    delivered: count_index.sparse("delivered"),
-    canceled: count_index.sparse("canceled"),
-  };
+  const countIndex = createCountIndex(db);
   const page = db.prepare<StoredOrder, PageStart & { limit: number }>(`
     select ${columns}
     from orders
@@ -121,10 +113,10 @@ function prepareRows(db: Database): ReadRows<OrderQuery, StoredOrder> {
   return (query) => {
     const { offset, after, user_id, status } = query;
     if (user_id !== undefined) return readOfUser(user_id, query);
-    const list = status === undefined ? all : by_status[status];
-    const total = list.total();
+    const list = status ?? "orders";
+    const total = countIndex.total(list);
     if (after === undefined && offset >= total) return { total, rows: [] };
-    const start = after === undefined ? list.pageStart(offset) : { after, skip: 0 };
+    const start = after === undefined ? countIndex.pageStart(list, offset) : { after, skip: 0 };
     const limit = rowsToRead(query);
     const rows =
       status === undefined

@@ -27,7 +27,7 @@ export const columns = "id, email, name, metadata, version, created_at, updated_
 
 /** Reads the list of all users, or of the one user with an email. */
 function prepareRows(db: Database): ReadRows<UserQuery, StoredUser> {
-  const all = createCountIndex(db).dense("users");
+  const countIndex = createCountIndex(db);
   const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
     select ${columns}
     from users
@@ -48,10 +48,11 @@ function prepareRows(db: Database): ReadRows<UserQuery, StoredUser> {
       const rows = found.filter(({ id }) => id > (after ?? 0)).slice(offset);
       return { total: found.length, rows };
     }
-    const total = all.total();
+    const total = countIndex.total("users");
     const limit = rowsToRead(query);
     if (after !== undefined) return { total, rows: page.iterate({ after, skip: 0, limit }) };
-    return { total, rows: offset < total ? page.iterate({ ...all.pageStart(offset), limit }) : [] };
+    if (offset >= total) return { total, rows: [] };
+    return { total, rows: page.iterate({ ...countIndex.pageStart("users", offset), limit }) };
   };
 }
 

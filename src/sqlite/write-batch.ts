@@ -65,33 +65,23 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
     begin.run();
   }
 
-  /** Runs writes without savepoints. Almost all writes succeed, and a savepoint costs as much as a write. */
-  function runWithoutSavepoints(writes: readonly Write[]): Attempt {
+  /**
+   * Almost all writes succeed, and a savepoint costs as much as a write. Without savepoints, any failure ends the
+   * attempt. With them, only a failure of storage does.
+   */
+  function runAll(writes: readonly Write[], inSavepoints: boolean): Attempt {
     const settles: Settle[] = [];
     for (const write of writes) {
+      if (inSavepoints) savepoint.run();
       try {
         const result = write.work();
-        settles.push(() => write.resolve(result));
-      } catch (error) {
-        return { failed: write, is_storage: isStorageError(error) };
-      }
-    }
-    return { settles };
-  }
-
-  /** Runs each write in a savepoint. Only a write that storage makes fail ends the attempt. */
-  function runInSavepoints(writes: readonly Write[]): Attempt {
-    const settles: Settle[] = [];
-    for (const write of writes) {
-      savepoint.run();
-      try {
-        const result = write.work();
-        release.run();
+        if (inSavepoints) release.run();
         settles.push(() => write.resolve(result));
       } catch (error) {
         // A full disk ends the whole transaction, and the savepoint with it.
-        if (!db.inTransaction) throw error;
-        if (isStorageError(error)) return { failed: write, is_storage: true };
+        if (inSavepoints && !db.inTransaction) throw error;
+        const is_storage = isStorageError(error);
+        if (is_storage || !inSavepoints) return { failed: write, is_storage };
         undo.run();
         release.run();
         settles.push(() => write.reject(error));
@@ -123,10 +113,10 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
   function commitAll(batch: readonly Write[]): readonly Settle[] {
     const suspects: Write[] = [];
     for (let writes = batch; ; ) {
-      let attempt = runWithoutSavepoints(writes);
+      let attempt = runAll(writes, false);
       if ("failed" in attempt && !attempt.is_storage) {
         restart();
-        attempt = runInSavepoints(writes);
+        attempt = runAll(writes, true);
       }
       if ("settles" in attempt) {
         commit.run();

@@ -96,31 +96,18 @@ export function createWriter(
     else for (const wake of idle_waiters.splice(0)) wake();
   }
 
-  function settleAll(settles: readonly Settle[]): void {
-    busy_since_ms = null;
-    for (const settle of settles) settle();
-  }
-
-  /** No write begins during a checkpoint. */
-  function continueAfter(checkpoint: Promise<void> | null): void {
-    if (checkpoint === null) {
-      scheduleNext();
-    } else {
-      scheduled = true;
-      checkpoint.then(scheduleNext, scheduleNext);
-    }
-  }
-
   /** Rejects writes, none of which may be acknowledged. */
   function rejectAll(writes: readonly Write[], cause: unknown): void {
-    settleAll(writes.map((write) => () => write.reject(batch.rejectionOf(write, cause))));
-    continueAfter(null);
+    busy_since_ms = null;
+    for (const write of writes) write.reject(batch.rejectionOf(write, cause));
+    scheduleNext();
   }
 
   /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
   function tryBegin(): boolean {
     try {
       batch.begin();
+      busy_since_ms = null;
       return true;
     } catch (error) {
       busy_since_ms ??= performance.now();
@@ -131,27 +118,26 @@ export function createWriter(
     }
   }
 
-  /** @returns `null` if the commit failed and all writes have been rejected */
-  function tryCommit(writes: readonly Write[]): readonly Settle[] | null {
-    try {
-      return batch.commit(writes);
-    } catch (error) {
-      rejectAll(writes, error);
-      return null;
-    }
-  }
-
   function flush(): void {
     scheduled = false;
     reader.reset();
     const started_ms = performance.now();
     if (!tryBegin()) return;
     const writes = dequeue(MAX_BATCH);
-    const settles = tryCommit(writes);
-    if (settles === null) return;
+    let settles: readonly Settle[];
+    try {
+      settles = batch.commit(writes);
+    } catch (error) {
+      rejectAll(writes, error);
+      return;
+    }
     onCommit?.(writes.length, performance.now() - started_ms);
-    settleAll(settles);
-    continueAfter(checkpointer.start());
+    for (const settle of settles) settle();
+    const checkpoint = checkpointer.start();
+    // No write begins during a checkpoint.
+    scheduled = checkpoint !== null;
+    if (checkpoint === null) scheduleNext();
+    else checkpoint.then(scheduleNext, scheduleNext);
   }
 
   function forTable(table: string): TableWriter {

@@ -21,19 +21,7 @@ export type ReadRows<Query, Row> = (query: Query) => {
   readonly rows: Iterable<Row>;
 };
 
-export interface ListReader {
-  /**
-   * @param table table of the list, for error messages
-   * @param prepareRows called once per connection
-   * @returns reads a page, in the same turn if it is small
-   */
-  prepare<Query extends PageQuery, Row extends { readonly id: number }>(
-    table: string,
-    prepareRows: (db: Database) => ReadRows<Query, Row>,
-    toJson: (row: Row) => string,
-  ): (query: Query) => Maybe<Page>;
-  close(): void;
-}
+export type ListReader = ReturnType<typeof createListReader>;
 
 async function addInSlices<Row extends { readonly id: number }>(
   page: PageBuilder,
@@ -71,30 +59,24 @@ export function createListReader(
   reader: Reader,
   files: FileWatch,
   large: LargePages,
-): ListReader {
+) {
   /** Keeps a snapshot over several turns. The connection of the writer cannot, because it also writes. */
   const own = connect(db.filename);
   own.run("pragma query_only = on");
   // Waiting for a lock would block the event loop.
   own.run("pragma busy_timeout = 0");
 
-  /** Runs `work` in a transaction. */
-  async function withSnapshot<Result>(work: () => Promise<Result>): Promise<Result> {
-    own.run("begin");
-    try {
-      return await work();
-    } finally {
-      // Not `commit`, because SQLite rejects it after a read has met damage.
-      if (own.inTransaction) own.run("rollback");
-    }
-  }
-
   return {
+    /**
+     * @param table table of the list, for error messages
+     * @param prepareRows called once per connection
+     * @returns reads a page, in the same turn if it is small
+     */
     prepare<Query extends PageQuery, Row extends { readonly id: number }>(
       table: string,
       prepareRows: (db: Database) => ReadRows<Query, Row>,
       toJson: (row: Row) => string,
-    ) {
+    ): (query: Query) => Maybe<Page> {
       const { read } = reader.forTable(table);
       const readRows = prepareRows(db);
       let readOwnRows: ReadRows<Query, Row> | null = null;
@@ -108,13 +90,16 @@ export function createListReader(
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
         readOwnRows ??= prepareRows(own);
-        const readOwn = readOwnRows;
         page.clear();
-        return withSnapshot(async () => {
-          const { total, rows } = readOwn(query);
+        own.run("begin");
+        try {
+          const { total, rows } = readOwnRows(query);
           const end = await addInSlices(page, rows, query.limit, toJson);
           return { total, next_after: nextAfter(end) };
-        });
+        } finally {
+          // Not `commit`, because SQLite rejects it after a read has met damage.
+          if (own.inTransaction) own.run("rollback");
+        }
       }
 
       /** Tries twice, like `TableReader.read`. */
@@ -131,7 +116,7 @@ export function createListReader(
         }
       }
 
-      return (query: Query) =>
+      return (query) =>
         read<[Query], Page | null>(readSmall, query) ??
         large.build((page) => buildLarge(query, page));
     },

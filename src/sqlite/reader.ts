@@ -91,53 +91,38 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
     endSnapshot();
   }
 
-  /**
-   * Tries again after a storage error. It takes the arguments of `work` apart from it: a closure over them would
-   * cost an allocation for each read that succeeds.
-   * @throws the second error, translated; any other error, unchanged
-   */
-  function retry<Args extends unknown[], Result>(
-    table: string,
-    error: unknown,
-    work: (...args: Args) => Result,
-    args: Args,
-  ): Result {
-    if (!isStorageError(error)) throw error;
-    reset();
-    try {
-      ensureSnapshot();
-      return work(...args);
-    } catch (second) {
-      reset();
-      throw storageError(second, { verb: "read", table, isReadable });
-    }
+  function readCached<Result>(key: string, work: (key: string) => Result): Result {
+    const found = cache.get(key);
+    if (found !== undefined) return found as Result;
+    const result = work(key);
+    // Misses are not cached: unauthenticated clients could fill the cache.
+    if (result === null) return result;
+    if (cache.size >= MAX_CACHED) cache.clear();
+    cache.set(key, result);
+    return result;
   }
 
   function forTable(table: string): TableReader {
+    const read: TableReader["read"] = (work, ...args) => {
+      try {
+        ensureSnapshot();
+        return work(...args);
+      } catch (error) {
+        if (!isStorageError(error)) throw error;
+      }
+      reset();
+      try {
+        ensureSnapshot();
+        return work(...args);
+      } catch (error) {
+        reset();
+        throw storageError(error, { verb: "read", table, isReadable });
+      }
+    };
     return {
-      read(work, ...args) {
-        try {
-          ensureSnapshot();
-          return work(...args);
-        } catch (error) {
-          return retry(table, error, work, args);
-        }
-      },
-      cached<Result>(key: string, work: (key: string) => Result): Result {
-        try {
-          ensureSnapshot();
-          const found = cache.get(key);
-          if (found !== undefined) return found as Result;
-          const result = work(key);
-          // Misses are not cached: unauthenticated clients could fill the cache.
-          if (result === null) return result;
-          if (cache.size >= MAX_CACHED) cache.clear();
-          cache.set(key, result);
-          return result;
-        } catch (error) {
-          return retry(table, error, work, [key]);
-        }
-      },
+      read,
+      cached: <Result>(key: string, work: (key: string) => Result) =>
+        read(readCached<Result>, key, work),
     };
   }
 

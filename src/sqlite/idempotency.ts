@@ -7,12 +7,6 @@ import { parseRecordText, type RecordText } from "../record.ts";
 /** Maximum number of keys deleted per transaction. It bounds how long requests wait. */
 const DELETE_BATCH_SIZE = 500;
 
-interface KeyRow {
-  readonly fingerprint: string;
-  /** JSON text of the record. */
-  readonly record: string;
-}
-
 export interface IdempotencyStore {
   /**
    * Creates a record once per key, inside the transaction of the caller. The record and its key are stored together
@@ -33,7 +27,10 @@ export function createIdempotencyStore(
   now: () => Date,
   clock: Clock,
 ): IdempotencyStore {
-  const find = db.prepare<KeyRow, { owner: string; key: string; expired: string }>(`
+  const find = db.prepare<
+    Record<"fingerprint" | "record", string>,
+    Record<"owner" | "key" | "expired", string>
+  >(`
     select fingerprint, record
     from idempotency_keys
     where owner = $owner and key = $key and created_at > $expired

@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { AppError } from "../error.ts";
+import { fail } from "../error.ts";
 import { claimPartial, fsyncPath } from "../temporary-file.ts";
 import { pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
@@ -18,13 +18,6 @@ const APPLICATION_ID = 0x75617069;
 /** Tables of the first migration. Every later schema has them too. */
 const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
-function findTables(db: Database): Set<string> {
-  const names = db
-    .prepare<{ name: string }, []>("select name from sqlite_schema where type = 'table'")
-    .all();
-  return new Set(names.map(({ name }) => name));
-}
-
 /**
  * Counts the migrations that must run before this program can use the database.
  * @param available the migrations that this program knows
@@ -38,19 +31,17 @@ export function missingMigrations(db: Database, available = migrations): number 
   const is_empty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
   const is_ours = pragma(db, "application_id") === APPLICATION_ID;
   if (!is_ours && (version > 0 || !is_empty)) {
-    throw new AppError("operator", "the database belongs to another application");
+    fail("operator", "the database belongs to another application");
   }
   if (version > available.length) {
     const limit = `this program supports versions up to ${available.length}`;
-    const reason = `the schema has version ${version}, but ${limit}: use a newer release`;
-    throw new AppError("operator", reason);
+    fail("operator", `the schema has version ${version}, but ${limit}: use a newer release`);
   }
   if (is_ours) {
-    const found = findTables(db);
-    const missing = tables.filter((table) => !found.has(table));
+    const hasTable = db.prepare("select 1 from sqlite_schema where type = 'table' and name = ?");
+    const missing = tables.filter((table) => hasTable.get(table) === null);
     if (missing.length > 0) {
-      const list = missing.join(", ");
-      throw new AppError("operator", `the user-api database lacks these tables: ${list}`);
+      fail("operator", `the user-api database lacks these tables: ${missing.join(", ")}`);
     }
   }
   return available.length - version;

@@ -7,9 +7,6 @@ import { isBusy } from "./errors.ts";
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
-/** Disposing of it, or the end of the process, releases the lock. */
-export type ServerLock = Disposable;
-
 function lockPath(database_path: string): string {
   return `${database_path}-serving`;
 }
@@ -41,10 +38,10 @@ export function requireUnused(database_path: string): void {
  * Takes the lock of a server, so that only one process at a time serves a database file. It is SQLite's exclusive
  * lock on an empty file next to the database. The operating system releases it when the process ends.
  * @param timeout_ms how long to wait for another process
- * @returns `null` if another process holds the lock
+ * @returns releases the lock when it is disposed of; `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created
  */
-export function takeServerLock(database_path: string, timeout_ms: number): ServerLock | null {
+export function takeServerLock(database_path: string, timeout_ms: number): Disposable | null {
   const lock = new Database(lockPath(database_path), { create: true, strict: true });
   try {
     lock.run(`pragma busy_timeout = ${timeout_ms}`);

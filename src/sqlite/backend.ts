@@ -51,12 +51,9 @@ function checkpointWal(db: Database, reader: Reader): void {
 /** Creates the store of an open, migrated database. @param release called when the store is closed */
 function createStore(db: Database, options: StoreOptions, release: () => void): Store {
   const { now } = options;
-  const files = watchFiles({
-    path: db.filename,
-    onChange(problem) {
-      options.onStorageProblem?.(problem);
-      if (problem !== null) checkpointWal(db, reader);
-    },
+  const files = watchFiles(db.filename, (problem) => {
+    options.onStorageProblem?.(problem);
+    if (problem !== null) checkpointWal(db, reader);
   });
   const reader = createReader(db, files.isReadable);
   const checkpointer = createCheckpointer(db);
@@ -95,9 +92,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     },
     backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
     withCopySource: (work) => withCopySource(db.filename, work),
-    async check() {
-      return reader.forTable("sqlite_schema").read(checkDatabase, db);
-    },
+    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db),
     async deleteExpiredKeys() {
       const { write } = writer.forTable("idempotency_keys");
       while (await write(() => idempotency.deleteExpired())) {
@@ -191,10 +186,9 @@ export const openSqlite: OpenStore = async (options) => {
     const missing = requireOwnDatabase(path);
     // E.g. a backup that was cut off.
     if (!options.create && missing === SCHEMA_VERSION) fail("operator", "the database is empty");
-    const is_outdated = missing > 0;
     // A symbolic link and its target are one database.
     const real_path = existsSync(path) ? realpathSync(path) : path;
-    if (options.exclusive || is_outdated) requireUnused(real_path);
+    if (options.exclusive || missing > 0) requireUnused(real_path);
     if (options.exclusive) {
       const lock = takeServerLock(real_path, LOCK_TIMEOUT_MS);
       if (lock === null) fail("operator", "the database is in use by another server");

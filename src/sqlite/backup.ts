@@ -36,11 +36,6 @@ export function verifyDatabase(path: string): BackupSummary {
   };
 }
 
-/** Expected size of a copy. `vacuum into` does not copy free pages. */
-function expectedBytes(db: Database): number {
-  return (pragma(db, "page_count") - pragma(db, "freelist_count")) * pragma(db, "page_size");
-}
-
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
 async function vacuumInto(
   db: Database,
@@ -48,7 +43,9 @@ async function vacuumInto(
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<void> {
-  const expected_bytes = Math.max(1, expectedBytes(db));
+  // `vacuum into` does not copy free pages.
+  const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
+  const expected_bytes = Math.max(1, pages * pragma(db, "page_size"));
   const thread = createThread(db.filename);
   const progress_timer = setInterval(() => {
     const written_bytes = statSync(temporary_path, { throwIfNoEntry: false })?.size ?? 0;

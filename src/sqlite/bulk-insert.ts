@@ -41,23 +41,18 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
     const ids = { users: openUserIds(), orders: openOrderIds() };
     const user_positions = openUserPositions();
 
-    function insertOrder(row: CopyRow): void {
-      const id = Number(row["id"]);
-      // A CHECK of the table rejects an unknown status.
-      ids.orders.add(id, row["status"] as OrderStatus);
-      const user_position = user_positions.add(Number(row["user_id"]), id);
-      insert_statements.orders.run({ ...row, user_position });
-    }
-
     return {
       ids,
       insert(table, row) {
+        const id = Number(row["id"]);
+        let inserted = row;
+        if (table === "users") ids.users.add(id, null);
         if (table === "orders") {
-          insertOrder(row);
-        } else {
-          if (table === "users") ids.users.add(Number(row["id"]), null);
-          insert_statements[table].run(row);
+          // A CHECK of the table rejects an unknown status.
+          ids.orders.add(id, row["status"] as OrderStatus);
+          inserted = { ...row, user_position: user_positions.add(Number(row["user_id"]), id) };
         }
+        insert_statements[table].run(inserted);
       },
       finish() {
         ids.users.flush();

@@ -6,13 +6,8 @@ import type { Database } from "bun:sqlite";
 import { CHECKPOINT_PAGES } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
-/** SQLite 3.51 can measure the log without a checkpoint. On macOS the system may provide an older SQLite. */
-const NOOP_SINCE_MINOR = 51;
-
-function versionOf(db: Database): number[] {
-  const row = db.prepare<{ version: string }, []>("select sqlite_version() as version").get();
-  return (row?.version ?? "").split(".").map(Number);
-}
+/** The first SQLite that measures the log without a checkpoint. On macOS the system may provide an older one. */
+const NOOP_SINCE = "3.51.0";
 
 export interface Checkpointer {
   /**
@@ -27,8 +22,9 @@ export interface Checkpointer {
 /** @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough */
 export function createCheckpointer(db: Database): Checkpointer {
   // An older SQLite ignores `noop` and would run a checkpoint on this thread.
-  const [major = 0, minor = 0] = versionOf(db);
-  if (major === 3 && minor < NOOP_SINCE_MINOR) return { start: () => null, close() {} };
+  const sqlite = db.prepare<{ version: string }, []>("select sqlite_version() as version").get();
+  if (sqlite === null || Bun.semver.order(sqlite.version, NOOP_SINCE) < 0)
+    return { start: () => null, close() {} };
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);

@@ -48,13 +48,9 @@ async function* inBatches(rows: Iterable<CopyRow>): AsyncGenerator<readonly Copy
 export function copySourceOf(db: Database): CopySource {
   const lastId = prepareLastId(db);
   return {
-    async count(table) {
-      return countRows(db, table);
-    },
+    count: async (table) => countRows(db, table),
     read: (table) => inBatches(db.prepare<CopyRow, []>(selectFrom(table)).iterate()),
-    async lastId(table) {
-      return lastId(table);
-    },
+    lastId: async (table) => lastId(table),
   };
 }
 

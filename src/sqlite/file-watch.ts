@@ -6,9 +6,6 @@ import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
 
-/** The database, its write-ahead log, and the shared index of that log. */
-const SUFFIXES = ["", "-wal", "-shm"] as const;
-
 /** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
 const SAMPLES = 8;
 const SAMPLE_BYTES = 512;
@@ -25,13 +22,6 @@ export interface FileWatch {
   isReadable(): boolean;
   /** Call it after the database is closed. */
   close(): void;
-}
-
-export interface FileWatchOptions {
-  /** Path of the open database. Its files must exist. */
-  readonly path: string;
-  /** Called with the problem when a file is missing or replaced, and with `null` when all are back. */
-  readonly onChange: (problem: string | null) => void;
 }
 
 /** @returns the device and inode, or the error code if the file cannot be examined */
@@ -51,8 +41,13 @@ function describeChange(found: string): string {
     : `cannot be examined (${found})`;
 }
 
-export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
-  const files = SUFFIXES.map((suffix) => ({
+/**
+ * @param path path of the open database. Its files must exist.
+ * @param onChange called with the problem when a file is missing or replaced, and with `null` when all are back
+ */
+export function watchFiles(path: string, onChange: (problem: string | null) => void): FileWatch {
+  // The database, its write-ahead log, and the shared index of that log.
+  const files = ["", "-wal", "-shm"].map((suffix) => ({
     path: path + suffix,
     identity: fileIdentity(path + suffix),
   }));
@@ -65,8 +60,7 @@ export function watchFiles({ path, onChange }: FileWatchOptions): FileWatch {
   function findProblem(): string | null {
     for (const file of files) {
       const found = fileIdentity(file.path);
-      if (found === file.identity) continue;
-      return `${file.path} ${describeChange(found)}`;
+      if (found !== file.identity) return `${file.path} ${describeChange(found)}`;
     }
     return null;
   }

@@ -19,17 +19,6 @@ import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { columns as order_columns } from "./orders.ts";
 import { columns as user_columns } from "./users.ts";
 
-const user_with_key = `
-  select id
-  from users
-  where email_key = $key
-`;
-const order_with_key = `
-  select order_id as id
-  from imported_orders
-  where import_key = $key
-`;
-
 interface BulkTable<Row, Import> {
   readonly table: CountedTable;
   readonly columns: string;
@@ -157,14 +146,14 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
       columns: user_columns,
       fromRow: parseStoredUser,
       rules: user_import,
-      with_key: user_with_key,
+      with_key: "select id from users where email_key = $key",
     }),
     orders: createBulkStore(context, openBulkInsert, {
       table: "orders",
       columns: order_columns,
       fromRow: parseStoredOrder,
       rules: order_import,
-      with_key: order_with_key,
+      with_key: "select order_id as id from imported_orders where import_key = $key",
     }),
   };
 }

@@ -120,13 +120,12 @@ export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) =
     mkdirSync(dirname(database_url), { recursive: true });
     const exists = existsSync(database_url);
     const path = exists ? realpathSync(database_url) : database_url;
-    using resources = new DisposableStack();
-    const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
+    using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
-    resources.use(lock);
     // Only under the lock: a concurrent restore may be writing its temporary file.
     const temporary_path = claimPartial(path);
-    resources.defer(() => discard(temporary_path));
+    using cleanup = new DisposableStack();
+    cleanup.defer(() => discard(temporary_path));
     const contents = prepareReplacement(backup, temporary_path);
     if (exists) {
       copyOwnership(temporary_path, path);

@@ -39,9 +39,7 @@ export function createTokenStore({ db, clock, ...context }: StoreContext): Token
   const readToken = (hash: string) => withHash.get({ hash });
 
   return {
-    async list() {
-      return reader.read(() => all.all());
-    },
+    list: async () => reader.read(() => all.all()),
     find: (hash) => reader.cached(hash, readToken),
     create(fields) {
       return writer.write(() => {

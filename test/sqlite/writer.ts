@@ -19,7 +19,7 @@ export function makeWriter(max_pending = 1000) {
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpointer(db);
-  const files = watchFiles({ path, onChange() {} });
+  const files = watchFiles(path, () => {});
   const reader = createReader(db, files.isReadable);
   const options = { max_pending_writes: max_pending };
   const { forTable, ...writer } = createWriter(

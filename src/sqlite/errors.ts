@@ -58,30 +58,26 @@ export function storageError(error: unknown, { verb, table, isReadable }: Failed
   return damaged;
 }
 
-/** Messages for operators by prefix of the error code. The first match applies. */
-const error_messages: readonly (readonly [code: string, message: string])[] = [
-  ["SQLITE_CANTOPEN", "cannot open or create the file: check the directory and its permissions"],
-  ["SQLITE_READONLY", "the file or its directory is not writable"],
-  ["SQLITE_NOTADB", "the file is not a SQLite database"],
-  ["SQLITE_CORRUPT", "the file is damaged"],
-  ["SQLITE_BUSY", "the database is in use by another process"],
-  ["SQLITE_FULL", "the disk is full"],
-  ["SQLITE_IOERR", "I/O error"],
-  ["EACCES", "permission denied"],
-  ["EPERM", "permission denied"],
-  ["EROFS", "the disk is read-only"],
-  ["ENOSPC", "the disk is full"],
-  ["EIO", "I/O error"],
-  ["ENOENT", "the directory does not exist and could not be created"],
-  ["ENOTDIR", "a part of the path is not a directory"],
-  ["EISDIR", "it is a directory"],
-  ["EEXIST", "a part of the path is not a directory"],
+/** Messages for operators. The first one whose codes match applies. */
+const error_messages: readonly (readonly [codes: RegExp, message: string])[] = [
+  [/^SQLITE_CANTOPEN/, "cannot open or create the file: check the directory and its permissions"],
+  [/^SQLITE_READONLY/, "the file or its directory is not writable"],
+  [/^SQLITE_NOTADB/, "the file is not a SQLite database"],
+  [/^SQLITE_CORRUPT/, "the file is damaged"],
+  [/^SQLITE_BUSY/, "the database is in use by another process"],
+  [/^(SQLITE_FULL|ENOSPC)/, "the disk is full"],
+  [/^(SQLITE_IOERR|EIO)/, "I/O error"],
+  [/^(EACCES|EPERM)/, "permission denied"],
+  [/^EROFS/, "the disk is read-only"],
+  [/^ENOENT/, "the directory does not exist and could not be created"],
+  [/^(ENOTDIR|EEXIST)/, "a part of the path is not a directory"],
+  [/^EISDIR/, "it is a directory"],
 ];
 
 /** @returns a message for the operator; `null` if the error has no known code */
 export function meaningOf(error: unknown): string | null {
   const code = systemCode(error);
-  return error_messages.find(([prefix]) => code.startsWith(prefix))?.[1] ?? null;
+  return error_messages.find(([codes]) => codes.test(code))?.[1] ?? null;
 }
 
 /**

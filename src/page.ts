@@ -39,30 +39,35 @@ export function nextAfter({ last_id, has_more }: PageEnd): number | null {
   return has_more ? last_id : null;
 }
 
+/** A record of a list. */
+export interface JsonRow {
+  readonly id: number;
+  readonly json: string;
+}
+
 /**
  * Joins the records of a small page.
  * @param rows read only until the limit or 256 KiB is exceeded
  * @returns the records as comma-separated JSON; `null` if that exceeds 256 KiB
  */
-export function joinSmall<Row extends { readonly id: number }>(
-  rows: Iterable<Row>,
+export function joinSmall(
+  rows: Iterable<JsonRow>,
   limit: number,
-  toJson: (row: Row) => string,
 ): (PageEnd & { readonly records: string }) | null {
   let records = "";
   let count = 0;
   let last_id = 0;
   let has_more = false;
-  for (const row of rows) {
+  for (const { id, json } of rows) {
     if (count === limit) {
       has_more = true;
       break;
     }
-    records = count === 0 ? toJson(row) : `${records},${toJson(row)}`;
+    records = count === 0 ? json : `${records},${json}`;
     // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
     if (records.length > LARGE_PAGE_BYTES) return null;
     count += 1;
-    last_id = row.id;
+    last_id = id;
   }
   const fits =
     3 * records.length <= LARGE_PAGE_BYTES || Buffer.byteLength(records) <= LARGE_PAGE_BYTES;

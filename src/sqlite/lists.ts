@@ -3,7 +3,14 @@ import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
 import type { Maybe } from "../maybe.ts";
-import { joinSmall, nextAfter, type Page, type PageEnd, type PageQuery } from "../page.ts";
+import {
+  type JsonRow,
+  joinSmall,
+  nextAfter,
+  type Page,
+  type PageEnd,
+  type PageQuery,
+} from "../page.ts";
 import { connect } from "./connection.ts";
 import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
@@ -16,34 +23,32 @@ const SLICE_LENGTH = 128 * 2 ** 10;
  * Reads a list within a transaction. Iterating reads the rows: as many as the page has, and one more if the query
  * has `after`.
  */
-export type ReadRows<Query, Row> = (query: Query) => {
+export type ReadRows<Query> = (query: Query) => {
   readonly total: number;
-  readonly rows: Iterable<Row>;
+  readonly rows: Iterable<JsonRow>;
 };
 
 export type ListReader = ReturnType<typeof createListReader>;
 
-async function addInSlices<Row extends { readonly id: number }>(
+async function addInSlices(
   page: PageBuilder,
-  rows: Iterable<Row>,
+  rows: Iterable<JsonRow>,
   limit: number,
-  toJson: (row: Row) => string,
 ): Promise<PageEnd> {
   let slice: string[] = [];
   let length = 0;
   let count = 0;
   let last_id = 0;
   let has_more = false;
-  for (const row of rows) {
+  for (const { id, json } of rows) {
     if (count === limit) {
       has_more = true;
       break;
     }
-    const record = toJson(row);
-    slice.push(record);
-    length += record.length;
+    slice.push(json);
+    length += json.length;
     count += 1;
-    last_id = row.id;
+    last_id = id;
     if (length < SLICE_LENGTH) continue;
     page.add(slice);
     await endTurn();
@@ -72,18 +77,17 @@ export function createListReader(
      * @param prepareRows called once per connection
      * @returns reads a page, in the same turn if it is small
      */
-    prepare<Query extends PageQuery, Row extends { readonly id: number }>(
+    prepare<Query extends PageQuery>(
       table: string,
-      prepareRows: (db: Database) => ReadRows<Query, Row>,
-      toJson: (row: Row) => string,
+      prepareRows: (db: Database) => ReadRows<Query>,
     ): (query: Query) => Maybe<Page> {
       const { read } = reader.forTable(table);
       const readRows = prepareRows(db);
-      let readOwnRows: ReadRows<Query, Row> | null = null;
+      let readOwnRows: ReadRows<Query> | null = null;
 
       function readSmall(query: Query): Page | null {
         const { total, rows } = readRows(query);
-        const joined = joinSmall(rows, query.limit, toJson);
+        const joined = joinSmall(rows, query.limit);
         if (joined === null) return null;
         return { total, records: joined.records, next_after: nextAfter(joined) };
       }
@@ -94,7 +98,7 @@ export function createListReader(
         own.run("begin");
         try {
           const { total, rows } = readOwnRows(query);
-          const end = await addInSlices(page, rows, query.limit, toJson);
+          const end = await addInSlices(page, rows, query.limit);
           return { total, next_after: nextAfter(end) };
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.

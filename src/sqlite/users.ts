@@ -1,7 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { latestOf } from "../clock.ts";
 import { fail } from "../error.ts";
-import { rowsToRead } from "../page.ts";
+import { type JsonRow, rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import {
@@ -25,18 +25,26 @@ function toRow({ email, name, metadata }: UserFields) {
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
+/** A user as JSON. One text per row costs less than a value per column. `json_quote` makes a missing name `null`. */
+const json = `
+  format(
+    '{"id":%d,"email":%s,"name":%s,"metadata":%s,"version":%d,"created_at":"%s","updated_at":"%s"}',
+    id, json_quote(email), json_quote(name), metadata, version, created_at, updated_at
+  )
+`;
+
 /** Reads the list of all users, or of the one user with an email. */
-function prepareRows(db: Database): ReadRows<UserQuery, StoredUser> {
+function prepareRows(db: Database): ReadRows<UserQuery> {
   const countIndex = createCountIndex(db);
-  const page = db.prepare<StoredUser, PageStart & { limit: number }>(`
-    select ${columns}
+  const page = db.prepare<JsonRow, PageStart & { limit: number }>(`
+    select id, ${json} as json
     from users
     where id > $after
     order by id
     limit +$limit offset +$skip
   `);
-  const withEmail = db.prepare<StoredUser, { email_key: string }>(`
-    select ${columns}
+  const withEmail = db.prepare<JsonRow, { email_key: string }>(`
+    select id, ${json} as json
     from users
     where email_key = $email_key
   `);
@@ -65,7 +73,7 @@ export function createUserStore({
 }: StoreContext): UserStore {
   const reader = context.reader.forTable("users");
   const writer = context.writer.forTable("users");
-  const list = lists.prepare("users", prepareRows, userJson);
+  const list = lists.prepare("users", prepareRows);
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users

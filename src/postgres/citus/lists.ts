@@ -178,7 +178,7 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
     const { total, rows } = list.valuesOf
       ? await readOnOneShard(query, values)
       : await db.limiter.admit("read", () => enqueue(query));
-    const joined = joinSmall(rows, query.limit, ({ json }) => json);
+    const joined = joinSmall(rows, query.limit);
     if (joined === null) return null;
     const { records } = joined;
     if (query.after !== undefined) return { total, records, next_after: nextAfter(joined) };

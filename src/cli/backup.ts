@@ -1,8 +1,8 @@
-import { type Flags, readConfig } from "../config.ts";
+import { readConfig } from "../config.ts";
 import type { BackupSummary, Store } from "../store.ts";
 import { formatCount, joinWords } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { type System, stopSignal, withStore } from "./system.ts";
+import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 
 function describeContents({ users, orders, tokens }: BackupSummary): string {
   return joinWords([
@@ -21,7 +21,7 @@ function formatSize(bytes: number): string {
 async function backUpWithProgress(
   store: Store,
   path: string,
-  system: System,
+  system: CommandSystem,
 ): Promise<BackupSummary> {
   using progress = createProgress(system, 100);
   const onProgress = (fraction: number) => progress.update(Math.floor(fraction * 100));
@@ -32,8 +32,8 @@ async function backUpWithProgress(
  * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
  */
-export async function backUpStore(path: string, flags: Flags, system: System): Promise<void> {
-  const contents = await withStore(flags, system, { create: false }, (store) =>
+export async function backUpStore(path: string, system: CommandSystem): Promise<void> {
+  const contents = await withStore(system, { create: false }, (store) =>
     backUpWithProgress(store, path, system),
   );
   const size = formatSize(contents.bytes);
@@ -44,8 +44,8 @@ export async function backUpStore(path: string, flags: Flags, system: System): P
  * Replaces the database with a backup and keeps the previous database.
  * @throws {AppError} operator
  */
-export async function restoreBackup(from: string, flags: Flags, system: System): Promise<void> {
-  const { database_url } = readConfig(system.environment, flags);
+export async function restoreBackup(from: string, system: CommandSystem): Promise<void> {
+  const { database_url } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(database_url);
   const { previous_path, ...contents } = await restore({ from, database_url, now: system.now });
   const size = formatSize(contents.bytes);

@@ -1,15 +1,14 @@
-import type { Flags } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { formatCount } from "./count-text.ts";
-import { type System, withStore } from "./system.ts";
+import { type CommandSystem, withStore } from "./system.ts";
 
 /**
  * Verifies the database and prints its problems. A server may be running.
  * @throws {AppError} operator if there are problems
  */
-export async function checkStore(flags: Flags, system: System): Promise<void> {
-  await withStore(flags, system, { create: false }, async (store, { database_url }) => {
+export async function checkStore(system: CommandSystem): Promise<void> {
+  await withStore(system, { create: false }, async (store, { database_url }) => {
     const problems = await store.check();
     for (const problem of problems) system.stdout(`${problem}\n`);
     if (problems.length === 0) return;

@@ -1,11 +1,11 @@
-import { type Flags, readDatabaseUrl } from "../config.ts";
+import { readDatabaseUrl } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
 import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { formatCount, joinWords } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { type System, stopSignal, withStore } from "./system.ts";
+import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 
 /** Resolution of the progress bar. */
 const PROGRESS_STEPS = 1000;
@@ -31,7 +31,7 @@ function describeCounts(counts: RowCounts): string {
 async function copyWithProgress(
   store: Store,
   target_url: string,
-  system: System,
+  system: CommandSystem,
 ): Promise<RowCounts> {
   using progress = createProgress(system, PROGRESS_STEPS);
   const signal = stopSignal(system);
@@ -57,13 +57,9 @@ function readTargetUrl(to: string, layout: PostgresLayout | null): string {
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
  * @throws {AppError} operator
  */
-export async function copyStore(
-  { to, layout }: CopyOptions,
-  flags: Flags,
-  system: System,
-): Promise<void> {
+export async function copyStore({ to, layout }: CopyOptions, system: CommandSystem): Promise<void> {
   const target_url = readTargetUrl(to, layout);
-  await withStore(flags, system, { create: false }, async (store, config) => {
+  await withStore(system, { create: false }, async (store, config) => {
     const [source, target] = [config.database_url, target_url].map(redactPassword);
     if (system.backendOf(config.database_url).isServed(config.database_url)) {
       system.stderr(

@@ -1,4 +1,3 @@
-import type { Flags } from "../config.ts";
 import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
@@ -13,7 +12,13 @@ import {
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
 import { isSameFile } from "./streams.ts";
-import { type OutputStream, type System, stopSignal, throwIfStopped, withStore } from "./system.ts";
+import {
+  type CommandSystem,
+  type OutputStream,
+  stopSignal,
+  throwIfStopped,
+  withStore,
+} from "./system.ts";
 
 /** Records per read: about 10 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
@@ -76,38 +81,29 @@ async function writeTable(
  * Writes all users or all orders by ascending id. A server may be running.
  * @throws {AppError} operator if the database cannot be read, or the file cannot be written
  */
-export async function exportTable(
-  options: ExportOptions,
-  flags: Flags,
-  system: System,
-): Promise<void> {
+export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
   const { table, path, force } = options;
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
-  const count = await withStore(
-    flags,
-    system,
-    { create: false },
-    async (store, { database_url }) => {
-      if (path !== null && databaseFiles(database_url).some((file) => isSameFile(path, file))) {
-        fail("operator", `Cannot write ${path}: it belongs to the database`);
-      }
-      using output = system.openOutput(path, force);
-      // An export to stdout ends with the process, also if its reader stands still.
-      const stop = path === null ? null : stopSignal(system);
-      const { total } = await store[table].list({ limit: 1, offset: 0 });
-      // A bar would be mixed with the records.
-      const shows_records = path === null && system.stdout_is_terminal;
-      using progress = createProgress(system, shows_records ? null : total);
-      const onRecords = (records: number) => {
-        progress.update(records);
-        if (stop !== null) throwIfStopped(stop, "Interrupted");
-      };
-      const written = await writeTable(store, table, format, output, onRecords);
-      output.finish();
-      return written;
-    },
-  );
+  const count = await withStore(system, { create: false }, async (store, { database_url }) => {
+    if (path !== null && databaseFiles(database_url).some((file) => isSameFile(path, file))) {
+      fail("operator", `Cannot write ${path}: it belongs to the database`);
+    }
+    using output = system.openOutput(path, force);
+    // An export to stdout ends with the process, also if its reader stands still.
+    const stop = path === null ? null : stopSignal(system);
+    const { total } = await store[table].list({ limit: 1, offset: 0 });
+    // A bar would be mixed with the records.
+    const shows_records = path === null && system.stdout_is_terminal;
+    using progress = createProgress(system, shows_records ? null : total);
+    const onRecords = (records: number) => {
+      progress.update(records);
+      if (stop !== null) throwIfStopped(stop, "Interrupted");
+    };
+    const written = await writeTable(store, table, format, output, onRecords);
+    output.finish();
+    return written;
+  });
   const target = path === null ? "" : ` to ${path}`;
   system.stderr(`Exported ${formatCount(count, table === "users" ? "user" : "order")}${target}\n`);
 }

@@ -1,7 +1,7 @@
-import { type Config, type Flags, readConfig } from "../config.ts";
+import { type Config, readConfig } from "../config.ts";
 import { fail, messageOf, systemCode } from "../error.ts";
 import { localUrl } from "./local-url.ts";
-import type { System } from "./system.ts";
+import type { CommandSystem } from "./system.ts";
 
 const TIMEOUT_MS = 2_000;
 
@@ -45,8 +45,8 @@ function connectionError(error: unknown): string {
  * Checks the running server, e.g. for the HEALTHCHECK of a container.
  * @throws {AppError} operator if the server does not respond, or not with 200
  */
-export async function checkHealth(flags: Flags, system: System): Promise<void> {
-  const url = healthUrl(readConfig(system.environment, flags));
+export async function checkHealth(system: CommandSystem): Promise<void> {
+  const url = healthUrl(readConfig(system.environment, system.flags));
   const status = await fetchStatus(url).catch((error) =>
     fail("operator", `Cannot connect to ${url}: ${connectionError(error)}`),
   );

@@ -1,5 +1,5 @@
 import type { BulkStore } from "../bulk.ts";
-import { type Config, type Flags, invalidValue } from "../config.ts";
+import { type Config, invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import { hasId } from "../import-plan.ts";
@@ -17,7 +17,13 @@ import {
 } from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { type InputStream, type System, stopSignal, throwIfStopped, withStore } from "./system.ts";
+import {
+  type CommandSystem,
+  type InputStream,
+  stopSignal,
+  throwIfStopped,
+  withStore,
+} from "./system.ts";
 
 /** Maximum records per transaction: the writes of a running server wait for it. */
 const BATCH_RECORDS = 5000;
@@ -196,7 +202,7 @@ async function importAll(
   options: ImportOptions,
   input: InputStream,
   counts: ImportCounts,
-  system: System,
+  system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
@@ -246,11 +252,7 @@ function summarize(
  * Reads users or orders from a file or from stdin and stores them. A server may be running.
  * @throws {AppError} operator if records were rejected, or the import stopped early
  */
-export async function importTable(
-  options: ImportOptions,
-  flags: Flags,
-  system: System,
-): Promise<void> {
+export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
   const { table, dry_run, path, key } = options;
   const format = formatFor(options.format, path);
   requireSupportedFormat(table, format);
@@ -261,7 +263,7 @@ export async function importTable(
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
-  await withStore(flags, system, { create: !dry_run }, async (store, config) => {
+  await withStore(system, { create: !dry_run }, async (store, config) => {
     try {
       await importAll(store, options, input, counts, system);
     } catch (error) {

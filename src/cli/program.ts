@@ -14,12 +14,31 @@ import { importTable } from "./import.ts";
 import { printDocument } from "./openapi.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
-import type { System } from "./system.ts";
+import type { CommandSystem, System } from "./system.ts";
 import { createToken, listTokens, revokeToken } from "./token.ts";
 
 const USAGE_EXIT_CODE = 2;
 
-type Descriptions = Partial<Record<SettingName, string>>;
+type Commands = Readonly<Record<string, CommandDefinition>>;
+
+/** How a command looks in the help, and what it does. Examples and settings follow its own options. */
+interface CommandDefinition {
+  readonly description: string;
+  readonly arguments?: readonly Argument[];
+  readonly options?: readonly Option[];
+  /** Default: the setting that every command needs to open the database. */
+  readonly settings?: readonly SettingName[];
+  /** Of settings that mean something else to this command. */
+  readonly setting_descriptions?: Partial<Record<SettingName, string>>;
+  readonly examples: readonly string[];
+  /** A command with subcommands does nothing itself. */
+  readonly commands?: Commands;
+  /** Receives the arguments and then the options, as commander parses them. */
+  readonly run?: (
+    system: CommandSystem,
+    ...parsed: Parameters<Parameters<Command["action"]>[0]>
+  ) => Promise<void> | void;
+}
 
 /** What the settings of a server mean to a client on the same machine. */
 const health_settings = {
@@ -27,10 +46,157 @@ const health_settings = {
   port: "port of the server to check",
   tls_cert: "certificate of the server; if set, the check uses HTTPS",
   tls_key: "private key of the server; requires the certificate",
-} as const satisfies Descriptions;
+};
 
-/** Needed by every command that opens the database. */
-const database_settings = ["database_url"] as const satisfies SettingName[];
+const table = new Argument("<table>", "records to transfer").choices(bulk_tables);
+const format = new Option(
+  "--format <format>",
+  "file format (default: by file extension, otherwise ndjson)",
+).choices(file_formats);
+
+/** `-` stands for a standard stream, which has no path. */
+function streamPath(file: string): string | null {
+  return file === "-" ? null : file;
+}
+
+const commands: Commands = {
+  serve: {
+    description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
+    settings: Object.keys(settings) as SettingName[],
+    examples: [
+      "user-api serve",
+      "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
+      "LOG_LEVEL=warn user-api serve",
+    ],
+    run: (system) => serve(version, system),
+  },
+  token: {
+    description: "create, list and revoke access tokens",
+    settings: [],
+    examples: ["user-api token create laptop", "user-api token list"],
+    commands: {
+      create: {
+        description: "create a token and print it; it is shown only once",
+        arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
+        options: [
+          new Option("--scope <scope>", "permitted requests")
+            .choices(token_scopes)
+            .default("write"),
+          new Option(
+            "--expires <duration>",
+            "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
+          ),
+        ],
+        examples: [
+          "user-api token create laptop",
+          "user-api token create dashboard --scope read --expires 90d",
+          "TOKEN=$(user-api token create ci)",
+        ],
+        run: (system, name, { scope, expires = null }) =>
+          createToken({ name, scope, expires }, system),
+      },
+      list: {
+        description: "list tokens (without their secrets)",
+        examples: ["user-api token list"],
+        run: listTokens,
+      },
+      revoke: {
+        description: "revoke a token",
+        arguments: [new Argument("<name>", "name of the token")],
+        examples: ["user-api token revoke laptop"],
+        run: (system, name) => revokeToken(name, system),
+      },
+    },
+  },
+  export: {
+    description: "write all users or orders to a file or to stdout",
+    arguments: [table],
+    options: [
+      format,
+      new Option("--output <file>", "target file (default: stdout)"),
+      new Option("--force", "overwrite the target file if it exists"),
+    ],
+    examples: [
+      "user-api export users --output users.csv",
+      "user-api export orders | gzip >orders.ndjson.gz",
+    ],
+    run: (system, table, { format = null, output = "-", force = false }) =>
+      exportTable({ table, format, path: streamPath(output), force }, system),
+  },
+  import: {
+    description: "read users or orders from a file or from stdin; safe to repeat",
+    arguments: [table, new Argument("[file]", "source file (default: stdin)")],
+    options: [
+      format,
+      new Option("--key <name>", "name of the import, required for orders without ids"),
+      new Option("--dry-run", "validate the input without writing anything"),
+    ],
+    examples: [
+      "user-api import users users.csv --dry-run",
+      "user-api import orders orders.ndjson --key 2026-11-shop",
+      "zcat users.ndjson.gz | user-api import users",
+    ],
+    run: (system, table, file = "-", { format = null, key = null, dryRun: dry_run = false }) =>
+      importTable({ table, format, path: streamPath(file), key, dry_run }, system),
+  },
+  seed: {
+    description: "fill an empty database with demo users and orders",
+    options: [
+      new Option("--users <number>", "number of users").default("100"),
+      new Option("--orders <number>", "number of orders").default("500"),
+    ],
+    examples: ["user-api seed", "user-api seed --users 1000 --orders 100000"],
+    run: (system, { users, orders }) => seedStore({ users, orders }, system),
+  },
+  check: {
+    description: "verify a database; exits with 1 if problems are found",
+    examples: ["user-api check", "user-api check --database-url backup.db"],
+    run: checkStore,
+  },
+  backup: {
+    description: "copy a SQLite database to a new file and verify the copy",
+    arguments: [new Argument("<file>", "target file; must not exist")],
+    examples: ["user-api backup backup.db"],
+    run: (system, file) => backUpStore(file, system),
+  },
+  restore: {
+    description: "restore a backup; the current database is kept next to it",
+    arguments: [new Argument("<file>", "file made by backup")],
+    examples: ["user-api restore backup.db"],
+    run: (system, file) => restoreBackup(file, system),
+  },
+  copy: {
+    description: "copy a database into an empty one, e.g. from SQLite to PostgreSQL",
+    options: [
+      new Option("--to <database>", "target: a path, or postgres://…").makeOptionMandatory(),
+      new Option(
+        "--to-layout <layout>",
+        "table layout in a PostgreSQL target, as ?layout= in its URL",
+      ).choices(postgres_layouts),
+    ],
+    examples: ["user-api copy --to postgres://user@localhost/user_api"],
+    run: (system, { to, toLayout: layout = null }) => copyStore({ to, layout }, system),
+  },
+  health: {
+    description: "check whether the server is healthy; exits with 1 if not",
+    settings: Object.keys(health_settings) as SettingName[],
+    setting_descriptions: health_settings,
+    examples: ["user-api health", "user-api health --port 8080"],
+    run: checkHealth,
+  },
+  openapi: {
+    description: "print the OpenAPI document, as served at /api/v1/openapi.json",
+    settings: [],
+    examples: ["user-api openapi >openapi.json"],
+    run: (system) => printDocument(version, system),
+  },
+  version: {
+    description: "print the version",
+    settings: [],
+    examples: ["user-api version"],
+    run: (system) => system.stdout(`${version}\n`),
+  },
+};
 
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
@@ -41,25 +207,9 @@ function describeSources(name: SettingName): string {
   return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
 }
 
-/** @param descriptions for settings that mean something else to this command */
-function addSettings(
-  command: Command,
-  names: readonly SettingName[],
-  descriptions: Descriptions = {},
-): Command {
-  for (const name of names) {
-    const { variable, placeholder, description } = settings[name];
-    const text = `${descriptions[name] ?? description} ${describeSources(name)}`;
-    command.addOption(new Option(`--${flagOf(variable)} <${placeholder}>`, text));
-  }
-  return command;
-}
-
-function addExamples(command: Command, ...lines: readonly string[]): Command {
-  return command.addHelpText(
-    "after",
-    `\nExamples:\n${lines.map((line) => `  ${line}\n`).join("")}`,
-  );
+function addExamples(command: Command, examples: readonly string[]): void {
+  const lines = examples.map((example) => `  ${example}\n`).join("");
+  command.addHelpText("after", `\nExamples:\n${lines}`);
 }
 
 /** Translates option names, which commander writes in camel case, to names of settings. */
@@ -73,186 +223,6 @@ function flagsOf(command: Command): Flags {
     }
   }
   return flags;
-}
-
-/** `-` stands for a standard stream, which has no path. */
-function streamPath(file: string): string | null {
-  return file === "-" ? null : file;
-}
-
-function addServe(program: Command, system: System): void {
-  const command = program
-    .command("serve")
-    .description("serve the API until SIGTERM or SIGINT (Ctrl-C)");
-  addSettings(command, Object.keys(settings) as SettingName[]);
-  addExamples(
-    command,
-    "user-api serve",
-    "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
-    "LOG_LEVEL=warn user-api serve",
-  );
-  command.action(() => serve(version, flagsOf(command), system));
-}
-
-function addToken(program: Command, system: System): void {
-  const token = program.command("token").description("create, list and revoke access tokens");
-  addExamples(token, "user-api token create laptop", "user-api token list");
-
-  const create = token
-    .command("create")
-    .description("create a token and print it; it is shown only once")
-    .addArgument(new Argument("<name>", "name of the token, e.g. that of its client"))
-    .addOption(
-      new Option("--scope <scope>", "permitted requests").choices(token_scopes).default("write"),
-    )
-    .option("--expires <duration>", "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)");
-  addSettings(create, database_settings);
-  addExamples(
-    create,
-    "user-api token create laptop",
-    "user-api token create dashboard --scope read --expires 90d",
-    "TOKEN=$(user-api token create ci)",
-  );
-  create.action((name, { scope, expires = null }) =>
-    createToken({ name, scope, expires }, flagsOf(create), system),
-  );
-
-  const list = token.command("list").description("list tokens (without their secrets)");
-  addSettings(list, database_settings);
-  addExamples(list, "user-api token list");
-  list.action(() => listTokens(flagsOf(list), system));
-
-  const revoke = token
-    .command("revoke")
-    .description("revoke a token")
-    .argument("<name>", "name of the token");
-  addSettings(revoke, database_settings);
-  addExamples(revoke, "user-api token revoke laptop");
-  revoke.action((name) => revokeToken(name, flagsOf(revoke), system));
-}
-
-function addImportAndExport(program: Command, system: System): void {
-  const table = () => new Argument("<table>", "records to transfer").choices(bulk_tables);
-  const format = () =>
-    new Option(
-      "--format <format>",
-      "file format (default: by file extension, otherwise ndjson)",
-    ).choices(file_formats);
-
-  const export_command = program
-    .command("export")
-    .description("write all users or orders to a file or to stdout")
-    .addArgument(table())
-    .addOption(format())
-    .option("--output <file>", "target file (default: stdout)")
-    .option("--force", "overwrite the target file if it exists");
-  addSettings(export_command, database_settings);
-  addExamples(
-    export_command,
-    "user-api export users --output users.csv",
-    "user-api export orders | gzip >orders.ndjson.gz",
-  );
-  export_command.action((table, { format = null, output = "-", force = false }) =>
-    exportTable(
-      { table, format, path: streamPath(output), force },
-      flagsOf(export_command),
-      system,
-    ),
-  );
-
-  const import_command = program
-    .command("import")
-    .description("read users or orders from a file or from stdin; safe to repeat")
-    .addArgument(table())
-    .argument("[file]", "source file (default: stdin)")
-    .addOption(format())
-    .option("--key <name>", "name of the import, required for orders without ids")
-    .option("--dry-run", "validate the input without writing anything");
-  addSettings(import_command, database_settings);
-  addExamples(
-    import_command,
-    "user-api import users users.csv --dry-run",
-    "user-api import orders orders.ndjson --key 2026-11-shop",
-    "zcat users.ndjson.gz | user-api import users",
-  );
-  import_command.action(
-    (table, file = "-", { format = null, key = null, dryRun: dry_run = false }) =>
-      importTable(
-        { table, format, path: streamPath(file), key, dry_run },
-        flagsOf(import_command),
-        system,
-      ),
-  );
-}
-
-function addSeed(program: Command, system: System): void {
-  const command = program
-    .command("seed")
-    .description("fill an empty database with demo users and orders")
-    .addOption(new Option("--users <number>", "number of users").default("100"))
-    .addOption(new Option("--orders <number>", "number of orders").default("500"));
-  addSettings(command, database_settings);
-  addExamples(command, "user-api seed", "user-api seed --users 1000 --orders 100000");
-  command.action(({ users, orders }) => seedStore({ users, orders }, flagsOf(command), system));
-}
-
-function addMaintenance(program: Command, system: System): void {
-  const check = program
-    .command("check")
-    .description("verify a database; exits with 1 if problems are found");
-  addSettings(check, database_settings);
-  addExamples(check, "user-api check", "user-api check --database-url backup.db");
-  check.action(() => checkStore(flagsOf(check), system));
-
-  const backup = program
-    .command("backup")
-    .description("copy a SQLite database to a new file and verify the copy")
-    .argument("<file>", "target file; must not exist");
-  addSettings(backup, database_settings);
-  addExamples(backup, "user-api backup backup.db");
-  backup.action((file) => backUpStore(file, flagsOf(backup), system));
-
-  const restore = program
-    .command("restore")
-    .description("restore a backup; the current database is kept next to it")
-    .argument("<file>", "file made by backup");
-  addSettings(restore, database_settings);
-  addExamples(restore, "user-api restore backup.db");
-  restore.action((file) => restoreBackup(file, flagsOf(restore), system));
-
-  const copy = program
-    .command("copy")
-    .description("copy a database into an empty one, e.g. from SQLite to PostgreSQL")
-    .requiredOption("--to <database>", "target: a path, or postgres://…")
-    .addOption(
-      new Option(
-        "--to-layout <layout>",
-        "table layout in a PostgreSQL target, as ?layout= in its URL",
-      ).choices(postgres_layouts),
-    );
-  addSettings(copy, database_settings);
-  addExamples(copy, "user-api copy --to postgres://user@localhost/user_api");
-  copy.action(({ to, toLayout: layout = null }) =>
-    copyStore({ to, layout }, flagsOf(copy), system),
-  );
-
-  const health = program
-    .command("health")
-    .description("check whether the server is healthy; exits with 1 if not");
-  addSettings(health, Object.keys(health_settings) as SettingName[], health_settings);
-  addExamples(health, "user-api health", "user-api health --port 8080");
-  health.action(() => checkHealth(flagsOf(health), system));
-}
-
-function addInformation(program: Command, system: System): void {
-  const openapi = program
-    .command("openapi")
-    .description("print the OpenAPI document, as served at /api/v1/openapi.json");
-  addExamples(openapi, "user-api openapi >openapi.json");
-  openapi.action(() => printDocument(version, system));
-  const print_version = program.command("version").description("print the version");
-  addExamples(print_version, "user-api version");
-  print_version.action(() => system.stdout(`${version}\n`));
 }
 
 /** Replaces commander's own help command, which prints the general help if the command is unknown. */
@@ -270,6 +240,27 @@ function addHelp(parent: Command): void {
       }
       command.outputHelp();
     });
+}
+
+function addCommands(parent: Command, commands: Commands, system: System): void {
+  for (const [name, definition] of Object.entries(commands)) {
+    const { run } = definition;
+    const command = parent.command(name).description(definition.description);
+    for (const argument of definition.arguments ?? []) command.addArgument(argument);
+    for (const option of definition.options ?? []) command.addOption(option);
+    for (const setting of definition.settings ?? ["database_url"]) {
+      const { variable, placeholder } = settings[setting];
+      const description =
+        definition.setting_descriptions?.[setting] ?? settings[setting].description;
+      const flags = `--${flagOf(variable)} <${placeholder}>`;
+      command.option(flags, `${description} ${describeSources(setting)}`);
+    }
+    addExamples(command, definition.examples);
+    if (definition.commands !== undefined) addCommands(command, definition.commands, system);
+    if (run === undefined) continue;
+    command.action((...parsed) => run({ ...system, flags: flagsOf(command) }, ...parsed));
+  }
+  addHelp(parent);
 }
 
 /** @returns e.g. `user-api token create` */
@@ -303,21 +294,12 @@ function createProgram(system: System): Command {
       outputError: (message, write) => write(capitalize(message)),
     })
     .version(version, "-V, --version", "print the version");
-  addServe(program, system);
-  addToken(program, system);
-  addImportAndExport(program, system);
-  addSeed(program, system);
-  addMaintenance(program, system);
-  addInformation(program, system);
-  for (const command of [...program.commands, program]) {
-    if (command.commands.length > 0) addHelp(command);
-  }
-  addExamples(
-    program,
+  addCommands(program, commands, system);
+  addExamples(program, [
     "user-api serve",
     "user-api token create laptop",
     "user-api help token create",
-  );
+  ]);
   addHints(program);
   return program;
 }

@@ -1,12 +1,12 @@
 import type { ImportResult } from "../bulk.ts";
-import { type Flags, invalidValue } from "../config.ts";
+import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { type DemoCounts, demoOrders, demoUsers } from "./demo-data.ts";
 import { createProgress, type Progress } from "./progress.ts";
-import { type System, stopSignal, throwIfStopped, withStore } from "./system.ts";
+import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
@@ -57,7 +57,12 @@ async function importRecords<Row>(
   await flush();
 }
 
-async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress, system: System) {
+async function importAll(
+  { bulk }: Store,
+  counts: DemoCounts,
+  progress: Progress,
+  system: CommandSystem,
+) {
   const stop = stopSignal(system);
   let done = 0;
   const onBatch = (records: number) => {
@@ -73,12 +78,12 @@ async function importAll({ bulk }: Store, counts: DemoCounts, progress: Progress
  * Fills an empty database with demo data.
  * @throws {AppError} operator if the database is not empty or cannot be written
  */
-export async function seedStore(options: SeedOptions, flags: Flags, system: System): Promise<void> {
+export async function seedStore(options: SeedOptions, system: CommandSystem): Promise<void> {
   const counts = {
     users: readCount("--users", options.users, 1),
     orders: readCount("--orders", options.orders, 0),
   };
-  await withStore(flags, system, { create: true }, async (store, { database_url }) => {
+  await withStore(system, { create: true }, async (store, { database_url }) => {
     const database = redactPassword(database_url);
     await requireEmpty(store, database);
     using progress = createProgress(system, counts.users + counts.orders);

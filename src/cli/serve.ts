@@ -1,5 +1,5 @@
 import { styleText } from "node:util";
-import { type Config, type Flags, readConfig } from "../config.ts";
+import { type Config, readConfig } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
@@ -9,7 +9,7 @@ import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { localUrl } from "./local-url.ts";
-import type { System } from "./system.ts";
+import type { CommandSystem } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -65,8 +65,8 @@ ${rule}
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(version: string, flags: Flags, system: System): Promise<void> {
-  const config = readConfig(system.environment, flags);
+export async function serve(version: string, system: CommandSystem): Promise<void> {
+  const config = readConfig(system.environment, system.flags);
   const format = config.log_format ?? (system.stdout_is_terminal ? "text" : "json");
   const output = system.openLog();
   const has_colors = system.stdout_is_terminal && !system.environment["NO_COLOR"];
@@ -110,7 +110,7 @@ export async function serve(version: string, flags: Flags, system: System): Prom
     config.api_token === null ? await createFirstToken(store.tokens, config) : null;
   // stdout has only log lines, for programs that parse it.
   if (first_token !== null) {
-    const path = flags.database_url;
+    const path = system.flags.database_url;
     // The URL of PostgreSQL can contain a password.
     const is_shown = path !== undefined && !isPostgres(path);
     const database_flag = is_shown ? ` --database-url ${path}` : "";

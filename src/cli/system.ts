@@ -2,7 +2,7 @@ import { type Config, type Environment, type Flags, readConfig } from "../config
 import { redactPassword } from "../database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
-import type { Backend, Store } from "../store.ts";
+import type { Backend, Store, StoreOptions } from "../store.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
 export type StopReason =
@@ -57,9 +57,10 @@ export interface System {
   readonly untilStopped: () => Promise<StopReason>;
 }
 
-interface WithStoreOptions {
-  /** Whether a missing database is created. */
-  readonly create: boolean;
+/** The environment of one command. */
+export interface CommandSystem extends System {
+  /** Settings of the command line. */
+  readonly flags: Flags;
 }
 
 /** Errors of a store whose message does not name the database. */
@@ -77,12 +78,11 @@ function nameDatabase(error: unknown, { database_url }: Config): unknown {
  * @throws the error of the work, even if the database cannot be closed afterwards
  */
 export async function withStore<Result>(
-  flags: Flags,
-  system: System,
-  { create }: WithStoreOptions,
+  system: CommandSystem,
+  { create }: Pick<StoreOptions, "create">,
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
-  const config = readConfig(system.environment, flags);
+  const config = readConfig(system.environment, system.flags);
   const { open } = system.backendOf(config.database_url);
   const store = await open({ ...config, exclusive: false, create, now: system.now });
   let result: Result;

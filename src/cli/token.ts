@@ -1,5 +1,5 @@
 import { existsSync } from "node:fs";
-import { type Flags, invalidValue, readConfig } from "../config.ts";
+import { invalidValue, readConfig } from "../config.ts";
 import { isPostgres, redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import {
@@ -10,7 +10,7 @@ import {
   type Token,
   type TokenScope,
 } from "../token.ts";
-import { type System, withStore } from "./system.ts";
+import { type CommandSystem, withStore } from "./system.ts";
 
 const UNITS_MS = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
@@ -36,8 +36,7 @@ export interface CreateTokenOptions {
 /** Prints only the token on stdout, for use in scripts. */
 export async function createToken(
   options: CreateTokenOptions,
-  flags: Flags,
-  system: System,
+  system: CommandSystem,
 ): Promise<void> {
   const { name, scope, expires } = options;
   if (!isTokenName(name)) {
@@ -45,10 +44,10 @@ export async function createToken(
   }
   const expires_at = expires === null ? null : expiryAfter(expires, system.now());
   const token = newToken();
-  const { database_url } = readConfig(system.environment, flags);
+  const { database_url } = readConfig(system.environment, system.flags);
   // In a wrong directory the command would silently create a database that no server uses.
   const is_new = !isPostgres(database_url) && !existsSync(database_url);
-  const is_printed = await withStore(flags, system, { create: true }, async (store) => {
+  const is_printed = await withStore(system, { create: true }, async (store) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at });
     system.stdout(`${token}\n`);
     if (system.flush()) return true;
@@ -66,10 +65,8 @@ export async function createToken(
   system.stderr("It will not be shown again.\n");
 }
 
-export async function revokeToken(name: string, flags: Flags, system: System): Promise<void> {
-  const revoked = await withStore(flags, system, { create: false }, (store) =>
-    store.tokens.revoke(name),
-  );
+export async function revokeToken(name: string, system: CommandSystem): Promise<void> {
+  const revoked = await withStore(system, { create: false }, (store) => store.tokens.revoke(name));
   if (revoked === null) {
     fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
   }
@@ -91,8 +88,8 @@ function formatTable(rows: readonly (readonly string[])[]): string {
   return rows.map((row) => `${row.map(pad).join("  ").trimEnd()}\n`).join("");
 }
 
-export async function listTokens(flags: Flags, system: System): Promise<void> {
-  const tokens = await withStore(flags, system, { create: false }, (store) => store.tokens.list());
+export async function listTokens(system: CommandSystem): Promise<void> {
+  const tokens = await withStore(system, { create: false }, (store) => store.tokens.list());
   const now = system.now();
   const rows = tokens.map((token) => [
     token.name,

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { backUpStore } from "../../src/cli/backup.ts";
-import type { StopReason, System } from "../../src/cli/system.ts";
+import type { CommandSystem, StopReason } from "../../src/cli/system.ts";
 import { AppError } from "../../src/error.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
@@ -64,9 +64,10 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
     backendOf: (url: string) => ({ ...backendOf(url), open }),
     terminal_columns: null,
     now: () => world.clock.time,
+    flags: {},
     untilStopped: async () => stop,
-  } as unknown as System;
-  return backUpStore(`${world.path}.copy`, {}, system).catch((error) => error);
+  } as unknown as CommandSystem;
+  return backUpStore(`${world.path}.copy`, system).catch((error) => error);
 }
 
 test.each(["-wal", "-shm", "-journal", "-serving"])(

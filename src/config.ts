@@ -1,7 +1,7 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
 import { findInvalidParameter, isPostgres } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
-import { type LogFormat, type LogLevel, log_formats, log_levels } from "./log.ts";
+import { log_formats, log_levels } from "./log.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -38,11 +38,9 @@ function oneOf<const Value extends string>(values: readonly Value[]) {
   };
 }
 
-function matching(pattern: RegExp, expected: string) {
-  return (text: string): string => {
-    if (pattern.test(text)) return text;
-    fail("operator", `must be ${expected}`);
-  };
+function parseHost(text: string): string {
+  if (/^[\w.:%-]+$/.test(text)) return text;
+  fail("operator", "must be a host name or an IP address");
 }
 
 function parsePath(text: string): string {
@@ -79,10 +77,14 @@ function parseOrigins(text: string): readonly string[] {
   return origins;
 }
 
-function parseApiToken(text: string): string {
-  if (hasTokenFormat(text)) return text;
-  fail("operator", "must be a token created by `user-api token create`");
-}
+/** Not in {@link settings}, because it has no flag: other users see a command line. */
+const api_token = {
+  is_secret: true,
+  parse(text: string): string {
+    if (hasTokenFormat(text)) return text;
+    fail("operator", "must be a token created by `user-api token create`");
+  },
+};
 
 /** Each is a variable and a flag of `serve`. docs/configuration.md has the same table. */
 export const settings = {
@@ -99,7 +101,7 @@ export const settings = {
     default: "127.0.0.1",
     description: "address to listen on",
     placeholder: "address",
-    parse: matching(/^[\w.:%-]+$/, "a host name or an IP address"),
+    parse: parseHost,
   },
   port: {
     variable: "PORT",
@@ -148,7 +150,7 @@ export const settings = {
     default: "info",
     description: `${log_levels.join(", ")}; info logs every request`,
     placeholder: "level",
-    parse: oneOf(log_levels) satisfies (text: string) => LogLevel,
+    parse: oneOf(log_levels),
   },
   log_format: {
     variable: "LOG_FORMAT",
@@ -156,7 +158,7 @@ export const settings = {
     default_note: "text on a terminal, otherwise json",
     description: "json or text",
     placeholder: "format",
-    parse: oneOf(log_formats) satisfies (text: string) => LogFormat,
+    parse: oneOf(log_formats),
   },
   tls_cert: {
     variable: "TLS_CERT",
@@ -190,7 +192,7 @@ export type Config = {
     | Parsed<Name>
     | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
-  /** Accepted in addition to the stored tokens; `null` for none. No flag: other users see a command line. */
+  /** Accepted in addition to the stored tokens; `null` for none. */
   readonly api_token: string | null;
 };
 
@@ -210,23 +212,23 @@ export function invalidValue(name: string, text: string, problem: string): strin
   return `Invalid ${name} ${JSON.stringify(shown)}: ${problem}`;
 }
 
-/** Where a value comes from: a flag, e.g. `--port`, or a variable. */
-interface Source {
-  readonly name: string;
-  readonly is_flag: boolean;
-  readonly is_secret?: boolean;
-}
-
-/** @throws {AppError} invalid if a flag is wrong, operator if a variable is */
-function parseValue<Value>(source: Source, text: string, parse: (text: string) => Value): Value {
+/**
+ * @param name of the flag, e.g. `--port`, or of the variable
+ * @throws {AppError} invalid if a flag is wrong, operator if a variable is
+ */
+function parseValue<Value>(
+  name: string,
+  text: string,
+  { parse, is_secret }: Pick<Setting<Value>, "parse" | "is_secret">,
+): Value {
   try {
     return parse(text);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    const message = source.is_secret
-      ? `Invalid ${source.name}: ${error.message}`
-      : invalidValue(source.name, text, error.message);
-    return fail(source.is_flag ? "invalid" : "operator", message);
+    const message = is_secret
+      ? `Invalid ${name}: ${error.message}`
+      : invalidValue(name, text, error.message);
+    return fail(name.startsWith("--") ? "invalid" : "operator", message);
   }
 }
 
@@ -235,7 +237,7 @@ function parseValue<Value>(source: Source, text: string, parse: (text: string) =
  * @throws {AppError} invalid, naming the flag
  */
 export function readDatabaseUrl(flag: string, text: string): string {
-  return parseValue({ name: flag, is_flag: true, is_secret: true }, text, parseDatabaseUrl);
+  return parseValue(flag, text, settings.database_url);
 }
 
 /** @throws {AppError} operator if a variable is set that was a setting once */
@@ -255,16 +257,13 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   checkFormerSettings(environment);
   const config: Record<string, unknown> = {};
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
-    const { variable, parse, is_secret = false } = setting;
     const flag = flags[key as SettingName];
-    const text = flag ?? (environment[variable] || setting.default);
-    const is_flag = flag !== undefined;
-    const name = is_flag ? `--${flagOf(variable)}` : variable;
-    config[key] = text === null ? null : parseValue({ name, is_flag, is_secret }, text, parse);
+    const text = flag ?? (environment[setting.variable] || setting.default);
+    const name = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
+    config[key] = text === null ? null : parseValue(name, text, setting);
   }
   const token = environment["API_TOKEN"] || null;
-  const token_source = { name: "API_TOKEN", is_flag: false, is_secret: true };
-  config["api_token"] = token === null ? null : parseValue(token_source, token, parseApiToken);
+  config["api_token"] = token === null ? null : parseValue("API_TOKEN", token, api_token);
   if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
     const is_flag = flags.tls_cert !== undefined || flags.tls_key !== undefined;
     fail(is_flag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");

@@ -200,8 +200,6 @@ function innermost(error: ValueError): ValueError {
   return nested === undefined || nested.path === error.path ? error : innermost(nested);
 }
 
-export type Validate<Value> = (value: unknown) => Value;
-
 /**
  * @param record the record that this schema changes; its other fields are reported as read-only, not as unknown
  * @returns a function that returns a valid value unchanged. It throws {AppError} invalid with at most 20
@@ -210,7 +208,7 @@ export type Validate<Value> = (value: unknown) => Value;
 export function createValidator<Of extends Schema>(
   schema: Of,
   record?: Schema,
-): Validate<ValueOf<Of>> {
+): (value: unknown) => ValueOf<Of> {
   let compiled: TypeCheck<Of> | null = null;
   return function validate(value) {
     // On first use, because most commands validate little or nothing.

@@ -10,45 +10,18 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
  */
 export const copied_tables = {
   users: {
-    columns: [
-      "id",
-      "email",
-      "email_key",
-      "name",
-      "metadata",
-      "version",
-      "created_at",
-      "updated_at",
-    ],
+    columns: "id email email_key name metadata version created_at updated_at".split(" "),
     sort_key: ["id"],
   },
   orders: {
-    columns: [
-      "id",
-      "user_id",
-      "currency",
-      "items",
-      "total",
-      "status",
-      "metadata",
-      "version",
-      "created_at",
-      "updated_at",
-    ],
+    columns: "id user_id currency items total status metadata version created_at updated_at".split(
+      " ",
+    ),
     sort_key: ["id"],
   },
   imported_orders: { columns: ["import_key", "order_id"], sort_key: ["import_key"] },
   tokens: {
-    columns: [
-      "id",
-      "hash",
-      "name",
-      "scope",
-      "created_at",
-      "expires_at",
-      "last_used_at",
-      "revoked_at",
-    ],
+    columns: "id hash name scope created_at expires_at last_used_at revoked_at".split(" "),
     sort_key: ["id"],
   },
   idempotency_keys: {

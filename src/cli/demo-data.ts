@@ -13,19 +13,8 @@ const PERIOD_MS = 300 * 24 * 3_600_000;
 /** Time between two changes of the status of an order. */
 const STEP_MS = 26 * 3_600_000;
 
-const first_names = [
-  "Ada",
-  "Ben",
-  "Chloé",
-  "Dmitri",
-  "Elif",
-  "Femi",
-  "Grace",
-  "Hiro",
-  "Inés",
-  "Jan",
-];
-const last_names = ["Adeyemi", "Brown", "Çelik", "Dubois", "Fischer", "García", "Ito", "Jensen"];
+const first_names = "Ada Ben Chloé Dmitri Elif Femi Grace Hiro Inés Jan".split(" ");
+const last_names = "Adeyemi Brown Çelik Dubois Fischer García Ito Jensen".split(" ");
 const plans = ["free", "team", "business"];
 
 /** Currencies, with the number of minor units for a price of 1 euro. */

@@ -106,7 +106,6 @@ const postgres: Backend = {
   open: openPostgres,
   restore: restorePostgres,
   copyTarget: withPostgresCopyTarget,
-  // Connections of servers look like those of commands.
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
 };

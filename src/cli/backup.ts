@@ -1,31 +1,13 @@
 import { readConfig } from "../config.ts";
-import type { BackupSummary, Store } from "../store.ts";
-import { formatCount, joinWords } from "./count-text.ts";
+import type { BackupSummary } from "../store.ts";
+import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 
-function describeContents({ users, orders, tokens }: BackupSummary): string {
-  return joinWords([
-    formatCount(users, "user"),
-    formatCount(orders, "order"),
-    formatCount(tokens, "token"),
-  ]);
-}
-
-/** @returns the size as in `1.5 MB` */
-function formatSize(bytes: number): string {
-  return `${(bytes / 1e6).toFixed(1)} MB`;
-}
-
-/** Shows a progress bar; a signal cancels the backup. */
-async function backUpWithProgress(
-  store: Store,
-  path: string,
-  system: CommandSystem,
-): Promise<BackupSummary> {
-  using progress = createProgress(system, 100);
-  const onProgress = (fraction: number) => progress.update(Math.floor(fraction * 100));
-  return await store.backUp(path, onProgress, stopSignal(system));
+/** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
+function describeResult({ users, orders, tokens, bytes }: BackupSummary, target: string): string {
+  const counts = formatCounts({ user: users, order: orders, token: tokens });
+  return `${counts} to ${target} (${(bytes / 1e6).toFixed(1)} MB, verified)`;
 }
 
 /**
@@ -33,11 +15,11 @@ async function backUpWithProgress(
  * @throws {AppError} operator
  */
 export async function backUpStore(path: string, system: CommandSystem): Promise<void> {
-  const contents = await withStore(system, { create: false }, (store) =>
-    backUpWithProgress(store, path, system),
-  );
-  const size = formatSize(contents.bytes);
-  system.stdout(`Backed up ${describeContents(contents)} to ${path} (${size}, verified)\n`);
+  const contents = await withStore(system, { create: false }, async (store) => {
+    using progress = createProgress(system, 1);
+    return await store.backUp(path, progress.update, stopSignal(system));
+  });
+  system.stdout(`Backed up ${describeResult(contents, path)}\n`);
 }
 
 /**
@@ -48,7 +30,6 @@ export async function restoreBackup(from: string, system: CommandSystem): Promis
   const { database_url } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(database_url);
   const { previous_path, ...contents } = await restore({ from, database_url, now: system.now });
-  const size = formatSize(contents.bytes);
-  system.stdout(`Restored ${describeContents(contents)} to ${database_url} (${size}, verified)\n`);
+  system.stdout(`Restored ${describeResult(contents, database_url)}\n`);
   if (previous_path !== null) system.stdout(`The previous database was kept as ${previous_path}\n`);
 }

@@ -3,12 +3,9 @@ import { copyRows, type RowCounts } from "../copy.ts";
 import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
-import { formatCount, joinWords } from "./count-text.ts";
+import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system.ts";
-
-/** Resolution of the progress bar. */
-const PROGRESS_STEPS = 1000;
 
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
@@ -18,13 +15,13 @@ export interface CopyOptions {
 }
 
 function describeCounts(counts: RowCounts): string {
-  return joinWords([
-    formatCount(counts.users, "user"),
-    formatCount(counts.orders, "order"),
-    formatCount(counts.tokens, "token"),
-    formatCount(counts.idempotency_keys, "idempotency key"),
-    formatCount(counts.imported_orders, "import key"),
-  ]);
+  return formatCounts({
+    user: counts.users,
+    order: counts.orders,
+    token: counts.tokens,
+    "idempotency key": counts.idempotency_keys,
+    "import key": counts.imported_orders,
+  });
 }
 
 /** Shows a progress bar; a signal cancels the copy. */
@@ -33,10 +30,10 @@ async function copyWithProgress(
   target_url: string,
   system: CommandSystem,
 ): Promise<RowCounts> {
-  using progress = createProgress(system, PROGRESS_STEPS);
+  using progress = createProgress(system, 1);
   const signal = stopSignal(system);
   const onProgress = (rows: number, total: number) =>
-    progress.update(total === 0 ? PROGRESS_STEPS : Math.floor((PROGRESS_STEPS * rows) / total));
+    progress.update(total === 0 ? 1 : rows / total);
   const { copyTarget } = system.backendOf(target_url);
   return await store.withCopySource((source) =>
     copyTarget({ database_url: target_url }, (target) =>

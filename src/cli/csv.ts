@@ -11,14 +11,9 @@ const MAX_RECORD_BYTES = 2 ** 20;
 /** Records per iteration. */
 const YIELD_RECORDS = 100;
 
-const columns = Object.keys(User.properties) as (keyof User)[];
-
 type Column = keyof User;
 
-/** @returns digits as a number; other text unchanged, which validation rejects */
-function readInteger(cell: string): unknown {
-  return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
-}
+const columns = Object.keys(User.properties) as Column[];
 
 /** @throws {AppError} invalid */
 function readMetadata(cell: string): unknown {
@@ -37,7 +32,8 @@ function readMetadata(cell: string): unknown {
 
 /** Call only for cells that are not empty: an empty cell means that the field is absent. */
 function readCell(column: Column, cell: string): unknown {
-  if (column === "id" || column === "version") return readInteger(cell);
+  // Validation rejects other text than digits.
+  if (column === "id" || column === "version") return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
   return column === "metadata" ? readMetadata(cell) : cell;
 }
 

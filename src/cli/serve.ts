@@ -23,14 +23,8 @@ const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
  */
 async function createFirstToken(tokens: TokenStore, config: Config): Promise<string | null> {
   const token = newToken();
-  const fields = {
-    hash: hashToken(token),
-    name: "first",
-    scope: "write",
-    expires_at: null,
-  } as const;
   const created_token = await tokens
-    .createFirst(fields)
+    .createFirst({ hash: hashToken(token), name: "first", scope: "write", expires_at: null })
     .catch((error) =>
       fail("operator", `Cannot write ${redactPassword(config.database_url)}: ${messageOf(error)}`),
     );

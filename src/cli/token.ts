@@ -35,10 +35,9 @@ export interface CreateTokenOptions {
 
 /** Prints only the token on stdout, for use in scripts. */
 export async function createToken(
-  options: CreateTokenOptions,
+  { name, scope, expires }: CreateTokenOptions,
   system: CommandSystem,
 ): Promise<void> {
-  const { name, scope, expires } = options;
   if (!isTokenName(name)) {
     fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
   }

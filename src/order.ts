@@ -3,11 +3,9 @@ import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
-import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { type Page, page_query } from "./page.ts";
-import type { Preconditions } from "./precondition.ts";
-import type { JsonText, RecordText } from "./record.ts";
+import { page_query } from "./page.ts";
+import type { JsonText, RecordStore } from "./record.ts";
 import { createValidator, Id, no_extra_fields, OneOf, Text, Time, Version } from "./schema.ts";
 
 export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
@@ -221,28 +219,10 @@ export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null 
   return { status: patch.status ?? order.status, metadata };
 }
 
-/** Stores orders. Every method is one transaction. A write is on disk when its promise resolves. */
-export interface OrderStore {
-  /**
-   * Returns a page of orders by ascending `id`.
-   * @throws {AppError} invalid if the page exceeds 16 MiB
-   */
-  list(query: OrderQuery): Maybe<Page>;
-  /** @returns `null` if the order does not exist */
-  get(id: number): Maybe<RecordText<Order> | null>;
+export interface OrderStore extends RecordStore<Order, OrderQuery, OrderChange> {
   /**
    * @throws {AppError} invalid if the user does not exist
    * @throws {AppError} key_reused if the key was used for another request
    */
   place(fields: OrderFields, key: IdempotencyKey | null): Promise<CreateResult<Order>>;
-  /**
-   * Reads the order, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
-   * @returns the updated order; `null` if the order does not exist
-   * @throws {AppError} version_mismatch if a precondition does not hold
-   */
-  update(
-    id: number,
-    edit: (order: Order) => OrderChange | null,
-    preconditions: Preconditions | null,
-  ): Promise<RecordText<Order> | null>;
 }

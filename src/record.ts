@@ -1,4 +1,7 @@
-/** Records as text. A response sends what the store has read, without parsing it. */
+/** Records as text, and what the stores of users and orders share. */
+import type { Maybe } from "./maybe.ts";
+import type { Page } from "./page.ts";
+import type { Preconditions } from "./precondition.ts";
 
 declare const parsed: unique symbol;
 
@@ -28,4 +31,29 @@ export function recordText<Stored extends { readonly id: number; readonly versio
 export function parseRecordText<Row>(json: string): RecordText<Row> {
   const { id, version } = JSON.parse(json);
   return { id, version, json: json as JsonText<Row> };
+}
+
+/**
+ * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
+ * resolves. A write with preconditions checks them against the stored record.
+ */
+export interface RecordStore<Row, Query, Change> {
+  /**
+   * Returns a page of records by ascending `id`.
+   * @throws {AppError} invalid if the page exceeds 16 MiB
+   */
+  list(query: Query): Maybe<Page>;
+  /** @returns `null` if the record does not exist */
+  get(id: number): Maybe<RecordText<Row> | null>;
+  /**
+   * Reads the record, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
+   * @returns the updated record; `null` if it does not exist
+   * @throws {AppError} version_mismatch if a precondition does not hold
+   * @throws {AppError} email_taken, for users only
+   */
+  update(
+    id: number,
+    edit: (record: Row) => Change | null,
+    preconditions: Preconditions | null,
+  ): Promise<RecordText<Row> | null>;
 }

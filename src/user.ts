@@ -2,11 +2,10 @@ import { type Static, Type } from "@sinclair/typebox";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { quote } from "./json.ts";
-import type { Maybe } from "./maybe.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { type Page, page_query } from "./page.ts";
+import { page_query } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import type { JsonText, RecordText } from "./record.ts";
+import type { JsonText, RecordStore, RecordText } from "./record.ts";
 import { createValidator, Id, Nullable, no_extra_fields, Text, Time, Version } from "./schema.ts";
 
 const email = Text({
@@ -146,34 +145,13 @@ export function patchUser(user: User, patch: UserPatch): UserFields | null {
   };
 }
 
-/**
- * Stores users. Every method is one transaction. A write is on disk when its promise resolves. A write with
- * preconditions checks them against the stored record.
- */
-export interface UserStore {
-  /**
-   * Returns a page of users by ascending `id`. `email` selects the one user with this email, ignoring case.
-   * @throws {AppError} invalid if the page exceeds 16 MiB
-   */
-  list(query: UserQuery): Maybe<Page>;
-  /** @returns `null` if the user does not exist */
-  get(id: number): Maybe<RecordText<User> | null>;
+/** `email` in the query of a list selects the one user with this email, ignoring case. */
+export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
   /**
    * @throws {AppError} email_taken
    * @throws {AppError} key_reused if the key was used for another request
    */
   create(fields: UserFields, key: IdempotencyKey | null): Promise<CreateResult<User>>;
-  /**
-   * Reads the user, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
-   * @returns the updated user; `null` if the user does not exist
-   * @throws {AppError} version_mismatch if a precondition does not hold
-   * @throws {AppError} email_taken
-   */
-  update(
-    id: number,
-    edit: (user: User) => UserFields | null,
-    preconditions: Preconditions | null,
-  ): Promise<RecordText<User> | null>;
   /**
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold

@@ -1,11 +1,11 @@
-import type { BulkStore } from "../bulk.ts";
+import type { ImportResult } from "../bulk.ts";
 import { type Config, invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
 import { hasId } from "../import-plan.ts";
-import { createOrderParser } from "../order.ts";
+import { createOrderParser, type OrderImport } from "../order.ts";
 import type { Store } from "../store.ts";
-import { createUserParser } from "../user.ts";
+import { createUserParser, type UserImport } from "../user.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import {
@@ -96,23 +96,30 @@ function createRejectionReport(progress: Progress) {
 
 type RejectionReport = ReturnType<typeof createRejectionReport>;
 
-/** Collects records, and imports each batch when it is full. */
-function createImporter<Given>(
-  { import: importBatch }: Pick<BulkStore<unknown, Given>, "import">,
+/** Imports records in batches. */
+async function importRecords<Given>(
+  entries: AsyncIterable<readonly RawRecord[]>,
   parse: (entry: RawRecord) => Given,
+  importBatch: (records: readonly Given[]) => Promise<readonly ImportResult[]>,
   counts: ImportCounts,
   report: RejectionReport,
-  dry_run: boolean,
-) {
+): Promise<void> {
   let batch: { readonly line: number; readonly record: Given }[] = [];
   let rejections: Rejection[] = [];
   let size = 0;
 
+  function add(entry: RawRecord): void {
+    size += entry.size;
+    try {
+      batch.push({ line: entry.line, record: parse(entry) });
+    } catch (error) {
+      rejections.push({ line: entry.line, reason: problemsOf(error) });
+      counts.rejected += 1;
+    }
+  }
+
   async function flush(): Promise<void> {
-    const results = await importBatch(
-      batch.map(({ record }) => record),
-      dry_run,
-    );
+    const results = await importBatch(batch.map(({ record }) => record));
     for (const [index, result] of results.entries()) {
       counts[result.outcome] += 1;
       const line = batch[index]?.line ?? 0;
@@ -124,19 +131,13 @@ function createImporter<Given>(
     size = 0;
   }
 
-  return {
-    async add(entry: RawRecord): Promise<void> {
-      try {
-        batch.push({ line: entry.line, record: parse(entry) });
-      } catch (error) {
-        rejections.push({ line: entry.line, reason: problemsOf(error) });
-        counts.rejected += 1;
-      }
-      size += entry.size;
+  for await (const part of entries) {
+    for (const entry of part) {
+      add(entry);
       if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
-    },
-    flush,
-  };
+    }
+  }
+  await flush();
 }
 
 /** Every order of such a file would be rejected. @throws {AppError} operator */
@@ -148,27 +149,16 @@ function requireKey(first_order: unknown): void {
   );
 }
 
-function createTableImporter(
-  store: Store,
-  options: ImportOptions,
-  counts: ImportCounts,
-  report: RejectionReport,
-) {
-  const { table, key, dry_run } = options;
-  if (table === "users") {
-    const parseUser = createUserParser();
-    const parse = (entry: RawRecord) => parseUser(entry.parse());
-    return createImporter(store.bulk.users, parse, counts, report, dry_run);
-  }
+/** @param key `null` if the import has no name */
+function createOrderEntryParser(key: string | null): (entry: RawRecord) => OrderImport {
   const parseOrder = createOrderParser();
   let is_first = true;
-  const parse = (entry: RawRecord) => {
+  return (entry) => {
     const order = entry.parse();
     if (is_first && key === null) requireKey(order);
     is_first = false;
     return parseOrder(order, key === null ? null : `${key}:${entry.line}`);
   };
-  return createImporter(store.bulk.orders, parse, counts, report, dry_run);
 }
 
 /** Passes the input on until a signal arrives. @throws {AppError} operator when it does */
@@ -198,23 +188,26 @@ async function* readUntilStopped(
 }
 
 async function importAll(
-  store: Store,
-  options: ImportOptions,
+  { bulk }: Store,
+  { table, format, path, key, dry_run }: ImportOptions,
   input: InputStream,
   counts: ImportCounts,
   system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
-  const importer = createTableImporter(store, options, counts, report);
-  const readEntries = formatFor(options.format, options.path) === "csv" ? readCsv : readNdjson;
+  const readEntries = formatFor(format, path) === "csv" ? readCsv : readNdjson;
+  const entries = readEntries(readUntilStopped(input, progress, stopSignal(system)));
   try {
-    for await (const entries of readEntries(
-      readUntilStopped(input, progress, stopSignal(system)),
-    )) {
-      for (const entry of entries) await importer.add(entry);
+    if (table === "users") {
+      const parseUser = createUserParser();
+      const parse = (entry: RawRecord) => parseUser(entry.parse());
+      const importBatch = (users: readonly UserImport[]) => bulk.users.import(users, dry_run);
+      await importRecords(entries, parse, importBatch, counts, report);
+    } else {
+      const importBatch = (orders: readonly OrderImport[]) => bulk.orders.import(orders, dry_run);
+      await importRecords(entries, createOrderEntryParser(key), importBatch, counts, report);
     }
-    await importer.flush();
   } finally {
     report.finish();
   }

@@ -87,19 +87,13 @@ export const page_query = {
 export const PageQuery = Type.Object(page_query, no_extra_fields);
 export type PageQuery = Static<typeof PageQuery>;
 
-/** The offsets of the pages around one page; `null` if that page does not exist. */
-export interface PageOffsets {
-  readonly first: number;
-  readonly prev: number | null;
-  readonly next: number | null;
-  readonly last: number;
-}
-
-/** Past the end, `prev` is the last page, so that clients get back to records. */
-export function pageOffsets({ limit, offset }: PageQuery, total: number): PageOffsets {
+/**
+ * @returns the offsets of the pages around one page; `null` if that page does not exist. Past the end, `prev` is the
+ * last page, so that clients get back to records
+ */
+export function pageOffsets({ limit, offset }: PageQuery, total: number) {
   const last = total === 0 ? 0 : Math.floor((total - 1) / limit) * limit;
   return {
-    first: 0,
     prev: offset === 0 ? null : Math.min(Math.max(0, offset - limit), last),
     next: total - offset > limit ? offset + limit : null,
     last,

@@ -3,7 +3,6 @@ import { pageOffsets } from "../src/page.ts";
 
 const MAX = Number.MAX_SAFE_INTEGER;
 
-/** The offset of the first page is always 0. */
 const pages = [
   { limit: 50, offset: 0, total: 0, prev: null, next: null, last: 0 },
   { limit: 50, offset: 0, total: 1, prev: null, next: null, last: 0 },
@@ -31,7 +30,7 @@ const pages = [
 
 for (const { limit, offset, total, prev, next, last } of pages) {
   test(`pageOffsets returns the neighbouring pages when limit ${limit}, offset ${offset}, total ${total}`, () => {
-    expect(pageOffsets({ limit, offset }, total)).toEqual({ first: 0, prev, next, last });
+    expect(pageOffsets({ limit, offset }, total)).toEqual({ prev, next, last });
   });
 }
 

@@ -3,12 +3,7 @@ import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { formatCount } from "./count-text.ts";
 import { csvHeader, formatCsv } from "./csv.ts";
-import {
-  type BulkTable,
-  type FileFormat,
-  formatFor,
-  requireSupportedFormat,
-} from "./file-format.ts";
+import { type BulkTable, type FileFormat, formatFor, type TransferOptions } from "./file-format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
 import { isSameFile } from "./streams.ts";
@@ -23,12 +18,7 @@ import {
 /** Records per read: about 10 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
 
-export interface ExportOptions {
-  readonly table: BulkTable;
-  /** `null` to select it by the file extension. */
-  readonly format: FileFormat | null;
-  /** `null` for stdout. */
-  readonly path: string | null;
+export interface ExportOptions extends TransferOptions {
   /** Whether an existing file is overwritten. */
   readonly force: boolean;
 }
@@ -83,8 +73,7 @@ async function writeTable(
  */
 export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
   const { table, path, force } = options;
-  const format = formatFor(options.format, path);
-  requireSupportedFormat(table, format);
+  const format = formatFor(options);
   const count = await withStore(system, { create: false }, async (store, { database_url }) => {
     if (path !== null && databaseFiles(database_url).some((file) => isSameFile(path, file))) {
       fail("operator", `Cannot write ${path}: it belongs to the database`);

@@ -14,18 +14,26 @@ export interface RawRecord {
   parse(): unknown;
 }
 
-/** @returns the requested format, otherwise that of the file extension. @param path `null` for a standard stream */
-export function formatFor(requested: FileFormat | null, path: string | null): FileFormat {
-  if (requested !== null) return requested;
-  return path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson";
-}
-
 export const bulk_tables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulk_tables)[number];
 
-/** @throws {AppError} invalid if the table cannot be written in this format */
-export function requireSupportedFormat(table: BulkTable, format: FileFormat): void {
-  if (table === "orders" && format === "csv") {
+/** What an export and an import have in common. */
+export interface TransferOptions {
+  readonly table: BulkTable;
+  /** `null` to select it by the file extension. */
+  readonly format: FileFormat | null;
+  /** `null` for stdin or stdout. */
+  readonly path: string | null;
+}
+
+/**
+ * @returns the requested format, otherwise that of the file extension
+ * @throws {AppError} invalid if the table cannot be written in this format
+ */
+export function formatFor({ table, format, path }: TransferOptions): FileFormat {
+  const selected = format ?? (path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson");
+  if (table === "orders" && selected === "csv") {
     fail("invalid", "Orders cannot be CSV, because an order has a list of items: use ndjson");
   }
+  return selected;
 }

@@ -8,13 +8,7 @@ import type { Store } from "../store.ts";
 import { createUserParser, type UserImport } from "../user.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
-import {
-  type BulkTable,
-  type FileFormat,
-  formatFor,
-  type RawRecord,
-  requireSupportedFormat,
-} from "./file-format.ts";
+import { type BulkTable, formatFor, type RawRecord, type TransferOptions } from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
 import {
@@ -35,12 +29,7 @@ const MAX_LISTED_REJECTIONS = 20;
 /** Visible ASCII, like an idempotency key. The number of the line is appended. */
 const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 
-export interface ImportOptions {
-  readonly table: BulkTable;
-  /** `null` to select it by the file extension. */
-  readonly format: FileFormat | null;
-  /** `null` for stdin. */
-  readonly path: string | null;
+export interface ImportOptions extends TransferOptions {
   /** Name of the import. It identifies orders without ids if the import is repeated. */
   readonly key: string | null;
   readonly dry_run: boolean;
@@ -189,14 +178,15 @@ async function* readUntilStopped(
 
 async function importAll(
   { bulk }: Store,
-  { table, format, path, key, dry_run }: ImportOptions,
+  options: ImportOptions,
   input: InputStream,
   counts: ImportCounts,
   system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
-  const readEntries = formatFor(format, path) === "csv" ? readCsv : readNdjson;
+  const { table, key, dry_run } = options;
+  const readEntries = formatFor(options) === "csv" ? readCsv : readNdjson;
   const entries = readEntries(readUntilStopped(input, progress, stopSignal(system)));
   try {
     if (table === "users") {
@@ -247,8 +237,7 @@ function summarize(
  */
 export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
   const { table, dry_run, path, key } = options;
-  const format = formatFor(options.format, path);
-  requireSupportedFormat(table, format);
+  const format = formatFor(options);
   checkKey(table, key);
   const input = system.openInput(path);
   if (input.is_terminal) {

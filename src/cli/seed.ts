@@ -12,11 +12,8 @@ const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
 const BATCH_RECORDS = 5000;
 
-/** The values of the flags. */
-export interface SeedOptions {
-  readonly users: string;
-  readonly orders: string;
-}
+/** The counts as text of the command line. */
+export type SeedOptions = Readonly<Record<keyof DemoCounts, string>>;
 
 /** @throws {AppError} invalid */
 function readCount(flag: string, text: string, minimum: number): number {

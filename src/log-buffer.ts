@@ -61,7 +61,7 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let flushing: Promise<void> | null = null;
   let timer: Timer | null = null;
   let dropped = 0;
-  let unreported = 0;
+  let reported = 0;
   let failed = false;
   /** Whether a failed write has left an incomplete line. */
   let is_mid_line = false;
@@ -70,17 +70,12 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
 
   const isFull = () => kept.length + rest.length >= MAX_KEPT;
 
-  function drop(lines: number): void {
-    dropped += lines;
-    unreported += lines;
-  }
-
   function onProgress(): void {
     progress_ms = performance.now();
     // The report is a line itself and needs room.
-    if (unreported === 0 || isFull()) return;
-    const lines = unreported;
-    unreported = 0;
+    if (dropped === reported || isFull()) return;
+    const lines = dropped - reported;
+    reported = dropped;
     report(lines);
   }
 
@@ -106,7 +101,7 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
       // The server continues without its log. The exit code reports it.
       failed = true;
     }
-    drop(countLines(rest) - (rest.length === all.length ? separator.length : 0));
+    dropped += countLines(rest) - (rest.length === all.length ? separator.length : 0);
     rest = new Uint8Array();
     flushing = null;
     schedule();
@@ -125,7 +120,10 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
 
   return {
     write(text) {
-      if (isFull()) return drop(countLines(Buffer.from(text)));
+      if (isFull()) {
+        dropped += countLines(Buffer.from(text));
+        return;
+      }
       kept += text;
       schedule();
     },

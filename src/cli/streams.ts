@@ -140,9 +140,8 @@ function publishNew(written: string, target: string, path: string): void {
   try {
     linkSync(written, target);
   } catch (error) {
-    if (systemCode(error) === "EEXIST") failIfExists(path);
+    if (systemCode(error) === "EEXIST" || existsSync(target)) failIfExists(path);
     // Some file systems have no hard links.
-    if (existsSync(target)) failIfExists(path);
     renameSync(written, target);
     return;
   }

@@ -60,9 +60,15 @@ const CERTIFICATE_ERROR = new RegExp(
 /** Bun reads the file whenever it opens a connection. */
 const NO_CA_FILE = "ERR_INVALID_ARG_TYPE Unable to access caFile path";
 
+/** @returns the error that the server reported, also if `toUnavailable` has mapped it; `null` for any other error */
+function serverError(error: unknown): SQL.PostgresError | null {
+  const original = error instanceof AppError ? error.cause : error;
+  return original instanceof SQL.PostgresError ? original : null;
+}
+
 /** @returns the SQLSTATE of an error that the server reported; empty for any other error */
 export function sqlState(error: unknown): string {
-  return error instanceof SQL.PostgresError ? (error.errno ?? "") : "";
+  return serverError(error)?.errno ?? "";
 }
 
 /** @returns whether the connection failed or was lost */
@@ -103,28 +109,18 @@ export function toUnavailable(error: unknown): unknown {
   return unavailable;
 }
 
-/** @returns the error of the server, also if `toUnavailable` has mapped it */
-function originalError(error: unknown): unknown {
-  return error instanceof AppError ? error.cause : error;
-}
-
-/** @returns the SQLSTATE of this error; empty if the server did not report it */
-export function originalState(error: unknown): string {
-  return sqlState(originalError(error));
-}
-
 /**
  * @returns whether a statement has waited too long for a row. After it has waited for a table, it has no context, except
  * on a worker of Citus
  */
 export function isRowLockTimeout(error: unknown): boolean {
-  const original = originalError(error);
-  return sqlState(original) === LOCK_TIMEOUT && (original as SQL.PostgresError).where !== undefined;
+  const reported = serverError(error);
+  return reported?.errno === LOCK_TIMEOUT && reported.where !== undefined;
 }
 
 /** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */
 export function isCausedByStatement(error: unknown): boolean {
-  const state = originalState(error);
+  const state = sqlState(error);
   return state !== "" && !TRANSIENT.test(state);
 }
 
@@ -133,12 +129,11 @@ export function isCausedByStatement(error: unknown): boolean {
  * transaction, so that a part of it may succeed. After the loss of a connection the statement may be committed.
  */
 export function isStatementError(error: unknown): boolean {
-  if (isRowLockTimeout(error) || isCausedByStatement(error)) return true;
-  return ROLLED_BACK.includes(originalState(error));
+  return isRowLockTimeout(error) || isCausedByStatement(error) || isRolledBack(error);
 }
 
 export function isStatementTimeout(error: unknown): boolean {
-  return originalState(error) === STATEMENT_TIMEOUT;
+  return sqlState(error) === STATEMENT_TIMEOUT;
 }
 
 /**

@@ -14,7 +14,7 @@ import {
   type Outcome,
   type PendingCreate,
 } from "../create-queue.ts";
-import { isConstraintViolation, isRolledBack, originalState } from "../errors.ts";
+import { isConstraintViolation, isRolledBack, sqlState } from "../errors.ts";
 import { expiryTime } from "../idempotency.ts";
 import { nextNumbers, type TableWithIds, table_numbers } from "./id-lock.ts";
 import { claimKey, deleteKeys, findKeys, insertKeys, type NewKey } from "./idempotency.ts";
@@ -210,7 +210,7 @@ export function prepareCitusCreate<Fields, Stored, Row>(
         mayRetry,
       });
     } catch (error) {
-      if (is_writing && originalState(error) !== "") rolled_back.add(error as object);
+      if (is_writing && sqlState(error) !== "") rolled_back.add(error as object);
       throw error;
     }
   }

@@ -2,7 +2,7 @@
 import { fail } from "../../error.ts";
 import type { StoredOrder } from "../../order.ts";
 import type { Database, Session } from "../connection.ts";
-import { originalState } from "../errors.ts";
+import { sqlState } from "../errors.ts";
 import { createLookup, type Lookup } from "../lookups.ts";
 import { columns } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
@@ -93,5 +93,5 @@ export function createOrderLookup(db: Database): Lookup<number, StoredOrder> {
     }
   }
 
-  return createLookup(db, run, (error) => originalState(error) !== "");
+  return createLookup(db, run, (error) => sqlState(error) !== "");
 }

@@ -38,41 +38,36 @@ const orphans = `
   limit ${MAX_FINDINGS}
 `;
 
-function maxIdQuery(table: "users" | "orders"): string {
-  return `
-    select coalesce(max(id), 0)::float8 as last
-    from ${table}
-  `;
-}
-
 /** SQLSTATEs of damaged data: malformed values (22), a missing table (42P01), corruption (XX), I/O error (58030). */
 const DAMAGE = /^(22|42P01|58030|XX)/;
 
 /** Checks one section of a database. @returns its findings, one phrase each */
 type Find = (session: Session) => Promise<readonly string[]>;
 
+type SourceOf = (session: Session) => CopySource;
+
 async function findMiscounts(session: Session) {
   const rows = await session.all<{ list: string }>(miscounted_lists);
   return rows.map(({ list }) => `the total of ${list} is wrong`);
 }
 
-export async function findWrongTotals(session: Session) {
+async function findWrongTotals(session: Session) {
   const rows = await session.all<{ id: string }>(miscounted_orders);
   return rows.map(({ id }) => `the total of order ${id} does not match its items`);
 }
 
-export async function findOrphans(session: Session) {
+async function findOrphans(session: Session) {
   const rows = await session.all<{ id: string }>(orphans);
   return rows.map(({ id }) => `order ${id} refers to a missing user`);
 }
 
-/** @param sourceOf returns a source that reads the last assigned id */
-export function findLateSequence(
-  table: "users" | "orders",
-  sourceOf: (session: Session) => CopySource,
-): Find {
+function findLateSequence(table: "users" | "orders", sourceOf: SourceOf): Find {
+  const last_id = `
+    select coalesce(max(id), 0)::float8 as last
+    from ${table}
+  `;
   return async (session) => {
-    const last_row = await session.first<{ last: number }>(maxIdQuery(table));
+    const last_row = await session.first<{ last: number }>(last_id);
     if ((last_row?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
@@ -81,13 +76,20 @@ export function findLateSequence(
 /** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];
 
+/** The last sections of every layout. @param sourceOf returns a source that reads the last assigned ids */
+export function commonSections(sourceOf: SourceOf): readonly Section[] {
+  return [
+    ["the totals of orders against their items", findWrongTotals],
+    ["the references between rows", findOrphans],
+    ["the sequence of users", findLateSequence("users", sourceOf)],
+    ["the sequence of orders", findLateSequence("orders", sourceOf)],
+  ];
+}
+
 /** In the order of the report. */
 export const plain_sections: readonly Section[] = [
   ["the totals", findMiscounts],
-  ["the totals of orders against their items", findWrongTotals],
-  ["the references between rows", findOrphans],
-  ["the sequence of users", findLateSequence("users", copySourceOf)],
-  ["the sequence of orders", findLateSequence("orders", copySourceOf)],
+  ...commonSections(copySourceOf),
 ];
 
 /**

@@ -1,11 +1,5 @@
 /** Verifies what only the layout for Citus has: the directory of ids, and its totals. */
-import {
-  findLateSequence,
-  findOrphans,
-  findWrongTotals,
-  MAX_FINDINGS,
-  type Section,
-} from "../check.ts";
+import { commonSections, MAX_FINDINGS, type Section } from "../check.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
@@ -72,8 +66,5 @@ async function findWrongDirectory(session: Session): Promise<readonly string[]> 
 export const citus_sections: readonly Section[] = [
   ["the totals", findMiscounts],
   ["the directory of order ids", findWrongDirectory],
-  ["the totals of orders against their items", findWrongTotals],
-  ["the references between rows", findOrphans],
-  ["the sequence of users", findLateSequence("users", citusCopySourceOf)],
-  ["the sequence of orders", findLateSequence("orders", citusCopySourceOf)],
+  ...commonSections(citusCopySourceOf),
 ];

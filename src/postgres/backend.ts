@@ -4,10 +4,14 @@ import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase, plain_sections } from "./check.ts";
-import { createCitusStores } from "./citus/stores.ts";
+import { citus_sections } from "./citus/check.ts";
+import { openCitusCopySource } from "./citus/copy-source.ts";
+import { createCitusBulkStores } from "./citus/import.ts";
+import { createCitusOrderStore } from "./citus/orders.ts";
+import { createCitusUserStore } from "./citus/users.ts";
 import { connect, type Database } from "./connection.ts";
-import type { LayoutStores, StoreContext } from "./context.ts";
-import { withCopySource } from "./copy-source.ts";
+import type { StoreContext } from "./context.ts";
+import { copySourceOf, withCopySource } from "./copy-source.ts";
 import { createLockedQueue } from "./create-queue.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
@@ -26,22 +30,29 @@ const probe_write = `
 `;
 const database_size = "select pg_database_size(current_database())::float8 as bytes";
 
-/** @param database_url named in messages for the operator */
-function createPlainStores(context: StoreContext, database_url: string): LayoutStores {
-  const { db, now } = context;
-  return {
-    users: createPlainUserStore(context),
-    orders: createPlainOrderStore(context),
-    bulk: createBulkStores(db, now),
-    withCopySource: (work) => withCopySource(db, redactPassword(database_url), work),
-    check: () => checkDatabase(db, plain_sections),
-  };
-}
+/** The parts of a store that depend on the layout. */
+const layouts = {
+  plain: {
+    createUserStore: createPlainUserStore,
+    createOrderStore: createPlainOrderStore,
+    createBulkStores,
+    openCopySource: copySourceOf,
+    sections: plain_sections,
+  },
+  citus: {
+    createUserStore: createCitusUserStore,
+    createOrderStore: createCitusOrderStore,
+    createBulkStores: createCitusBulkStores,
+    openCopySource: openCitusCopySource,
+    sections: citus_sections,
+  },
+};
 
 /** Creates the store of a connected, migrated database. */
 function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
   const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };
+  const layout = layouts[db.layout];
   let database_bytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -50,9 +61,9 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
   }
 
   return {
-    ...(db.layout === "citus"
-      ? createCitusStores(context, database_url)
-      : createPlainStores(context, database_url)),
+    users: layout.createUserStore(context),
+    orders: layout.createOrderStore(context),
+    bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
     checkWritable: createWriteProbe({
       write: () => db.run("write", (session) => session.all(probe_write, now().toISOString())),
@@ -68,6 +79,9 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
         wal_bytes: 0,
       };
     },
+    withCopySource: (work) =>
+      withCopySource(db, redactPassword(database_url), layout.openCopySource, work),
+    check: () => checkDatabase(db, layout.sections),
     backUp,
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
     close: db.close,

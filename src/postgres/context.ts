@@ -1,5 +1,4 @@
 import type { LargePages } from "../large-page.ts";
-import type { Store } from "../store.ts";
 import type { RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
 
@@ -11,6 +10,3 @@ export interface StoreContext {
   readonly runLocked: RunInOrder;
   readonly now: () => Date;
 }
-
-/** The parts of a store that depend on the layout. */
-export type LayoutStores = Pick<Store, "users" | "orders" | "bulk" | "withCopySource" | "check">;

@@ -4,9 +4,9 @@ import {
   type CopyRow,
   type CopySource,
   copied_tables,
-  type SequenceTable,
   withMappedErrors,
 } from "../copy.ts";
+import type { Maybe } from "../maybe.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
 
@@ -24,18 +24,9 @@ export function selectColumns(table: CopiedTable): string {
   return `select ${columns} from ${table}`;
 }
 
-function selectFrom(table: CopiedTable): string {
-  // Qualified, because the name alone means the column alias, which is a double.
-  const order = copied_tables[table].sort_key.map((name) => `${table}.${name}`).join(", ");
-  return `${selectColumns(table)} order by ${order}`;
-}
-
-/** Query for the last assigned id; 0 if there is none. */
-function lastIdQuery(table: SequenceTable): string {
-  return `
-    select (case when is_called then last_value else last_value - 1 end)::float8 as last
-    from ${table}_id_seq
-  `;
+/** @returns the columns of the sort key, qualified: the name alone means the column alias, which is a double */
+export function sortColumns(table: CopiedTable): string[] {
+  return copied_tables[table].sort_key.map((name) => `${table}.${name}`);
 }
 
 /** @param session in a transaction, whose snapshot determines the rows */
@@ -48,7 +39,8 @@ export function copySourceOf(session: Session): CopySource {
     async *read(table) {
       // One cursor name per table: the prepared FETCH has the columns of one table.
       const cursor = `copied_${table}`;
-      await session.script(`declare ${cursor} no scroll cursor for ${selectFrom(table)}`);
+      const select = `${selectColumns(table)} order by ${sortColumns(table).join(", ")}`;
+      await session.script(`declare ${cursor} no scroll cursor for ${select}`);
       let rows: readonly CopyRow[];
       do {
         rows = await session.all<CopyRow>(`fetch ${BATCH_ROWS} from ${cursor}`);
@@ -57,7 +49,11 @@ export function copySourceOf(session: Session): CopySource {
       await session.script(`close ${cursor}`);
     },
     async lastId(table) {
-      return (await session.first<{ last: number }>(lastIdQuery(table)))?.last ?? 0;
+      const last_id = `
+        select (case when is_called then last_value else last_value - 1 end)::float8 as last
+        from ${table}_id_seq
+      `;
+      return (await session.first<{ last: number }>(last_id))?.last ?? 0;
     },
   };
 }
@@ -76,8 +72,8 @@ export const no_timeouts = `
 export async function withCopySource<Result>(
   db: Database,
   name: string,
+  open: (session: Session) => Maybe<CopySource>,
   work: (source: CopySource) => Promise<Result>,
-  open: (session: Session) => CopySource | Promise<CopySource> = copySourceOf,
 ): Promise<Result> {
   const explain = (error: unknown) => describePostgresError(`Cannot read ${name}`, error);
   let working: Promise<Result> | null = null;

@@ -4,7 +4,8 @@ import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
-import { createCitusStores } from "../../src/postgres/citus/stores.ts";
+import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
+import { createCitusUserStore } from "../../src/postgres/citus/users.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import { createLockedQueue } from "../../src/postgres/create-queue.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
@@ -52,7 +53,8 @@ test.if(citus_url !== null)(
     const now = () => new Date();
     const large_pages = createLargePages(2 ** 25);
     const context = { db, large_pages, runLocked: createLockedQueue(), now };
-    const { users, orders } = createCitusStores(context, database_url.href);
+    const users = createCitusUserStore(context);
+    const orders = createCitusOrderStore(context);
 
     /** @returns the number of tasks of each statement; 0 if the coordinator performs it alone */
     async function tasksOf(operation: Maybe<unknown>): Promise<number[]> {

@@ -1,7 +1,7 @@
 /** Reads all rows of a database in pages by sort key: Citus would collect the rows of a cursor on the coordinator. */
 import { type CopiedTable, type CopyRow, type CopySource, copied_tables } from "../../copy.ts";
 import type { Session, Value } from "../connection.ts";
-import { copySourceOf, selectColumns } from "../copy-source.ts";
+import { copySourceOf, selectColumns, sortColumns } from "../copy-source.ts";
 import { BUCKETS } from "./bucket.ts";
 import { rangeStatement, scanOrders } from "./scan.ts";
 
@@ -16,8 +16,7 @@ const one_connection = "set local citus.max_adaptive_executor_pool_size = 1";
 const take_snapshots = "select count(*) from order_totals";
 
 function pageStatement(table: CopiedTable, is_first: boolean): string {
-  // Qualified, because the name alone means the column alias, which is a double.
-  const keys = copied_tables[table].sort_key.map((name) => `${table}.${name}`);
+  const keys = sortColumns(table);
   const values = keys.map((_, at) => `$${at + 1}`);
   const where = is_first ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
   return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${PAGE_ROWS}`;

@@ -1,9 +1,10 @@
 import { SQL } from "bun";
+import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
 import { createOrderedQueue } from "./batch.ts";
-import { withCitusSettings } from "./citus/settings.ts";
-import { type Cell, formatCopyRows } from "./copy-format.ts";
+import { citus_settings } from "./citus/settings.ts";
+import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 import { withRetry } from "./retry.ts";
 
@@ -42,8 +43,8 @@ export interface Session {
   first<Row>(statement: string, ...values: Value[]): Promise<Row | null>;
   /** Runs several statements without values. */
   script(statements: string): Promise<void>;
-  /** Inserts rows with COPY. @param into the table and its columns, as in `tokens (hash, name)` */
-  copy(into: string, rows: Iterable<readonly Cell[]>): Promise<void>;
+  /** Inserts these columns of rows with COPY. */
+  copy(table: string, columns: readonly string[], rows: readonly CopyRow[]): Promise<void>;
 }
 
 type Work<Result> = (session: Session) => Promise<Result>;
@@ -95,9 +96,11 @@ function sessionOf(sql: SQL): Session {
     async script(statements) {
       await sql.unsafe(statements).simple();
     },
-    async copy(into, rows) {
-      const writer = sql.unsafe(`copy ${into} from stdin`).writable().getWriter();
-      for (const chunk of formatCopyRows(rows)) await writer.write(chunk);
+    async copy(table, columns, rows) {
+      const copy = `copy ${table} (${columns.join(", ")}) from stdin`;
+      const writer = sql.unsafe(copy).writable().getWriter();
+      const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
+      for (const chunk of formatCopyRows(cells)) await writer.write(chunk);
       await writer.close();
     },
   };
@@ -107,21 +110,19 @@ function sessionOf(sql: SQL): Session {
  * A pooler (`?prepare=false`) shares connections between clients and rejects settings: they must be set on the
  * role instead.
  */
-function settingsFor(url: URL): Record<string, string | number> {
+function settingsFor(url: URL, layout: PostgresLayout): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
-  const connection_settings = Object.entries(settings).filter(
-    ([name]) => !url.searchParams.has(name),
-  );
-  return Object.fromEntries(connection_settings);
+  const all = Object.entries({ ...settings, ...(layout === "citus" && citus_settings) });
+  return Object.fromEntries(all.filter(([name]) => !url.searchParams.has(name)));
 }
 
-function createPool(server_url: string): SQL {
+function createPool(server_url: string, layout: PostgresLayout): SQL {
   const url = new URL(server_url);
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
   return new SQL(server_url, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
-    connection: settingsFor(url),
+    connection: settingsFor(url, layout),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
   });
@@ -137,8 +138,7 @@ export function connect({
   onCommit,
 }: Pick<StoreOptions, "database_url" | "max_pending_writes" | "onCommit">): Database {
   const { layout, driver_url } = splitLayout(database_url);
-  const server_url = layout === "citus" ? withCitusSettings(driver_url) : driver_url;
-  let sql = createPool(server_url);
+  let sql = createPool(driver_url, layout);
   let session = sessionOf(sql);
   let connected_ms = performance.now();
 
@@ -150,7 +150,7 @@ export function connect({
   function reconnect(started_ms: number): void {
     if (started_ms < connected_ms) return;
     const unresponsive = sql;
-    sql = createPool(server_url);
+    sql = createPool(driver_url, layout);
     session = sessionOf(sql);
     connected_ms = performance.now();
     // The pending statements reject on their own. No caller waits for the old pool to close.

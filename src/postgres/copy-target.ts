@@ -40,9 +40,7 @@ export function copyTargetOf(session: Session): CopyTarget {
   return {
     ...source,
     async write(table, rows) {
-      const { columns } = copied_tables[table];
-      const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
-      if (rows.length > 0) await session.copy(`${table} (${columns.join(", ")})`, cells);
+      if (rows.length > 0) await session.copy(table, copied_tables[table].columns, rows);
     },
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.

@@ -1,21 +1,34 @@
-import { expect, test } from "bun:test";
-import { withCitusSettings } from "../../src/postgres/citus/settings.ts";
+import { describe, expect, test } from "bun:test";
+import { connect } from "../../src/postgres/connection.ts";
+import { cluster, makeHarness } from "./harness.ts";
 
 const pool = "citus.max_adaptive_executor_pool_size";
 const binary = "citus.enable_binary_protocol";
 
-for (const [what, url, expected] of [
-  ["has no parameters", "postgres://db/shop", `postgres://db/shop?${pool}=1&${binary}=off`],
-  ["has others", "postgres://db/shop?max=5", `postgres://db/shop?max=5&${pool}=1&${binary}=off`],
-  ["has one of them", `postgres://db/shop?${pool}=4`, `postgres://db/shop?${pool}=4&${binary}=off`],
-  [
-    "has both of them",
-    `postgres://db/shop?${binary}=on&${pool}=4`,
-    `postgres://db/shop?${binary}=on&${pool}=4`,
-  ],
-  ["is that of a pooler", "postgres://db/shop?prepare=false", "postgres://db/shop?prepare=false"],
-] as const) {
-  test(`withCitusSettings adds the settings that are missing when the URL ${what}`, () => {
-    expect(withCitusSettings(url)).toBe(expected);
-  });
-}
+const read_settings = `
+  select current_setting('${pool}', true) as pool, current_setting('${binary}', true) as binary
+`;
+
+// A server without the extension accepts its settings, too.
+describe.if(cluster !== null)("connect", () => {
+  for (const [what, parameters, expected] of [
+    ["has the layout citus", "layout=citus", { pool: "1", binary: "off" }],
+    ["has one of them", `layout=citus&${pool}=4`, { pool: "4", binary: "off" }],
+    ["has both of them", `layout=citus&${binary}=on&${pool}=4`, { pool: "4", binary: "on" }],
+    ["is that of a pooler", "layout=citus&prepare=false", { pool: null, binary: null }],
+    ["has the plain layout", "layout=plain", { pool: null, binary: null }],
+  ] as const) {
+    test(`adds the settings of Citus that are missing when the URL ${what}`, async () => {
+      await using world = await makeHarness();
+      // The URL of a test always has a parameter.
+      const database_url = `${world.url}&${parameters}`;
+      const db = connect({ database_url, max_pending_writes: 1 });
+      try {
+        const found = await db.run("read", (session) => session.first<object>(read_settings));
+        expect(found).toEqual(expected);
+      } finally {
+        await db.close();
+      }
+    });
+  }
+});

@@ -1,7 +1,6 @@
 /** Writes rows of another database, and what only the layout for Citus has: buckets and totals. */
 import { type CopiedTable, type CopyRow, type CopyTarget, copied_tables } from "../../copy.ts";
 import type { Session } from "../connection.ts";
-import type { Cell } from "../copy-format.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { counted_orders } from "./check.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
@@ -29,17 +28,14 @@ function lengthOf(row: CopyRow): number {
 }
 
 async function copyOrders(session: Session, rows: readonly CopyRow[]): Promise<void> {
-  const { columns } = copied_tables.orders;
-  const buckets = rows.map((row) => bucketOf(Number(row["user_id"])));
-  const cells = rows.map((row, at): Cell[] => [
-    buckets[at] ?? null,
-    ...columns.map((name) => row[name] ?? null),
-  ]);
-  await session.copy(`orders (bucket, ${columns.join(", ")})`, cells);
-  const entries = rows
-    .map((row, at) => [Number(row["id"]), buckets[at] ?? null] as const)
-    .filter(([id, bucket]) => bucketOf(id) !== bucket);
-  if (entries.length > 0) await session.copy("order_buckets (order_id, bucket)", entries);
+  const orders = rows.map((row) => ({
+    ...row,
+    order_id: Number(row["id"]),
+    bucket: bucketOf(Number(row["user_id"])),
+  }));
+  await session.copy("orders", ["bucket", ...copied_tables.orders.columns], orders);
+  const entries = orders.filter(({ order_id, bucket }) => bucketOf(order_id) !== bucket);
+  if (entries.length > 0) await session.copy("order_buckets", ["order_id", "bucket"], entries);
 }
 
 /**
@@ -57,9 +53,7 @@ export function citusCopyTargetOf(session: Session): CopyTarget {
     const { table, rows } = pending;
     pending = null;
     if (table === "orders") return copyOrders(session, rows);
-    const { columns } = copied_tables[table];
-    const cells = rows.map((row): Cell[] => columns.map((name) => row[name] ?? null));
-    await session.copy(`${table} (${columns.join(", ")})`, cells);
+    await session.copy(table, copied_tables[table].columns, rows);
   }
 
   return {

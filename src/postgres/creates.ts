@@ -8,7 +8,6 @@ import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
   type Create,
-  type CreateQueueOptions,
   type CreateRules,
   createCreateQueue,
   type Outcome,
@@ -158,53 +157,49 @@ export interface CreateParts<Fields, Row> extends CreateStatementParts, CreateRu
   readonly newRecord: (id: number, fields: Fields, time: string) => RecordText<Row>;
 }
 
-function prepareStatements<Fields, Row>(
-  { db, now }: StoreContext,
-  parts: CreateParts<Fields, Row>,
-): CreateQueueOptions<Fields, Row>["run"] {
-  const with_keys = createStatement(parts, true);
-  const without_keys = createStatement(parts, false);
-
-  function outcomeOf(row: CreatedRow, { fields }: PendingCreate<Fields>, time: string) {
-    const { id, is_created, is_rejected, is_locked, stored_fingerprint, stored_record } = row;
-    if (stored_fingerprint !== null && stored_record !== null) {
-      return { kind: "stored", fingerprint: stored_fingerprint, record: stored_record } as const;
-    }
-    if (is_rejected) return { kind: "rejected" } as const;
-    if (is_locked) return { kind: "locked" } as const;
-    if (!is_created) return { kind: "conflict" } as const;
-    return { kind: "created", record: parts.newRecord(Number(id), fields, time) } as const;
-  }
-
-  return async (creates, lock_timeout) => {
-    const time = now();
-    const created_at = time.toISOString();
-    const input = `[${creates.map(({ json }) => json).join(",")}]`;
-    const values = [input, created_at, lock_timeout];
-    const work = (session: Session) =>
-      creates.some(({ key }) => key !== null)
-        ? session.all<CreatedRow>(with_keys, ...values, expiryTime(time))
-        : session.all<CreatedRow>(without_keys, ...values);
-    const rows = await db.run("write", work, {
-      admitted: creates.length,
-      // The statement reads what a constraint depends on, so it violates one only if that has changed since.
-      mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
-    });
-    const ordered = byPosition(rows);
-    return creates.map(
-      (create, at): Outcome<Row> => outcomeOf(ordered[at] as CreatedRow, create, created_at),
-    );
-  };
-}
-
 /** @returns a function that creates records of one table */
 export function prepareCreate<Fields, Row>(
   context: StoreContext,
   parts: CreateParts<Fields, Row>,
 ): Create<Fields, Row> {
+  const { db, now } = context;
+  const with_keys = createStatement(parts, true);
+  const without_keys = createStatement(parts, false);
+
+  function outcomeOf(
+    row: CreatedRow,
+    { fields }: PendingCreate<Fields>,
+    time: string,
+  ): Outcome<Row> {
+    const { id, is_created, is_rejected, is_locked, stored_fingerprint, stored_record } = row;
+    if (stored_fingerprint !== null && stored_record !== null) {
+      return { kind: "stored", fingerprint: stored_fingerprint, record: stored_record };
+    }
+    if (is_rejected) return { kind: "rejected" };
+    if (is_locked) return { kind: "locked" };
+    if (!is_created) return { kind: "conflict" };
+    return { kind: "created", record: parts.newRecord(Number(id), fields, time) };
+  }
+
   return createCreateQueue(context, {
     ...parts,
-    run: prepareStatements(context, parts),
+    async run(creates, lock_timeout) {
+      const time = now();
+      const created_at = time.toISOString();
+      const input = `[${creates.map(({ json }) => json).join(",")}]`;
+      const values = [input, created_at, lock_timeout];
+      const work = (session: Session) =>
+        creates.some(({ key }) => key !== null)
+          ? session.all<CreatedRow>(with_keys, ...values, expiryTime(time))
+          : session.all<CreatedRow>(without_keys, ...values);
+      const rows = await db.run("write", work, {
+        admitted: creates.length,
+        // The statement reads what a constraint depends on, so it violates one only if that has changed since.
+        mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
+      });
+      const ordered = byPosition(rows);
+      return creates.map((create, at) => outcomeOf(ordered[at] as CreatedRow, create, created_at));
+    },
     mayBeCausedByOneItem: isStatementError,
   });
 }

@@ -25,11 +25,8 @@ export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> 
   const time = expiryTime(now);
   const deleteBatch = async (session: Session) => {
     const rows = await session.all<{ key: string }>(expired_keys, time);
-    await session.all(
-      delete_keys,
-      rows.map(({ key }) => key),
-      time,
-    );
+    const keys = rows.map(({ key }) => key);
+    await session.all(delete_keys, keys, time);
     return rows.length;
   };
   // One transaction per batch, so that other writes can run in between.

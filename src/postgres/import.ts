@@ -17,7 +17,7 @@ import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
 import { columns as order_columns } from "./orders.ts";
-import { columns as user_columns } from "./users.ts";
+import { existing_users, columns as user_columns } from "./users.ts";
 
 const import_timeout = "set local statement_timeout = '60s'";
 
@@ -30,11 +30,6 @@ const orders_with_keys = `
   select import_key as key, order_id::float8 as id
   from imported_orders
   where import_key = any($1::text[])
-`;
-const existing_users = `
-  select id::float8 as id
-  from users
-  where id = any($1::bigint[])
 `;
 
 interface BulkTable<Row, Import> {
@@ -138,10 +133,8 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
         const { results, new_records, last_id } = plan(records, await loadStored(session, records));
         const { write, advanceIds } = targetOf(session);
         for (const { table: into, toRow } of rules.inserts) {
-          await write(
-            into,
-            new_records.map(toRow).filter((row) => row !== null),
-          );
+          const rows = new_records.map(toRow).filter((row) => row !== null);
+          await write(into, rows);
         }
         await advanceIds(table, last_id);
         return results;

@@ -49,19 +49,16 @@ function conditions({ table, filters, status }: List, sqlOf: SqlOf): string {
   );
 }
 
-/** Triggers maintain the counts of whole lists, and of the orders in each status. */
-function countsOf({ table, status }: List): string {
-  if (table === "users") return "list = 'users'";
-  return status === undefined ? "list <> 'users'" : `list = '${status}'`;
-}
-
 /** @returns a query for the number of matching records */
 function totalQuery(list: List, sqlOf: SqlOf): string {
-  const counts = countsOf(list);
-  const filter = conditions(list, sqlOf);
-  return list.filters.includes("user_id")
-    ? `select count(*) from orders where true${filter}`
-    : `select coalesce(sum(records), 0) from counts where ${counts}`;
+  const { table, filters, status } = list;
+  if (filters.includes("user_id")) {
+    return `select count(*) from orders where true${conditions(list, sqlOf)}`;
+  }
+  // Triggers maintain the counts of whole lists, and of the orders in each status.
+  const whole_list = table === "users" ? "list = 'users'" : "list <> 'users'";
+  const counts = status === undefined ? whole_list : `list = '${status}'`;
+  return `select coalesce(sum(records), 0) from counts where ${counts}`;
 }
 
 /**

@@ -63,6 +63,12 @@ export const json = `
   )
 `;
 
+/** `$1` is an array of ids. */
+export const existing_users = `
+  select id::float8 as id
+  from users
+  where id = any($1::bigint[])
+`;
 const select_by_id = `
   select ${columns}
   from users

@@ -17,7 +17,7 @@ import {
 import { isConstraintViolation, isRolledBack, sqlState } from "../errors.ts";
 import { expiryTime } from "../idempotency.ts";
 import { nextNumbers, type TableWithIds, table_numbers } from "./id-lock.ts";
-import { claimKey, deleteKeys, findKeys, insertKeys, type NewKey } from "./idempotency.ts";
+import { claimKey, deleteKeys, findKeys, insertKeys } from "./idempotency.ts";
 import { sequential_mode } from "./settings.ts";
 
 /**
@@ -37,8 +37,6 @@ const lock_batches = `select pg_advisory_xact_lock(${BATCH_LOCK}, $1)`;
 /** How records of one table are created. `Stored` is a record with JSON columns as text. */
 export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Fields> {
   readonly table: TableWithIds;
-  /** Whether the table is a reference table, of which every node has a copy. If not, it is distributed. */
-  readonly is_reference_table: boolean;
   /** @returns whether each record cannot be created */
   readonly findRejected: (
     session: Session,
@@ -108,17 +106,16 @@ async function createMany<Fields, Stored, Row>(
   { time, lock_timeout, looks_up_keys, onLocked }: BatchAttempt,
   parts: CitusCreateParts<Fields, Stored, Row>,
 ): Promise<readonly Outcome<Row>[]> {
-  const { table, is_reference_table, findRejected, newRecord, toRecord, insertMany } = parts;
+  const { table, findRejected, newRecord, toRecord, insertMany } = parts;
   const created_at = time.toISOString();
   const expiry = expiryTime(time);
-  // Citus rejects a change of a reference table after keys were written over several connections per server.
-  if (is_reference_table && creates.some(({ key }) => key !== null)) {
+  // `users` is a reference table, of which every node has a copy. Citus rejects a change of it after keys were written
+  // over several connections per server.
+  if (table === "users" && creates.some(({ key }) => key !== null)) {
     await session.all(sequential_mode);
   }
-  const rejected = await findRejected(
-    session,
-    creates.map(({ fields }) => fields),
-  );
+  const all_fields = creates.map(({ fields }) => fields);
+  const rejected = await findRejected(session, all_fields);
   // A request that is rejected may be a repeated one.
   const looked_up = creates.filter((_create, at) => looks_up_keys || rejected[at] === true);
   const keys = looked_up.flatMap(({ key }) => key ?? []);
@@ -137,16 +134,13 @@ async function createMany<Fields, Stored, Row>(
   await session.all(lock_batches, table_numbers[table]);
   const numbers = await assignNumbers(session, table, accepted.length, lock_timeout);
   onLocked();
-  const new_records: Stored[] = [];
-  const records: RecordText<Row>[] = [];
-  const new_keys: NewKey[] = [];
-  for (const [at, { fields, key }] of accepted.entries()) {
-    const stored_record = newRecord(Number(numbers[at]), fields, created_at);
-    const record = toRecord(stored_record);
-    new_records.push(stored_record);
-    records.push(record);
-    if (key !== null) new_keys.push({ ...key, record: record.json });
-  }
+  const new_records = accepted.map(({ fields }, at) =>
+    newRecord(Number(numbers[at]), fields, created_at),
+  );
+  const records = new_records.map(toRecord);
+  const new_keys = accepted.flatMap(({ key }, at) =>
+    key === null ? [] : { ...key, record: (records[at] as RecordText<Row>).json },
+  );
   await deleteKeys(session, expired, expiry);
   await insertKeys(session, new_keys, created_at);
   await insertMany(session, new_records);

@@ -3,11 +3,8 @@ import type { IdempotencyKey } from "../../idempotency.ts";
 import type { Session } from "../connection.ts";
 import { nameOf, type Outcome } from "../create-queue.ts";
 
-type Stored = Extract<Outcome<never>, { kind: "stored" }>;
-type Conflict = Extract<Outcome<never>, { kind: "conflict" }>;
-
 /** A key, and the record, as JSON, that its request creates. */
-export interface NewKey extends IdempotencyKey {
+interface NewKey extends IdempotencyKey {
   readonly record: string;
 }
 
@@ -59,7 +56,7 @@ export async function claimKey(
   { owner, key, fingerprint, record }: NewKey,
   time: string,
   expiry: string,
-): Promise<Stored | Conflict | null> {
+): Promise<Outcome<never> | null> {
   const claimed = await session.first(claim, owner, key, fingerprint, record, time, expiry);
   if (claimed !== null) return null;
   const row = await session.first<NewKey>(find_one, owner, key);
@@ -68,9 +65,11 @@ export async function claimKey(
   return { kind: "stored", fingerprint: row.fingerprint, record: row.record };
 }
 
+type StoredKey = NewKey & { readonly created_at: string };
+
 interface FoundKeys {
   /** By `nameOf`. */
-  readonly stored: ReadonlyMap<string, Stored>;
+  readonly stored: ReadonlyMap<string, Outcome<never>>;
   readonly expired: readonly IdempotencyKey[];
 }
 
@@ -80,15 +79,13 @@ export async function findKeys(
   keys: readonly IdempotencyKey[],
   expiry: string,
 ): Promise<FoundKeys> {
-  const stored = new Map<string, Stored>();
-  const expired: NewKey[] = [];
-  const rows =
-    keys.length === 0
-      ? []
-      : await session.all<NewKey & { readonly created_at: string }>(find_many, ...namesOf(keys));
+  const stored = new Map<string, Outcome<never>>();
+  const expired: IdempotencyKey[] = [];
+  if (keys.length === 0) return { stored, expired };
+  const rows = await session.all<StoredKey>(find_many, ...namesOf(keys));
   for (const row of rows) {
-    const { fingerprint, record, created_at } = row;
-    if (created_at > expiry) stored.set(nameOf(row), { kind: "stored", fingerprint, record });
+    const { fingerprint, record } = row;
+    if (row.created_at > expiry) stored.set(nameOf(row), { kind: "stored", fingerprint, record });
     else expired.push(row);
   }
   return { stored, expired };

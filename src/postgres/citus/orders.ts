@@ -11,6 +11,7 @@ import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
 import { columns, createOrderStore, json, order_creates, toRecord } from "../orders.ts";
+import { existing_users } from "../users.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
@@ -49,11 +50,6 @@ const count_orders = `
   from json_to_recordset($1::text::json) as added (bucket integer, orders bigint)
   where order_totals.bucket = added.bucket and order_totals.bucket = any($2::integer[])
 `;
-const existing_users = `
-  select id::float8 as id
-  from users
-  where id = any($1::bigint[])
-`;
 const update_order = `
   update orders
   set status = $4, metadata = $5, version = version + 1, updated_at = $6
@@ -76,23 +72,6 @@ function moveStatement(from: OrderStatus, to: OrderStatus): string {
   `;
 }
 
-/** Query that counts the orders of a user, in the index of one shard. */
-function countQuery(where: string): string {
-  return `
-    select count(*)::float8 as total
-    from orders
-    where ${where}
-  `;
-}
-
-/** Query for the number of orders, from the stored totals of all buckets. */
-function totalQuery(statuses: readonly OrderStatus[]): string {
-  return `
-    select coalesce(sum(${statuses.join(" + ")}), 0)::float8 as total
-    from order_totals
-  `;
-}
-
 export function createCitusOrderStore(context: StoreContext): OrderStore {
   const { db, large_pages } = context;
   const move_statements = new Map(
@@ -109,10 +88,11 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
     prepareList(filters, status) {
       const list = { table: "orders", json } as const;
       if (filters.length === 0) {
+        const totals = status ?? order_statuses.join(" + ");
         return prepareCitusList(db, large_pages, {
           ...list,
           where: status === undefined ? "" : `status = '${status}'`,
-          total: totalQuery(status === undefined ? order_statuses : [status]),
+          total: `select coalesce(sum(${totals}), 0)::float8 as total from order_totals`,
           valuesOf: null,
           max_offset: MAX_OFFSET,
         });
@@ -122,7 +102,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       return prepareCitusList(db, large_pages, {
         ...list,
         where: of_user,
-        total: countQuery(of_user),
+        total: `select count(*)::float8 as total from orders where ${of_user}`,
         valuesOf: (query) => [
           bucketOf(query.user_id ?? 0),
           ...filters.map((name) => query[name] ?? null),
@@ -138,7 +118,6 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
 
     place: prepareCitusCreate(context, {
       table: "orders",
-      is_reference_table: false,
       ...order_creates,
       async findRejected(session, all_fields) {
         const ids = all_fields.map(({ user_id }) => user_id);

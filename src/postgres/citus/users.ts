@@ -52,7 +52,6 @@ export function createCitusUserStore(context: StoreContext): UserStore {
 
     create: prepareCitusCreate(context, {
       table: "users",
-      is_reference_table: true,
       ...user_creates,
       async findRejected(session, all_fields) {
         const keys = all_fields.map(({ email_key }) => email_key);

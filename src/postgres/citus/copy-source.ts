@@ -3,12 +3,7 @@ import { type CopiedTable, type CopyRow, type CopySource, copied_tables } from "
 import type { Session, Value } from "../connection.ts";
 import { copySourceOf, selectColumns, sortColumns } from "../copy-source.ts";
 import { BUCKETS } from "./bucket.ts";
-import { rangeStatement, scanOrders } from "./scan.ts";
-
-/** Rows per page. With rows of the maximum size, a page has about 30 MB. */
-const PAGE_ROWS = 1000;
-
-const orders_in_range = rangeStatement(selectColumns("orders"));
+import { MAX_ROWS, scanOrders } from "./scan.ts";
 
 /** One connection per server, so that there is one snapshot per server. */
 const one_connection = "set local citus.max_adaptive_executor_pool_size = 1";
@@ -19,7 +14,7 @@ function pageStatement(table: CopiedTable, is_first: boolean): string {
   const keys = sortColumns(table);
   const values = keys.map((_, at) => `$${at + 1}`);
   const where = is_first ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
-  return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${PAGE_ROWS}`;
+  return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${MAX_ROWS}`;
 }
 
 /** @param session in a transaction */
@@ -29,7 +24,7 @@ export function citusCopySourceOf(session: Session): CopySource {
     count: source.count,
     async *read(table) {
       if (table === "orders") {
-        yield* scanOrders<CopyRow>(session.all, orders_in_range, 0, PAGE_ROWS);
+        yield* scanOrders<CopyRow>(session.all, selectColumns("orders"), 0);
         return;
       }
       let rows = await session.all<CopyRow>(pageStatement(table, true));

@@ -1,20 +1,15 @@
 /** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
 import type { CopyRow, CopyTarget } from "../../copy.ts";
-import { type Order, parseStoredOrder, type StoredOrder } from "../../order.ts";
+import { type Order, order_statuses, parseStoredOrder, type StoredOrder } from "../../order.ts";
 import type { Store } from "../../store.ts";
-import type { Database, Session, Value } from "../connection.ts";
+import type { Database, Session } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
 import { columns } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
 import { lockIds } from "./id-lock.ts";
-import { rangeStatement, scanOrders } from "./scan.ts";
+import { scanOrders } from "./scan.ts";
 import { add_to_total } from "./users.ts";
-
-/** Orders per read of an export. */
-const BATCH_ROWS = 1000;
-
-const orders_in_range = rangeStatement(`select ${columns} from orders`);
 
 /** `$1` is a JSON array of changes, one per bucket. */
 const add_to_totals = `
@@ -33,17 +28,11 @@ const add_to_totals = `
 
 /** @returns the number of orders by bucket and status, in the order of buckets */
 function countByBucket(rows: readonly CopyRow[]) {
+  const no_orders = Object.fromEntries(order_statuses.map((status) => [status, 0]));
   const buckets = new Map<number, Record<string, number>>();
   for (const row of rows) {
     const bucket = bucketOf(Number(row["user_id"]));
-    const counts = buckets.get(bucket) ?? {
-      bucket,
-      pending: 0,
-      paid: 0,
-      shipped: 0,
-      delivered: 0,
-      canceled: 0,
-    };
+    const counts = buckets.get(bucket) ?? { bucket, ...no_orders };
     const status = String(row["status"]);
     counts[status] = (counts[status] ?? 0) + 1;
     buckets.set(bucket, counts);
@@ -69,14 +58,16 @@ function importTargetOf(session: Session): CopyTarget {
 
 /** Reads the pages of an export, which follow each other, in one scan. */
 function createOrderPages(db: Database) {
-  const read = <Row>(statement: string, ...values: Value[]) =>
-    db.run("read", (session) => session.all<Row>(statement, ...values));
-  let scan = scanOrders<StoredOrder>(read, orders_in_range, 0, BATCH_ROWS);
+  const read: Session["all"] = (statement, ...values) =>
+    db.run("read", (session) => session.all(statement, ...values));
+  const scanAfter = (id: number) =>
+    scanOrders<StoredOrder>(read, `select ${columns} from orders`, id);
+  let scan = scanAfter(0);
   let ahead: readonly StoredOrder[] = [];
   let position = 0;
   return async (after: number, limit: number): Promise<readonly Order[]> => {
     if (after !== position) {
-      scan = scanOrders<StoredOrder>(read, orders_in_range, after, BATCH_ROWS);
+      scan = scanAfter(after);
       ahead = [];
     }
     if (ahead.length === 0) ahead = (await scan.next()).value ?? [];

@@ -45,14 +45,7 @@ interface SmallPage {
   readonly rows: readonly JsonRow[];
 }
 
-interface Statements {
-  /** The last parameters are the id after which the page begins, the limit and the offset. */
-  readonly page: string;
-  /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
-  readonly seek: string;
-}
-
-function statementsOf({ table, json, where }: ListParts): Statements {
+function statementsOf({ table, json, where }: ListParts) {
   const values = where.match(/\$\d/g)?.length ?? 0;
   const [after, last, offset] = [1, 2, 3].map((at) => `$${values + at}`);
   // `id` is qualified, because a column alias hides it.
@@ -62,7 +55,9 @@ function statementsOf({ table, json, where }: ListParts): Statements {
     order by ${table}.id
   `;
   return {
+    /** The last parameters are the id after which the page begins, the limit and the offset. */
     page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${last} offset ${offset}`,
+    /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
     seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${last}`,
   };
 }
@@ -136,22 +131,17 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
   }
 
   async function readOnAllShards(query: PageQuery, counting: Promise<number>): Promise<SmallPage> {
-    const { limit, offset, after = 0 } = query;
-    const readRows = (start: number | null) =>
-      start === null
-        ? []
-        : db.run("read", (session) => session.all<JsonRow>(statements.page, start, limit + 1, 0), {
-            admitted: 1,
-          });
-    const reading =
-      offset === 0
-        ? readRows(after)
-        : counting
-            .then((total) =>
-              db.run("read", (session) => findStart(session, query, [], total), { admitted: 1 }),
-            )
-            .then(readRows);
-    const [total, rows] = await Promise.all([counting, reading]);
+    const readRows = async () => {
+      // Only an offset is compared with the total.
+      const total = query.offset === 0 ? 0 : await counting;
+      const read = async (session: Session) => {
+        const start = await findStart(session, query, [], total);
+        if (start === null) return [];
+        return session.all<JsonRow>(statements.page, start, query.limit + 1, 0);
+      };
+      return db.run("read", read, { admitted: 1 });
+    };
+    const [total, rows] = await Promise.all([counting, readRows()]);
     return { total, rows };
   }
 

@@ -48,7 +48,6 @@ const layouts = {
   },
 };
 
-/** Creates the store of a connected, migrated database. */
 function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
   const large_pages = createLargePages(max_unsent_bytes);
   const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };

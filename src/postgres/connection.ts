@@ -11,7 +11,6 @@ import { withRetry } from "./retry.ts";
 /** Number of connections that changes leave to creates: two of them may wait for locked rows. */
 const CREATE_CONNECTIONS = 3;
 
-/** Timeout for connecting. */
 const CONNECT_SECONDS = 5;
 /** How long `close` waits for running work, and then again for the server. */
 const CLOSE_SECONDS = 5;
@@ -68,7 +67,6 @@ export interface RunOptions {
   readonly mayRetry?: (error: unknown) => boolean;
 }
 
-/** A pool of connections. */
 export interface Database {
   /**
    * Runs work on a connection. It is retried after a serialization failure or deadlock, so it must have no side effects

@@ -1,7 +1,6 @@
 import { KEY_LIFETIME_MS } from "../idempotency.ts";
 import type { Database, Session } from "./connection.ts";
 
-/** Number of expired keys that one statement deletes at most. */
 const DELETE_BATCH_SIZE = 1000;
 
 const expired_keys = `
@@ -20,7 +19,6 @@ export function expiryTime(now: Date): string {
   return new Date(now.getTime() - KEY_LIFETIME_MS).toISOString();
 }
 
-/** Deletes expired keys in batches. */
 export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> {
   const time = expiryTime(now);
   const deleteBatch = async (session: Session) => {

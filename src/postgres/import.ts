@@ -87,7 +87,6 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     from ${table}
     where id = any($1::bigint[])
   `;
-  const lock_ids = lockIds(table);
   const clock = createClock(now);
   const planDryRun = createImportPlanner(rules, clock, createDryRunMemory());
 
@@ -128,7 +127,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       }
       const work = async (session: Session) => {
         await session.script(import_timeout);
-        await session.script(lock_ids);
+        await session.script(lockIds(table));
         const plan = createImportPlanner(rules, clock, null);
         const { results, new_records, last_id } = plan(records, await loadStored(session, records));
         const { write, advanceIds } = targetOf(session);

@@ -35,7 +35,6 @@ export interface List {
   readonly status?: OrderStatus;
 }
 
-/** Reads a page of a list. */
 export type ReadPage = (query: ListQuery) => Promise<Page>;
 
 /** @returns the SQL of the value of a filter. @param at position of the filter */

@@ -80,7 +80,7 @@ export function citusCopyTargetOf(session: Session): CopyTarget {
   };
 }
 
-/** Sets the totals after all rows were written. */
+/** Call after all rows were written. */
 export async function countRows(session: Session): Promise<void> {
   const counted = await session.first<{ users: number }>(count_users);
   await session.all(set_total, counted?.users ?? 0);

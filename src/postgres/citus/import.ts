@@ -40,7 +40,6 @@ function countByBucket(rows: readonly CopyRow[]) {
   return [...buckets.entries()].sort(([one], [other]) => one - other).map(([, counts]) => counts);
 }
 
-/** Writes rows and adds them to the totals. */
 function importTargetOf(session: Session): CopyTarget {
   const target = citusCopyTargetOf(session);
   return {

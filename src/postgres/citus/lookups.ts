@@ -1,10 +1,11 @@
 /** Reads orders by id. Concurrent reads share one statement, which Citus runs as one task per shard. */
 import { fail } from "../../error.ts";
-import type { StoredOrder } from "../../order.ts";
+import type { Order, StoredOrder } from "../../order.ts";
+import type { RecordText } from "../../record.ts";
 import type { Database, Session } from "../connection.ts";
 import { sqlState } from "../errors.ts";
 import { createLookup, type Lookup } from "../lookups.ts";
-import { columns } from "../orders.ts";
+import { columns, toRecord } from "../orders.ts";
 import { bucketOf } from "./bucket.ts";
 
 /** Up to this many concurrent reads have a statement each. More share one. */
@@ -60,14 +61,16 @@ export async function findOrder(session: Session, id: number): Promise<StoredOrd
   return (entry && (await findIn(entry.bucket))) ?? requireRecovered(session, id);
 }
 
-export function createOrderLookup(db: Database): Lookup<number, StoredOrder> {
+export function createOrderLookup(db: Database): Lookup<number, RecordText<Order>> {
   let alone = 0;
   let shared = 0;
 
-  async function readAlone(id: number): Promise<StoredOrder | null> {
+  async function readAlone(id: number): Promise<RecordText<Order> | null> {
     alone += 1;
     try {
-      return await db.run("read", (session) => findOrder(session, id), { admitted: 1 });
+      const find = (session: Session) => findOrder(session, id);
+      const order = await db.run("read", find, { admitted: 1 });
+      return order && toRecord(order);
     } finally {
       alone -= 1;
     }
@@ -82,7 +85,7 @@ export function createOrderLookup(db: Database): Lookup<number, StoredOrder> {
       const rows = await db.run("read", (session) => session.all<StoredOrder>(select_by_ids, ids), {
         admitted: ids.length,
       });
-      const found = new Map(rows.map((row) => [row.id, row]));
+      const found = new Map(rows.map((row) => [row.id, toRecord(row)]));
       return ids.map(
         (id) =>
           found.get(id) ??

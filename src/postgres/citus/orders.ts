@@ -82,8 +82,6 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
     ),
   );
 
-  const lookUp = createOrderLookup(db);
-
   return createOrderStore(context, {
     prepareList(filters, status) {
       const list = { table: "orders", json } as const;
@@ -111,10 +109,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       });
     },
 
-    async get(id) {
-      const order = await lookUp(id);
-      return order && toRecord(order);
-    },
+    get: createOrderLookup(db),
 
     place: prepareCitusCreate(context, {
       table: "orders",

@@ -150,6 +150,11 @@ export function createOrderStore({
     from orders
     where id = $id
   `);
+  const textWithId = db.prepare<RecordText<Order>, { id: number }>(`
+    select id, version, ${json} as json
+    from orders
+    where id = $id
+  `);
   // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
   // just written.
   const insert = db.prepare<null, NewOrder>(`
@@ -173,11 +178,7 @@ export function createOrderStore({
   `);
 
   const find = (id: number) => withId.get({ id });
-
-  function findText(id: number): RecordText<Order> | null {
-    const order = find(id);
-    return order && recordText(order, orderJson);
-  }
+  const findText = (id: number) => textWithId.get({ id });
 
   /** @returns the id of the new order */
   function insertOrder(order: NewOrder): number {

@@ -79,6 +79,11 @@ export function createUserStore({
     from users
     where id = $id
   `);
+  const textWithId = db.prepare<RecordText<User>, { id: number }>(`
+    select id, version, ${json} as json
+    from users
+    where id = $id
+  `);
   // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
   // just written.
   const insert = db.prepare<null, ReturnType<typeof toRow> & { now: string }>(`
@@ -111,11 +116,7 @@ export function createUserStore({
   const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
   const find = (id: number) => withId.get({ id });
-
-  function findText(id: number): RecordText<User> | null {
-    const user = find(id);
-    return user && recordText(user, userJson);
-  }
+  const findText = (id: number) => textWithId.get({ id });
 
   return {
     list,

@@ -1,9 +1,9 @@
 /** Start, memory, and the latency of reads while other clients write. */
 import { closeSync, fsyncSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
-import { apply, create_user, get_user, type Load } from "./load.ts";
-import { freePort, residentMemory_mb, startServer } from "./process.ts";
+import { apply, createUser, getUser, type Load } from "./load.ts";
+import { freePort, residentMemoryMb, startServer } from "./process.ts";
 import { median, type Plan, untilQuiet } from "./rounds.ts";
-import { binary, data_directory, type Seed } from "./seed.ts";
+import { binary, dataDirectory, type Seed } from "./seed.ts";
 import { withServers } from "./servers.ts";
 
 /** A server counts as idle after this time without a request. */
@@ -41,21 +41,21 @@ export interface ReadsDuringWrites {
 /** Starts the service in an empty directory, where it creates its database. */
 async function measureStart(token: string): Promise<Footprint> {
   const port = freePort();
-  const directory = mkdtempSync(`${data_directory}/empty-`);
+  const directory = mkdtempSync(`${dataDirectory}/empty-`);
   const server = await startServer({
     command: [binary, "serve"],
     // Without a token it would create one and print it.
     env: { PORT: String(port), API_TOKEN: token },
     cwd: directory,
     port,
-    ready_path: "/api/v1/health",
+    readyPath: "/api/v1/health",
     token: null,
   });
   await Bun.sleep(IDLE_MS);
-  const idle_mb = residentMemory_mb(server.pid);
+  const idleMb = residentMemoryMb(server.pid);
   await server.stop();
   rmSync(directory, { recursive: true });
-  return { start_ms: server.start_ms, idle_mb };
+  return { start_ms: server.start_ms, idle_mb: idleMb };
 }
 
 export async function measureFootprints(seed: Seed, rounds: number): Promise<Footprint[]> {
@@ -70,14 +70,14 @@ export function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {
     const found: Growth[] = [];
     let count = 0;
     for (const target of [requests / 2, requests]) {
-      const samples_mb: number[] = [];
+      const samplesMb: number[] = [];
       while (count < target) {
-        const sample = await apply(server, { request: get_user, connections: 64, duration_s: 2 });
+        const sample = await apply(server, { request: getUser, connections: 64, duration_s: 2 });
         if (sample.fault !== null) throw new Error(`cannot read: ${sample.fault}`);
         count += sample.requests;
-        samples_mb.push(residentMemory_mb(server.pid));
+        samplesMb.push(residentMemoryMb(server.pid));
       }
-      found.push({ requests: count, memory_mb: median(samples_mb) });
+      found.push({ requests: count, memory_mb: median(samplesMb) });
     }
     return found;
   });
@@ -85,19 +85,19 @@ export function measureGrowth(seed: Seed, requests: number): Promise<Growth[]> {
 
 /** Overwrites a file page by page, as SQLite does with its write-ahead log, and syncs after each page. */
 function measureSync(count: number): { p50_ms: number; p99_ms: number } {
-  const path = `${data_directory}/fsync`;
+  const path = `${dataDirectory}/fsync`;
   const file = openSync(path, "w");
   for (let frame = 0; frame < FRAMES; frame += 1) writeSync(file, FRAME);
   fsyncSync(file);
-  const durations_ms = Array.from({ length: count }, (_, i) => {
-    const started_ms = performance.now();
+  const durationsMs = Array.from({ length: count }, (_, i) => {
+    const startedMs = performance.now();
     writeSync(file, FRAME, 0, FRAME.length, (i % FRAMES) * FRAME.length);
     fsyncSync(file);
-    return performance.now() - started_ms;
+    return performance.now() - startedMs;
   }).sort((left, right) => left - right);
   closeSync(file);
   rmSync(path);
-  const at = (part: number) => durations_ms[Math.floor(part * (count - 1))] ?? Number.NaN;
+  const at = (part: number) => durationsMs[Math.floor(part * (count - 1))] ?? Number.NaN;
   return { p50_ms: at(0.5), p99_ms: at(0.99) };
 }
 
@@ -106,18 +106,18 @@ export function measureReadsDuringWrites(seed: Seed, plan: Plan): Promise<ReadsD
   const variants = { service: { program: "user-api" }, raw: { program: "raw" } } as const;
   return withServers(seed, variants, async ({ service, raw }) => {
     const { duration_s } = plan;
-    const reading: Load = { request: get_user, connections: READERS, duration_s };
+    const reading: Load = { request: getUser, connections: READERS, duration_s };
     const found: ReadsDuringWrites[] = [];
     for (let round = 0; round < plan.starts * plan.rounds; round += 1) {
       await untilQuiet(plan);
       const sync = measureSync(500 * duration_s);
       const [writes, reads] = await Promise.all([
-        apply(service, { request: create_user, connections: 64, duration_s }),
+        apply(service, { request: createUser, connections: 64, duration_s }),
         apply(service, reading),
       ]);
       await untilQuiet(plan);
       const [, floor] = await Promise.all([
-        apply(raw, { request: get_user, connections: 64, duration_s }),
+        apply(raw, { request: getUser, connections: 64, duration_s }),
         apply(raw, reading),
       ]);
       const fault = writes.fault ?? reads.fault ?? floor.fault;

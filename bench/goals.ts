@@ -31,7 +31,7 @@ export interface Verdict {
   readonly goal: string;
   readonly measured: string;
   /** The same ratio by the CPU time per request. */
-  readonly by_cpu: string;
+  readonly byCpu: string;
   /** `null` if there is no goal, or no measurement. */
   readonly reached: boolean | null;
 }
@@ -41,45 +41,45 @@ type Ratio = readonly [title: string, name: string, other: string, goal?: number
 
 function sqliteRatios({ sizes }: Results): Ratio[] {
   const { ours, ceiling } = sqlite;
-  const { reads_title, depths_title, sizes_title, create_title, orders_title } = sqlite;
+  const { readsTitle, depthsTitle, sizesTitle, createTitle, ordersTitle } = sqlite;
   const [least = 0, most = 0] = [sizes[0], sizes.at(-1)];
   return [
-    [reads_title, ours, ceiling, 0.7],
-    [reads_title, sqlite.no_log, ceiling, 0.8],
-    [reads_title, "Elysia alone, with log lines", ceiling],
-    [reads_title, "Elysia alone", ceiling],
-    [reads_title, ours, "Hono on Bun", 1.1],
-    [reads_title, ours, "Fastify", 3],
-    [depths_title, "deep offset", "first page", 0.8],
-    [depths_title, "deep after", "first page", 0.9],
-    [sizes_title, sqlite.sizeName(ours, most), sqlite.sizeName(ours, least), 0.9],
-    [create_title, ours, "raw, FULL", 5],
-    [create_title, ours, "raw, NORMAL", 0.6],
-    [create_title, ours, "Hono, NORMAL"],
-    [orders_title, ours, "Fastify, FULL", 5],
+    [readsTitle, ours, ceiling, 0.7],
+    [readsTitle, sqlite.noLog, ceiling, 0.8],
+    [readsTitle, "Elysia alone, with log lines", ceiling],
+    [readsTitle, "Elysia alone", ceiling],
+    [readsTitle, ours, "Hono on Bun", 1.1],
+    [readsTitle, ours, "Fastify", 3],
+    [depthsTitle, "deep offset", "first page", 0.8],
+    [depthsTitle, "deep after", "first page", 0.9],
+    [sizesTitle, sqlite.sizeName(ours, most), sqlite.sizeName(ours, least), 0.9],
+    [createTitle, ours, "raw, FULL", 5],
+    [createTitle, ours, "raw, NORMAL", 0.6],
+    [createTitle, ours, "Hono, NORMAL"],
+    [ordersTitle, ours, "Fastify, FULL", 5],
   ];
 }
 
 function postgresRatios(): Ratio[] {
-  const { loads, lone_loads, nearTitle, farTitle, deep_title } = postgres;
-  const { on_postgres, on_sqlite, hono, fastify } = postgres;
+  const { loads, loneLoads, nearTitle, farTitle, deepTitle } = postgres;
+  const { onPostgres, onSqlite, hono, fastify } = postgres;
   const goals = [
-    { load: loads.get, [on_sqlite]: 0.65, [hono]: 3, [fastify]: 5 },
-    { load: loads.list, [on_sqlite]: 0.5, [hono]: 1.6, [fastify]: 1.6 },
-    { load: loads.create, [on_sqlite]: 0.55, [hono]: 4, [fastify]: 8 },
-    { load: loads.order, [on_sqlite]: 0.65, [hono]: 7, [fastify]: 9 },
+    { load: loads.get, [onSqlite]: 0.65, [hono]: 3, [fastify]: 5 },
+    { load: loads.list, [onSqlite]: 0.5, [hono]: 1.6, [fastify]: 1.6 },
+    { load: loads.create, [onSqlite]: 0.55, [hono]: 4, [fastify]: 8 },
+    { load: loads.order, [onSqlite]: 0.65, [hono]: 7, [fastify]: 9 },
   ];
   return [
     ...goals.flatMap(({ load, ...others }) =>
       Object.entries(others).map(([other, goal]): Ratio => {
-        return [nearTitle(load), on_postgres, other, goal];
+        return [nearTitle(load), onPostgres, other, goal];
       }),
     ),
-    ...Object.values(lone_loads).map((load): Ratio => [nearTitle(load), on_postgres, on_sqlite]),
-    [deep_title, "deep after", "first page", 0.9],
+    ...Object.values(loneLoads).map((load): Ratio => [nearTitle(load), onPostgres, onSqlite]),
+    [deepTitle, "deep after", "first page", 0.9],
     ...Object.values(loads).flatMap((load): Ratio[] => [
-      [farTitle(load), on_postgres, hono],
-      [farTitle(load), on_postgres, fastify],
+      [farTitle(load), onPostgres, hono],
+      [farTitle(load), onPostgres, fastify],
     ]),
   ];
 }
@@ -101,7 +101,7 @@ function judgeRatio(results: Results, [title, name, other, goal]: Ratio): Verdic
     figure: `${title}: ${name} / ${other}`,
     goal: goal === undefined ? "" : `≥ ${goal}`,
     measured: show(ratio),
-    by_cpu: show(of(other, "cpu_us") / of(name, "cpu_us")),
+    byCpu: show(of(other, "cpu_us") / of(name, "cpu_us")),
     reached: goal === undefined || Number.isNaN(ratio) ? null : ratio >= goal,
   };
 }
@@ -116,10 +116,10 @@ function limitsOf(results: Results): Limit[] {
   const started = (field: keyof Footprint) => median(footprints.map((round) => round[field]));
   const [first = Number.NaN, second = Number.NaN] = growth.map(({ memory_mb }) => memory_mb);
   const requests = (growth[1]?.requests ?? 0).toLocaleString("en");
-  const lone_title = postgres.nearTitle(postgres.lone_loads.order);
-  const lone_ms = medianOf(tableOf(results, lone_title), postgres.on_postgres, "p50_ms");
+  const loneTitle = postgres.nearTitle(postgres.loneLoads.order);
+  const loneMs = medianOf(tableOf(results, loneTitle), postgres.onPostgres, "p50_ms");
   return [
-    [`${lone_title}: p50`, lone_ms, " ms"],
+    [`${loneTitle}: p50`, loneMs, " ms"],
     ["p99 of GET /users/:id while 64 clients write / of one fsync", perSync("read_p99_ms"), "", 3],
     ["The same of raw Bun.serve while 64 clients read", perSync("floor_p99_ms"), ""],
     ["First 200 after a start in an empty directory", started("start_ms"), " ms", 100],
@@ -136,7 +136,7 @@ function judgeLimit([figure, value, unit, limit]: Limit): Verdict {
     figure,
     goal: limit === undefined ? "" : `< ${limit}${unit}`,
     measured: Number.isNaN(value) ? "not measured" : measured,
-    by_cpu: "",
+    byCpu: "",
     reached: limit === undefined || Number.isNaN(value) ? null : value < limit,
   };
 }

@@ -1,5 +1,5 @@
 /** One run of wrk against one server, and the CPU time that it costs the server. */
-import { busyTime_us, cpuTime_us, LOAD_CORE, pinned, SERVER_CORE } from "./process.ts";
+import { busyTimeUs, cpuTimeUs, LOAD_CORE, pinned, SERVER_CORE } from "./process.ts";
 import type { Running } from "./servers.ts";
 
 /** Longer than any response that is measured here. */
@@ -20,14 +20,14 @@ const items = [
   { sku: "pot-02", quantity: 1, unit_price: 4900 },
 ];
 
-export const get_user: Request = { method: "GET", path: "/api/v1/users/{id}" };
-export const first_page: Request = { method: "GET", path: "/api/v1/users?limit=20&offset=0" };
-export const create_user: Request = {
+export const getUser: Request = { method: "GET", path: "/api/v1/users/{id}" };
+export const firstPage: Request = { method: "GET", path: "/api/v1/users?limit=20&offset=0" };
+export const createUser: Request = {
   method: "POST",
   path: "/api/v1/users",
   body: '{"email":"{new}@example.com","name":"Ann Example"}',
 };
-export const place_order: Request = {
+export const placeOrder: Request = {
   method: "POST",
   path: "/api/v1/orders",
   body: `{"user_id":{id},"currency":"EUR","items":${JSON.stringify(items)}}`,
@@ -73,10 +73,10 @@ function faultOf({ requests, rejected, broken }: Summary): string | null {
 export async function apply(server: Running, load: Load): Promise<Sample> {
   const { method, path, body = "", keyed = false } = load.request;
   server.requireUp();
-  const used_us = () => cpuTime_us(server.pid) + (server.databaseTime_us?.() ?? 0);
-  const proxy_before_us = server.proxyTime_us?.() ?? 0;
-  const used_before_us = used_us();
-  const busy_before_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
+  const usedUs = () => cpuTimeUs(server.pid) + (server.databaseTimeUs?.() ?? 0);
+  const proxyBeforeUs = server.proxyTimeUs?.() ?? 0;
+  const usedBeforeUs = usedUs();
+  const busyBeforeUs = [SERVER_CORE, LOAD_CORE].map(busyTimeUs);
   const wrk = Bun.spawn(
     pinned(LOAD_CORE, [
       ...["wrk", "-t1", `-c${load.connections}`, `-d${load.duration_s}s`],
@@ -97,25 +97,25 @@ export async function apply(server: Running, load: Load): Promise<Sample> {
   const output = await wrk.stdout.text();
   await wrk.exited;
   server.requireUp();
-  const server_us = used_us() - used_before_us;
-  const busy_after_us = [SERVER_CORE, LOAD_CORE].map(busyTime_us);
+  const serverUs = usedUs() - usedBeforeUs;
+  const busyAfterUs = [SERVER_CORE, LOAD_CORE].map(busyTimeUs);
   const line = output.split("\n").findLast((text) => text.startsWith("{"));
   if (line === undefined) throw new Error(`wrk printed: ${output}`);
   const summary: Summary = JSON.parse(line);
   const { requests, duration_s, p50_ms, p99_ms } = summary;
-  const wrk_us = Number(wrk.resourceUsage()?.cpuTime.total ?? 0);
-  const proxy_us = (server.proxyTime_us?.() ?? 0) - proxy_before_us;
-  const others_us = [server_us, wrk_us + proxy_us].map(
-    (own_us, core) => (busy_after_us[core] ?? 0) - (busy_before_us[core] ?? 0) - own_us,
+  const wrkUs = Number(wrk.resourceUsage()?.cpuTime.total ?? 0);
+  const proxyUs = (server.proxyTimeUs?.() ?? 0) - proxyBeforeUs;
+  const othersUs = [serverUs, wrkUs + proxyUs].map(
+    (ownUs, core) => (busyAfterUs[core] ?? 0) - (busyBeforeUs[core] ?? 0) - ownUs,
   );
   return {
     requests,
     requests_per_s: requests / duration_s,
     p50_ms,
     p99_ms,
-    cpu_us: requests === 0 ? 0 : server_us / requests,
-    wrk_load: wrk_us / 1e6 / duration_s,
-    disturbance: Math.max(0, ...others_us) / 1e6 / duration_s,
+    cpu_us: requests === 0 ? 0 : serverUs / requests,
+    wrk_load: wrkUs / 1e6 / duration_s,
+    disturbance: Math.max(0, ...othersUs) / 1e6 / duration_s,
     fault: faultOf(summary),
   };
 }

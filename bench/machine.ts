@@ -5,7 +5,7 @@ import manifest from "./package.json" with { type: "json" };
 import { describePocketBase } from "./pocketbase.ts";
 import { describePostgres } from "./postgres.ts";
 import { output } from "./process.ts";
-import { binary, data_directory } from "./seed.ts";
+import { binary, dataDirectory } from "./seed.ts";
 import { node } from "./servers.ts";
 
 export function describeMachine(): Record<string, string> {
@@ -15,7 +15,7 @@ export function describeMachine(): Record<string, string> {
     processor: `${models.length} × ${models[0]?.model.trim()}`,
     memory: `${Math.round(totalmem() / 2 ** 30)} GB`,
     system: `${system}, kernel ${release()}`,
-    "file system": output("findmnt", "-no", "FSTYPE", "-T", data_directory),
+    "file system": output("findmnt", "-no", "FSTYPE", "-T", dataDirectory),
   };
 }
 

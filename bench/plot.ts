@@ -3,7 +3,7 @@ import { type Results, tableOf } from "./goals.ts";
 import { loadsOf } from "./pocketbase.ts";
 import { loads, nearTitle } from "./postgres.ts";
 import { medianOf } from "./rounds.ts";
-import { create_title, orders_title, ours, reads_title, sizes_title } from "./sqlite.ts";
+import { createTitle, ordersTitle, ours, readsTitle, sizesTitle } from "./sqlite.ts";
 
 const WIDTH = 960;
 const MARGIN = 24;
@@ -60,13 +60,13 @@ interface Panel {
 }
 
 /** Bars of the rows of a table. They are sorted, except those of a growing table. */
-function panelOf(results: Results, title: string, table_title: string): Panel {
-  const table = tableOf(results, table_title);
+function panelOf(results: Results, title: string, tableTitle: string): Panel {
+  const table = tableOf(results, tableTitle);
   const bars = (table?.rows ?? []).map(({ name }) => ({
     name,
     value: medianOf(table, name, "requests_per_s"),
   }));
-  if (table_title !== sizes_title) bars.sort((left, right) => right.value - left.value);
+  if (tableTitle !== sizesTitle) bars.sort((left, right) => right.value - left.value);
   return { title, bars };
 }
 
@@ -93,10 +93,10 @@ function drawPanel({ title, bars }: Panel, x: number, y: number): string {
 export function plot(results: Results): string {
   const { get, list, deep, create } = loadsOf(results.pocketbase_users);
   const panels = [
-    ["Read a user, 64 clients", reads_title],
-    ["Create a user, 64 clients", create_title],
-    ["Place an order of 3 items, 64 clients", orders_title],
-    ["A page of 20 as the table grows, 8 clients", sizes_title],
+    ["Read a user, 64 clients", readsTitle],
+    ["Create a user, 64 clients", createTitle],
+    ["Place an order of 3 items, 64 clients", ordersTitle],
+    ["A page of 20 as the table grows, 8 clients", sizesTitle],
     ["PocketBase: read a record, 64 clients", get.title],
     ["PocketBase: create a record, 64 clients", create.title],
     ["PocketBase: the first page of 20, 8 clients", list.title],

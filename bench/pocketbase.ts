@@ -1,10 +1,10 @@
 /** PocketBase with a collection of the same fields, compared with the service on as many users. */
 import { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, rmSync } from "node:fs";
-import { create_user, get_user, type Request } from "./load.ts";
+import { createUser, getUser, type Request } from "./load.ts";
 import { freePort, output, type Server, startServer } from "./process.ts";
 import { type Entry, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
-import { data_directory, type Seed } from "./seed.ts";
+import { dataDirectory, type Seed } from "./seed.ts";
 import { withServers } from "./servers.ts";
 import { ours } from "./sqlite.ts";
 
@@ -67,10 +67,10 @@ function pageAt(offset: number): readonly [Request, Request] {
 export function loadsOf(users: number): Record<"get" | "list" | "deep" | "create", PageLoad> {
   const deep = users * 0.9;
   return {
-    get: loadOf("GET one record", 64, get_user, { method: "GET", path: `${records}/{padded_id}` }),
+    get: loadOf("GET one record", 64, getUser, { method: "GET", path: `${records}/{padded_id}` }),
     list: loadOf("20 records at offset 0", 8, ...pageAt(0)),
     deep: loadOf(`20 records at offset ${deep.toLocaleString("en")}`, 8, ...pageAt(deep)),
-    create: loadOf("POST one record", 64, create_user, { ...create_user, path: records }),
+    create: loadOf("POST one record", 64, createUser, { ...createUser, path: records }),
   };
 }
 
@@ -103,7 +103,7 @@ function serve(directory: string): Promise<Server> {
     ],
     cwd: directory,
     port,
-    ready_path: "/api/health",
+    readyPath: "/api/health",
     token: null,
   });
 }
@@ -129,7 +129,7 @@ async function fill(directory: string, users: number): Promise<void> {
 
 export function measurePocketBase(seed: Seed, plan: Plan): Promise<void> {
   return restarted(plan, async () => {
-    const directory = `${data_directory}/pocketbase`;
+    const directory = `${dataDirectory}/pocketbase`;
     await fill(directory, seed.users);
     await using resources = new AsyncDisposableStack();
     const server = await serve(directory);

@@ -4,22 +4,22 @@
  */
 import { SQL } from "bun";
 import { findPrograms, type Instance, makeInstance } from "../test/postgres/instance.ts";
-import { create_user, first_page, get_user, place_order, type Request } from "./load.ts";
+import { createUser, firstPage, getUser, placeOrder, type Request } from "./load.ts";
 import {
-  cpuTime_us,
+  cpuTimeUs,
   freePort,
   LOAD_CORE,
   output,
   pinned,
   SERVER_CORE,
-  sumOfCpuTime_us,
+  sumOfCpuTimeUs,
 } from "./process.ts";
 import { type Entry, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
 import { binary, createToken, fill, type Seed } from "./seed.ts";
 import { type Running, type Variant, withServers } from "./servers.ts";
 
-export const on_sqlite = "user-api on SQLite";
-export const on_postgres = "user-api on PostgreSQL";
+export const onSqlite = "user-api on SQLite";
+export const onPostgres = "user-api on PostgreSQL";
 export const hono = "Hono + postgres.js";
 export const fastify = "Fastify + pg";
 
@@ -29,10 +29,10 @@ interface PostgresLoad {
   readonly connections: number;
 }
 
-const get = { what: "GET /users/:id", request: get_user };
-const list = { what: "GET /users?limit=20", request: first_page };
-const create = { what: "POST /users", request: create_user };
-const order = { what: "POST /orders with 3 items and a new key", request: place_order };
+const get = { what: "GET /users/:id", request: getUser };
+const list = { what: "GET /users?limit=20", request: firstPage };
+const create = { what: "POST /users", request: createUser };
+const order = { what: "POST /orders with 3 items and a new key", request: placeOrder };
 
 export const loads = {
   get: { ...get, connections: 64 },
@@ -41,7 +41,7 @@ export const loads = {
   order: { ...order, connections: 64 },
 };
 /** Of one client, and of the service only. */
-export const lone_loads = {
+export const loneLoads = {
   get: { ...get, connections: 1 },
   create: { ...create, connections: 1 },
   order: { ...order, connections: 1 },
@@ -53,7 +53,7 @@ export function nearTitle({ what, connections }: PostgresLoad): string {
 export function farTitle({ what, connections }: PostgresLoad): string {
   return `On PostgreSQL 1 ms away: ${titleOf(what, connections)}`;
 }
-export const deep_title = `On PostgreSQL: ${titleOf("GET /users?limit=20&after", 8)}`;
+export const deepTitle = `On PostgreSQL: ${titleOf("GET /users?limit=20&after", 8)}`;
 
 /** @returns the version of the server; `null` if PostgreSQL is not installed */
 export function describePostgres(): string | null {
@@ -82,18 +82,18 @@ async function run(url: string, ...statements: string[]): Promise<void> {
 }
 
 /** Creates a database that has users only. */
-async function fillDeep(instance_url: string, users: number): Promise<Seed> {
-  await run(instance_url, "create database deep");
-  const path = new URL("/deep", instance_url).href;
+async function fillDeep(instanceUrl: string, users: number): Promise<Seed> {
+  await run(instanceUrl, "create database deep");
+  const path = new URL("/deep", instanceUrl).href;
   fill(path, users, 0);
   await run(path, "vacuum analyze", "checkpoint");
   return { path, token: createToken(path), users, orders: 0 };
 }
 
 /** Starts a proxy that holds back everything that is sent to the database for 1 ms. It shares the core of wrk. */
-async function startProxy(database_url: string) {
+async function startProxy(databaseUrl: string) {
   const port = freePort();
-  const url = new URL(database_url);
+  const url = new URL(databaseUrl);
   const script = `${import.meta.dir}/servers/delay.ts`;
   const command = pinned(LOAD_CORE, [process.execPath, script, String(port), url.port, "1"]);
   const child = Bun.spawn(command, { stdout: "pipe", stderr: "inherit" });
@@ -102,7 +102,7 @@ async function startProxy(database_url: string) {
   url.port = String(port);
   return {
     url: url.href,
-    proxyTime_us: () => cpuTime_us(child.pid),
+    proxyTimeUs: () => cpuTimeUs(child.pid),
     async [Symbol.asyncDispose]() {
       child.kill();
       await child.exited;
@@ -115,7 +115,7 @@ function measureLoads(
   seed: Seed,
   variants: Readonly<Record<string, Variant>>,
   tables: readonly (PostgresLoad & { readonly title: string })[],
-  times: Pick<Running, "databaseTime_us" | "proxyTime_us">,
+  times: Pick<Running, "databaseTimeUs" | "proxyTimeUs">,
   plan: Plan,
 ): Promise<void> {
   return restarted(plan, () =>
@@ -125,7 +125,7 @@ function measureLoads(
         const entries: Entry[] = [];
         for (const [name, running] of Object.entries(servers)) {
           if (lone && !name.startsWith("user-api")) continue;
-          const server = name === on_sqlite ? running : { ...running, ...times };
+          const server = name === onSqlite ? running : { ...running, ...times };
           entries.push({ name, server, request, connections });
         }
         await interleave(title, entries, plan);
@@ -138,19 +138,19 @@ function measureLoads(
 async function measureDeep(
   seed: Seed,
   depth: number,
-  databaseTime_us: () => number,
+  databaseTimeUs: () => number,
   plan: Plan,
 ): Promise<void> {
   const variants = { service: { program: "user-api", database: seed.path } } as const;
   const pages = { "first page": "", "deep after": `&after=${depth}` };
   await restarted(plan, () =>
     withServers(seed, variants, async ({ service }) => {
-      const server = { ...service, databaseTime_us };
+      const server = { ...service, databaseTimeUs };
       const entries = Object.entries(pages).map(([name, query]): Entry => {
         const request = { method: "GET", path: `/api/v1/users?limit=20${query}` } as const;
         return { name, server, request, connections: 8 };
       });
-      await interleave(deep_title, entries, plan);
+      await interleave(deepTitle, entries, plan);
     }),
   );
 }
@@ -160,24 +160,24 @@ export async function measurePostgres(seed: Seed, depth: number, plan: Plan): Pr
   await using instance = await startPostgres();
   output(binary, "copy", "--to", instance.url, "--database-url", seed.path);
   await run(instance.url, "vacuum analyze", "checkpoint");
-  const databaseTime_us = () => sumOfCpuTime_us(instance.processes());
+  const databaseTimeUs = () => sumOfCpuTimeUs(instance.processes());
   const variantsOn = (database: string) =>
     ({
-      [on_postgres]: { program: "user-api", database },
+      [onPostgres]: { program: "user-api", database },
       [hono]: { program: "Hono", database },
       [fastify]: { program: "Fastify", database },
     }) as const;
 
-  const near = { [on_sqlite]: { program: "user-api" }, ...variantsOn(instance.url) } as const;
-  const near_loads = [...Object.values(loads), ...Object.values(lone_loads)];
-  const near_tables = near_loads.map((load) => ({ ...load, title: nearTitle(load) }));
-  await measureLoads(seed, near, near_tables, { databaseTime_us }, plan);
+  const near = { [onSqlite]: { program: "user-api" }, ...variantsOn(instance.url) } as const;
+  const nearLoads = [...Object.values(loads), ...Object.values(loneLoads)];
+  const nearTables = nearLoads.map((load) => ({ ...load, title: nearTitle(load) }));
+  await measureLoads(seed, near, nearTables, { databaseTimeUs }, plan);
 
   await using proxy = await startProxy(instance.url);
-  const far_tables = Object.values(loads).map((load) => ({ ...load, title: farTitle(load) }));
-  const times = { databaseTime_us, proxyTime_us: proxy.proxyTime_us };
+  const farTables = Object.values(loads).map((load) => ({ ...load, title: farTitle(load) }));
+  const times = { databaseTimeUs, proxyTimeUs: proxy.proxyTimeUs };
   // One start: the delay matters more than what differs between two starts.
-  await measureLoads(seed, variantsOn(proxy.url), far_tables, times, { ...plan, starts: 1 });
+  await measureLoads(seed, variantsOn(proxy.url), farTables, times, { ...plan, starts: 1 });
   const deep = await fillDeep(instance.url, depth + depth / 10);
-  await measureDeep(deep, depth, databaseTime_us, plan);
+  await measureDeep(deep, depth, databaseTimeUs, plan);
 }

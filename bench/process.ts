@@ -14,7 +14,7 @@ export function pinned(core: number, command: readonly string[]): string[] {
 }
 
 /** CPU time of a process, of all its threads and of its children that have ended. */
-export function cpuTime_us(pid: number): number {
+export function cpuTimeUs(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   // The name before this may contain spaces.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
@@ -22,20 +22,20 @@ export function cpuTime_us(pid: number): number {
 }
 
 /** Sum over processes that may end at any time. */
-export function sumOfCpuTime_us(pids: readonly number[]): number {
-  let sum_us = 0;
+export function sumOfCpuTimeUs(pids: readonly number[]): number {
+  let sumUs = 0;
   for (const pid of pids) {
     try {
-      sum_us += cpuTime_us(pid);
+      sumUs += cpuTimeUs(pid);
     } catch {
       // It has ended: its time counts with its parent.
     }
   }
-  return sum_us;
+  return sumUs;
 }
 
 /** Time that a core was not idle, including what the host of a virtual machine took. */
-export function busyTime_us(core: number): number {
+export function busyTimeUs(core: number): number {
   const line = new RegExp(`^cpu${core} (.*)$`, "m").exec(readFileSync("/proc/stat", "utf8"));
   const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] =
     line?.[1]?.split(" ").map(Number) ?? [];
@@ -43,7 +43,7 @@ export function busyTime_us(core: number): number {
 }
 
 /** Resident memory of a process, including mapped files. */
-export function residentMemory_mb(pid: number): number {
+export function residentMemoryMb(pid: number): number {
   const [, kilobytes] = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
   return Number(kilobytes) / 1024;
 }
@@ -78,7 +78,7 @@ export interface Start {
   readonly cwd: string;
   readonly port: number;
   /** Requested until the response is 200. */
-  readonly ready_path: string;
+  readonly readyPath: string;
   readonly token: string | null;
 }
 
@@ -96,7 +96,7 @@ async function isReady(url: string, token: string | null): Promise<boolean> {
 /** The log goes to /dev/null: it is written, but no disk or terminal is measured. */
 export async function startServer(options: Start): Promise<Server> {
   const url = `http://127.0.0.1:${options.port}`;
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   const child = Bun.spawn(pinned(SERVER_CORE, options.command), {
     cwd: options.cwd,
     env: { PATH: Bun.env["PATH"], NODE_ENV: "production", ...options.env },
@@ -111,13 +111,13 @@ export async function startServer(options: Start): Promise<Server> {
     child.kill("SIGTERM");
     await child.exited;
   }
-  while (!(await isReady(url + options.ready_path, options.token))) {
+  while (!(await isReady(url + options.readyPath, options.token))) {
     requireUp();
-    if (performance.now() - started_ms > START_TIMEOUT_MS) {
+    if (performance.now() - startedMs > START_TIMEOUT_MS) {
       await stop();
       throw new Error(`${options.command.join(" ")} does not respond`);
     }
     await Bun.sleep(1);
   }
-  return { pid: child.pid, url, start_ms: performance.now() - started_ms, requireUp, stop };
+  return { pid: child.pid, url, start_ms: performance.now() - startedMs, requireUp, stop };
 }

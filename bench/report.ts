@@ -37,11 +37,11 @@ function sampleTable({ title, rows }: Table): string {
 
 function verdictTable(results: Results): string {
   const words = { true: "yes", false: "**no**", null: "" };
-  const rows = judge(results).map(({ figure, goal, measured, by_cpu, reached }) => [
+  const rows = judge(results).map(({ figure, goal, measured, byCpu, reached }) => [
     figure,
     goal,
     measured,
-    by_cpu,
+    byCpu,
     words[`${reached}`],
   ]);
   return markdownTable(["figure", "goal", "measured", "by CPU time", "reached"], rows);

@@ -1,6 +1,6 @@
 /** Rounds in the order A B A B: a slow minute of the machine affects all servers alike. */
 import { apply, type Load, type Request, type Sample } from "./load.ts";
-import { busyTime_us, LOAD_CORE, output, SERVER_CORE } from "./process.ts";
+import { busyTimeUs, LOAD_CORE, output, SERVER_CORE } from "./process.ts";
 import type { Running } from "./servers.ts";
 
 export interface Plan {
@@ -10,9 +10,9 @@ export interface Plan {
   readonly rounds: number;
   readonly duration_s: number;
   /** 0 for none. */
-  readonly warmup_s: number;
+  readonly warmupS: number;
   /** Time that is left for waiting until the cores are idle and for repeating disturbed runs. */
-  readonly spare: { left_ms: number };
+  readonly spare: { leftMs: number };
   /** What has been measured: title of a table, then name of a row. */
   readonly samples: Map<string, Map<string, Sample[]>>;
 }
@@ -27,12 +27,12 @@ const WARM_MS = 15_000;
 
 /** Waits until other processes leave the cores alone, or no spare time is left. */
 export async function untilQuiet({ spare }: Plan): Promise<void> {
-  const busy_us = () => busyTime_us(SERVER_CORE) + busyTime_us(LOAD_CORE);
-  while (spare.left_ms > 0) {
-    const before_us = busy_us();
+  const busyUs = () => busyTimeUs(SERVER_CORE) + busyTimeUs(LOAD_CORE);
+  while (spare.leftMs > 0) {
+    const beforeUs = busyUs();
     await Bun.sleep(LOOK_MS);
-    if (busy_us() - before_us <= LOOK_MS * 1000 * DISTURBED) return;
-    spare.left_ms -= LOOK_MS;
+    if (busyUs() - beforeUs <= LOOK_MS * 1000 * DISTURBED) return;
+    spare.leftMs -= LOOK_MS;
   }
 }
 
@@ -73,13 +73,13 @@ async function measure({ server, request, connections }: Entry, warm: boolean, p
   // Dirty pages of the previous server must not be written during this run.
   output("sync");
   await untilQuiet(plan);
-  if (!warm && plan.warmup_s > 0) await apply(server, { ...load, duration_s: plan.warmup_s });
+  if (!warm && plan.warmupS > 0) await apply(server, { ...load, duration_s: plan.warmupS });
   let best = await apply(server, load);
-  for (let repeat = 0; repeat < MAX_REPEATS && plan.spare.left_ms > 0; repeat += 1) {
+  for (let repeat = 0; repeat < MAX_REPEATS && plan.spare.leftMs > 0; repeat += 1) {
     if (best.disturbance <= DISTURBED || best.fault !== null) break;
     await untilQuiet(plan);
     const next = await apply(server, load);
-    plan.spare.left_ms -= load.duration_s * 1000;
+    plan.spare.leftMs -= load.duration_s * 1000;
     if (next.disturbance < best.disturbance || next.fault !== null) best = next;
   }
   return best;
@@ -93,12 +93,12 @@ export async function interleave(
 ): Promise<void> {
   console.log(`\n${title}`);
   const rows = plan.samples.getOrInsertComputed(title, () => new Map());
-  const last_ms = new Map<Entry, number>();
+  const lastMs = new Map<Entry, number>();
   for (let round = 0; round < plan.rounds; round += 1) {
     for (const entry of entries) {
-      const warm = performance.now() - (last_ms.get(entry) ?? -Infinity) < WARM_MS;
+      const warm = performance.now() - (lastMs.get(entry) ?? -Infinity) < WARM_MS;
       const sample = await measure(entry, warm, plan);
-      last_ms.set(entry, performance.now());
+      lastMs.set(entry, performance.now());
       rows.getOrInsertComputed(entry.name, () => []).push(sample);
       console.log(`  ${entry.name}: ${describe(sample)}`);
     }

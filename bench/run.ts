@@ -13,7 +13,7 @@ import { measurePostgres } from "./postgres.ts";
 import { LOAD_CORE, output } from "./process.ts";
 import { report } from "./report.ts";
 import { type Plan, tablesOf } from "./rounds.ts";
-import { data_directory, removeCopies, type Seed, seed } from "./seed.ts";
+import { dataDirectory, removeCopies, type Seed, seed } from "./seed.ts";
 import { requireTools } from "./servers.ts";
 import { measureDepths, measureReads, measureSizes, measureWrites } from "./sqlite.ts";
 
@@ -28,39 +28,39 @@ const { values: flags } = parseArgs({
 
 const settings = flags.quick
   ? {
-      plan: { starts: 1, rounds: 1, duration_s: 1, warmup_s: 0 },
-      spare_s: 0,
-      long_s: 1,
+      plan: { starts: 1, rounds: 1, duration_s: 1, warmupS: 0 },
+      spareS: 0,
+      longS: 1,
       seeds: [
         [10_000, 10_000],
         [100_000, 200_000],
       ],
       pocketbase_users: 10_000,
-      postgres_depth: 100_000,
+      postgresDepth: 100_000,
       footprints: 1,
       requests: 200_000,
     }
   : {
-      plan: { starts: 2, rounds: 3, duration_s: 1, warmup_s: 1 },
-      spare_s: 45,
-      long_s: 5,
+      plan: { starts: 2, rounds: 3, duration_s: 1, warmupS: 1 },
+      spareS: 45,
+      longS: 5,
       seeds: [
         [10_000, 10_000],
         [1_000_000, 2_000_000],
         [10_000_000, 0],
       ],
       pocketbase_users: 100_000,
-      postgres_depth: 1_000_000,
+      postgresDepth: 1_000_000,
       footprints: 3,
       requests: 1_000_000,
     };
 
 const plan: Plan = {
   ...settings.plan,
-  spare: { left_ms: settings.spare_s * 1000 },
+  spare: { leftMs: settings.spareS * 1000 },
   samples: new Map(),
 };
-const results_path = `${data_directory}/results${flags.quick ? "-quick" : ""}.json`;
+const resultsPath = `${dataDirectory}/results${flags.quick ? "-quick" : ""}.json`;
 
 /** What is not a table. */
 type Others = { -readonly [Key in "footprints" | "growth" | "reads_during_writes"]: Results[Key] };
@@ -75,10 +75,10 @@ function partsOf(seedAt: (index: number) => Seed, others: Others) {
     },
     reads: () => measureReads(small(), plan),
     depths: () => measureDepths(seedAt(1), plan),
-    sizes: () => measureSizes(all(), settings.long_s, plan),
+    sizes: () => measureSizes(all(), settings.longS, plan),
     writes: () => measureWrites(small(), plan),
     pocketbase: () => measurePocketBase(seed(settings.pocketbase_users, 0), plan),
-    postgres: () => measurePostgres(small(), settings.postgres_depth, plan),
+    postgres: () => measurePostgres(small(), settings.postgresDepth, plan),
     latency: async () => {
       others.reads_during_writes = await measureReadsDuringWrites(small(), plan);
     },
@@ -89,16 +89,16 @@ function partsOf(seedAt: (index: number) => Seed, others: Others) {
 }
 
 async function readLastResults(): Promise<Partial<Results>> {
-  return existsSync(results_path) ? await Bun.file(results_path).json() : {};
+  return existsSync(resultsPath) ? await Bun.file(resultsPath).json() : {};
 }
 
 async function measure(): Promise<Results> {
   requireTools();
   // This process must not take time of the server's core.
   output("taskset", "-a", "-c", "-p", String(LOAD_CORE), String(process.pid));
-  mkdirSync(data_directory, { recursive: true });
+  mkdirSync(dataDirectory, { recursive: true });
   removeCopies();
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   // Before the measurements, since these fail if a tool is missing.
   const where = { machine: describeMachine(), versions: describeVersions() };
   const seeds = new Map<number, Seed>();
@@ -125,7 +125,7 @@ async function measure(): Promise<Results> {
   return {
     quick: flags.quick,
     date: new Date().toISOString().slice(0, 10),
-    minutes: (performance.now() - started_ms) / 60_000,
+    minutes: (performance.now() - startedMs) / 60_000,
     starts: plan.starts,
     rounds: plan.rounds,
     duration_s: plan.duration_s,
@@ -139,9 +139,9 @@ async function measure(): Promise<Results> {
 }
 
 const results = flags.report ? ((await readLastResults()) as Results) : await measure();
-await Bun.write(results_path, JSON.stringify(results));
+await Bun.write(resultsPath, JSON.stringify(results));
 // Only full results are under version control.
-const directory = results.quick ? data_directory : import.meta.dir;
+const directory = results.quick ? dataDirectory : import.meta.dir;
 await Bun.write(`${directory}/RESULTS.md`, report(results));
 await Bun.write(`${directory}/results.svg`, plot(results));
 

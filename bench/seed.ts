@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync, rmSync } from "node:fs";
 import { output } from "./process.ts";
 
-export const data_directory = `${import.meta.dir}/data`;
+export const dataDirectory = `${import.meta.dir}/data`;
 export const binary = `${import.meta.dir}/../dist/user-api`;
 
 export interface Seed {
@@ -18,17 +18,17 @@ function remove(path: string): void {
 }
 
 /** Creates a token, and the schema if the database is empty. */
-export function createToken(database_url: string): string {
+export function createToken(databaseUrl: string): string {
   const name = `bench ${Date.now()}`;
-  return output(binary, "token", "create", name, "--database-url", database_url);
+  return output(binary, "token", "create", name, "--database-url", databaseUrl);
 }
 
 /** Stores demo data in an empty database. */
-export function fill(database_url: string, users: number, orders: number): void {
-  const started_ms = performance.now();
+export function fill(databaseUrl: string, users: number, orders: number): void {
+  const startedMs = performance.now();
   const counts = ["--users", String(users), "--orders", String(orders)];
-  output(binary, "seed", ...counts, "--database-url", database_url);
-  const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
+  output(binary, "seed", ...counts, "--database-url", databaseUrl);
+  const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
   console.log(`seeded ${users} users and ${orders} orders in ${seconds} s`);
 }
 
@@ -47,15 +47,15 @@ function schemaOf(path: string): string {
 
 /** Creates a seed, unless `data/` has it. */
 export function seed(users: number, orders: number): Seed {
-  mkdirSync(data_directory, { recursive: true });
-  const draft = `${data_directory}/draft.db`;
+  mkdirSync(dataDirectory, { recursive: true });
+  const draft = `${dataDirectory}/draft.db`;
   remove(draft);
   createToken(draft);
   const name = `seed-${users}-${orders}`;
-  const path = `${data_directory}/${name}-${schemaOf(draft)}.db`;
+  const path = `${dataDirectory}/${name}-${schemaOf(draft)}.db`;
   if (!existsSync(path)) {
-    for (const file of readdirSync(data_directory)) {
-      if (file.startsWith(`${name}-`)) rmSync(`${data_directory}/${file}`);
+    for (const file of readdirSync(dataDirectory)) {
+      if (file.startsWith(`${name}-`)) rmSync(`${dataDirectory}/${file}`);
     }
     fill(draft, users, orders);
     renameSync(draft, path);
@@ -68,7 +68,7 @@ export function seed(users: number, orders: number): Seed {
 
 /** Copies a seed for one server. Other servers get no triggers: only the service needs what these maintain. */
 export function copyOf(seed: Seed, name: string, triggers: boolean): string {
-  const path = `${data_directory}/run-${name}.db`;
+  const path = `${dataDirectory}/run-${name}.db`;
   remove(path);
   copyFileSync(seed.path, path);
   if (triggers) return path;
@@ -80,7 +80,7 @@ export function copyOf(seed: Seed, name: string, triggers: boolean): string {
 
 /** Removes copies and directories of earlier runs. Seeds stay. */
 export function removeCopies(): void {
-  for (const file of readdirSync(data_directory)) {
-    if (!/^(?:seed|results)/i.test(file)) rmSync(`${data_directory}/${file}`, { recursive: true });
+  for (const file of readdirSync(dataDirectory)) {
+    if (!/^(?:seed|results)/i.test(file)) rmSync(`${dataDirectory}/${file}`, { recursive: true });
   }
 }

@@ -1,7 +1,7 @@
 /** The programs that are measured, and how each is started. */
 import { existsSync } from "node:fs";
 import { freePort, type Server, startServer } from "./process.ts";
-import { binary, copyOf, data_directory, type Seed } from "./seed.ts";
+import { binary, copyOf, dataDirectory, type Seed } from "./seed.ts";
 
 export const node = Bun.which("node") ?? "node";
 const bun = process.execPath;
@@ -39,9 +39,9 @@ export interface Running extends Server {
   readonly token: string;
   readonly users: number;
   /** CPU time of the database server, which shares the core of the server. */
-  databaseTime_us?(): number;
+  databaseTimeUs?(): number;
   /** CPU time of a proxy, which shares the core of wrk. */
-  proxyTime_us?(): number;
+  proxyTimeUs?(): number;
 }
 
 interface User {
@@ -78,7 +78,7 @@ async function requireSameResponses({ url, token, users }: Running): Promise<voi
     invalid: (await call("users", { email: "nobody" })).status,
     page: [page.data.map(({ id }) => id), Number(page.meta?.total) >= users],
     order: [placed.status, repeated.status, repeated.headers.get("idempotent-replayed")],
-    same_order: Bun.deepEquals(await placed.json(), await repeated.json()),
+    sameOrder: Bun.deepEquals(await placed.json(), await repeated.json()),
   };
   const expected = {
     user: [200, 2, null, '"1"'],
@@ -87,7 +87,7 @@ async function requireSameResponses({ url, token, users }: Running): Promise<voi
     invalid: 400,
     page: [[2, 3], true],
     order: [201, 201, "true"],
-    same_order: true,
+    sameOrder: true,
   };
   if (!Bun.deepEquals(found, expected))
     throw new Error(`${url} responds differently: ${JSON.stringify(found)}`);
@@ -105,9 +105,9 @@ export async function start(seed: Seed, variant: Variant): Promise<Running> {
   const server = await startServer({
     command,
     env: { ...env, ...settings, PORT: String(port) },
-    cwd: data_directory,
+    cwd: dataDirectory,
     port,
-    ready_path: "/api/v1/users/1",
+    readyPath: "/api/v1/users/1",
     token: seed.token,
   });
   const running = { ...server, token: seed.token, users: seed.users };

@@ -1,18 +1,18 @@
 /** Reads, lists and writes on SQLite, compared with other servers of the same features. */
-import { create_user, first_page, get_user, place_order, type Request } from "./load.ts";
+import { createUser, firstPage, getUser, placeOrder, type Request } from "./load.ts";
 import { type Entry, interleave, type Plan, restarted, titleOf } from "./rounds.ts";
 import type { Seed } from "./seed.ts";
 import { type Running, start, type Variant, withServers } from "./servers.ts";
 
 export const ours = "user-api";
-export const no_log = "user-api, no log lines";
+export const noLog = "user-api, no log lines";
 export const ceiling = "raw Bun.serve";
 
-export const reads_title = titleOf("GET /users/:id", 64);
-export const depths_title = titleOf("GET /orders?limit=20", 8);
-export const sizes_title = titleOf("GET /users?limit=20", 8);
-export const create_title = titleOf("POST /users", 64);
-export const orders_title = titleOf("POST /orders with 3 items and a new key", 64);
+export const readsTitle = titleOf("GET /users/:id", 64);
+export const depthsTitle = titleOf("GET /orders?limit=20", 8);
+export const sizesTitle = titleOf("GET /users?limit=20", 8);
+export const createTitle = titleOf("POST /users", 64);
+export const ordersTitle = titleOf("POST /orders with 3 items and a new key", 64);
 
 /** Few, since plain SQL takes up to seconds per response on many rows. */
 const LIST_CONNECTIONS = 8;
@@ -27,7 +27,7 @@ function entriesOf(servers: Readonly<Record<string, Running>>, request: Request)
 export function measureReads(seed: Seed, plan: Plan): Promise<void> {
   const variants = {
     [ours]: { program: "user-api" },
-    [no_log]: { program: "user-api", log: false },
+    [noLog]: { program: "user-api", log: false },
     [ceiling]: { program: "raw" },
     "Elysia alone, with log lines": { program: "Elysia" },
     "Elysia alone": { program: "Elysia", log: false },
@@ -36,7 +36,7 @@ export function measureReads(seed: Seed, plan: Plan): Promise<void> {
   } as const satisfies Record<string, Variant>;
   return restarted(plan, () =>
     withServers(seed, variants, (servers) =>
-      interleave(reads_title, entriesOf(servers, get_user), plan),
+      interleave(readsTitle, entriesOf(servers, getUser), plan),
     ),
   );
 }
@@ -71,7 +71,7 @@ export function measureDepths(seed: Seed, plan: Plan): Promise<void> {
           connections: LIST_CONNECTIONS,
         });
       }
-      await interleave(depths_title, entries, plan);
+      await interleave(depthsTitle, entries, plan);
     }),
   );
 }
@@ -82,9 +82,9 @@ export function sizeName(server: "user-api" | "plain SQL", rows: number): string
 
 /**
  * The first page of small and of large tables.
- * @param long_s duration of the runs of plain SQL, which takes up to seconds per response
+ * @param longS duration of the runs of plain SQL, which takes up to seconds per response
  */
-export function measureSizes(seeds: readonly Seed[], long_s: number, plan: Plan): Promise<void> {
+export function measureSizes(seeds: readonly Seed[], longS: number, plan: Plan): Promise<void> {
   async function measure(program: "user-api" | "raw", plan: Plan): Promise<void> {
     await using resources = new AsyncDisposableStack();
     const entries: Entry[] = [];
@@ -92,15 +92,15 @@ export function measureSizes(seeds: readonly Seed[], long_s: number, plan: Plan)
       // On the seed itself, since it is only read and may be large.
       const server = await start(seed, { program, database: seed.path });
       resources.defer(() => server.stop());
-      await requireTotal(server, first_page.path, seed.users);
+      await requireTotal(server, firstPage.path, seed.users);
       const name = sizeName(program === "raw" ? "plain SQL" : program, seed.users);
-      entries.push({ name, server, request: first_page, connections: LIST_CONNECTIONS });
+      entries.push({ name, server, request: firstPage, connections: LIST_CONNECTIONS });
     }
-    await interleave(sizes_title, entries, plan);
+    await interleave(sizesTitle, entries, plan);
   }
   return restarted(plan, async () => {
     await measure("user-api", plan);
-    await measure("raw", { ...plan, rounds: 1, duration_s: long_s });
+    await measure("raw", { ...plan, rounds: 1, duration_s: longS });
   });
 }
 
@@ -116,9 +116,9 @@ export function measureWrites(seed: Seed, plan: Plan): Promise<void> {
   } as const satisfies Record<string, Variant>;
   return restarted(plan, () =>
     withServers(seed, variants, async (servers) => {
-      await interleave(create_title, entriesOf(servers, create_user), plan);
-      const orders = entriesOf(servers, place_order).filter(({ name }) => !name.startsWith("raw"));
-      await interleave(orders_title, orders, plan);
+      await interleave(createTitle, entriesOf(servers, createUser), plan);
+      const orders = entriesOf(servers, placeOrder).filter(({ name }) => !name.startsWith("raw"));
+      await interleave(ordersTitle, orders, plan);
     }),
   );
 }

@@ -24,7 +24,7 @@ async function requireVersion(directory: string): Promise<void> {
 }
 
 /** @returns the names of the files */
-async function release(target: Target, committed_at: Date): Promise<string[]> {
+async function release(target: Target, committedAt: Date): Promise<string[]> {
   const name = `user-api-${version}-${target.name}`;
   const inside = `${WORK}/${name}`;
   const built = `${WORK}/${name}.build`;
@@ -43,9 +43,9 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));
   if (target.name.startsWith("linux"))
     await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
-  const seconds = committed_at.getTime() / 1000;
+  const seconds = committedAt.getTime() / 1000;
   const archive = await createArchive(WORK, name, ["user-api"], seconds);
-  const sbom = createSbom({ ...facts, sha256: sha256(binary), committed_at });
+  const sbom = createSbom({ ...facts, sha256: sha256(binary), committedAt });
 
   await Bun.write(`${DIRECTORY}/${name}.tar.gz`, archive);
   await Bun.write(`${DIRECTORY}/${name}.cdx.json`, sbom);
@@ -56,12 +56,12 @@ async function release(target: Target, committed_at: Date): Promise<string[]> {
 async function releaseAll(): Promise<void> {
   const changes = (await $`git status --porcelain`.text()).trim();
   if (changes !== "") throw new Error(`there are uncommitted changes\n${changes}`);
-  const committed_at = new Date((await $`git log -1 --format=%cI`.text()).trim());
+  const committedAt = new Date((await $`git log -1 --format=%cI`.text()).trim());
 
   for (const directory of [DIRECTORY, WORK]) await rm(directory, { recursive: true, force: true });
   await mkdir(DIRECTORY, { recursive: true });
   const files: string[] = [];
-  for (const target of targets) files.push(...(await release(target, committed_at)));
+  for (const target of targets) files.push(...(await release(target, committedAt)));
   const sums = await Promise.all(
     files.sort().map(async (file) => {
       return `${sha256(await Bun.file(`${DIRECTORY}/${file}`).bytes())}  ${file}\n`;

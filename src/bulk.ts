@@ -18,9 +18,9 @@ export interface BulkStore<Row, Import> {
   /**
    * Stores records with their ids, versions and times. Records without an id get new ones. A rejected record
    * does not affect the others.
-   * @param dry_run returns the results without writing, as if earlier calls had written theirs
+   * @param dryRun returns the results without writing, as if earlier calls had written theirs
    * @returns the result of each record in the same order, after the records are on disk
    * @throws {AppError} unavailable if the database cannot be written; then no record is stored
    */
-  import(records: readonly Import[], dry_run: boolean): Promise<readonly ImportResult[]>;
+  import(records: readonly Import[], dryRun: boolean): Promise<readonly ImportResult[]>;
 }

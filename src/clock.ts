@@ -8,12 +8,12 @@ export function latestOf(left: string, right: string): string {
 
 /** Formats each millisecond once, because many requests share it. */
 export function createClock(now: () => Date): Clock {
-  let last_ms = Number.NaN;
+  let lastMs = Number.NaN;
   let text = "";
   return () => {
     const time = now();
-    if (time.getTime() !== last_ms) {
-      last_ms = time.getTime();
+    if (time.getTime() !== lastMs) {
+      lastMs = time.getTime();
       text = time.toISOString();
     }
     return text;

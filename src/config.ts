@@ -1,7 +1,7 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
 import { findInvalidParameter, isPostgres } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
-import { log_formats, log_levels } from "./log.ts";
+import { logFormats, logLevels } from "./log.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -12,12 +12,12 @@ interface Setting<Value> {
   /** As text, as a user would write it; `null` if the setting is optional. */
   readonly default: string | null;
   /** What applies if an optional setting is not set. */
-  readonly default_note?: string;
+  readonly defaultNote?: string;
   readonly description: string;
   /** What the value is, in one word, for the help. */
   readonly placeholder: string;
   /** The value can contain a password, so that no message may repeat it. */
-  readonly is_secret?: boolean;
+  readonly isSecret?: boolean;
   /** @throws {AppError} operator, saying what the value must be */
   readonly parse: (text: string) => Value;
 }
@@ -70,16 +70,16 @@ function parseDatabaseUrl(text: string): string {
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
-    const is_http = /^https?:/.test(origin) && URL.canParse(origin);
-    if (origin === "*" || (is_http && new URL(origin).origin === origin)) continue;
+    const isHttp = /^https?:/.test(origin) && URL.canParse(origin);
+    if (origin === "*" || (isHttp && new URL(origin).origin === origin)) continue;
     fail("operator", "must be * or origins such as https://app.example.com, comma-separated");
   }
   return origins;
 }
 
 /** Not in {@link settings}, because it has no flag: other users see a command line. */
-const api_token = {
-  is_secret: true,
+const apiToken = {
+  isSecret: true,
   parse(text: string): string {
     if (hasTokenFormat(text)) return text;
     fail("operator", "must be a token created by `user-api token create`");
@@ -88,12 +88,12 @@ const api_token = {
 
 /** Each is a variable and a flag of `serve`. docs/configuration.md has the same table. */
 export const settings = {
-  database_url: {
+  databaseUrl: {
     variable: "DATABASE_URL",
     default: "data/user-api.db",
     description: "path of the SQLite file, or postgres://…",
     placeholder: "database",
-    is_secret: true,
+    isSecret: true,
     parse: parseDatabaseUrl,
   },
   host: {
@@ -110,71 +110,71 @@ export const settings = {
     placeholder: "number",
     parse: integer(0, 65_535),
   },
-  max_body_bytes: {
+  maxBodyBytes: {
     variable: "MAX_BODY_BYTES",
     default: "65536",
     description: "maximum size of a request body, in bytes",
     placeholder: "bytes",
     parse: integer(1, 67_108_864),
   },
-  max_pending_writes: {
+  maxPendingWrites: {
     variable: "MAX_PENDING_WRITES",
     default: "4096",
     description: "maximum number of queued writes",
     placeholder: "number",
     parse: integer(1, 1_000_000),
   },
-  max_unsent_bytes: {
+  maxUnsentBytes: {
     variable: "MAX_UNSENT_BYTES",
     default: "33554432",
     description: "memory for large pages that are being built or sent, in bytes",
     placeholder: "bytes",
     parse: integer(0, 1_099_511_627_776),
   },
-  rate_limit: {
+  rateLimit: {
     variable: "RATE_LIMIT",
     default: "0",
     description: "maximum requests per second and token; 0 disables the limit",
     placeholder: "number",
     parse: integer(0, 1_000_000),
   },
-  shutdown_seconds: {
+  shutdownSeconds: {
     variable: "SHUTDOWN_SECONDS",
     default: "10",
     description: "how long open requests may take to complete after SIGTERM",
     placeholder: "seconds",
     parse: integer(0, 3600),
   },
-  log_level: {
+  logLevel: {
     variable: "LOG_LEVEL",
     default: "info",
-    description: `${log_levels.join(", ")}; info logs every request`,
+    description: `${logLevels.join(", ")}; info logs every request`,
     placeholder: "level",
-    parse: oneOf(log_levels),
+    parse: oneOf(logLevels),
   },
-  log_format: {
+  logFormat: {
     variable: "LOG_FORMAT",
     default: null,
-    default_note: "text on a terminal, otherwise json",
+    defaultNote: "text on a terminal, otherwise json",
     description: "json or text",
     placeholder: "format",
-    parse: oneOf(log_formats),
+    parse: oneOf(logFormats),
   },
-  tls_cert: {
+  tlsCert: {
     variable: "TLS_CERT",
     default: null,
     description: "path of the certificate chain (PEM); requires the key",
     placeholder: "file",
     parse: parsePath,
   },
-  tls_key: {
+  tlsKey: {
     variable: "TLS_KEY",
     default: null,
     description: "path of the private key (PEM)",
     placeholder: "file",
     parse: parsePath,
   },
-  cors_origin: {
+  corsOrigin: {
     variable: "CORS_ORIGIN",
     default: null,
     description: "origins whose pages may call the API, comma-separated, or * for any",
@@ -193,7 +193,7 @@ export type Config = {
     | ((typeof settings)[Name]["default"] extends null ? null : never);
 } & {
   /** Accepted in addition to the stored tokens; `null` for none. */
-  readonly api_token: string | null;
+  readonly apiToken: string | null;
 };
 
 /** `DATABASE_URL` → `database-url`. */
@@ -207,8 +207,8 @@ const MAX_SHOWN_CHARACTERS = 60;
 /** @returns e.g. `Invalid --port "abc": must be an integer from 0 to 65535` */
 export function invalidValue(name: string, text: string, problem: string): string {
   const characters = [...text];
-  const is_long = characters.length > MAX_SHOWN_CHARACTERS;
-  const shown = is_long ? `${characters.slice(0, MAX_SHOWN_CHARACTERS).join("")}…` : text;
+  const isLong = characters.length > MAX_SHOWN_CHARACTERS;
+  const shown = isLong ? `${characters.slice(0, MAX_SHOWN_CHARACTERS).join("")}…` : text;
   return `Invalid ${name} ${JSON.stringify(shown)}: ${problem}`;
 }
 
@@ -219,13 +219,13 @@ export function invalidValue(name: string, text: string, problem: string): strin
 function parseValue<Value>(
   name: string,
   text: string,
-  { parse, is_secret }: Pick<Setting<Value>, "parse" | "is_secret">,
+  { parse, isSecret }: Pick<Setting<Value>, "parse" | "isSecret">,
 ): Value {
   try {
     return parse(text);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
-    const message = is_secret
+    const message = isSecret
       ? `Invalid ${name}: ${error.message}`
       : invalidValue(name, text, error.message);
     return fail(name.startsWith("--") ? "invalid" : "operator", message);
@@ -237,7 +237,7 @@ function parseValue<Value>(
  * @throws {AppError} invalid, naming the flag
  */
 export function readDatabaseUrl(flag: string, text: string): string {
-  return parseValue(flag, text, settings.database_url);
+  return parseValue(flag, text, settings.databaseUrl);
 }
 
 /** @throws {AppError} operator if a variable is set that was a setting once */
@@ -263,10 +263,10 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
     config[key] = text === null ? null : parseValue(name, text, setting);
   }
   const token = environment["API_TOKEN"] || null;
-  config["api_token"] = token === null ? null : parseValue("API_TOKEN", token, api_token);
-  if ((config["tls_cert"] === null) !== (config["tls_key"] === null)) {
-    const is_flag = flags.tls_cert !== undefined || flags.tls_key !== undefined;
-    fail(is_flag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");
+  config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
+  if ((config["tlsCert"] === null) !== (config["tlsKey"] === null)) {
+    const isFlag = flags.tlsCert !== undefined || flags.tlsKey !== undefined;
+    fail(isFlag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");
   }
   return Object.freeze(config) as Config;
 }

@@ -8,35 +8,35 @@ export type CopyRow = Readonly<Record<string, string | number | null>>;
  * The tables to copy, referenced ones first, each with its sort key. Text is compared bytewise on both
  * databases.
  */
-export const copied_tables = {
+export const copiedTables = {
   users: {
     columns: "id email email_key name metadata version created_at updated_at".split(" "),
-    sort_key: ["id"],
+    sortKey: ["id"],
   },
   orders: {
     columns: "id user_id currency items total status metadata version created_at updated_at".split(
       " ",
     ),
-    sort_key: ["id"],
+    sortKey: ["id"],
   },
-  imported_orders: { columns: ["import_key", "order_id"], sort_key: ["import_key"] },
+  imported_orders: { columns: ["import_key", "order_id"], sortKey: ["import_key"] },
   tokens: {
     columns: "id hash name scope created_at expires_at last_used_at revoked_at".split(" "),
-    sort_key: ["id"],
+    sortKey: ["id"],
   },
   idempotency_keys: {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
-    sort_key: ["created_at", "owner", "key"],
+    sortKey: ["created_at", "owner", "key"],
   },
-} as const satisfies Record<string, { columns: readonly string[]; sort_key: readonly string[] }>;
+} as const satisfies Record<string, { columns: readonly string[]; sortKey: readonly string[] }>;
 
-export type CopiedTable = keyof typeof copied_tables;
+export type CopiedTable = keyof typeof copiedTables;
 
-const tables = Object.keys(copied_tables) as CopiedTable[];
+const tables = Object.keys(copiedTables) as CopiedTable[];
 
 /** Tables whose ids are never reused, not even after a row is deleted. */
-const tables_with_sequence = ["users", "orders", "tokens"] as const;
-export type SequenceTable = (typeof tables_with_sequence)[number];
+const tablesWithSequence = ["users", "orders", "tokens"] as const;
+export type SequenceTable = (typeof tablesWithSequence)[number];
 
 /** A snapshot of all rows. */
 export interface CopySource {
@@ -73,7 +73,7 @@ export function withMappedErrors(
 
 /** An empty database to be filled. Others see the rows only after all are written. */
 export interface CopyTarget extends Omit<CopySource, "count"> {
-  /** Call in the order of {@link copied_tables}, and of the rows of a table. */
+  /** Call in the order of {@link copiedTables}, and of the rows of a table. */
   write(table: CopiedTable, rows: readonly CopyRow[]): Promise<void>;
   /** Advances the id sequence to `id`. Call once per table, after its rows. */
   advanceIds(table: SequenceTable, id: number): Promise<void>;
@@ -94,7 +94,7 @@ async function digestRows(
   batches: AsyncIterable<readonly CopyRow[]>,
   onBatch: (rows: readonly CopyRow[]) => Promise<void> | void,
 ): Promise<TableDigest> {
-  const { columns } = copied_tables[table];
+  const { columns } = copiedTables[table];
   const hasher = new Bun.CryptoHasher("sha256");
   let rows = 0;
   for await (const batch of batches) {
@@ -148,16 +148,13 @@ export async function copyRows(
       advance(rows.length);
     });
   }
-  for (const table of tables_with_sequence) await copyLastId(table, source, target);
+  for (const table of tablesWithSequence) await copyLastId(table, source, target);
   for (const table of tables) {
-    const read_back = await digestRows(table, target.read(table), (rows) => advance(rows.length));
-    if (read_back.rows !== counts[table]) {
-      fail(
-        "operator",
-        `${read_back.rows} instead of ${counts[table]} rows of ${table} were copied`,
-      );
+    const readBack = await digestRows(table, target.read(table), (rows) => advance(rows.length));
+    if (readBack.rows !== counts[table]) {
+      fail("operator", `${readBack.rows} instead of ${counts[table]} rows of ${table} were copied`);
     }
-    if (read_back.digest !== written[table].digest) {
+    if (readBack.digest !== written[table].digest) {
       fail("operator", `the copied rows of ${table} differ from the source`);
     }
   }

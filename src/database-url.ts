@@ -1,24 +1,24 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
-export const postgres_layouts = ["plain", "citus"] as const;
-export type PostgresLayout = (typeof postgres_layouts)[number];
+export const postgresLayouts = ["plain", "citus"] as const;
+export type PostgresLayout = (typeof postgresLayouts)[number];
 
 /** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
-export function isPostgres(database_url: string): boolean {
-  return /^postgres(ql)?:/.test(database_url);
+export function isPostgres(databaseUrl: string): boolean {
+  return /^postgres(ql)?:/.test(databaseUrl);
 }
 
 /** @returns the URL without the password and the parameters; a path is returned unchanged */
-export function redactPassword(database_url: string): string {
-  if (!isPostgres(database_url)) return database_url;
-  const { protocol, username, host, pathname } = new URL(database_url);
+export function redactPassword(databaseUrl: string): string {
+  if (!isPostgres(databaseUrl)) return databaseUrl;
+  const { protocol, username, host, pathname } = new URL(databaseUrl);
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
 /** @returns the paths of an SQLite database and of the files next to it: those of SQLite, and the lock of a server */
-export function databaseFiles(database_url: string): readonly string[] {
-  if (isPostgres(database_url)) return [];
-  return ["", "-wal", "-shm", "-journal", "-serving"].map((suffix) => database_url + suffix);
+export function databaseFiles(databaseUrl: string): readonly string[] {
+  if (isPostgres(databaseUrl)) return [];
+  return ["", "-wal", "-shm", "-journal", "-serving"].map((suffix) => databaseUrl + suffix);
 }
 
 const SECONDS = { valid: /^\d{1,9}$/, problem: "must be a number of seconds" };
@@ -30,7 +30,7 @@ const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> =
     valid: /^([1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])$/,
     problem: "must be a port number from 1 to 65535",
   },
-  layout: { valid: /^(plain|citus)$/, problem: `must be ${postgres_layouts.join(" or ")}` },
+  layout: { valid: /^(plain|citus)$/, problem: `must be ${postgresLayouts.join(" or ")}` },
   idle_timeout: SECONDS,
   max_lifetime: SECONDS,
   connect_timeout: SECONDS,
@@ -60,19 +60,19 @@ function otherParameters({ search }: URL): readonly string[] {
 
 /**
  * Separates the parameter `layout` of a PostgreSQL URL from those of the driver, which would send it to the server.
- * @param database_url without invalid parameters
+ * @param databaseUrl without invalid parameters
  * @returns the layout, `plain` by default, and the URL without it
  */
-export function splitLayout(database_url: string): { layout: PostgresLayout; driver_url: string } {
-  const url = new URL(database_url);
+export function splitLayout(databaseUrl: string): { layout: PostgresLayout; driverUrl: string } {
+  const url = new URL(databaseUrl);
   const layout = url.searchParams.get("layout") === "citus" ? "citus" : "plain";
   url.search = otherParameters(url).join("&");
-  return { layout, driver_url: url.href };
+  return { layout, driverUrl: url.href };
 }
 
 /** @returns the PostgreSQL URL with this layout instead of its own */
-export function withLayout(database_url: string, layout: PostgresLayout): string {
-  const url = new URL(database_url);
+export function withLayout(databaseUrl: string, layout: PostgresLayout): string {
+  const url = new URL(databaseUrl);
   url.search = [...otherParameters(url), `layout=${layout}`].join("&");
   return url.href;
 }

@@ -73,7 +73,7 @@ export interface ImportRules<Row, Import> {
 /** The stored records, as the transaction of the import sees them. */
 export interface StoredRecords<Row> {
   /** The last assigned id; 0 if there is none. */
-  readonly last_id: number;
+  readonly lastId: number;
   /** @returns the record with this id; `null` if there is none */
   get(id: number): Row | null;
   /** @returns the id of the record with this key; `null` if there is none */
@@ -84,9 +84,9 @@ export interface StoredRecords<Row> {
 interface ImportPlan<Row> {
   /** The result of each record, in the same order. */
   readonly results: readonly ImportResult[];
-  readonly new_records: readonly NewRecord<Row>[];
+  readonly newRecords: readonly NewRecord<Row>[];
   /** The last assigned id after the inserts. */
-  readonly last_id: number;
+  readonly lastId: number;
 }
 
 /** Decides on the records of a batch. @param stored is called synchronously */
@@ -124,17 +124,17 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
   memory: DryRunMemory | null,
 ): PlanImport<Row, Import> {
   /** The last id of the earlier batches. */
-  let earlier_last_id = 0;
+  let earlierLastId = 0;
 
   return (records, stored) => {
-    const new_records = new Map<number, NewRecord<Row>>();
+    const newRecords = new Map<number, NewRecord<Row>>();
     const keys = new Map<string, number>();
-    let last_id = Math.max(stored.last_id, earlier_last_id);
+    let lastId = Math.max(stored.lastId, earlierLastId);
 
     /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
     function compare(id: number, row: Row, part: keyof Digest): boolean | null {
       const partOf = part === "record" ? (whole: Row) => whole : rules.contentOf;
-      const other = new_records.get(id)?.row ?? stored.get(id);
+      const other = newRecords.get(id)?.row ?? stored.get(id);
       if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
       const digest = memory?.get(id) ?? null;
       return digest === null ? null : digest[part] === hash(partOf(row));
@@ -146,37 +146,37 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
     }
 
     function importOne(record: Import): ImportResult {
-      const row = rules.complete(record, last_id + 1, clock);
+      const row = rules.complete(record, lastId + 1, clock);
       const { id } = row;
-      const is_same = compare(id, row, "record");
-      if (is_same === true) return unchanged;
-      if (is_same === false)
+      const isSame = compare(id, row, "record");
+      if (isSame === true) return unchanged;
+      if (isSame === false)
         return rejected(`${rules.noun} ${id} already exists with different values`);
       const key = rules.keyOf(record);
-      const owner_id = key === null ? null : ownerOf(key);
-      if (owner_id !== null) {
-        if (!hasId(record) && compare(owner_id, row, "content") === true) return unchanged;
-        return rejected(rules.describeKeyConflict(owner_id));
+      const ownerId = key === null ? null : ownerOf(key);
+      if (ownerId !== null) {
+        if (!hasId(record) && compare(ownerId, row, "content") === true) return unchanged;
+        return rejected(rules.describeKeyConflict(ownerId));
       }
-      const user_id = rules.userOf(record);
-      if (user_id !== null && !stored.hasUser(user_id)) {
+      const userId = rules.userOf(record);
+      if (userId !== null && !stored.hasUser(userId)) {
         return rejected("user_id must be an existing user");
       }
-      const gap = checkIdGap(id, last_id);
+      const gap = checkIdGap(id, lastId);
       if (gap !== null) return rejected(gap);
-      new_records.set(id, { row, key });
+      newRecords.set(id, { row, key });
       if (key !== null) keys.set(key, id);
-      last_id = Math.max(last_id, id);
+      lastId = Math.max(lastId, id);
       return created;
     }
 
     const results = records.map(importOne);
-    const plan = { results, new_records: [...new_records.values()], last_id };
+    const plan = { results, newRecords: [...newRecords.values()], lastId };
     if (memory === null) return plan;
-    for (const { row, key } of plan.new_records) {
+    for (const { row, key } of plan.newRecords) {
       memory.add(row.id, key, { record: hash(row), content: hash(rules.contentOf(row)) });
     }
-    earlier_last_id = last_id;
+    earlierLastId = lastId;
     return plan;
   };
 }

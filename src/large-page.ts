@@ -57,20 +57,20 @@ interface BufferPool {
   usedBytes(): number;
 }
 
-function createBufferPool(max_bytes: number): BufferPool {
+function createBufferPool(maxBytes: number): BufferPool {
   const free: Uint8Array[] = [];
-  let used_bytes = 0;
+  let usedBytes = 0;
   return {
     take() {
-      if (used_bytes + BUFFER_BYTES > max_bytes) return null;
-      used_bytes += BUFFER_BYTES;
+      if (usedBytes + BUFFER_BYTES > maxBytes) return null;
+      usedBytes += BUFFER_BYTES;
       return free.pop() ?? new Uint8Array(BUFFER_BYTES);
     },
     release(buffer) {
-      used_bytes -= BUFFER_BYTES;
+      usedBytes -= BUFFER_BYTES;
       if (free.length < MAX_FREE_BUFFERS) free.push(buffer);
     },
-    usedBytes: () => used_bytes,
+    usedBytes: () => usedBytes,
   };
 }
 
@@ -113,11 +113,11 @@ function createChunks(filled: Filled[], pool: BufferPool): Chunks {
 
 /** @returns a function that counts bytes of garbage and runs the collector every `COLLECT_BYTES` */
 function createCollector(): (bytes: number) => void {
-  let pending_bytes = 0;
+  let pendingBytes = 0;
   return (bytes) => {
-    pending_bytes += bytes;
-    if (pending_bytes < COLLECT_BYTES) return;
-    pending_bytes = 0;
+    pendingBytes += bytes;
+    if (pendingBytes < COLLECT_BYTES) return;
+    pendingBytes = 0;
     Bun.gc(true);
   };
 }
@@ -140,8 +140,8 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   /** @returns a buffer with room for at least one character of any length */
   function currentBuffer(): Filled {
     const last = filled.at(-1);
-    const has_room = last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES;
-    return has_room ? last : openBuffer();
+    const hasRoom = last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES;
+    return hasRoom ? last : openBuffer();
   }
 
   function write(text: string): void {
@@ -196,9 +196,9 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   };
 }
 
-/** @param max_unsent_bytes maximum size of all large pages that are being built or sent */
-export function createLargePages(max_unsent_bytes: number): LargePages {
-  const pool = createBufferPool(max_unsent_bytes);
+/** @param maxUnsentBytes maximum size of all large pages that are being built or sent */
+export function createLargePages(maxUnsentBytes: number): LargePages {
+  const pool = createBufferPool(maxUnsentBytes);
   const collect = createCollector();
   let last: Promise<void> = Promise.resolve();
   let waiting = 0;
@@ -218,8 +218,8 @@ export function createLargePages(max_unsent_bytes: number): LargePages {
     async build(work) {
       // The attempt to read it as a small page left this much garbage.
       collect(LARGE_PAGE_BYTES);
-      const has_buffer = pool.usedBytes() + BUFFER_BYTES <= max_unsent_bytes;
-      if (waiting >= MAX_WAITING || !has_buffer) throw busyError();
+      const hasBuffer = pool.usedBytes() + BUFFER_BYTES <= maxUnsentBytes;
+      if (waiting >= MAX_WAITING || !hasBuffer) throw busyError();
       waiting += 1;
       const previous = last;
       const built = waitForEarlier(previous).then(() => buildNow(work));

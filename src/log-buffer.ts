@@ -64,14 +64,14 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
   let reported = 0;
   let failed = false;
   /** Whether a failed write has left an incomplete line. */
-  let is_mid_line = false;
-  let progress_ms = 0;
+  let isMidLine = false;
+  let progressMs = 0;
   let report: (lines: number) => void = () => {};
 
   const isFull = () => kept.length + rest.length >= MAX_KEPT;
 
   function onProgress(): void {
-    progress_ms = performance.now();
+    progressMs = performance.now();
     // The report is a line itself and needs room.
     if (dropped === reported || isFull()) return;
     const lines = dropped - reported;
@@ -83,7 +83,7 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
     while (rest.length > 0) {
       const count = await writeBytes(rest.subarray(0, CHUNK_BYTES));
       if (count === null) return;
-      if (count > 0) is_mid_line = rest[count - 1] !== NEWLINE;
+      if (count > 0) isMidLine = rest[count - 1] !== NEWLINE;
       rest = rest.subarray(count);
       if (count > 0) onProgress();
     }
@@ -91,7 +91,7 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
 
   async function flushKept(): Promise<void> {
     // The incomplete line ends here, so that the next one is intact.
-    const separator = is_mid_line ? "\n" : "";
+    const separator = isMidLine ? "\n" : "";
     const all = Buffer.from(separator + kept);
     rest = all;
     kept = "";
@@ -137,9 +137,9 @@ export function createLogBuffer(writeBytes: WriteBytes): LogBuffer {
         while (kept !== "" || flushing !== null) await flush();
         done = true;
       };
-      progress_ms = performance.now();
+      progressMs = performance.now();
       const all = flushAll();
-      while (!done && performance.now() - progress_ms < MAX_STALL_MS) {
+      while (!done && performance.now() - progressMs < MAX_STALL_MS) {
         await Promise.race([all, Bun.sleep(50)]);
       }
       return !failed;

@@ -1,12 +1,12 @@
 /** One line per event: JSON for programs, text for a terminal. */
 import { createClock } from "./clock.ts";
 
-export const log_levels = ["debug", "info", "warn", "error", "silent"] as const;
-export type LogLevel = (typeof log_levels)[number];
+export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
+export type LogLevel = (typeof logLevels)[number];
 type Severity = Exclude<LogLevel, "silent">;
 
-export const log_formats = ["json", "text"] as const;
-export type LogFormat = (typeof log_formats)[number];
+export const logFormats = ["json", "text"] as const;
+export type LogFormat = (typeof logFormats)[number];
 
 export type Fields = Readonly<Record<string, string | number | boolean | null | undefined>>;
 
@@ -37,8 +37,8 @@ const MAX_PATH_CHARACTERS = 100;
 /** @returns the path of an absolute URL, shortened, in visible ASCII */
 function displayPath(url: string): string {
   const path = /^[^:]*:\/\/[^/?#]*([^?#]*)/.exec(url)?.[1] || "/";
-  const is_long = path.length > MAX_PATH_CHARACTERS;
-  const shown = is_long ? `${path.slice(0, MAX_PATH_CHARACTERS)}...` : path;
+  const isLong = path.length > MAX_PATH_CHARACTERS;
+  const shown = isLong ? `${path.slice(0, MAX_PATH_CHARACTERS)}...` : path;
   return shown.replace(/[^\x21-\x7e]/g, "?");
 }
 
@@ -59,18 +59,18 @@ function formatJson(time: string, level: Severity, event: string, fields?: Field
   return rest === "{}" ? `${head}}` : `${head},${rest.slice(1)}`;
 }
 
-const json_formatter: Formatter = {
+const jsonFormatter: Formatter = {
   event: formatJson,
   request(time, fields, url) {
-    const is_unknown = UNKNOWN_ROUTES.includes(fields.route);
-    const all = is_unknown ? { ...fields, path: displayPath(url) } : fields;
+    const isUnknown = UNKNOWN_ROUTES.includes(fields.route);
+    const all = isUnknown ? { ...fields, path: displayPath(url) } : fields;
     return formatJson(time, "info", "request", all);
   },
 };
 
-const level_styles: Partial<Record<Severity, TextStyle>> = { warn: "yellow", error: "red" };
+const levelStyles: Partial<Record<Severity, TextStyle>> = { warn: "yellow", error: "red" };
 /** By the first digit of the status. */
-const status_styles: Readonly<Record<string, TextStyle>> = {
+const statusStyles: Readonly<Record<string, TextStyle>> = {
   2: "green",
   3: "cyan",
   4: "yellow",
@@ -93,12 +93,12 @@ function createTextFormatter(style: ApplyStyle): Formatter {
             `${name}=${/^[\w./:-]+$/.test(`${value}`) ? value : JSON.stringify(value)}`,
         );
       const label = level.toUpperCase().padEnd(5);
-      const level_style = level_styles[level];
-      const shown = level_style === undefined ? label : style(level_style, label);
+      const levelStyle = levelStyles[level];
+      const shown = levelStyle === undefined ? label : style(levelStyle, label);
       return [style("dim", timeOfDay(time)), shown, event, ...pairs].join(" ");
     },
     request(time, { method, status, duration_ms, request_id }, url) {
-      const code = style(status_styles[`${status}`.charAt(0)] ?? "red", `${status}`);
+      const code = style(statusStyles[`${status}`.charAt(0)] ?? "red", `${status}`);
       const id = status >= 400 ? ` ${request_id}` : "";
       const duration = style("dim", `${duration_ms.toFixed(1)} ms${id}`);
       return [style("dim", timeOfDay(time)), method, displayPath(url), code, duration].join(" ");
@@ -119,9 +119,9 @@ export interface LogOptions {
 const plain: ApplyStyle = (_style, text) => text;
 
 export function createLog({ level, format, now, write, style = plain }: LogOptions): Log {
-  const threshold = log_levels.indexOf(level);
-  const enabled = (severity: Severity) => log_levels.indexOf(severity) >= threshold;
-  const formatter = format === "json" ? json_formatter : createTextFormatter(style);
+  const threshold = logLevels.indexOf(level);
+  const enabled = (severity: Severity) => logLevels.indexOf(severity) >= threshold;
+  const formatter = format === "json" ? jsonFormatter : createTextFormatter(style);
   const clock = createClock(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
     if (enabled(severity)) write(`${formatter.event(clock(), severity, event, fields)}\n`);

@@ -80,11 +80,11 @@ const SAME_SIGNAL_MS = 200;
 /** A second signal ends the process immediately. */
 function untilStopped(): Promise<StopReason> {
   const { promise, resolve } = Promise.withResolvers<StopReason>();
-  let first_ms = Number.POSITIVE_INFINITY;
+  let firstMs = Number.POSITIVE_INFINITY;
   for (const signal of ["SIGTERM", "SIGINT"] as const) {
     process.on(signal, () => {
-      if (performance.now() - first_ms > SAME_SIGNAL_MS) process.exit(1);
-      first_ms = Math.min(first_ms, performance.now());
+      if (performance.now() - firstMs > SAME_SIGNAL_MS) process.exit(1);
+      firstMs = Math.min(firstMs, performance.now());
       resolve({ by: "signal", signal });
     });
   }
@@ -110,8 +110,8 @@ const postgres: Backend = {
   isServed: () => false,
 };
 
-export function backendOf(database_url: string): Backend {
-  return isPostgres(database_url) ? postgres : sqlite;
+export function backendOf(databaseUrl: string): Backend {
+  return isPostgres(databaseUrl) ? postgres : sqlite;
 }
 
 /**
@@ -119,8 +119,8 @@ export function backendOf(database_url: string): Backend {
  * errors of SQLite are translated here.
  */
 function expectedMessage(error: unknown): string | null {
-  const is_sqlite = systemCode(error).startsWith("SQLITE_");
-  const known = is_sqlite ? describeSqliteError("Cannot use the database", error) : error;
+  const isSqlite = systemCode(error).startsWith("SQLITE_");
+  const known = isSqlite ? describeSqliteError("Cannot use the database", error) : error;
   return known instanceof AppError ? messageOf(known) : null;
 }
 
@@ -156,7 +156,7 @@ if (import.meta.main) {
     program: programName(),
     environment: Bun.env,
     backendOf,
-    stdout_is_terminal: isatty(STDOUT),
+    stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: output.to(STDOUT),
     flush: () => !isNullDevice(STDOUT) && output.flush(),
@@ -166,7 +166,7 @@ if (import.meta.main) {
       return server.log;
     },
     // Otherwise `process.stderr` is not used, because it would open a stream for any descriptor.
-    terminal_columns: isatty(STDERR) ? process.stderr.columns || 80 : null,
+    terminalColumns: isatty(STDERR) ? process.stderr.columns || 80 : null,
     openInput,
     openOutput,
     untilStopped,

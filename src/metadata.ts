@@ -1,17 +1,17 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { failField } from "./error.ts";
-import { describeConstraint, Nullable, no_extra_fields, Text } from "./schema.ts";
+import { describeConstraint, Nullable, noExtraFields, Text } from "./schema.ts";
 
 const MAX_METADATA_KEYS = 50;
 /** 1 to 40 characters. The pattern spells out surrogate pairs, so that it works with and without the flag `u`. */
-const metadata_key = Type.String({
+const metadataKey = Type.String({
   pattern: "^(?:[^\\u0000\\ud800-\\udfff]|[\\ud800-\\udbff][\\udc00-\\udfff]){1,40}$",
 });
-const metadata_value = Text({ maxLength: 500 });
+const metadataValue = Text({ maxLength: 500 });
 
 /** Fields that the client defines. */
-export const Metadata = Type.Record(metadata_key, metadata_value, {
-  ...no_extra_fields,
+export const Metadata = Type.Record(metadataKey, metadataValue, {
+  ...noExtraFields,
   title: "Metadata",
   description: "Fields of your own, under names of 1 to 40 characters",
   maxProperties: MAX_METADATA_KEYS,
@@ -20,7 +20,7 @@ export type Metadata = Static<typeof Metadata>;
 
 /** A JSON Merge Patch of metadata: `null` removes a key; `null` instead of an object resets to `{}`. */
 export const MetadataPatch = Nullable(
-  Type.Record(metadata_key, Nullable(metadata_value), no_extra_fields),
+  Type.Record(metadataKey, Nullable(metadataValue), noExtraFields),
 );
 export type MetadataPatch = Static<typeof MetadataPatch>;
 

@@ -4,13 +4,13 @@ import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { page_query } from "./page.ts";
+import { pageQuery } from "./page.ts";
 import type { JsonText, RecordStore } from "./record.ts";
-import { createValidator, Id, no_extra_fields, OneOf, Text, Time, Version } from "./schema.ts";
+import { createValidator, Id, noExtraFields, OneOf, Text, Time, Version } from "./schema.ts";
 
-export const order_statuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
-export type OrderStatus = (typeof order_statuses)[number];
-const status = OneOf(order_statuses, { title: "OrderStatus" });
+export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
+export type OrderStatus = (typeof orderStatuses)[number];
+const status = OneOf(orderStatuses, { title: "OrderStatus" });
 
 /** Allowed changes of the status. */
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
@@ -33,7 +33,7 @@ const OrderItem = Type.Object(
       description: "In the minor unit of the currency: 1999 is 19.99 EUR",
     }),
   },
-  { ...no_extra_fields, title: "OrderItem" },
+  { ...noExtraFields, title: "OrderItem" },
 );
 
 const currency = OneOf(currencies, {
@@ -60,27 +60,27 @@ export const Order = Type.Object(
     created_at: Time,
     updated_at: Time,
   },
-  { ...no_extra_fields, title: "Order" },
+  { ...noExtraFields, title: "Order" },
 );
 export type Order = Static<typeof Order>;
 
 /** Body of POST. */
 export const OrderInput = Type.Object(
   { user_id: Id, currency, items, metadata: Type.Optional(Metadata) },
-  { ...no_extra_fields, title: "OrderInput" },
+  { ...noExtraFields, title: "OrderInput" },
 );
 export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
   { status: Type.Optional(status), metadata: Type.Optional(MetadataPatch) },
-  { ...no_extra_fields, title: "OrderPatch" },
+  { ...noExtraFields, title: "OrderPatch" },
 );
 export type OrderPatch = Static<typeof OrderPatch>;
 
 export const OrderQuery = Type.Object(
-  { ...page_query, user_id: Type.Optional(Id), status: Type.Optional(status) },
-  no_extra_fields,
+  { ...pageQuery, user_id: Type.Optional(Id), status: Type.Optional(status) },
+  noExtraFields,
 );
 export type OrderQuery = Static<typeof OrderQuery>;
 
@@ -159,14 +159,14 @@ export type OrderImport = Order | (OrderFields & { readonly import_key: string }
  * @returns a parser of one import record, validated like a request body. The import key is used if the order
  * has no id; `null` if the import has no key. It throws {AppError} invalid
  */
-export function createOrderParser(): (value: unknown, import_key: string | null) => OrderImport {
+export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
   const parseOrder = createValidator(Order);
   const parseInput = createValidator(OrderInput, Order);
-  return (value, import_key) => {
+  return (value, importKey) => {
     if (!hasId(value)) {
       const fields = orderFields(parseInput(value));
-      if (import_key === null) failField("id", "is required, unless --key names the import");
-      return { ...fields, import_key };
+      if (importKey === null) failField("id", "is required, unless --key names the import");
+      return { ...fields, import_key: importKey };
     }
     const order = parseOrder(value);
     requireImportableVersion(order);
@@ -177,7 +177,7 @@ export function createOrderParser(): (value: unknown, import_key: string | null)
 }
 
 /** Orders without ids are recognized by their import key. */
-export const order_import: ImportRules<Order, OrderImport> = {
+export const orderImport: ImportRules<Order, OrderImport> = {
   noun: "order",
   complete: (record, id, clock) => ("id" in record ? record : newOrder(id, record, clock())),
   keyOf: (record) => ("id" in record ? null : record.import_key),

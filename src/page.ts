@@ -1,5 +1,5 @@
 import { type Static, type TInteger, Type } from "@sinclair/typebox";
-import { no_extra_fields } from "./schema.ts";
+import { noExtraFields } from "./schema.ts";
 
 /** Maximum size of a page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -19,15 +19,15 @@ export interface Page {
   /** Comma-separated JSON: a string, or chunks if it exceeds 256 KiB. */
   readonly records: string | Chunks;
   /** The cursor of the next page; `null` if there is no next page or the query has no `after`. */
-  readonly next_after: number | null;
+  readonly nextAfter: number | null;
 }
 
 /** The part of a page that has been read. */
 export interface PageEnd {
   /** Id of the last record; 0 if there is none. */
-  readonly last_id: number;
+  readonly lastId: number;
   /** Whether a record follows. Only known if one more row was read. */
-  readonly has_more: boolean;
+  readonly hasMore: boolean;
 }
 
 /** @returns how many rows to read: with `after` one more than the limit, which shows whether there is a next page */
@@ -35,8 +35,8 @@ export function rowsToRead({ limit, after }: PageQuery): number {
   return after === undefined ? limit : limit + 1;
 }
 
-export function nextAfter({ last_id, has_more }: PageEnd): number | null {
-  return has_more ? last_id : null;
+export function nextAfter({ lastId, hasMore }: PageEnd): number | null {
+  return hasMore ? lastId : null;
 }
 
 /** A record of a list. */
@@ -56,35 +56,35 @@ export function joinSmall(
 ): (PageEnd & { readonly records: string }) | null {
   let records = "";
   let count = 0;
-  let last_id = 0;
-  let has_more = false;
+  let lastId = 0;
+  let hasMore = false;
   for (const { id, json } of rows) {
     if (count === limit) {
-      has_more = true;
+      hasMore = true;
       break;
     }
     records = count === 0 ? json : `${records},${json}`;
     // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
     if (records.length > LARGE_PAGE_BYTES) return null;
     count += 1;
-    last_id = id;
+    lastId = id;
   }
   const fits =
     3 * records.length <= LARGE_PAGE_BYTES || Buffer.byteLength(records) <= LARGE_PAGE_BYTES;
-  return fits ? { records, last_id, has_more } : null;
+  return fits ? { records, lastId, hasMore } : null;
 }
 
 /**
  * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
  * record with that id need not exist.
  */
-export const page_query = {
+export const pageQuery = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
   after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
 } satisfies Record<string, TInteger>;
 
-export const PageQuery = Type.Object(page_query, no_extra_fields);
+export const PageQuery = Type.Object(pageQuery, noExtraFields);
 export type PageQuery = Static<typeof PageQuery>;
 
 /**

@@ -16,8 +16,8 @@ export type EntityTags = readonly EntityTag[] | "*";
  * @see RFC 9110 §13.1
  */
 export interface Preconditions {
-  readonly if_match: EntityTags | null;
-  readonly if_none_match: EntityTags | null;
+  readonly ifMatch: EntityTags | null;
+  readonly ifNoneMatch: EntityTags | null;
 }
 
 interface Versioned {
@@ -26,7 +26,7 @@ interface Versioned {
 
 /** @throws {AppError} version_mismatch if the request has an `If-Match` that does not match the record */
 export function requireMatch({ version }: Versioned, preconditions: Preconditions | null): void {
-  const tags = preconditions?.if_match ?? "*";
+  const tags = preconditions?.ifMatch ?? "*";
   if (tags === "*" || tags.some((tag) => !tag.weak && tag.version === version)) return;
   if (tags.some(({ weak }) => weak)) {
     fail("version_mismatch", "If-Match never matches a weak entity tag: send the tag without W/");
@@ -39,7 +39,7 @@ export function matchesIfNoneMatch(
   { version }: Versioned,
   preconditions: Preconditions | null,
 ): boolean {
-  const tags = preconditions?.if_none_match ?? [];
+  const tags = preconditions?.ifNoneMatch ?? [];
   return tags === "*" || tags.some((tag) => tag.version === version);
 }
 

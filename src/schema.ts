@@ -78,10 +78,10 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
 });
 
 /** Rejects members that the schema of an object does not name. */
-export const no_extra_fields = { additionalProperties: false } as const;
+export const noExtraFields = { additionalProperties: false } as const;
 
 /** An object without members. */
-export const Empty = Type.Object({}, no_extra_fields);
+export const Empty = Type.Object({}, noExtraFields);
 
 /** 1, 2, 3 …, never reused. */
 export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
@@ -215,8 +215,8 @@ export function createValidator<Of extends Schema>(
     compiled ??= TypeCompiler.Compile(schema);
     if (compiled.Check(value)) return value;
     const problems = new Map<string, FieldError>();
-    for (const raw_error of compiled.Errors(value)) {
-      const error = innermost(raw_error);
+    for (const rawError of compiled.Errors(value)) {
+      const error = innermost(rawError);
       const field = fieldFromPath(error.path, value);
       if (problems.has(field)) continue;
       problems.set(field, { field, problem: problemOf(error, record) });

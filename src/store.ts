@@ -17,17 +17,17 @@ export interface BackupSummary {
 export type OnProgress = (fraction: number) => void;
 
 /** Called after each transaction is on disk, with its number of writes and its duration. */
-export type OnCommit = (writes: number, duration_ms: number) => void;
+export type OnCommit = (writes: number, durationMs: number) => void;
 
 /** Current figures for the metrics. */
 export interface Statistics {
   /** Queued writes. */
-  readonly pending_writes: number;
+  readonly pendingWrites: number;
   /** Memory of large pages that are being built or sent. */
-  readonly unsent_bytes: number;
-  readonly database_bytes: number;
+  readonly unsentBytes: number;
+  readonly databaseBytes: number;
   /** Size of the write-ahead log. */
-  readonly wal_bytes: number;
+  readonly walBytes: number;
 }
 
 /** An open database. */
@@ -68,11 +68,11 @@ export interface Store {
 
 export interface StoreOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
-  readonly database_url: string;
+  readonly databaseUrl: string;
   /** Maximum number of queued writes; further ones are rejected as unavailable. */
-  readonly max_pending_writes: number;
+  readonly maxPendingWrites: number;
   /** Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. */
-  readonly max_unsent_bytes: number;
+  readonly maxUnsentBytes: number;
   /** For a server: only one process can open a SQLite file like this. Any number can open it otherwise. */
   readonly exclusive: boolean;
   /** Whether a missing database is created. */
@@ -86,13 +86,13 @@ export interface StoreOptions {
 export interface RestoreOptions {
   /** Path of the backup. */
   readonly from: string;
-  readonly database_url: string;
+  readonly databaseUrl: string;
   readonly now: () => Date;
 }
 
 export interface RestoreResult extends BackupSummary {
   /** Path that the previous database was moved to; `null` if there was none. */
-  readonly previous_path: string | null;
+  readonly previousPath: string | null;
 }
 
 /**
@@ -113,7 +113,7 @@ export type RestoreStore = (options: RestoreOptions) => Promise<RestoreResult>;
  * @throws {AppError} operator if the database is not empty or cannot be filled
  */
 export type WithCopyTarget = <Result>(
-  options: Pick<StoreOptions, "database_url">,
+  options: Pick<StoreOptions, "databaseUrl">,
   work: (target: CopyTarget) => Promise<Result>,
 ) => Promise<Result>;
 
@@ -123,5 +123,5 @@ export interface Backend {
   readonly restore: RestoreStore;
   readonly copyTarget: WithCopyTarget;
   /** @returns whether a server is known to use the database */
-  readonly isServed: (database_url: string) => boolean;
+  readonly isServed: (databaseUrl: string) => boolean;
 }

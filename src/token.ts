@@ -8,15 +8,15 @@ const CHECKSUM_LENGTH = 6;
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const SHAPE = /^uat_([0-9A-Za-z]{30})([0-9A-Za-z]{6})$/;
 
-export const token_scopes = ["read", "write"] as const;
-export type TokenScope = (typeof token_scopes)[number];
+export const tokenScopes = ["read", "write"] as const;
+export type TokenScope = (typeof tokenScopes)[number];
 
 /** A token as stored, without its secret. */
 export const Token = Type.Object({
   /** SHA-256 of the token, 64 hexadecimal digits. */
   hash: Type.String(),
   name: Text({ minLength: 1, maxLength: 100 }),
-  scope: OneOf(token_scopes),
+  scope: OneOf(tokenScopes),
   created_at: Time,
   /** The token is rejected from then on; `null` if it does not expire. */
   expires_at: Nullable(Time),
@@ -95,5 +95,5 @@ export interface TokenStore {
   /** @returns the revoked token; `null` if no valid token has this name */
   revoke(name: string): Promise<Token | null>;
   /** Stores the time of the last use, from {@link truncateToMinute}. */
-  touch(hash: string, used_at: string): Promise<void>;
+  touch(hash: string, usedAt: string): Promise<void>;
 }

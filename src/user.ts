@@ -3,10 +3,10 @@ import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
-import { page_query } from "./page.ts";
+import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import type { JsonText, RecordStore, RecordText } from "./record.ts";
-import { createValidator, Id, Nullable, no_extra_fields, Text, Time, Version } from "./schema.ts";
+import { createValidator, Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 const email = Text({
   maxLength: 254,
@@ -26,14 +26,14 @@ export const User = Type.Object(
     created_at: Time,
     updated_at: Time,
   },
-  { ...no_extra_fields, title: "User" },
+  { ...noExtraFields, title: "User" },
 );
 export type User = Static<typeof User>;
 
 /** Body of POST and PUT. */
 export const UserInput = Type.Object(
   { email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
-  { ...no_extra_fields, title: "UserInput" },
+  { ...noExtraFields, title: "UserInput" },
 );
 export type UserInput = Static<typeof UserInput>;
 
@@ -44,14 +44,11 @@ export const UserPatch = Type.Object(
     name: Type.Optional(name),
     metadata: Type.Optional(MetadataPatch),
   },
-  { ...no_extra_fields, title: "UserPatch" },
+  { ...noExtraFields, title: "UserPatch" },
 );
 export type UserPatch = Static<typeof UserPatch>;
 
-export const UserQuery = Type.Object(
-  { ...page_query, email: Type.Optional(email) },
-  no_extra_fields,
-);
+export const UserQuery = Type.Object({ ...pageQuery, email: Type.Optional(email) }, noExtraFields);
 export type UserQuery = Static<typeof UserQuery>;
 
 /** The fields of a user that a client can set. */
@@ -117,7 +114,7 @@ export function createUserParser(): (value: unknown) => UserImport {
 }
 
 /** Users are recognized by their email. */
-export const user_import: ImportRules<User, UserImport> = {
+export const userImport: ImportRules<User, UserImport> = {
   noun: "user",
   complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
   keyOf: ({ email }) => emailKey(email),

@@ -16,27 +16,27 @@ export interface WriteProbeOptions {
  * @returns a function that throws {AppError} unavailable if the database cannot be written
  */
 export function createWriteProbe({ write, isFull }: WriteProbeOptions): () => Promise<void> {
-  let last_result = Promise.resolve();
-  let valid_until_ms = Number.NEGATIVE_INFINITY;
+  let lastResult = Promise.resolve();
+  let validUntilMs = Number.NEGATIVE_INFINITY;
 
   async function probe(): Promise<void> {
-    valid_until_ms = Number.POSITIVE_INFINITY;
-    let ttl_ms = FAILURE_TTL_MS;
+    validUntilMs = Number.POSITIVE_INFINITY;
+    let ttlMs = FAILURE_TTL_MS;
     try {
       await write();
-      ttl_ms = SUCCESS_TTL_MS;
+      ttlMs = SUCCESS_TTL_MS;
     } finally {
-      valid_until_ms = performance.now() + ttl_ms;
+      validUntilMs = performance.now() + ttlMs;
     }
   }
 
   return () => {
     // The last result is reused while the queue is full.
-    if (performance.now() >= valid_until_ms && !isFull()) {
-      last_result = probe();
+    if (performance.now() >= validUntilMs && !isFull()) {
+      lastResult = probe();
       // Callers get the rejection. Without a caller it must not count as unhandled.
-      last_result.catch(() => {});
+      lastResult.catch(() => {});
     }
-    return last_result;
+    return lastResult;
   };
 }

@@ -22,7 +22,7 @@ let url = "";
 const rejected: Record<string, number> = {};
 
 /** Rejects the first request of each method with 503, and passes all others on. */
-const busy_proxy = Bun.serve({
+const busyProxy = Bun.serve({
   port: 0,
   async fetch(request) {
     const { method } = request;
@@ -44,7 +44,7 @@ beforeAll(async () => {
   ({ url } = server);
 });
 afterAll(async () => {
-  await busy_proxy.stop(true);
+  await busyProxy.stop(true);
   await server.stop();
   harness[Symbol.dispose]();
 });
@@ -59,7 +59,7 @@ async function runExample(language: string, file: string, command: readonly stri
   const directory = makeDirectory();
   for (const method of Object.keys(rejected)) delete rejected[method];
   const source = exampleIn(language)
-    .replace("http://127.0.0.1:3000", busy_proxy.url.origin)
+    .replace("http://127.0.0.1:3000", busyProxy.url.origin)
     .replace("limit=1000", `limit=${LIMIT}`);
   await Bun.write(directory.at(file), source);
   const { code, stderr } = await runProgram([...command, directory.at(file)], {

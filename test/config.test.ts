@@ -5,20 +5,20 @@ import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const defaults = {
-  database_url: "data/user-api.db",
+  databaseUrl: "data/user-api.db",
   host: "127.0.0.1",
   port: 3000,
-  max_body_bytes: 65_536,
-  max_pending_writes: 4096,
-  max_unsent_bytes: 33_554_432,
-  rate_limit: 0,
-  shutdown_seconds: 10,
-  log_level: "info",
-  log_format: null,
-  tls_cert: null,
-  tls_key: null,
-  cors_origin: null,
-  api_token: null,
+  maxBodyBytes: 65_536,
+  maxPendingWrites: 4096,
+  maxUnsentBytes: 33_554_432,
+  rateLimit: 0,
+  shutdownSeconds: 10,
+  logLevel: "info",
+  logFormat: null,
+  tlsCert: null,
+  tlsKey: null,
+  corsOrigin: null,
+  apiToken: null,
 };
 
 /** Every variable with a value other than its default, and the result. */
@@ -39,20 +39,20 @@ const environment = {
   API_TOKEN: newToken(),
 };
 const read = {
-  database_url: "/tmp/other.db",
+  databaseUrl: "/tmp/other.db",
   host: "::1",
   port: 65_535,
-  max_body_bytes: 1,
-  max_pending_writes: 1_000_000,
-  max_unsent_bytes: 1_000_000,
-  rate_limit: 100,
-  shutdown_seconds: 0,
-  log_level: "silent",
-  log_format: "text",
-  tls_cert: "cert.pem",
-  tls_key: "key.pem",
-  cors_origin: ["https://a.example", "http://localhost:8080"],
-  api_token: environment.API_TOKEN,
+  maxBodyBytes: 1,
+  maxPendingWrites: 1_000_000,
+  maxUnsentBytes: 1_000_000,
+  rateLimit: 100,
+  shutdownSeconds: 0,
+  logLevel: "silent",
+  logFormat: "text",
+  tlsCert: "cert.pem",
+  tlsKey: "key.pem",
+  corsOrigin: ["https://a.example", "http://localhost:8080"],
+  apiToken: environment.API_TOKEN,
 };
 
 test("readConfig returns the defaults when nothing is set", () => {
@@ -69,11 +69,11 @@ test("readConfig returns the values when every variable is set", () => {
 });
 
 test("readConfig returns the values when every flag is given", () => {
-  const { api_token: _, ...rest } = read;
+  const { apiToken: _, ...rest } = read;
   const flags = Object.fromEntries(
     Object.entries(settings).map(([name, { variable }]) => [name, environment[variable]]),
   );
-  expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, api_token: null });
+  expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, apiToken: null });
 });
 
 test("readConfig prefers the flag when the variable has another value", () => {
@@ -97,8 +97,8 @@ test("flagOf returns the variable in kebab case", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 
-const path_rule = "must be a path, e.g. data/user-api.db, or postgres://…";
-const origin_rule = "must be * or origins such as https://app.example.com, comma-separated";
+const pathRule = "must be a path, e.g. data/user-api.db, or postgres://…";
+const originRule = "must be * or origins such as https://app.example.com, comma-separated";
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
 
 /** A variable, values that it rejects, and what it must be. */
@@ -143,8 +143,8 @@ const rejected: [keyof typeof environment, string[], string][] = [
     "the parameter layout must be plain or citus",
   ],
   ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
-  ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], path_rule],
-  ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], path_rule],
+  ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], pathRule],
+  ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], pathRule],
   [
     "DATABASE_URL",
     [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
@@ -161,12 +161,8 @@ const rejected: [keyof typeof environment, string[], string][] = [
   ["RATE_LIMIT", ["-1", "0.5", "1000001", "off"], range(0, 1_000_000)],
   ["SHUTDOWN_SECONDS", ["-1", "3601", "10s"], range(0, 3600)],
   ["LOG_LEVEL", ["INFO", "trace", "info "], "must be one of debug, info, warn, error, silent"],
-  ["CORS_ORIGIN", ["a.example", "https://a.example/", "https://a.example/b", "null"], origin_rule],
-  [
-    "CORS_ORIGIN",
-    ["https://a.example,", "https://A.example", "https://a.example:443"],
-    origin_rule,
-  ],
+  ["CORS_ORIGIN", ["a.example", "https://a.example/", "https://a.example/b", "null"], originRule],
+  ["CORS_ORIGIN", ["https://a.example,", "https://A.example", "https://a.example:443"], originRule],
   [
     "API_TOKEN",
     ["secret", `${newToken()}x`, newToken().toLowerCase(), `Bearer ${newToken()}`],
@@ -191,7 +187,8 @@ for (const [variable, values, rule] of rejected) {
         `Invalid ${variable}${shown(variable, value)}: ${rule}`,
       );
       if (variable === "API_TOKEN") continue;
-      const flags: Flags = { [variable.toLowerCase()]: value };
+      const name = variable.toLowerCase().replace(/_./g, (pair) => pair.slice(1).toUpperCase());
+      const flags: Flags = { [name]: value };
       const flag = `--${flagOf(variable)}`;
       expectThrown(
         () => readConfig({}, flags),
@@ -218,19 +215,16 @@ test("readConfig does not repeat the token when API_TOKEN is invalid", () => {
 test("readConfig accepts a value when it is at a bound", () => {
   const accepted: [Environment, Partial<ReturnType<typeof readConfig>>][] = [
     [{ PORT: "0" }, { port: 0 }],
-    [{ MAX_BODY_BYTES: "67108864" }, { max_body_bytes: 67_108_864 }],
-    [{ MAX_PENDING_WRITES: "1" }, { max_pending_writes: 1 }],
-    [{ RATE_LIMIT: "1000000" }, { rate_limit: 1_000_000 }],
-    [{ SHUTDOWN_SECONDS: "3600" }, { shutdown_seconds: 3600 }],
+    [{ MAX_BODY_BYTES: "67108864" }, { maxBodyBytes: 67_108_864 }],
+    [{ MAX_PENDING_WRITES: "1" }, { maxPendingWrites: 1 }],
+    [{ RATE_LIMIT: "1000000" }, { rateLimit: 1_000_000 }],
+    [{ SHUTDOWN_SECONDS: "3600" }, { shutdownSeconds: 3600 }],
     [{ HOST: "fe80::1%eth0" }, { host: "fe80::1%eth0" }],
-    [{ CORS_ORIGIN: "*" }, { cors_origin: ["*"] }],
-    [{ DATABASE_URL: "C:\\data\\a.db" }, { database_url: "C:\\data\\a.db" }],
-    [
-      { DATABASE_URL: "postgres://a:b@c:1/d?max=5" },
-      { database_url: "postgres://a:b@c:1/d?max=5" },
-    ],
-    [{ DATABASE_URL: "postgresql:///a?host=/b" }, { database_url: "postgresql:///a?host=/b" }],
-    [{ DATABASE_URL: "./a b.db" }, { database_url: "./a b.db" }],
+    [{ CORS_ORIGIN: "*" }, { corsOrigin: ["*"] }],
+    [{ DATABASE_URL: "C:\\data\\a.db" }, { databaseUrl: "C:\\data\\a.db" }],
+    [{ DATABASE_URL: "postgres://a:b@c:1/d?max=5" }, { databaseUrl: "postgres://a:b@c:1/d?max=5" }],
+    [{ DATABASE_URL: "postgresql:///a?host=/b" }, { databaseUrl: "postgresql:///a?host=/b" }],
+    [{ DATABASE_URL: "./a b.db" }, { databaseUrl: "./a b.db" }],
   ];
   for (const [variables, expected] of accepted) {
     expect(readConfig(variables)).toMatchObject(expected);
@@ -257,8 +251,8 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expectThrown(() => readConfig({ TLS_CERT: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a" }), "operator", message);
   expectThrown(() => readConfig({ TLS_KEY: "a", TLS_CERT: "" }), "operator", message);
-  expectThrown(() => readConfig({}, { tls_key: "a" }), "invalid", message);
-  expect(readConfig({ TLS_KEY: "a" }, { tls_cert: "b" })).toMatchObject({ tls_cert: "b" });
+  expectThrown(() => readConfig({}, { tlsKey: "a" }), "invalid", message);
+  expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
 });
 
 test("readConfig says what replaces POSTGRES_LAYOUT when it is set", () => {
@@ -284,8 +278,8 @@ const layouts: [string, string, string][] = [
 ];
 
 test.each(layouts)("splitLayout removes only the layout when the URL is %s", (...row) => {
-  const [database_url, layout, driver_url] = row;
-  expect<unknown>(splitLayout(database_url)).toEqual({ layout, driver_url });
+  const [databaseUrl, layout, driverUrl] = row;
+  expect<unknown>(splitLayout(databaseUrl)).toEqual({ layout, driverUrl });
 });
 
 test("withLayout replaces the layout when the URL has one", () => {

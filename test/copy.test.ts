@@ -3,26 +3,26 @@ import {
   type CopyRow,
   type CopySource,
   type CopyTarget,
-  copied_tables,
+  copiedTables,
   copyRows,
 } from "../src/copy.ts";
 import { AppError } from "../src/error.ts";
 import { expectRejection } from "./expect-error.ts";
 
-type Table = keyof typeof copied_tables;
+type Table = keyof typeof copiedTables;
 type Rows = Record<Table, CopyRow[]>;
 
-const tables = Object.keys(copied_tables) as Table[];
+const tables = Object.keys(copiedTables) as Table[];
 const never = new AbortController().signal;
 
 /** Three rows for every table, so that each column has a number, text and null. */
 function makeRows(): Rows {
   const cells = [1, "a", null] as const;
-  const rowsOf = ({ columns }: (typeof copied_tables)[Table]): CopyRow[] =>
+  const rowsOf = ({ columns }: (typeof copiedTables)[Table]): CopyRow[] =>
     cells.map((_, n) =>
       Object.fromEntries(columns.map((name, at) => [name, cells[(n + at) % 3] ?? null])),
     );
-  return Object.fromEntries(tables.map((table) => [table, rowsOf(copied_tables[table])])) as Rows;
+  return Object.fromEntries(tables.map((table) => [table, rowsOf(copiedTables[table])])) as Rows;
 }
 
 /** @param last the last assigned ids */
@@ -63,7 +63,7 @@ test("copyRows copies all rows and last ids, and reports progress", async () => 
 });
 
 const cells = tables.flatMap((table) =>
-  copied_tables[table].columns.map((column) => [table, column] as const),
+  copiedTables[table].columns.map((column) => [table, column] as const),
 );
 
 test.each(cells)(

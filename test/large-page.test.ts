@@ -3,7 +3,7 @@ import { createLargePages, type PageBuilder } from "../src/large-page.ts";
 import { expectRejection } from "./expect-error.ts";
 import { listed } from "./listed.ts";
 
-const built = { total: 2, next_after: null };
+const built = { total: 2, nextAfter: null };
 const record = (id: number, length: number) =>
   JSON.stringify({ id, text: "😀".repeat(length / 4) });
 

@@ -12,14 +12,14 @@ export function textOf(records: Page["records"]): string {
   return text;
 }
 
-/** Parses the records of a page, which a store returns as JSON. Omits `next_after` if it is `null`. */
+/** Parses the records of a page, which a store returns as JSON. Omits `nextAfter` if it is `null`. */
 export async function listed<Row extends { id: number } = any>(
   page: Maybe<Page>,
-): Promise<{ rows: Row[]; total: number; next_after?: number }> {
-  const { records, total, next_after } = await page;
+): Promise<{ rows: Row[]; total: number; nextAfter?: number }> {
+  const { records, total, nextAfter } = await page;
   return {
     rows: JSON.parse(`[${textOf(records)}]`),
     total,
-    ...(next_after !== null && { next_after }),
+    ...(nextAfter !== null && { nextAfter }),
   };
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createLog, type LogFormat, type LogLevel, log_levels } from "../src/log.ts";
+import { createLog, type LogFormat, type LogLevel, logLevels } from "../src/log.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
@@ -26,12 +26,12 @@ test("log writes only the level and the event when there are no fields", () => {
 });
 
 test("log writes the time of each event when the clock moves", () => {
-  let time_ms = Date.parse("2026-11-20T18:57:03.120Z");
+  let timeMs = Date.parse("2026-11-20T18:57:03.120Z");
   const lines: string[] = [];
-  const options = { level: "info", format: "json", now: () => new Date(time_ms) } as const;
+  const options = { level: "info", format: "json", now: () => new Date(timeMs) } as const;
   const log = createLog({ ...options, write: (line) => lines.push(line) });
-  for (const pause_ms of [0, 0, 1, 0, 60_000]) {
-    time_ms += pause_ms;
+  for (const pauseMs of [0, 0, 1, 0, 60_000]) {
+    timeMs += pauseMs;
     log.info("tick");
   }
   expect(lines.map((line) => JSON.parse(line).time.slice(14))).toEqual([
@@ -67,7 +67,7 @@ const written: Record<LogLevel, string[]> = {
   silent: [],
 };
 
-for (const level of log_levels) {
+for (const level of logLevels) {
   test(`log writes its level and higher ones when the level is ${level}`, () => {
     const { log, lines } = makeLog(level);
     for (const severity of ["debug", "info", "warn", "error"] as const) {

@@ -3,7 +3,7 @@ import { type MetadataPatch, patchMetadata } from "../src/metadata.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const current = { a: "1", b: "2" };
-const count_keys = (count: number, prefix = "k") =>
+const countKeys = (count: number, prefix = "k") =>
   Object.fromEntries(Array.from({ length: count }, (_, at) => [`${prefix}${at}`, "v"]));
 
 const patches: [string, MetadataPatch | undefined, Record<string, string>][] = [
@@ -34,11 +34,11 @@ test("patchMetadata creates a member when the key is __proto__", () => {
 });
 
 test("patchMetadata counts the entries of the result when the patch adds some", () => {
-  const full = count_keys(50);
+  const full = countKeys(50);
   expect(Object.keys(patchMetadata(full, { k0: null, other: "x" }))).toHaveLength(50);
   expect(patchMetadata(full, { k0: "other" })).toMatchObject({ k0: "other" });
   expect(patchMetadata(full, { z: null })).toEqual(full);
   const message = "Validation failed: metadata must be an object of at most 50 entries";
   expectThrown(() => patchMetadata(full, { other: "x" }), "invalid", message);
-  expectThrown(() => patchMetadata({}, count_keys(51, "n")), "invalid", message);
+  expectThrown(() => patchMetadata({}, countKeys(51, "n")), "invalid", message);
 });

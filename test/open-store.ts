@@ -2,9 +2,9 @@ import { backendOf } from "../src/main.ts";
 import type { Store, StoreOptions } from "../src/store.ts";
 
 /** Options of a server's store, with limits that no test reaches. */
-export const storeOptions: Omit<StoreOptions, "database_url"> = {
-  max_pending_writes: 1000,
-  max_unsent_bytes: 2 ** 25,
+export const storeOptions: Omit<StoreOptions, "databaseUrl"> = {
+  maxPendingWrites: 1000,
+  maxUnsentBytes: 2 ** 25,
   exclusive: true,
   create: true,
   now: () => new Date(),
@@ -12,14 +12,14 @@ export const storeOptions: Omit<StoreOptions, "database_url"> = {
 
 /** Opens a store as a command does, which a server may have open at the same time, and closes it after `work`. */
 export async function withStore<Result>(
-  database_url: string,
+  databaseUrl: string,
   work: (store: Store) => Promise<Result>,
   options: Partial<StoreOptions> = {},
 ): Promise<Result> {
-  const store = await backendOf(database_url).open({
+  const store = await backendOf(databaseUrl).open({
     ...storeOptions,
     exclusive: false,
-    database_url,
+    databaseUrl,
     ...options,
   });
   try {

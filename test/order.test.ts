@@ -2,8 +2,8 @@ import { expect, test } from "bun:test";
 import {
   type Order,
   type OrderInput,
-  order_statuses,
   orderFields,
+  orderStatuses,
   patchOrder,
 } from "../src/order.ts";
 
@@ -35,7 +35,7 @@ test("orderFields does not change the items and metadata", () => {
 });
 
 test("patchOrder changes only the metadata when the patch has no status", () => {
-  for (const status of order_statuses) {
+  for (const status of orderStatuses) {
     const patched = patchOrder({ ...order, status }, { metadata: { a: null, b: "2" } });
     expect(patched).toEqual({ status, metadata: { b: "2" } });
   }

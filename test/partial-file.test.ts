@@ -9,22 +9,22 @@ const dead = Bun.spawnSync(["true"]).pid;
 /** Process ids of a live process, and of one that belongs to another user unless the tests run as root. */
 const alive = [process.ppid, 1].filter((pid) => pid !== process.pid);
 
-function write(directory: TemporaryDirectory, names: readonly string[], age_s = 0): void {
+function write(directory: TemporaryDirectory, names: readonly string[], ageS = 0): void {
   for (const name of names) {
     writeFileSync(directory.at(name), "");
-    const time_s = Date.now() / 1000 - age_s;
-    utimesSync(directory.at(name), time_s, time_s);
+    const timeS = Date.now() / 1000 - ageS;
+    utimesSync(directory.at(name), timeS, timeS);
   }
 }
 
 const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.partial`;
-const own_name = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
+const ownName = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
 const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
 test("claimPartial removes the files of dead processes, and of its own id, for the same target", () => {
   using directory = makeDirectory();
   write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
-  expect(basename(claimPartial(directory.at("a.db")))).toMatch(own_name);
+  expect(basename(claimPartial(directory.at("a.db")))).toMatch(ownName);
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
@@ -63,5 +63,5 @@ test("claimPartial keeps other files with similar names", () => {
 
 test("claimPartial only returns the name when the directory cannot be read", () => {
   using directory = makeDirectory();
-  expect(basename(claimPartial(directory.at("no/such/a.db")))).toMatch(own_name);
+  expect(basename(claimPartial(directory.at("no/such/a.db")))).toMatch(ownName);
 });

@@ -2,5 +2,5 @@ import type { Preconditions } from "../src/precondition.ts";
 
 /** The preconditions of a request with `If-Match` for these versions. */
 export function ifMatch(...versions: number[]): Preconditions {
-  return { if_match: versions.map((version) => ({ version, weak: false })), if_none_match: null };
+  return { ifMatch: versions.map((version) => ({ version, weak: false })), ifNoneMatch: null };
 }

@@ -2,11 +2,11 @@ import { expect, test } from "bun:test";
 import { newOrder, orderJson, parseStoredOrder } from "../src/order.ts";
 import { parseRecordText, recordText } from "../src/record.ts";
 import { newUser, parseStoredUser, userJson } from "../src/user.ts";
-import { odd_texts } from "./contract/open.ts";
+import { oddTexts } from "./contract/open.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 
-for (const text of [...odd_texts, "\u2028\u2029", "</script>", "", null]) {
+for (const text of [...oddTexts, "\u2028\u2029", "</script>", "", null]) {
   test(`userJson and orderJson return what JSON.stringify returns when a text is ${JSON.stringify(text)}`, () => {
     const metadata = JSON.stringify(text === null ? {} : { [text]: text, b: "1", a: "2" });
     const user = newUser(7, { email: `${text}@b.cd`, name: text, metadata }, time);

@@ -28,7 +28,7 @@ const emails = [
   "x@a-b.c-d.example",
 ];
 
-const no_emails = [
+const noEmails = [
   "",
   "a",
   "a@",
@@ -67,7 +67,7 @@ test("isEmail is true for a valid email", () => {
 });
 
 test("isEmail is false for any other text", () => {
-  for (const text of no_emails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
+  for (const text of noEmails) expect(isEmail(text), JSON.stringify(text)).toBe(false);
 });
 
 test("Time accepts a text only when it is RFC 3339 in UTC with milliseconds", () => {
@@ -142,7 +142,7 @@ for (const [what, extra] of accepted) {
   });
 }
 
-const text_rule = "must be text without U+0000 and lone surrogates";
+const textRule = "must be text without U+0000 and lone surrogates";
 const rejected: [string, unknown, ...string[]][] = [
   ["is null", null, "body must be a JSON object"],
   ["is an array", [], "body must be a JSON object"],
@@ -158,7 +158,7 @@ const rejected: [string, unknown, ...string[]][] = [
   ["has __proto__", JSON.parse('{"email": "a@b.cd", "__proto__": {}}'), "__proto__ is not allowed"],
   ["has empty text", { ...ok, label: "" }, "label must be text of 1 to 3 characters or null"],
   ["has too many emoji", { ...ok, label: emoji.repeat(4) }, "label must be text of 1 to 3"],
-  ["has a lone surrogate", { ...ok, label: lone }, `label ${text_rule}`],
+  ["has a lone surrogate", { ...ok, label: lone }, `label ${textRule}`],
   ["has another string", { ...ok, colour: "Red" }, "colour must be one of red, blue"],
   ["has an unknown code", { ...ok, code: "z" }, "code must be a letter up to k"],
   ["has text for a number", { ...ok, count: "1" }, "count must be an integer from 1 to 9"],

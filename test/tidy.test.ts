@@ -41,7 +41,7 @@ function targetLayer({ path }: Source, specifier: string): string | null {
 
 const sources = await readSources("src/**/*.ts");
 
-const may_import: Record<string, readonly string[]> = {
+const mayImport: Record<string, readonly string[]> = {
   domain: ["domain"],
   http: ["domain", "http"],
   sqlite: ["domain", "sqlite"],
@@ -76,7 +76,7 @@ describe("layers", () => {
         } else if (target === "http" && source.layer === "cli") {
           expect(["src/cli/serve.ts", "src/cli/openapi.ts"]).toContain(path);
         } else {
-          expect([path, specifier, may_import[source.layer]]).toEqual([
+          expect([path, specifier, mayImport[source.layer]]).toEqual([
             path,
             specifier,
             expect.arrayContaining([target]),
@@ -103,7 +103,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
     what: "SQL made of values",
     // Statements may only interpolate constants: column lists, clauses, settings.
     pattern:
-      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|json|counted|where|name|table|keys_table|timeout_ms|available\.length|[A-Z_]+)\})/,
+      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|json|counted|where|name|table|keys_table|timeoutMs|available\.length|[A-Z_]+)\})/,
   },
   { what: "unfinished work", pattern: /\/[/*].*\b(?:TODO|FIXME|XXX|HACK)\b/ },
   { what: "console", pattern: /\bconsole\./ },

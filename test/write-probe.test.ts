@@ -5,8 +5,8 @@ import { expectRejection } from "./expect-error.ts";
 
 /** A probe with a clock that the test moves, and a database that can be made to fail. */
 function makeProbe() {
-  const clock = { time_ms: 1_000_000 };
-  const spy = spyOn(performance, "now").mockImplementation(() => clock.time_ms);
+  const clock = { timeMs: 1_000_000 };
+  const spy = spyOn(performance, "now").mockImplementation(() => clock.timeMs);
   const state = { writes: 0, failing: false, full: false };
   const probe = createWriteProbe({
     isFull: () => state.full,
@@ -27,10 +27,10 @@ test("createWriteProbe writes once in 5 seconds for concurrent calls", async () 
   using it = makeProbe();
   await Promise.all([it.probe(), it.probe(), it.probe()]);
   expect(it.state.writes).toBe(1);
-  it.clock.time_ms += 4_999;
+  it.clock.timeMs += 4_999;
   await it.probe();
   expect(it.state.writes).toBe(1);
-  it.clock.time_ms += 1;
+  it.clock.timeMs += 1;
   await it.probe();
   expect(it.state.writes).toBe(2);
 });
@@ -40,15 +40,15 @@ test("createWriteProbe reports a failure for a second, and then tries again", as
   it.state.failing = true;
   await expectRejection(it.probe(), "unavailable");
   it.state.failing = false;
-  it.clock.time_ms += 999;
+  it.clock.timeMs += 999;
   await expectRejection(it.probe(), "unavailable");
   expect(it.state.writes).toBe(1);
-  it.clock.time_ms += 1;
+  it.clock.timeMs += 1;
   await it.probe();
   expect(it.state.writes).toBe(2);
   // A failure is noticed as soon as the last success has expired.
   it.state.failing = true;
-  it.clock.time_ms += 5_000;
+  it.clock.timeMs += 5_000;
   await expectRejection(it.probe(), "unavailable");
 });
 
@@ -56,7 +56,7 @@ test("createWriteProbe returns the last result when too many writes are waiting"
   using it = makeProbe();
   await it.probe();
   it.state.full = true;
-  it.clock.time_ms += 60_000;
+  it.clock.timeMs += 60_000;
   await it.probe();
   expect(it.state.writes).toBe(1);
 });

@@ -4,11 +4,11 @@
  */
 import { connect, createServer } from "node:net";
 
-const [port, target_port, delay_ms] = Bun.argv.slice(2).map(Number);
+const [port, targetPort, delayMs] = Bun.argv.slice(2).map(Number);
 
 createServer({ noDelay: true }, (client) => {
-  const database = connect({ host: "127.0.0.1", port: Number(target_port), noDelay: true });
-  client.on("data", (data) => setTimeout(() => database.write(data), delay_ms));
+  const database = connect({ host: "127.0.0.1", port: Number(targetPort), noDelay: true });
+  client.on("data", (data) => setTimeout(() => database.write(data), delayMs));
   database.pipe(client);
   client.on("close", () => database.destroy());
   database.on("close", () => client.destroy());

@@ -5,7 +5,7 @@
 import { Database } from "bun:sqlite";
 import { bearer } from "@elysiajs/bearer";
 import { Elysia } from "elysia";
-import { log_enabled, logRequest } from "./log.js";
+import { logEnabled, logRequest } from "./log.js";
 
 const db = new Database(Bun.env["DATABASE"], { readwrite: true, strict: true });
 db.run("pragma journal_mode = wal");
@@ -20,16 +20,16 @@ const one = db.prepare<{ version: number }, { id: number }>(`
 new Elysia({ strictPath: true, normalize: false })
   .use(bearer())
   .derive(({ headers }) => ({
-    request_id: headers["x-request-id"] ?? crypto.randomUUID(),
-    started_ms: log_enabled ? performance.now() : 0,
+    requestId: headers["x-request-id"] ?? crypto.randomUUID(),
+    startedMs: logEnabled ? performance.now() : 0,
   }))
   .onBeforeHandle(({ bearer: token, status }) => {
     if (token === undefined) return status(401);
     return undefined;
   })
-  .mapResponse(({ request, responseValue, route, set, request_id, started_ms }) => {
-    logRequest(request.method, route, 200, started_ms, request_id, "any");
-    const headers = { ...(set.headers as Record<string, string>), "x-request-id": request_id };
+  .mapResponse(({ request, responseValue, route, set, requestId, startedMs }) => {
+    logRequest(request.method, route, 200, startedMs, requestId, "any");
+    const headers = { ...(set.headers as Record<string, string>), "x-request-id": requestId };
     set.headers = {};
     return Response.json(responseValue, { headers });
   })

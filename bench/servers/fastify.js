@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import createApp, { LogController } from "fastify";
 import { z } from "zod";
-import { log_enabled, log_output } from "./log.js";
+import { logEnabled, logOutput } from "./log.js";
 import { OrderInput, UserInput } from "./schemas.js";
 import { openStore } from "./store.js";
 
@@ -18,11 +18,11 @@ function jsonSchema(schema) {
   });
 }
 
-const user_input = jsonSchema(UserInput);
-const order_input = jsonSchema(OrderInput);
+const userInput = jsonSchema(UserInput);
+const orderInput = jsonSchema(OrderInput);
 const integer = { type: "integer" };
 const string = { type: "string" };
-const page_query = {
+const pageQuery = {
   type: "object",
   additionalProperties: false,
   properties: {
@@ -42,15 +42,15 @@ function envelopeOf(data, more = {}) {
   return { type: "object", properties: { data, error: { type: "null" }, ...more } };
 }
 
-const user_record = recordOf(user_input);
-const user_response = envelopeOf(user_record);
-const order_response = envelopeOf(recordOf(order_input, { total: integer, status: string }));
+const userRecord = recordOf(userInput);
+const userResponse = envelopeOf(userRecord);
+const orderResponse = envelopeOf(recordOf(orderInput, { total: integer, status: string }));
 const meta = { type: "object", properties: { total: integer, limit: integer, offset: integer } };
-const page_response = envelopeOf({ type: "array", items: user_record }, { meta });
+const pageResponse = envelopeOf({ type: "array", items: userRecord }, { meta });
 
 // Fastify's own two lines per request would be one more than the others write.
 const app = createApp({
-  logger: log_enabled ? { base: null, stream: log_output } : false,
+  logger: logEnabled ? { base: null, stream: logOutput } : false,
   logController: new LogController({ disableRequestLogging: true }),
   bodyLimit: 65_536,
   genReqId: (request) => request.headers["x-request-id"] ?? randomUUID(),
@@ -92,31 +92,31 @@ app.setErrorHandler((error, _request, reply) =>
   reject(reply, error.statusCode ?? 500, error.validation ? error.message : "internal error"),
 );
 
-const get_schema = {
+const getSchema = {
   params: { type: "object", properties: { id: { type: "integer", minimum: 1 } } },
-  response: { 200: user_response },
+  response: { 200: userResponse },
 };
-app.get("/api/v1/users/:id", { schema: get_schema }, async (request, reply) => {
+app.get("/api/v1/users/:id", { schema: getSchema }, async (request, reply) => {
   const user = await store.getUser(request.params.id);
   return user === null ? reject(reply, 404, "user not found") : sendRecord(request, reply, user);
 });
 
-const list_schema = { querystring: page_query, response: { 200: page_response } };
-app.get("/api/v1/users", { schema: list_schema }, async (request) => {
+const listSchema = { querystring: pageQuery, response: { 200: pageResponse } };
+app.get("/api/v1/users", { schema: listSchema }, async (request) => {
   const { users, total } = await store.listUsers(request.query);
   return { data: users, error: null, meta: { total, ...request.query } };
 });
 
-const user_schema = { body: user_input, response: { 201: user_response } };
-app.post("/api/v1/users", { schema: user_schema }, async (request, reply) => {
+const userSchema = { body: userInput, response: { 201: userResponse } };
+app.post("/api/v1/users", { schema: userSchema }, async (request, reply) => {
   const user = await store.createUser(request.body);
   if (user === null) return reject(reply, 409, "email is already taken");
   reply.code(201).header("location", `/api/v1/users/${user.id}`);
   return sendRecord(request, reply, user);
 });
 
-const order_schema = { body: order_input, response: { 201: order_response } };
-app.post("/api/v1/orders", { schema: order_schema }, async (request, reply) => {
+const orderSchema = { body: orderInput, response: { 201: orderResponse } };
+app.post("/api/v1/orders", { schema: orderSchema }, async (request, reply) => {
   const key = request.headers["idempotency-key"];
   const { record, replayed } = await store.placeOrder(request.body, request.token.hash, key);
   if (record === null) return reject(reply, 422, "order rejected");

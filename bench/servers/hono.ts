@@ -32,11 +32,11 @@ function reject(result: { success: boolean; error?: { message: string } }, c: Co
 const app = new Hono<Env>();
 app.use(requestId());
 app.use(async (c, next) => {
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   await next();
   const token = c.get("token")?.name;
   const { method } = c.req;
-  logRequest(method, routePath(c, -1), c.res.status, started_ms, c.get("requestId"), token);
+  logRequest(method, routePath(c, -1), c.res.status, startedMs, c.get("requestId"), token);
 });
 app.use(
   "/api/*",

@@ -4,7 +4,7 @@ import { writeSync } from "node:fs";
 const STDOUT = 1;
 const DELAY_MS = 10;
 
-export const log_enabled = process.env.LOG === "on";
+export const logEnabled = process.env.LOG === "on";
 let waiting = "";
 
 function flush() {
@@ -12,7 +12,7 @@ function flush() {
   waiting = "";
 }
 
-export const log_output = {
+export const logOutput = {
   /** @param {string} line with its line feed */
   write(line) {
     if (waiting === "") setTimeout(flush, DELAY_MS);
@@ -21,10 +21,10 @@ export const log_output = {
 };
 
 /** Writes one line per request, with the service's fields. */
-export function logRequest(method, route, status, started_ms, request_id, token) {
-  if (!log_enabled) return;
-  const duration_ms = Math.round((performance.now() - started_ms) * 1000) / 1000;
+export function logRequest(method, route, status, startedMs, requestId, token) {
+  if (!logEnabled) return;
+  const durationMs = Math.round((performance.now() - startedMs) * 1000) / 1000;
   const time = new Date().toISOString();
-  const fields = { method, route, status, duration_ms, request_id, token };
-  log_output.write(`${JSON.stringify({ time, level: "info", event: "request", ...fields })}\n`);
+  const fields = { method, route, status, duration_ms: durationMs, request_id: requestId, token };
+  logOutput.write(`${JSON.stringify({ time, level: "info", event: "request", ...fields })}\n`);
 }

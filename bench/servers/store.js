@@ -1,8 +1,8 @@
 /** What the stores of the other servers share. */
 import { hash } from "node:crypto";
 
-export const user_columns = "id, email, name, metadata, version, created_at, updated_at";
-export const order_columns =
+export const userColumns = "id, email, name, metadata, version, created_at, updated_at";
+export const orderColumns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
 const KEY_LIFETIME_MS = 24 * 60 * 60 * 1000;

@@ -1,7 +1,7 @@
 /** The service's own schema on PostgreSQL, with postgres.js or pg: prepared statements, one transaction per request. */
 import * as shared from "./store.js";
 
-const { user_columns, order_columns, now, toUser, toOrder } = shared;
+const { userColumns, orderColumns, now, toUser, toOrder } = shared;
 
 /** The default of the service, too. */
 const CONNECTIONS = 10;
@@ -12,11 +12,11 @@ const FOREIGN_KEY_VIOLATION = "23503";
 
 const statements = {
   token: "select name, scope, expires_at, revoked_at from tokens where hash = $1",
-  user: `select ${user_columns} from users where id = $1`,
+  user: `select ${userColumns} from users where id = $1`,
   // The triggers of the schema maintain the counts.
   count: "select sum(records)::bigint as total from counts where list = 'users'",
   page: `
-    select ${user_columns},
+    select ${userColumns},
       (select sum(records)::bigint from counts where list = 'users') as total
     from users order by id limit $1 offset $2
   `,
@@ -24,13 +24,13 @@ const statements = {
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($1, $2, $3, $4, 1, $5, $5)
     on conflict (email_key) do nothing
-    returning ${user_columns}
+    returning ${userColumns}
   `,
   insert_order: `
     insert into orders (user_id, currency, items, total, status, metadata, version,
       created_at, updated_at)
     values ($1, $2, $3, $4, 'pending', $5, 1, $6, $6)
-    returning ${order_columns}
+    returning ${orderColumns}
   `,
   claimed: `
     select fingerprint, record from idempotency_keys
@@ -113,10 +113,10 @@ export async function createStore(url) {
     async authenticate(credentials) {
       const hash = shared.sha256(credentials);
       let entry = tokens.get(hash);
-      if (entry === undefined || entry.until_ms < Date.now()) {
+      if (entry === undefined || entry.untilMs < Date.now()) {
         const [row] = await query("token", [hash]);
         if (!row) return null;
-        entry = { row, until_ms: Date.now() + TOKEN_LIFETIME_MS };
+        entry = { row, untilMs: Date.now() + TOKEN_LIFETIME_MS };
         tokens.set(hash, entry);
       }
       return shared.isActive(entry.row) ? { ...entry.row, hash } : null;

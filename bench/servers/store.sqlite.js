@@ -4,7 +4,7 @@
  */
 import * as shared from "./store.js";
 
-const { user_columns, order_columns, now, toUser, toOrder } = shared;
+const { userColumns, orderColumns, now, toUser, toOrder } = shared;
 
 /** @param {string} path */
 export async function createStore(path) {
@@ -21,16 +21,16 @@ export async function createStore(path) {
   const token = db.prepare(
     "select name, scope, expires_at, revoked_at from tokens where hash = $hash",
   );
-  const user = db.prepare(`select ${user_columns} from users where id = $id`);
+  const user = db.prepare(`select ${userColumns} from users where id = $id`);
   const count = db.prepare("select count(*) as total from users");
   const page = db.prepare(
-    `select ${user_columns} from users order by id limit $limit offset $offset`,
+    `select ${userColumns} from users order by id limit $limit offset $offset`,
   );
   const insertUser = db.prepare(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
     on conflict (email_key) do nothing
-    returning ${user_columns}
+    returning ${userColumns}
   `);
   const insertOrder = db.prepare(`
     insert into orders (user_id, user_position, currency, items, total, status, metadata, version,
@@ -38,7 +38,7 @@ export async function createStore(path) {
     values ($user_id,
       (select coalesce(max(user_position), 0) + 1 from orders where user_id = $user_id),
       $currency, $items, $total, 'pending', $metadata, 1, $now, $now)
-    returning ${order_columns}
+    returning ${orderColumns}
   `);
   const claimed = db.prepare(`
     select fingerprint, record from idempotency_keys

@@ -67,8 +67,8 @@ function filesOf(metafile: Metafile): [directory: string, files: string[]][] {
  */
 async function licenseTexts(directory: string, files: readonly string[]): Promise<string[]> {
   const names = (await readdir(directory)).filter((file) => LICENSE_FILE.test(file)).sort();
-  const of_files = files.map((file) => `${file.replace(/\.br$/, "")}.LICENSE.txt`).sort();
-  const texts = [...names.map((name) => `${directory}/${name}`), ...of_files].map(async (path) => {
+  const ofFiles = files.map((file) => `${file.replace(/\.br$/, "")}.LICENSE.txt`).sort();
+  const texts = [...names.map((name) => `${directory}/${name}`), ...ofFiles].map(async (path) => {
     const file = Bun.file(path);
     return (await file.exists()) ? (await file.text()).trim() : "";
   });

@@ -50,8 +50,8 @@ export async function createNotices(facts: ReleaseFacts): Promise<string> {
   const { version, target, packages, versions } = facts;
   const document = (await Bun.file(BUN_DOCUMENT).text()).replace(/^---\n.*?\n---\n/s, "").trim();
 
-  const without_text = packages.filter(({ texts }) => texts.length === 0);
-  const ids = [...BUN_LICENSES, ...without_text.flatMap(({ license }) => licensesOf(license))];
+  const withoutText = packages.filter(({ texts }) => texts.length === 0);
+  const ids = [...BUN_LICENSES, ...withoutText.flatMap(({ license }) => licensesOf(license))];
 
   return `${[
     `Licenses of the software in user-api ${version} for ${target.name}`,

@@ -19,7 +19,7 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
   const executable = `${directory}/bun`;
   if (await Bun.file(executable).exists()) return executable;
 
-  const spec = `${target.runtime_package}@${version}`;
+  const spec = `${target.runtimePackage}@${version}`;
   await mkdir(".bun", { recursive: true });
   const temporary = await mkdtemp(".bun/tmp.");
   try {
@@ -34,7 +34,7 @@ export async function fetchRuntime(target: Target, version: string): Promise<str
     }
     const archive = join(temporary, npm.json()[0].filename);
     const integrity = await integrityOf(archive);
-    if (integrity !== target.runtime_integrity) {
+    if (integrity !== target.runtimeIntegrity) {
       throw new Error(
         `${spec} has the hash ${integrity}, which is not the one in scripts/release/targets.ts`,
       );

@@ -8,7 +8,7 @@ export interface Materials extends ReleaseFacts {
   /** Checksum of the binary, in hexadecimal. */
   readonly sha256: string;
   /** Time of the commit, so that the SBOM of a commit is always the same. */
-  readonly committed_at: Date;
+  readonly committedAt: Date;
 }
 
 /** An npm package. */
@@ -31,7 +31,7 @@ function npmPurl(name: string, version: string): string {
 
 function componentOf({ type, name, version, license, purl, homepage, integrity }: Part) {
   const content = Buffer.from(integrity.replace(/^sha512-/, ""), "base64").toString("hex");
-  const is_simple = /^[\w.-]+$/.test(license);
+  const isSimple = /^[\w.-]+$/.test(license);
   return {
     type,
     name,
@@ -39,7 +39,7 @@ function componentOf({ type, name, version, license, purl, homepage, integrity }
     "bom-ref": purl,
     scope: "required",
     hashes: [{ alg: "SHA-512", content }],
-    licenses: [is_simple ? { license: { id: license } } : { expression: license }],
+    licenses: [isSimple ? { license: { id: license } } : { expression: license }],
     purl,
     ...(homepage !== null && { externalReferences: [{ url: homepage, type: "website" }] }),
   };
@@ -52,21 +52,21 @@ export function createSbom({
   packages,
   versions,
   sha256,
-  committed_at,
+  committedAt,
 }: Materials): string {
   const purls = new Map(packages.map((each) => [each.name, npmPurl(each.name, each.version)]));
   const purlOf = (name: string) => purls.get(name) ?? "";
-  const bun_version = versions["bun"] ?? "";
+  const bunVersion = versions["bun"] ?? "";
   const parts: Part[] = [
     // One component for Bun: it does not report the versions of all libraries that are linked into it.
     {
       type: "platform",
       name: "bun",
-      version: bun_version,
+      version: bunVersion,
       license: "MIT",
-      purl: npmPurl(target.runtime_package, bun_version),
+      purl: npmPurl(target.runtimePackage, bunVersion),
       homepage: "https://bun.com",
-      integrity: target.runtime_integrity,
+      integrity: target.runtimeIntegrity,
       dependsOn: [],
     },
     ...packages.map(
@@ -86,7 +86,7 @@ export function createSbom({
     // Derived from the binary, so that the same binary has the same number.
     serialNumber: `urn:uuid:${Bun.randomUUIDv5(sha256, "oid")}`,
     metadata: {
-      timestamp: committed_at.toISOString(),
+      timestamp: committedAt.toISOString(),
       component: {
         type: "application",
         name: "user-api",

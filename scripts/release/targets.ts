@@ -3,28 +3,28 @@ export interface Target {
   /** Part of the file names. The `--target` of `bun build` is `bun-<name>`. */
   readonly name: string;
   /** The npm package with the executable of Bun, in the version that package.json pins. */
-  readonly runtime_package: string;
+  readonly runtimePackage: string;
   /** SHA-512 of the package's archive, as npm writes it. Update it with the version of Bun. */
-  readonly runtime_integrity: string;
+  readonly runtimeIntegrity: string;
 }
 
 export const targets: readonly Target[] = [
   {
     name: "linux-x64",
-    runtime_package: "@oven/bun-linux-x64",
-    runtime_integrity:
+    runtimePackage: "@oven/bun-linux-x64",
+    runtimeIntegrity:
       "sha512-IWX9BELoGHAUtMonkeSaNaZwXzRk+oDw6Mk+HBFXd3KHYIBNBsIGRupMZPcgNoDbJpLu6gAJjIoIVPZtt1aJ1g==",
   },
   {
     name: "linux-arm64",
-    runtime_package: "@oven/bun-linux-aarch64",
-    runtime_integrity:
+    runtimePackage: "@oven/bun-linux-aarch64",
+    runtimeIntegrity:
       "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
   },
   {
     name: "darwin-arm64",
-    runtime_package: "@oven/bun-darwin-aarch64",
-    runtime_integrity:
+    runtimePackage: "@oven/bun-darwin-aarch64",
+    runtimeIntegrity:
       "sha512-4MIFXHmctH2EhAxLXm2/qxNtv17dFtLJylvaOCsrgq6KSqHTs6eW5YSrJjRbJxYUJaR901fsN8JfZOa+CsWpWQ==",
   },
 ];

@@ -27,9 +27,9 @@ export async function backUpStore(path: string, system: CommandSystem): Promise<
  * @throws {AppError} operator
  */
 export async function restoreBackup(from: string, system: CommandSystem): Promise<void> {
-  const { database_url } = readConfig(system.environment, system.flags);
-  const { restore } = system.backendOf(database_url);
-  const { previous_path, ...contents } = await restore({ from, database_url, now: system.now });
-  system.stdout(`Restored ${describeResult(contents, database_url)}\n`);
-  if (previous_path !== null) system.stdout(`The previous database was kept as ${previous_path}\n`);
+  const { databaseUrl } = readConfig(system.environment, system.flags);
+  const { restore } = system.backendOf(databaseUrl);
+  const { previousPath, ...contents } = await restore({ from, databaseUrl, now: system.now });
+  system.stdout(`Restored ${describeResult(contents, databaseUrl)}\n`);
+  if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
 }

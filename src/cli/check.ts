@@ -8,12 +8,12 @@ import { type CommandSystem, withStore } from "./system.ts";
  * @throws {AppError} operator if there are problems
  */
 export async function checkStore(system: CommandSystem): Promise<void> {
-  await withStore(system, { create: false }, async (store, { database_url }) => {
+  await withStore(system, { create: false }, async (store, { databaseUrl }) => {
     const problems = await store.check();
     for (const problem of problems) system.stdout(`${problem}\n`);
     if (problems.length === 0) return;
     const found = formatCount(problems.length, "problem");
-    fail("operator", `${redactPassword(database_url)} is damaged: ${found} found`);
+    fail("operator", `${redactPassword(databaseUrl)} is damaged: ${found} found`);
   });
   system.stdout("ok\n");
 }

@@ -27,16 +27,16 @@ function describeCounts(counts: RowCounts): string {
 /** Shows a progress bar; a signal cancels the copy. */
 async function copyWithProgress(
   store: Store,
-  target_url: string,
+  targetUrl: string,
   system: CommandSystem,
 ): Promise<RowCounts> {
   using progress = createProgress(system, 1);
   const signal = stopSignal(system);
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? 1 : rows / total);
-  const { copyTarget } = system.backendOf(target_url);
+  const { copyTarget } = system.backendOf(targetUrl);
   return await store.withCopySource((source) =>
-    copyTarget({ database_url: target_url }, (target) =>
+    copyTarget({ databaseUrl: targetUrl }, (target) =>
       copyRows(source, target, onProgress, signal),
     ),
   );
@@ -44,10 +44,10 @@ async function copyWithProgress(
 
 /** @throws {AppError} invalid */
 function readTargetUrl(to: string, layout: PostgresLayout | null): string {
-  const target_url = readDatabaseUrl("--to", to);
-  if (layout === null) return target_url;
-  if (!isPostgres(target_url)) fail("invalid", "--to-layout is for PostgreSQL only");
-  return withLayout(target_url, layout);
+  const targetUrl = readDatabaseUrl("--to", to);
+  if (layout === null) return targetUrl;
+  if (!isPostgres(targetUrl)) fail("invalid", "--to-layout is for PostgreSQL only");
+  return withLayout(targetUrl, layout);
 }
 
 /**
@@ -55,17 +55,17 @@ function readTargetUrl(to: string, layout: PostgresLayout | null): string {
  * @throws {AppError} operator
  */
 export async function copyStore({ to, layout }: CopyOptions, system: CommandSystem): Promise<void> {
-  const target_url = readTargetUrl(to, layout);
+  const targetUrl = readTargetUrl(to, layout);
   await withStore(system, { create: false }, async (store, config) => {
-    const [source, target] = [config.database_url, target_url].map(redactPassword);
-    if (system.backendOf(config.database_url).isServed(config.database_url)) {
+    const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
+    if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {
       system.stderr(
         `A server is using ${source}: what it writes after the copy has started is not copied\n`,
       );
     }
-    const started_ms = performance.now();
-    const counts = await copyWithProgress(store, target_url, system);
-    const seconds = ((performance.now() - started_ms) / 1000).toFixed(1);
+    const startedMs = performance.now();
+    const counts = await copyWithProgress(store, targetUrl, system);
+    const seconds = ((performance.now() - startedMs) / 1000).toFixed(1);
     system.stdout(
       `Copied ${source} to ${target} in ${seconds} s (verified): ${describeCounts(counts)}\n`,
     );

@@ -112,10 +112,10 @@ export async function* readCsv(
         header = readHeader(cells);
         continue;
       }
-      const header_columns = header;
+      const headerColumns = header;
       const text = cells.join();
       const line = info.lines - (text.split("\n").length - 1);
-      entries.push({ line, size: text.length, parse: () => readCells(header_columns, cells) });
+      entries.push({ line, size: text.length, parse: () => readCells(headerColumns, cells) });
       if (entries.length === YIELD_RECORDS) {
         yield entries;
         entries = [];

@@ -13,8 +13,8 @@ const PERIOD_MS = 300 * 24 * 3_600_000;
 /** Time between two changes of the status of an order. */
 const STEP_MS = 26 * 3_600_000;
 
-const first_names = "Ada Ben Chloé Dmitri Elif Femi Grace Hiro Inés Jan".split(" ");
-const last_names = "Adeyemi Brown Çelik Dubois Fischer García Ito Jensen".split(" ");
+const firstNames = "Ada Ben Chloé Dmitri Elif Femi Grace Hiro Inés Jan".split(" ");
+const lastNames = "Adeyemi Brown Çelik Dubois Fischer García Ito Jensen".split(" ");
 const plans = ["free", "team", "business"];
 
 /** Currencies, with the number of minor units for a price of 1 euro. */
@@ -66,8 +66,8 @@ function pick<Value>(random: Random, values: readonly Value[]): Value {
   return values[Math.floor(random() * values.length)] as Value;
 }
 
-function timeAt(offset_ms: number): string {
-  return new Date(FIRST_MS + Math.floor(offset_ms)).toISOString();
+function timeAt(offsetMs: number): string {
+  return new Date(FIRST_MS + Math.floor(offsetMs)).toISOString();
 }
 
 /** An ASCII address without spaces. @returns e.g. `chloe.garcia.17@example.com` */
@@ -79,16 +79,16 @@ function emailOf(name: string, id: number): string {
 /** @param id from 1 */
 function demoUser(id: number, { users }: DemoCounts): User {
   const random = createRandom(id);
-  const name = `${pick(random, first_names)} ${pick(random, last_names)}`;
-  const created_at = timeAt((PERIOD_MS * (id - 1)) / users);
+  const name = `${pick(random, firstNames)} ${pick(random, lastNames)}`;
+  const createdAt = timeAt((PERIOD_MS * (id - 1)) / users);
   return {
     id,
     email: emailOf(name, id),
     name: random() < 0.05 ? null : name,
     metadata: { plan: pick(random, plans) },
     version: 1,
-    created_at,
-    updated_at: created_at,
+    created_at: createdAt,
+    updated_at: createdAt,
   };
 }
 
@@ -106,7 +106,7 @@ function demoOrder(id: number, { users, orders }: DemoCounts): Order {
   const random = createRandom(-id);
   const progress = (id - 1) / orders;
   // Some users order more than others. All of these users existed at that time.
-  const user_id = 1 + Math.floor(random() ** 2 * users * progress);
+  const userId = 1 + Math.floor(random() ** 2 * users * progress);
   const [currency, rate] = pick(random, currencies);
   const items = Array.from({ length: 1 + Math.floor(random() * 3) }, () => {
     const [sku, name, price] = pick(random, products);
@@ -114,18 +114,18 @@ function demoOrder(id: number, { users, orders }: DemoCounts): Order {
     return { sku, name, quantity, unit_price: Math.round(price * rate) };
   });
   const [status, , changes] = pickStatus(random);
-  const created_ms = PERIOD_MS * progress;
+  const createdMs = PERIOD_MS * progress;
   return {
     id,
-    user_id,
+    user_id: userId,
     currency,
     items,
     total: items.reduce((sum, { quantity, unit_price }) => sum + quantity * unit_price, 0),
     status,
     metadata: random() < 0.3 ? { channel: "app" } : {},
     version: 1 + changes,
-    created_at: timeAt(created_ms),
-    updated_at: timeAt(created_ms + changes * STEP_MS),
+    created_at: timeAt(createdMs),
+    updated_at: timeAt(createdMs + changes * STEP_MS),
   };
 }
 

@@ -74,8 +74,8 @@ async function writeTable(
 export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
   const { table, path, force } = options;
   const format = formatFor(options);
-  const count = await withStore(system, { create: false }, async (store, { database_url }) => {
-    if (path !== null && databaseFiles(database_url).some((file) => isSameFile(path, file))) {
+  const count = await withStore(system, { create: false }, async (store, { databaseUrl }) => {
+    if (path !== null && databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) {
       fail("operator", `Cannot write ${path}: it belongs to the database`);
     }
     using output = system.openOutput(path, force);
@@ -83,8 +83,8 @@ export async function exportTable(options: ExportOptions, system: CommandSystem)
     const stop = path === null ? null : stopSignal(system);
     const { total } = await store[table].list({ limit: 1, offset: 0 });
     // A bar would be mixed with the records.
-    const shows_records = path === null && system.stdout_is_terminal;
-    using progress = createProgress(system, shows_records ? null : total);
+    const showsRecords = path === null && system.stdoutIsTerminal;
+    using progress = createProgress(system, showsRecords ? null : total);
     const onRecords = (records: number) => {
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");

@@ -1,8 +1,8 @@
 /** File formats of import and export. */
 import { fail } from "../error.ts";
 
-export const file_formats = ["ndjson", "csv"] as const;
-export type FileFormat = (typeof file_formats)[number];
+export const fileFormats = ["ndjson", "csv"] as const;
+export type FileFormat = (typeof fileFormats)[number];
 
 /** One record of an input, not parsed yet. */
 export interface RawRecord {
@@ -14,8 +14,8 @@ export interface RawRecord {
   parse(): unknown;
 }
 
-export const bulk_tables = ["users", "orders"] as const;
-export type BulkTable = (typeof bulk_tables)[number];
+export const bulkTables = ["users", "orders"] as const;
+export type BulkTable = (typeof bulkTables)[number];
 
 /** What an export and an import have in common. */
 export interface TransferOptions {

@@ -6,13 +6,13 @@ import type { CommandSystem } from "./system.ts";
 const TIMEOUT_MS = 2_000;
 
 /** @returns the URL of the server with these settings, as seen from this machine */
-function healthUrl({ host, port, tls_cert }: Config): string {
+function healthUrl({ host, port, tlsCert }: Config): string {
   const authority = host.includes(":") ? `[${host}]` : host;
-  const scheme = tls_cert === null ? "http" : "https";
+  const scheme = tlsCert === null ? "http" : "https";
   return localUrl(`${scheme}://${authority}:${port}/api/v1/health`);
 }
 
-const connection_errors: Record<string, string> = {
+const connectionErrors: Record<string, string> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "the connection was closed",
   ENOTFOUND: "unknown host",
@@ -27,7 +27,7 @@ function connectionError(error: unknown): string {
   if (error instanceof DOMException && error.name === "TimeoutError") {
     return `no response within ${TIMEOUT_MS / 1000} seconds`;
   }
-  return connection_errors[systemCode(error)] ?? messageOf(error);
+  return connectionErrors[systemCode(error)] ?? messageOf(error);
 }
 
 /**

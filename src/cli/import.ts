@@ -32,7 +32,7 @@ const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 export interface ImportOptions extends TransferOptions {
   /** Name of the import. It identifies orders without ids if the import is repeated. */
   readonly key: string | null;
-  readonly dry_run: boolean;
+  readonly dryRun: boolean;
 }
 
 interface ImportCounts {
@@ -130,8 +130,8 @@ async function importRecords<Given>(
 }
 
 /** Every order of such a file would be rejected. @throws {AppError} operator */
-function requireKey(first_order: unknown): void {
-  if (hasId(first_order) || typeof first_order !== "object") return;
+function requireKey(firstOrder: unknown): void {
+  if (hasId(firstOrder) || typeof firstOrder !== "object") return;
   fail(
     "operator",
     "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
@@ -141,11 +141,11 @@ function requireKey(first_order: unknown): void {
 /** @param key `null` if the import has no name */
 function createOrderEntryParser(key: string | null): (entry: RawRecord) => OrderImport {
   const parseOrder = createOrderParser();
-  let is_first = true;
+  let isFirst = true;
   return (entry) => {
     const order = entry.parse();
-    if (is_first && key === null) requireKey(order);
-    is_first = false;
+    if (isFirst && key === null) requireKey(order);
+    isFirst = false;
     return parseOrder(order, key === null ? null : `${key}:${entry.line}`);
   };
 }
@@ -185,17 +185,17 @@ async function importAll(
 ): Promise<void> {
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
-  const { table, key, dry_run } = options;
+  const { table, key, dryRun } = options;
   const readEntries = formatFor(options) === "csv" ? readCsv : readNdjson;
   const entries = readEntries(readUntilStopped(input, progress, stopSignal(system)));
   try {
     if (table === "users") {
       const parseUser = createUserParser();
       const parse = (entry: RawRecord) => parseUser(entry.parse());
-      const importBatch = (users: readonly UserImport[]) => bulk.users.import(users, dry_run);
+      const importBatch = (users: readonly UserImport[]) => bulk.users.import(users, dryRun);
       await importRecords(entries, parse, importBatch, counts, report);
     } else {
-      const importBatch = (orders: readonly OrderImport[]) => bulk.orders.import(orders, dry_run);
+      const importBatch = (orders: readonly OrderImport[]) => bulk.orders.import(orders, dryRun);
       await importRecords(entries, createOrderEntryParser(key), importBatch, counts, report);
     }
   } finally {
@@ -206,8 +206,8 @@ async function importAll(
 /** @returns the error that the operator reads */
 function describeFailure(
   error: unknown,
-  { path, dry_run }: ImportOptions,
-  { database_url }: Config,
+  { path, dryRun }: ImportOptions,
+  { databaseUrl }: Config,
   counts: ImportCounts,
 ): unknown {
   if (!(error instanceof AppError)) return error;
@@ -215,20 +215,20 @@ function describeFailure(
     invalid: `Cannot read ${path ?? "the input"}: `,
     operator: "",
   };
-  const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(database_url)}: `;
-  const is_saved = !dry_run && counts.created + counts.unchanged > 0;
-  const advice = is_saved ? ". Earlier batches were saved; run the command again to continue" : "";
+  const subject = subjects[error.code] ?? `Cannot import into ${redactPassword(databaseUrl)}: `;
+  const isSaved = !dryRun && counts.created + counts.unchanged > 0;
+  const advice = isSaved ? ". Earlier batches were saved; run the command again to continue" : "";
   return new AppError("operator", `${subject}${messageOf(error)}${advice}`);
 }
 
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
 function summarize(
   { created, unchanged, rejected }: ImportCounts,
-  { table, dry_run }: ImportOptions,
+  { table, dryRun }: ImportOptions,
 ): string {
   const records = formatCount(created, table === "users" ? "user" : "order");
   const others = `${formatNumber(unchanged)} unchanged, ${formatNumber(rejected)} rejected`;
-  return `${dry_run ? "Would import" : "Imported"} ${records} (${others})`;
+  return `${dryRun ? "Would import" : "Imported"} ${records} (${others})`;
 }
 
 /**
@@ -236,16 +236,16 @@ function summarize(
  * @throws {AppError} operator if records were rejected, or the import stopped early
  */
 export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
-  const { table, dry_run, path, key } = options;
+  const { table, dryRun, path, key } = options;
   const format = formatFor(options);
   checkKey(table, key);
   const input = system.openInput(path);
-  if (input.is_terminal) {
+  if (input.isTerminal) {
     const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
-  await withStore(system, { create: !dry_run }, async (store, config) => {
+  await withStore(system, { create: !dryRun }, async (store, config) => {
     try {
       await importAll(store, options, input, counts, system);
     } catch (error) {

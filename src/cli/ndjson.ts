@@ -56,11 +56,11 @@ export async function* readNdjson(
   chunks: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<readonly RawRecord[]> {
   let line = 0;
-  let is_first = true;
+  let isFirst = true;
   /** The start of a line that is not complete yet. */
-  let partial_line: Uint8Array = new Uint8Array();
+  let partialLine: Uint8Array = new Uint8Array();
   for await (const chunk of chunks) {
-    const bytes = partial_line.length === 0 ? chunk : Buffer.concat([partial_line, chunk]);
+    const bytes = partialLine.length === 0 ? chunk : Buffer.concat([partialLine, chunk]);
     const entries: RawRecord[] = [];
     let start = 0;
     for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, start)) {
@@ -68,17 +68,17 @@ export async function* readNdjson(
       const record = bytes.subarray(start, end);
       start = end + 1;
       if (isBlank(record)) continue;
-      if (is_first) checkFirstLine(record);
-      is_first = false;
+      if (isFirst) checkFirstLine(record);
+      isFirst = false;
       entries.push(createRawRecord(line, record));
     }
     // One byte more than allowed is enough to reject a line that is too long.
-    partial_line = bytes.slice(start, start + MAX_LINE_BYTES + 1);
+    partialLine = bytes.slice(start, start + MAX_LINE_BYTES + 1);
     yield entries;
   }
-  if (isBlank(partial_line)) return;
-  if (is_first) checkFirstLine(partial_line);
-  yield [createRawRecord(line + 1, partial_line)];
+  if (isBlank(partialLine)) return;
+  if (isFirst) checkFirstLine(partialLine);
+  yield [createRawRecord(line + 1, partialLine)];
 }
 
 export function formatNdjson(records: readonly object[]): string {

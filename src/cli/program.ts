@@ -1,14 +1,14 @@
 import { Argument, Command, CommanderError, Option } from "commander";
 import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
-import { postgres_layouts } from "../database-url.ts";
+import { postgresLayouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
-import { token_scopes } from "../token.ts";
+import { tokenScopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
-import { bulk_tables, file_formats } from "./file-format.ts";
+import { bulkTables, fileFormats } from "./file-format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
 import { printDocument } from "./openapi.ts";
@@ -29,7 +29,7 @@ interface CommandDefinition {
   /** Default: the setting that every command needs to open the database. */
   readonly settings?: readonly SettingName[];
   /** Of settings that mean something else to this command. */
-  readonly setting_descriptions?: Partial<Record<SettingName, string>>;
+  readonly settingDescriptions?: Partial<Record<SettingName, string>>;
   readonly examples: readonly string[];
   /** A command with subcommands does nothing itself. */
   readonly commands?: Commands;
@@ -41,18 +41,18 @@ interface CommandDefinition {
 }
 
 /** What the settings of a server mean to a client on the same machine. */
-const health_settings = {
+const healthSettings = {
   host: "address of the server to check",
   port: "port of the server to check",
-  tls_cert: "certificate of the server; if set, the check uses HTTPS",
-  tls_key: "private key of the server; requires the certificate",
+  tlsCert: "certificate of the server; if set, the check uses HTTPS",
+  tlsKey: "private key of the server; requires the certificate",
 };
 
-const table = new Argument("<table>", "records to transfer").choices(bulk_tables);
+const table = new Argument("<table>", "records to transfer").choices(bulkTables);
 const format = new Option(
   "--format <format>",
   "file format (default: by file extension, otherwise ndjson)",
-).choices(file_formats);
+).choices(fileFormats);
 
 /** `-` stands for a standard stream, which has no path. */
 function streamPath(file: string): string | null {
@@ -79,9 +79,7 @@ const commands: Commands = {
         description: "create a token and print it; it is shown only once",
         arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
         options: [
-          new Option("--scope <scope>", "permitted requests")
-            .choices(token_scopes)
-            .default("write"),
+          new Option("--scope <scope>", "permitted requests").choices(tokenScopes).default("write"),
           new Option(
             "--expires <duration>",
             "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
@@ -136,8 +134,8 @@ const commands: Commands = {
       "user-api import orders orders.ndjson --key 2026-11-shop",
       "zcat users.ndjson.gz | user-api import users",
     ],
-    run: (system, table, file = "-", { format = null, key = null, dryRun: dry_run = false }) =>
-      importTable({ table, format, path: streamPath(file), key, dry_run }, system),
+    run: (system, table, file = "-", { format = null, key = null, dryRun = false }) =>
+      importTable({ table, format, path: streamPath(file), key, dryRun }, system),
   },
   seed: {
     description: "fill an empty database with demo users and orders",
@@ -172,15 +170,15 @@ const commands: Commands = {
       new Option(
         "--to-layout <layout>",
         "table layout in a PostgreSQL target, as ?layout= in its URL",
-      ).choices(postgres_layouts),
+      ).choices(postgresLayouts),
     ],
     examples: ["user-api copy --to postgres://user@localhost/user_api"],
     run: (system, { to, toLayout: layout = null }) => copyStore({ to, layout }, system),
   },
   health: {
     description: "check whether the server is healthy; exits with 1 if not",
-    settings: Object.keys(health_settings) as SettingName[],
-    setting_descriptions: health_settings,
+    settings: Object.keys(healthSettings) as SettingName[],
+    settingDescriptions: healthSettings,
     examples: ["user-api health", "user-api health --port 8080"],
     run: checkHealth,
   },
@@ -201,9 +199,9 @@ const commands: Commands = {
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
   const setting = settings[name];
-  const { variable, default: default_value } = setting;
-  const note = "default_note" in setting ? setting.default_note : null;
-  const shown = default_value === null ? note : JSON.stringify(default_value);
+  const { variable, default: defaultValue } = setting;
+  const note = "defaultNote" in setting ? setting.defaultNote : null;
+  const shown = defaultValue === null ? note : JSON.stringify(defaultValue);
   return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
 }
 
@@ -212,12 +210,12 @@ function addExamples(command: Command, examples: readonly string[]): void {
   command.addHelpText("after", `\nExamples:\n${lines}`);
 }
 
-/** Translates option names, which commander writes in camel case, to names of settings. */
+/** Settings have the names of their options, which commander writes in camel case. */
 function flagsOf(command: Command): Flags {
   const flags: Partial<Record<SettingName, string>> = {};
   for (const option of command.options) {
-    const name = option.name().replaceAll("-", "_");
-    const value: unknown = command.getOptionValue(option.attributeName());
+    const name = option.attributeName();
+    const value: unknown = command.getOptionValue(name);
     if (Object.hasOwn(settings, name) && typeof value === "string") {
       flags[name as SettingName] = value;
     }
@@ -248,10 +246,10 @@ function addCommands(parent: Command, commands: Commands, system: System): void 
     const command = parent.command(name).description(definition.description);
     for (const argument of definition.arguments ?? []) command.addArgument(argument);
     for (const option of definition.options ?? []) command.addOption(option);
-    for (const setting of definition.settings ?? ["database_url"]) {
+    for (const setting of definition.settings ?? ["databaseUrl"]) {
       const { variable, placeholder } = settings[setting];
       const description =
-        definition.setting_descriptions?.[setting] ?? settings[setting].description;
+        definition.settingDescriptions?.[setting] ?? settings[setting].description;
       const flags = `--${flagOf(variable)} <${placeholder}>`;
       command.option(flags, `${description} ${describeSources(setting)}`);
     }
@@ -316,10 +314,10 @@ export async function runCommand(args: readonly string[], system: System): Promi
     running = command;
   });
   const [name = "-"] = args;
-  const is_known = name.startsWith("-") || program.commands.some((each) => each.name() === name);
+  const isKnown = name.startsWith("-") || program.commands.some((each) => each.name() === name);
   try {
     // With `--help` commander prints the general help instead of an error.
-    await program.parseAsync(is_known ? args : [name], { from: "user" });
+    await program.parseAsync(isKnown ? args : [name], { from: "user" });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;

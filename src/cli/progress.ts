@@ -14,40 +14,40 @@ const REDRAW_MS = 100;
 const CLEAR_LINE = "\r\u001b[K";
 
 /** @returns minutes and seconds, e.g. `1m30s` */
-function formatDuration(duration_ms: number): string {
-  const seconds = Math.round(duration_ms / 1000);
+function formatDuration(durationMs: number): string {
+  const seconds = Math.round(durationMs / 1000);
   return seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m${seconds % 60}s`;
 }
 
 /** @param fraction from 0 to 1 */
-function formatBar(fraction: number, elapsed_ms: number): string {
+function formatBar(fraction: number, elapsedMs: number): string {
   const filled = Math.round(BAR_WIDTH * fraction);
   const bar = "█".repeat(filled) + "░".repeat(BAR_WIDTH - filled);
   const left =
-    fraction === 0 ? "" : ` | about ${formatDuration(elapsed_ms / fraction - elapsed_ms)} left`;
-  return `${bar} ${Math.floor(fraction * 100)}% | ${formatDuration(elapsed_ms)}${left}`;
+    fraction === 0 ? "" : ` | about ${formatDuration(elapsedMs / fraction - elapsedMs)} left`;
+  return `${bar} ${Math.floor(fraction * 100)}% | ${formatDuration(elapsedMs)}${left}`;
 }
 
 /** @param total in the unit of `update`; `null` if unknown, and then there is no bar */
 export function createProgress(system: System, total: number | null): Progress {
-  const { terminal_columns, stderr } = system;
-  if (terminal_columns === null || total === null) {
+  const { terminalColumns, stderr } = system;
+  if (terminalColumns === null || total === null) {
     return {
       update() {},
       note: (line) => stderr(`${line}\n`),
       [Symbol.dispose]() {},
     };
   }
-  const started_ms = performance.now();
-  let drawn_ms = Number.NEGATIVE_INFINITY;
+  const startedMs = performance.now();
+  let drawnMs = Number.NEGATIVE_INFINITY;
   let line = "";
   const update = (done: number): void => {
-    const now_ms = performance.now();
-    if (done < total && now_ms - drawn_ms < REDRAW_MS) return;
-    drawn_ms = now_ms;
-    const text = formatBar(total === 0 ? 1 : Math.min(done / total, 1), now_ms - started_ms);
+    const nowMs = performance.now();
+    if (done < total && nowMs - drawnMs < REDRAW_MS) return;
+    drawnMs = nowMs;
+    const text = formatBar(total === 0 ? 1 : Math.min(done / total, 1), nowMs - startedMs);
     // A line that wraps could not be cleared.
-    line = text.slice(0, terminal_columns - 1);
+    line = text.slice(0, terminalColumns - 1);
     stderr(CLEAR_LINE + line);
   };
   update(0);

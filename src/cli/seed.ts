@@ -35,7 +35,7 @@ async function requireEmpty({ users, orders }: Store, database: string): Promise
 /** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
 async function importRecords<Row>(
   records: Iterable<Row>,
-  importBatch: (batch: readonly Row[], dry_run: boolean) => Promise<readonly ImportResult[]>,
+  importBatch: (batch: readonly Row[], dryRun: boolean) => Promise<readonly ImportResult[]>,
   onBatch: (records: number) => void,
 ): Promise<void> {
   let batch: Row[] = [];
@@ -80,8 +80,8 @@ export async function seedStore(options: SeedOptions, system: CommandSystem): Pr
     users: readCount("--users", options.users, 1),
     orders: readCount("--orders", options.orders, 0),
   };
-  await withStore(system, { create: true }, async (store, { database_url }) => {
-    const database = redactPassword(database_url);
+  await withStore(system, { create: true }, async (store, { databaseUrl }) => {
+    const database = redactPassword(databaseUrl);
     await requireEmpty(store, database);
     using progress = createProgress(system, counts.users + counts.orders);
     await importAll(store, counts, progress, system);

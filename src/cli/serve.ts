@@ -23,19 +23,19 @@ const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
  */
 async function createFirstToken(tokens: TokenStore, config: Config): Promise<string | null> {
   const token = newToken();
-  const created_token = await tokens
+  const createdToken = await tokens
     .createFirst({ hash: hashToken(token), name: "first", scope: "write", expires_at: null })
     .catch((error) =>
-      fail("operator", `Cannot write ${redactPassword(config.database_url)}: ${messageOf(error)}`),
+      fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
     );
-  return created_token && token;
+  return createdToken && token;
 }
 
 /**
  * @param url an address that works on this machine
- * @param create_token the command that creates a token in the same database
+ * @param createToken the command that creates a token in the same database
  */
-function welcome(token: string, url: string, create_token: string): string {
+function welcome(token: string, url: string, createToken: string): string {
   const rule = "─".repeat(72);
   return `
 ${rule}
@@ -48,7 +48,7 @@ Try it:
   curl -H 'Authorization: Bearer ${token}' ${url}/api/v1/users
 
 API reference:         ${url}/api/v1/docs
-Create another token:  ${create_token}
+Create another token:  ${createToken}
 ${rule}
 
 `;
@@ -61,15 +61,15 @@ ${rule}
  */
 export async function serve(version: string, system: CommandSystem): Promise<void> {
   const config = readConfig(system.environment, system.flags);
-  const format = config.log_format ?? (system.stdout_is_terminal ? "text" : "json");
+  const format = config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json");
   const output = system.openLog();
-  const has_colors = system.stdout_is_terminal && !system.environment["NO_COLOR"];
+  const hasColors = system.stdoutIsTerminal && !system.environment["NO_COLOR"];
   const log = createLog({
-    level: config.log_level,
+    level: config.logLevel,
     format,
     now: system.now,
     write: output.write,
-    ...(has_colors ? { style: applyStyle } : {}),
+    ...(hasColors ? { style: applyStyle } : {}),
   });
   output.onResume((lines) => log.warn("log lines dropped", { lines }));
   // Listen for signals early, so that one during startup is not missed.
@@ -84,31 +84,30 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
   };
   const options = { ...config, now: system.now, onCommit, onStorageProblem };
   const store = resources.adopt(
-    await system.backendOf(config.database_url).open({ ...options, exclusive: true, create: true }),
+    await system.backendOf(config.databaseUrl).open({ ...options, exclusive: true, create: true }),
     (opened) => opened.close(),
   );
   const drain = createDrain();
   const app = createApp({ store, config, log, now: system.now, metrics, drain, version });
-  const timeout_ms = config.shutdown_seconds * 1000;
-  let drain_ms = 0;
+  const timeoutMs = config.shutdownSeconds * 1000;
+  let drainMs = 0;
   const listener = resources.adopt(await listen(app, config, log), (listening) =>
-    listening.stop(Math.max(0, timeout_ms - drain_ms)),
+    listening.stop(Math.max(0, timeoutMs - drainMs)),
   );
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
-  const { host, database_url } = config;
-  log.info("listening", { url, host, database: redactPassword(database_url) });
+  const { host, databaseUrl } = config;
+  log.info("listening", { url, host, database: redactPassword(databaseUrl) });
 
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
-  const first_token =
-    config.api_token === null ? await createFirstToken(store.tokens, config) : null;
+  const firstToken = config.apiToken === null ? await createFirstToken(store.tokens, config) : null;
   // stdout has only log lines, for programs that parse it.
-  if (first_token !== null) {
-    const path = system.flags.database_url;
+  if (firstToken !== null) {
+    const path = system.flags.databaseUrl;
     // The URL of PostgreSQL can contain a password.
-    const is_shown = path !== undefined && !isPostgres(path);
-    const database_flag = is_shown ? ` --database-url ${path}` : "";
-    system.stderr(welcome(first_token, url, `${system.program} token create NAME${database_flag}`));
+    const isShown = path !== undefined && !isPostgres(path);
+    const databaseFlag = isShown ? ` --database-url ${path}` : "";
+    system.stderr(welcome(firstToken, url, `${system.program} token create NAME${databaseFlag}`));
   }
 
   const deleteExpiredKeys = () =>
@@ -117,13 +116,13 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
       .catch((error) =>
         log.warn("cleanup of expired idempotency keys failed", { reason: messageOf(error) }),
       );
-  const cleanup_timer = setInterval(deleteExpiredKeys, CLEANUP_INTERVAL_MS);
-  resources.defer(() => clearInterval(cleanup_timer));
+  const cleanupTimer = setInterval(deleteExpiredKeys, CLEANUP_INTERVAL_MS);
+  resources.defer(() => clearInterval(cleanupTimer));
 
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
   else log.error("stopping", { reason: messageOf(stop.error) });
-  drain_ms = await drain.start(timeout_ms);
+  drainMs = await drain.start(timeoutMs);
   await resources.disposeAsync();
   log.info("stopped");
   if (stop.by === "fault") throw stop.error;

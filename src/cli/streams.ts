@@ -24,7 +24,7 @@ const STDIN = 0;
 const STDOUT = 1;
 
 /** System errors that an operator can fix. */
-const file_errors: Record<string, string> = {
+const fileErrors: Record<string, string> = {
   ENOENT: "no such file or directory",
   EACCES: "permission denied",
   EISDIR: "it is a directory",
@@ -40,7 +40,7 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
   try {
     return work();
   } catch (error) {
-    const message = file_errors[systemCode(error)];
+    const message = fileErrors[systemCode(error)];
     if (message === undefined) throw error;
     return fail("operator", `Cannot ${verb} ${name}: ${message}`);
   }
@@ -94,7 +94,7 @@ function sizeOf(stats: Stats): number | null {
 export function openInput(path: string | null): InputStream {
   if (path === null) {
     const [chunks, size] = [Bun.stdin.stream(), sizeOf(fstatSync(STDIN))];
-    return { chunks, size, is_terminal: isatty(STDIN) };
+    return { chunks, size, isTerminal: isatty(STDIN) };
   }
   const stats = withFileErrors("read", path, () => {
     // Fails early if the file cannot be opened.
@@ -102,7 +102,7 @@ export function openInput(path: string | null): InputStream {
     return statSync(path);
   });
   if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a directory`);
-  return { chunks: Bun.file(path).stream(), size: sizeOf(stats), is_terminal: false };
+  return { chunks: Bun.file(path).stream(), size: sizeOf(stats), isTerminal: false };
 }
 
 /** @param finish called once, when everything has been written */
@@ -154,19 +154,19 @@ export function openOutput(path: string | null, force: boolean): OutputStream {
   // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.
   const stats = statSync(path, { throwIfNoEntry: false });
   if (stats?.isFile() === true && !force) failIfExists(path);
-  const in_place = stats !== undefined && !stats.isFile();
+  const inPlace = stats !== undefined && !stats.isFile();
   // `/dev/stdout` has no real path if it is a pipe.
-  const target = stats === undefined || in_place ? path : realpathSync(path);
-  const written = in_place ? target : claimPartial(target);
-  const descriptor = withFileErrors("write", path, () => openSync(written, in_place ? "w" : "wx"));
+  const target = stats === undefined || inPlace ? path : realpathSync(path);
+  const written = inPlace ? target : claimPartial(target);
+  const descriptor = withFileErrors("write", path, () => openSync(written, inPlace ? "w" : "wx"));
   let open = true;
-  let done = in_place;
+  let done = inPlace;
   return {
     ...createOutputStream(path, descriptor, () => {
-      if (!in_place) fsyncSync(descriptor);
+      if (!inPlace) fsyncSync(descriptor);
       closeSync(descriptor);
       open = false;
-      if (in_place) return;
+      if (inPlace) return;
       if (force) renameSync(written, target);
       else publishNew(written, target, path);
       done = true;

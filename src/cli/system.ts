@@ -15,7 +15,7 @@ export interface InputStream {
   /** Bytes; `null` if unknown, e.g. for a pipe. */
   readonly size: number | null;
   /** Whether a person has to type the input. */
-  readonly is_terminal: boolean;
+  readonly isTerminal: boolean;
 }
 
 /** The output of an export. A file appears under its name only when it is complete. */
@@ -31,8 +31,8 @@ export interface System {
   /** The command that started this program, e.g. `./user-api`. */
   readonly program: string;
   readonly environment: Environment;
-  readonly backendOf: (database_url: string) => Backend;
-  readonly stdout_is_terminal: boolean;
+  readonly backendOf: (databaseUrl: string) => Backend;
+  readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;
   readonly stderr: (text: string) => void;
@@ -44,7 +44,7 @@ export interface System {
    */
   readonly openLog: () => Omit<LogBuffer, "finish">;
   /** Characters in a line of stderr; `null` if it is not a terminal. */
-  readonly terminal_columns: number | null;
+  readonly terminalColumns: number | null;
   /** Opens the file, or stdin if the path is `null`. @throws {AppError} operator */
   readonly openInput: (path: string | null) => InputStream;
   /**
@@ -64,12 +64,12 @@ export interface CommandSystem extends System {
 }
 
 /** Errors of a store whose message does not name the database. */
-const unnamed_errors: readonly ErrorCode[] = ["unavailable", "damaged", "token_name_taken"];
+const unnamedErrors: readonly ErrorCode[] = ["unavailable", "damaged", "token_name_taken"];
 
 /** @returns the error that the operator reads */
-function nameDatabase(error: unknown, { database_url }: Config): unknown {
-  if (!(error instanceof AppError && unnamed_errors.includes(error.code))) return error;
-  const database = redactPassword(database_url);
+function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
+  if (!(error instanceof AppError && unnamedErrors.includes(error.code))) return error;
+  const database = redactPassword(databaseUrl);
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }
 
@@ -83,7 +83,7 @@ export async function withStore<Result>(
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
   const config = readConfig(system.environment, system.flags);
-  const { open } = system.backendOf(config.database_url);
+  const { open } = system.backendOf(config.databaseUrl);
   const store = await open({ ...config, exclusive: false, create, now: system.now });
   let result: Result;
   try {

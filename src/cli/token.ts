@@ -22,8 +22,8 @@ function expiryAfter(duration: string, now: Date): string {
     const problem = "must be a duration such as 30m, 12h, 90d or 52w";
     return fail("invalid", invalidValue("--expires", duration, problem));
   }
-  const duration_ms = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
-  return new Date(now.getTime() + duration_ms).toISOString();
+  const durationMs = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
+  return new Date(now.getTime() + durationMs).toISOString();
 }
 
 export interface CreateTokenOptions {
@@ -41,25 +41,25 @@ export async function createToken(
   if (!isTokenName(name)) {
     fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
   }
-  const expires_at = expires === null ? null : expiryAfter(expires, system.now());
+  const expiresAt = expires === null ? null : expiryAfter(expires, system.now());
   const token = newToken();
-  const { database_url } = readConfig(system.environment, system.flags);
+  const { databaseUrl } = readConfig(system.environment, system.flags);
   // In a wrong directory the command would silently create a database that no server uses.
-  const is_new = !isPostgres(database_url) && !existsSync(database_url);
-  const is_printed = await withStore(system, { create: true }, async (store) => {
-    await store.tokens.create({ hash: hashToken(token), name, scope, expires_at });
+  const isNew = !isPostgres(databaseUrl) && !existsSync(databaseUrl);
+  const isPrinted = await withStore(system, { create: true }, async (store) => {
+    await store.tokens.create({ hash: hashToken(token), name, scope, expires_at: expiresAt });
     system.stdout(`${token}\n`);
     if (system.flush()) return true;
     await store.tokens.revoke(name);
     return false;
   });
-  if (!is_printed) {
+  if (!isPrinted) {
     fail(
       "operator",
       "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked",
     );
   }
-  const database = `${is_new ? "the new database " : ""}${redactPassword(database_url)}`;
+  const database = `${isNew ? "the new database " : ""}${redactPassword(databaseUrl)}`;
   system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
   system.stderr("It will not be shown again.\n");
 }

@@ -59,8 +59,8 @@ export interface AppOptions {
 }
 
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
-  const cors = createCors(config.cors_origin);
-  const rateLimiter = createRateLimiter(config.rate_limit);
+  const cors = createCors(config.corsOrigin);
+  const rateLimiter = createRateLimiter(config.rateLimit);
   let documentText: JsonText<JsonSchema> | null = null;
   function document(): JsonText<JsonSchema> {
     documentText ??= openapiJson(version);
@@ -68,9 +68,9 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
   }
   const { handle, handleUnmatched } = createPipeline({
     services: { store, metrics, drain, document },
-    authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.api_token, now }),
+    authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),
     rateLimiter,
-    readBody: createBodyReader(config.max_body_bytes),
+    readBody: createBodyReader(config.maxBodyBytes),
     respond: createResponder({ log, cors, metrics, drain, rateLimiter }),
     log,
   });

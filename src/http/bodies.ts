@@ -130,7 +130,7 @@ function filterParameters(filters: Readonly<Record<string, string | number | und
  * @param query the validated query; its filters are kept in the links
  * @see RFC 8288
  */
-function pageLinks(path: string, query: ListQuery, { total, next_after }: Page): string {
+function pageLinks(path: string, query: ListQuery, { total, nextAfter }: Page): string {
   const { limit, offset, after, ...filters } = query;
   const byOffset = after === undefined;
   const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
@@ -138,7 +138,7 @@ function pageLinks(path: string, query: ListQuery, { total, next_after }: Page):
   const link = (target: number | null, rel: string) =>
     target === null ? "" : `, ${start}${target}${end}"${rel}"`;
   const first = `${start}0${end}"first"`;
-  if (!byOffset) return first + link(next_after, "next");
+  if (!byOffset) return first + link(nextAfter, "next");
   const { prev, next, last } = pageOffsets({ limit, offset }, total);
   return first + link(prev, "prev") + link(next, "next") + link(last, "last");
 }

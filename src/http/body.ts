@@ -14,8 +14,8 @@ const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 const PARAMETER = /;\s*([^\s;="]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s;"]*)/g;
 
 /** @returns whether the charset of the media type is UTF-8, which is the default */
-function isUtf8(media_type: string): boolean {
-  return [...media_type.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
+function isUtf8(mediaType: string): boolean {
+  return [...mediaType.matchAll(PARAMETER)].every(([, name = "", value = ""]) => {
     const text = value.startsWith('"') ? value.slice(1, -1).replace(/\\(.)/g, "$1") : value;
     return name.toLowerCase() !== "charset" || text.toLowerCase() === "utf-8";
   });
@@ -29,8 +29,8 @@ function requireJson(request: Request): void {
   const header = request.headers.get("content-type");
   if (header === null || header === "") return;
   const type = MEDIA_TYPE.exec(header)?.[1]?.toLowerCase();
-  const is_patch = type === PATCH_TYPE && request.method === "PATCH";
-  if (type !== JSON_TYPE && !is_patch)
+  const isPatch = type === PATCH_TYPE && request.method === "PATCH";
+  if (type !== JSON_TYPE && !isPatch)
     fail(
       "unsupported_media_type",
       `the request body must be ${JSON_TYPE}: set the Content-Type header`,
@@ -40,20 +40,20 @@ function requireJson(request: Request): void {
 }
 
 /** @throws {AppError} payload_too_large */
-function requireLength(length: number, max_bytes: number): void {
-  if (length <= max_bytes) return;
-  fail("payload_too_large", `the request body must be at most ${max_bytes} bytes`);
+function requireLength(length: number, maxBytes: number): void {
+  if (length <= maxBytes) return;
+  fail("payload_too_large", `the request body must be at most ${maxBytes} bytes`);
 }
 
 /** @throws {AppError} payload_too_large */
-async function readBytes(request: Request, max_bytes: number): Promise<Uint8Array> {
+async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
   if (request.headers.has("content-length")) return request.bytes();
   // A chunked body has no declared length, so it is counted while it is read.
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {
     length += chunk.byteLength;
-    requireLength(length, max_bytes);
+    requireLength(length, maxBytes);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
@@ -83,13 +83,13 @@ function decode(bytes: Uint8Array): string {
  */
 export type ReadBody = (request: Request) => Promise<unknown>;
 
-/** @param max_bytes the limit; a larger `Content-Length` is rejected before the body is read */
-export function createBodyReader(max_bytes: number): ReadBody {
+/** @param maxBytes the limit; a larger `Content-Length` is rejected before the body is read */
+export function createBodyReader(maxBytes: number): ReadBody {
   return async (request) => {
     requireJson(request);
     // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
-    requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), max_bytes);
-    const bytes = await readBytes(request, max_bytes).catch(failIncomplete);
+    requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), maxBytes);
+    const bytes = await readBytes(request, maxBytes).catch(failIncomplete);
     // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
     requireIdempotencyKey(request.headers);
     return parseJson(decode(bytes));

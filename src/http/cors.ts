@@ -19,9 +19,9 @@ export interface Cors {
 /** @param origins the allowed origins, `*` for any; `null` disables CORS */
 export function createCors(origins: readonly string[] | null): Cors | null {
   if (origins === null) return null;
-  const allows_any = origins.includes("*");
+  const allowsAny = origins.includes("*");
   const allows = (origin: string | null) =>
-    origin !== null && (allows_any || origins.includes(origin));
+    origin !== null && (allowsAny || origins.includes(origin));
   return {
     headers(origin) {
       if (!allows(origin)) return { vary: "Origin" };

@@ -1,10 +1,10 @@
 /** The interactive reference: a page with Swagger UI. All of its assets are embedded in the binary. */
 import { Elysia } from "elysia";
-import swagger_style from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
-import swagger_script from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
-import page_style from "./docs/page.css" with { type: "file" };
+import swaggerStyle from "swagger-ui-dist/swagger-ui.css.br" with { type: "file" };
+import swaggerScript from "swagger-ui-dist/swagger-ui-bundle.js.br" with { type: "file" };
+import pageStyle from "./docs/page.css" with { type: "file" };
 import page from "./docs/page.html" with { type: "file" };
-import page_script from "./docs/page.js" with { type: "file" };
+import pageScript from "./docs/page.js" with { type: "file" };
 import { docsPath } from "./errors.ts";
 import { constantHeader, header, parameter } from "./openapi/components.ts";
 import type { Detail } from "./openapi/detail.ts";
@@ -27,10 +27,10 @@ const STYLE = "text/css; charset=utf-8";
 /** Listed one by one, because no other path under `/api/v1/docs` is public. */
 const assets: readonly Asset[] = [
   { path: docsPath, file: String(page), type: HTML, brotli: false },
-  { path: "/api/v1/docs/page.js", file: page_script, type: SCRIPT, brotli: false },
-  { path: "/api/v1/docs/page.css", file: page_style, type: STYLE, brotli: false },
-  { path: "/api/v1/docs/swagger-ui.js", file: swagger_script, type: SCRIPT, brotli: true },
-  { path: "/api/v1/docs/swagger-ui.css", file: swagger_style, type: STYLE, brotli: true },
+  { path: "/api/v1/docs/page.js", file: pageScript, type: SCRIPT, brotli: false },
+  { path: "/api/v1/docs/page.css", file: pageStyle, type: STYLE, brotli: false },
+  { path: "/api/v1/docs/swagger-ui.js", file: swaggerScript, type: SCRIPT, brotli: true },
+  { path: "/api/v1/docs/swagger-ui.css", file: swaggerStyle, type: STYLE, brotli: true },
 ];
 
 /**
@@ -91,22 +91,22 @@ async function compressGzip(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array<
 }
 
 /** @see RFC 9110 §12.5.3 */
-const accepted_codings = {
+const acceptedCodings = {
   br: /(?:^|,)[ \t]*br[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
   gzip: /(?:^|,)[ \t]*(?:x-)?gzip[ \t]*(?:,|$|;[ \t]*q=(?!0(?:\.0*)?[ \t]*(?:,|$)))/i,
 };
 
 /** @returns the coding for the response; `null` for none */
-function negotiateCoding(accept_encoding = ""): "br" | "gzip" | null {
-  if (accepted_codings.br.test(accept_encoding)) return "br";
-  return accepted_codings.gzip.test(accept_encoding) ? "gzip" : null;
+function negotiateCoding(acceptEncoding = ""): "br" | "gzip" | null {
+  if (acceptedCodings.br.test(acceptEncoding)) return "br";
+  return acceptedCodings.gzip.test(acceptEncoding) ? "gzip" : null;
 }
 
 /** Compares weakly, as `If-None-Match` requires (RFC 9110 §13.1.2). @param etag a weak entity tag */
-function matchesEtag(if_none_match: string | null, etag: string): boolean {
+function matchesEtag(ifNoneMatch: string | null, etag: string): boolean {
   return (
-    if_none_match !== null &&
-    (if_none_match.trim() === "*" || if_none_match.includes(etag.replace("W/", "")))
+    ifNoneMatch !== null &&
+    (ifNoneMatch.trim() === "*" || ifNoneMatch.includes(etag.replace("W/", "")))
   );
 }
 

@@ -14,29 +14,29 @@ export interface Drain {
   readonly headers: () => Readonly<Record<string, string>>;
   /**
    * Starts draining. Resolves when draining is complete.
-   * @param timeout_ms the upper bound, if it is lower than that of this module
+   * @param timeoutMs the upper bound, if it is lower than that of this module
    * @returns the time it took, in milliseconds
    */
-  readonly start: (timeout_ms: number) => Promise<number>;
+  readonly start: (timeoutMs: number) => Promise<number>;
 }
 
 export function createDrain(): Drain {
   let draining = false;
-  let last_response_ms = 0;
+  let lastResponseMs = 0;
   return {
     isDraining: () => draining,
     headers() {
-      last_response_ms = performance.now();
+      lastResponseMs = performance.now();
       return { connection: "close" };
     },
-    async start(timeout_ms) {
+    async start(timeoutMs) {
       draining = true;
-      const started_ms = performance.now();
-      last_response_ms = started_ms;
-      const deadline_ms = started_ms + Math.min(timeout_ms, MAX_DRAIN_MS);
-      while (performance.now() < Math.min(deadline_ms, last_response_ms + QUIET_MS))
+      const startedMs = performance.now();
+      lastResponseMs = startedMs;
+      const deadlineMs = startedMs + Math.min(timeoutMs, MAX_DRAIN_MS);
+      while (performance.now() < Math.min(deadlineMs, lastResponseMs + QUIET_MS))
         await Bun.sleep(10);
-      return performance.now() - started_ms;
+      return performance.now() - startedMs;
     },
   };
 }

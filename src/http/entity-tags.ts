@@ -33,7 +33,7 @@ export function preconditionsOf({ headers }: Request): Preconditions | null {
   // Most requests have neither, and this check is cheaper than an object.
   if (ifMatch === null && ifNoneMatch === null) return null;
   return {
-    if_match: parseEntityTags("If-Match", ifMatch),
-    if_none_match: parseEntityTags("If-None-Match", ifNoneMatch),
+    ifMatch: parseEntityTags("If-Match", ifMatch),
+    ifNoneMatch: parseEntityTags("If-None-Match", ifNoneMatch),
   };
 }

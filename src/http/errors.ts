@@ -22,34 +22,34 @@ interface TextTemplate extends ResponseTemplateBase {
 export type ResponseTemplate = JsonTemplate | TextTemplate;
 
 /** The response to any error that is not the client's. It gives no details: the log has them. */
-export const internal_error = { status: 500, text: "internal error" } as const;
+export const internalError = { status: 500, text: "internal error" } as const;
 
 /** The path of the interactive reference. */
 export const docsPath = "/api/v1/docs";
 
 /** On every 401 and 404, so that a client that guesses a path finds the documentation. @see RFC 8631 */
-export const service_doc = { link: `<${docsPath}>; rel="service-doc"` };
+export const serviceDoc = { link: `<${docsPath}>; rel="service-doc"` };
 
-export const error_responses = {
+export const errorTemplates = {
   invalid: { status: 400, code: "validation_failed" },
   invalid_order_id: { status: 400, text: "invalid order id" },
   unauthorised: {
     status: 401,
     text: "unauthorised",
-    headers: { "www-authenticate": "Bearer", ...service_doc },
+    headers: { "www-authenticate": "Bearer", ...serviceDoc },
   },
   invalid_token: {
     status: 401,
     text: "unauthorised",
-    headers: { "www-authenticate": 'Bearer error="invalid_token"', ...service_doc },
+    headers: { "www-authenticate": 'Bearer error="invalid_token"', ...serviceDoc },
   },
   read_only_token: {
     status: 403,
     code: "read_only_token",
     headers: { "www-authenticate": 'Bearer error="insufficient_scope"' },
   },
-  not_found: { status: 404, code: "not_found", headers: service_doc },
-  order_not_found: { status: 404, text: "order not found", headers: service_doc },
+  not_found: { status: 404, code: "not_found", headers: serviceDoc },
+  order_not_found: { status: 404, text: "order not found", headers: serviceDoc },
   // The caller adds `Allow`.
   method_not_allowed: { status: 405, code: "method_not_allowed" },
   email_taken: { status: 409, code: "email_taken" },
@@ -66,15 +66,15 @@ export const error_responses = {
     headers: { "retry-after": "1" },
   },
   unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
-  token_name_taken: internal_error,
-  damaged: internal_error,
-  internal: internal_error,
-  operator: internal_error,
+  token_name_taken: internalError,
+  damaged: internalError,
+  internal: internalError,
+  operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
 /** Logs server errors, since the response has no details of them. */
 export function logServerError(log: Log, error: unknown, requestId: string | undefined): void {
-  if (error instanceof AppError && error_responses[error.code].status < 500) return;
+  if (error instanceof AppError && errorTemplates[error.code].status < 500) return;
   const expected = error instanceof AppError;
   const stack = error instanceof Error && !expected ? error.stack : undefined;
   const event = expected ? error.code : "internal error";
@@ -88,7 +88,7 @@ export function logServerError(log: Log, error: unknown, requestId: string | und
  */
 export function errorBody(head: ResponseHead, error: unknown, method: string): string {
   const known = error instanceof AppError ? error : new AppError("internal", "");
-  const template: ResponseTemplate = error_responses[known.code];
+  const template: ResponseTemplate = errorTemplates[known.code];
   head.status = template.status;
   head.headers = { ...template.headers };
   if ("text" in template) {

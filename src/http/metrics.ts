@@ -58,12 +58,12 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
 
   return {
     observeRequest: requests.observe,
-    observeCommit(writes, duration_ms) {
+    observeCommit(writes, durationMs) {
       batchSizes.observe(writes);
-      commitDurationsS.observe(duration_ms / 1000);
+      commitDurationsS.observe(durationMs / 1000);
     },
     async render(store) {
-      const { pending_writes, unsent_bytes, database_bytes, wal_bytes } = await store.statistics();
+      const { pendingWrites, unsentBytes, databaseBytes, walBytes } = await store.statistics();
       return renderMetrics([
         ...processMetrics(startedS),
         {
@@ -90,14 +90,14 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
           "Log lines that were dropped because the reader was too slow or a write failed.",
           droppedLogLines(),
         ),
-        gauge("user_api_pending_writes", "Queued writes.", pending_writes),
-        gauge("user_api_database_bytes", "Size of the database file, in bytes.", database_bytes),
+        gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
+        gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
         gauge(
           "user_api_unsent_bytes",
           "Memory of large pages that are being built or sent, in bytes.",
-          unsent_bytes,
+          unsentBytes,
         ),
-        gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", wal_bytes),
+        gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
       ]);
     },
   };

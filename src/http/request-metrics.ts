@@ -12,13 +12,13 @@ export const DURATIONS_S = [
 interface Series {
   readonly method: string;
   readonly route: string;
-  readonly by_status: Map<number, number>;
-  readonly durations_s: Histogram;
+  readonly byStatus: Map<number, number>;
+  readonly durationsS: Histogram;
 }
 
 export interface RequestMetrics {
   /** @param route the pattern, not the path, so that the number of labels is bounded */
-  readonly observe: (method: string, route: string, status: number, duration_ms: number) => void;
+  readonly observe: (method: string, route: string, status: number, durationMs: number) => void;
   readonly families: () => MetricFamily[];
 }
 
@@ -28,17 +28,17 @@ export function createRequestMetrics(): RequestMetrics {
   function seriesOf(method: string, route: string): Series {
     const routes = methods.get(method) ?? new Map<string, Series>();
     methods.set(method, routes);
-    const durations_s = createHistogram(DURATIONS_S);
-    const series = { method, route, by_status: new Map(), durations_s };
+    const durationsS = createHistogram(DURATIONS_S);
+    const series = { method, route, byStatus: new Map(), durationsS };
     routes.set(route, series);
     return series;
   }
 
   return {
-    observe(method, route, status, duration_ms) {
+    observe(method, route, status, durationMs) {
       const series = methods.get(method)?.get(route) ?? seriesOf(method, route);
-      series.by_status.set(status, (series.by_status.get(status) ?? 0) + 1);
-      series.durations_s.observe(duration_ms / 1000);
+      series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
+      series.durationsS.observe(durationMs / 1000);
     },
     families() {
       const all = [...methods.values()].flatMap((routes) => [...routes.values()]);
@@ -47,16 +47,16 @@ export function createRequestMetrics(): RequestMetrics {
           name: "http_requests_total",
           help: "Responses sent.",
           type: "counter",
-          samples: all.flatMap(({ method, route, by_status }) =>
-            [...by_status].map(([status, value]) => ({ labels: { method, route, status }, value })),
+          samples: all.flatMap(({ method, route, byStatus }) =>
+            [...byStatus].map(([status, value]) => ({ labels: { method, route, status }, value })),
           ),
         },
         {
           name: "http_request_duration_seconds",
           help: "Time to handle a request, in seconds.",
           type: "histogram",
-          samples: all.flatMap(({ method, route, durations_s }) =>
-            durations_s.samples({ method, route }),
+          samples: all.flatMap(({ method, route, durationsS }) =>
+            durationsS.samples({ method, route }),
           ),
         },
       ];

@@ -2,7 +2,7 @@ import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { createApp } from "./app.ts";
-import { internal_error, logServerError } from "./errors.ts";
+import { internalError, logServerError } from "./errors.ts";
 import { TEXT_TYPE } from "./media-types.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
@@ -23,9 +23,9 @@ export interface Listener {
   readonly url: string;
   /**
    * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
-   * @param timeout_ms the time until the deadline
+   * @param timeoutMs the time until the deadline
    */
-  stop(timeout_ms: number): Promise<void>;
+  stop(timeoutMs: number): Promise<void>;
 }
 
 /** @throws {AppError} operator */
@@ -37,15 +37,15 @@ async function readPem(variable: string, path: string): Promise<string> {
   }
 }
 
-async function readTls({ tls_cert, tls_key }: Config) {
-  if (tls_cert === null || tls_key === null) return {};
-  const cert = await readPem("TLS_CERT", tls_cert);
-  const key = await readPem("TLS_KEY", tls_key);
+async function readTls({ tlsCert, tlsKey }: Config) {
+  if (tlsCert === null || tlsKey === null) return {};
+  const cert = await readPem("TLS_CERT", tlsCert);
+  const key = await readPem("TLS_KEY", tlsKey);
   return { tls: { cert, key } };
 }
 
 /** Why a server cannot listen, by error code. */
-const listen_errors: Readonly<Record<string, string>> = {
+const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
   EADDRNOTAVAIL: "this machine does not have the address",
   ENOENT: "unknown host",
@@ -53,11 +53,11 @@ const listen_errors: Readonly<Record<string, string>> = {
 };
 
 /** @returns the message for the operator */
-function describeListenError({ host, port, tls_cert, tls_key }: Config, error: unknown): AppError {
+function describeListenError({ host, port, tlsCert, tlsKey }: Config, error: unknown): AppError {
   const code = systemCode(error);
-  const description = listen_errors[code];
-  if (description === undefined && tls_cert !== null) {
-    const files = `TLS_CERT ${tls_cert} and TLS_KEY ${tls_key}`;
+  const description = listenErrors[code];
+  if (description === undefined && tlsCert !== null) {
+    const files = `TLS_CERT ${tlsCert} and TLS_KEY ${tlsKey}`;
     return new AppError(
       "operator",
       `Cannot use ${files}: they are not a PEM certificate and its key`,
@@ -79,29 +79,29 @@ function handleEscapedError(log: Log) {
       // Bun adds it unless the method is HEAD, and keeps an existing one.
       date: new Date().toUTCString(),
     };
-    return new Response(internal_error.text, { status: internal_error.status, headers });
+    return new Response(internalError.text, { status: internalError.status, headers });
   };
 }
 
 /**
  * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
- * `timeout_ms`. A request is in flight from the end of its header until its response is sent.
+ * `timeoutMs`. A request is in flight from the end of its header until its response is sent.
  * @returns whether all connections are closed
  */
 async function untilIdle(
   server: Pick<Bun.Server<unknown>, "pendingRequests">,
   closed: Promise<void>,
-  timeout_ms: number,
+  timeoutMs: number,
 ): Promise<boolean> {
-  const deadline_ms = performance.now() + timeout_ms;
-  let last_busy_ms = performance.now();
-  const all_closed = closed.then(() => true);
+  const deadlineMs = performance.now() + timeoutMs;
+  let lastBusyMs = performance.now();
+  const allClosed = closed.then(() => true);
   for (;;) {
-    const time_ms = performance.now();
-    if (server.pendingRequests > 0) last_busy_ms = time_ms;
-    const wait_ms = Math.min(POLL_MS, deadline_ms - time_ms, last_busy_ms + IDLE_MS - time_ms);
-    if (wait_ms <= 0) return false;
-    if (await Promise.race([all_closed, Bun.sleep(wait_ms).then(() => false)])) return true;
+    const timeMs = performance.now();
+    if (server.pendingRequests > 0) lastBusyMs = timeMs;
+    const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
+    if (waitMs <= 0) return false;
+    if (await Promise.race([allClosed, Bun.sleep(waitMs).then(() => false)])) return true;
   }
 }
 
@@ -132,9 +132,9 @@ export async function listen(
   if (server === null) throw new Error("listening, but without a server");
   return {
     url: server.url.origin,
-    async stop(timeout_ms) {
+    async stop(timeoutMs) {
       const closed = server.stop();
-      if (await untilIdle(server, closed, timeout_ms)) return;
+      if (await untilIdle(server, closed, timeoutMs)) return;
       await server.stop(true);
     },
   };

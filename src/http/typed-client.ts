@@ -3,7 +3,7 @@ import type { Elysia, ElysiaCustomStatusResponse } from "elysia";
 import type { ErrorCode } from "../error.ts";
 import type { JsonText } from "../record.ts";
 import type { ErrorEnvelope } from "./bodies.ts";
-import type { error_responses } from "./errors.ts";
+import type { errorTemplates } from "./errors.ts";
 import type { commonErrors } from "./openapi/detail.ts";
 
 type CommonError<Condition extends keyof typeof commonErrors> =
@@ -34,8 +34,8 @@ type ErrorBody<Template> = Template extends { readonly text: infer Text }
 /** Distributes over the error codes. */
 type ErrorResponse<Code extends ErrorCode> = Code extends ErrorCode
   ? ElysiaCustomStatusResponse<
-      (typeof error_responses)[Code]["status"],
-      ErrorBody<(typeof error_responses)[Code]>
+      (typeof errorTemplates)[Code]["status"],
+      ErrorBody<(typeof errorTemplates)[Code]>
     >
   : never;
 

@@ -5,7 +5,7 @@
 import { fail } from "../error.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
-import { docsPath, error_responses } from "./errors.ts";
+import { docsPath, errorTemplates } from "./errors.ts";
 
 export interface PathAndMethod {
   readonly method: string;
@@ -117,7 +117,7 @@ export function createUnmatched(
         head.headers["location"] = docsPath;
         return null;
       }
-      const { status, code } = error_responses.method_not_allowed;
+      const { status, code } = errorTemplates.method_not_allowed;
       head.status = status;
       head.headers["allow"] = known.allow;
       const message = `method ${method} is not allowed here, use ${known.allow}`;

@@ -3,8 +3,8 @@ import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
-import { checkDatabase, plain_sections } from "./check.ts";
-import { citus_sections } from "./citus/check.ts";
+import { checkDatabase, plainSections } from "./check.ts";
+import { citusSections } from "./citus/check.ts";
 import { openCitusCopySource } from "./citus/copy-source.ts";
 import { createCitusBulkStores } from "./citus/import.ts";
 import { createCitusOrderStore } from "./citus/orders.ts";
@@ -24,11 +24,11 @@ import { createPlainUserStore } from "./users.ts";
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
 const SIZE_TIMEOUT_MS = 1_000;
 
-const probe_write = `
+const probeWrite = `
   update user_api
   set probed_at = $1
 `;
-const database_size = "select pg_database_size(current_database())::float8 as bytes";
+const databaseSize = "select pg_database_size(current_database())::float8 as bytes";
 
 /** The parts of a store that depend on the layout. */
 const layouts = {
@@ -37,26 +37,26 @@ const layouts = {
     createOrderStore: createPlainOrderStore,
     createBulkStores,
     openCopySource: copySourceOf,
-    sections: plain_sections,
+    sections: plainSections,
   },
   citus: {
     createUserStore: createCitusUserStore,
     createOrderStore: createCitusOrderStore,
     createBulkStores: createCitusBulkStores,
     openCopySource: openCitusCopySource,
-    sections: citus_sections,
+    sections: citusSections,
   },
 };
 
-function createStore(db: Database, { database_url, now, max_unsent_bytes }: StoreOptions): Store {
-  const large_pages = createLargePages(max_unsent_bytes);
-  const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };
+function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOptions): Store {
+  const largePages = createLargePages(maxUnsentBytes);
+  const context: StoreContext = { db, largePages, runLocked: createLockedQueue(), now };
   const layout = layouts[db.layout];
-  let database_bytes = 0;
+  let databaseBytes = 0;
 
   async function measureSize(): Promise<void> {
-    const row = await db.run("read", (session) => session.first<{ bytes: number }>(database_size));
-    database_bytes = row?.bytes ?? 0;
+    const row = await db.run("read", (session) => session.first<{ bytes: number }>(databaseSize));
+    databaseBytes = row?.bytes ?? 0;
   }
 
   return {
@@ -65,21 +65,21 @@ function createStore(db: Database, { database_url, now, max_unsent_bytes }: Stor
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
     checkWritable: createWriteProbe({
-      write: () => db.run("write", (session) => session.all(probe_write, now().toISOString())),
+      write: () => db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,
     }),
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);
       return {
-        pending_writes: db.limiter.pendingWrites(),
-        unsent_bytes: large_pages.unsentBytes(),
-        database_bytes,
-        wal_bytes: 0,
+        pendingWrites: db.limiter.pendingWrites(),
+        unsentBytes: largePages.unsentBytes(),
+        databaseBytes,
+        walBytes: 0,
       };
     },
     withCopySource: (work) =>
-      withCopySource(db, redactPassword(database_url), layout.openCopySource, work),
+      withCopySource(db, redactPassword(databaseUrl), layout.openCopySource, work),
     check: () => checkDatabase(db, layout.sections),
     backUp,
     deleteExpiredKeys: () => deleteExpiredKeys(db, now()),
@@ -99,6 +99,6 @@ export const openPostgres: OpenStore = async (options) => {
       throw error;
     }
   } catch (error) {
-    throw describePostgresError(`Cannot open ${redactPassword(options.database_url)}`, error);
+    throw describePostgresError(`Cannot open ${redactPassword(options.databaseUrl)}`, error);
   }
 };

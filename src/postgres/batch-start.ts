@@ -11,14 +11,14 @@ const MAX_WAIT_MS = 5;
 
 export interface BatchTiming {
   /** Maximum number of batches that run at the same time. The default is no maximum. */
-  readonly max_batches: number;
-  readonly next_batch_ms: number;
-  readonly max_wait_ms: number;
+  readonly maxBatches: number;
+  readonly nextBatchMs: number;
+  readonly maxWaitMs: number;
 }
 
 interface BatchStarterOptions extends Partial<BatchTiming> {
   /** The next batch starts as soon as this many items wait. */
-  readonly max_items: number;
+  readonly maxItems: number;
   readonly countWaiting: () => number;
   /** Rejects items that have waited for too long. */
   readonly rejectExpired: () => void;
@@ -28,23 +28,23 @@ interface BatchStarterOptions extends Partial<BatchTiming> {
 
 /** @returns a function to call whenever an item has joined the queue, or may have become able to run */
 export function createBatchStarter({
-  max_items,
+  maxItems,
   countWaiting,
   rejectExpired,
   startBatch,
-  max_batches = Number.POSITIVE_INFINITY,
-  next_batch_ms = NEXT_BATCH_MS,
-  max_wait_ms = MAX_WAIT_MS,
+  maxBatches = Number.POSITIVE_INFINITY,
+  nextBatchMs = NEXT_BATCH_MS,
+  maxWaitMs = MAX_WAIT_MS,
 }: BatchStarterOptions): () => void {
   let running = 0;
-  let newest_ms = 0;
+  let newestMs = 0;
   let scheduled = false;
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   function mayStart(): boolean {
-    if (running >= max_batches) return false;
-    if (running === 0 || countWaiting() >= max_items) return true;
-    return performance.now() - newest_ms >= next_batch_ms;
+    if (running >= maxBatches) return false;
+    if (running === 0 || countWaiting() >= maxItems) return true;
+    return performance.now() - newestMs >= nextBatchMs;
   }
 
   function startBatches(): void {
@@ -55,7 +55,7 @@ export function createBatchStarter({
       const batch = startBatch();
       if (batch === null) break;
       running += 1;
-      newest_ms = performance.now();
+      newestMs = performance.now();
       void batch.then(() => {
         running -= 1;
         // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
@@ -70,20 +70,20 @@ export function createBatchStarter({
    * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
    * of many busy clients arrive over several turns.
    */
-  function waitForMore(last_count: number, until_ms: number): void {
+  function waitForMore(lastCount: number, untilMs: number): void {
     const count = countWaiting();
-    const is_alone_or_full = count === 1 || count >= max_items;
-    if (is_alone_or_full || count === last_count || performance.now() >= until_ms) {
+    const isAloneOrFull = count === 1 || count >= maxItems;
+    if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
       startBatches();
     } else {
-      setImmediate(waitForMore, count, until_ms);
+      setImmediate(waitForMore, count, untilMs);
     }
   }
 
   function startSoon(): void {
     if (scheduled || countWaiting() === 0) return;
     scheduled = true;
-    setImmediate(waitForMore, 0, performance.now() + max_wait_ms);
+    setImmediate(waitForMore, 0, performance.now() + maxWaitMs);
   }
 
   return startSoon;

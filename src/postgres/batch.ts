@@ -16,20 +16,20 @@ export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonl
 export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
   readonly run: RunBatch<Item, Result>;
   /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
-  readonly max_items: number;
+  readonly maxItems: number;
   /** Maximum size of a batch. A larger item has a batch to itself. */
-  readonly max_size?: number;
+  readonly maxSize?: number;
   /** The default is 0. */
   readonly sizeOf?: (item: Item) => number;
   /** Two items with a common key do not run at the same time. The default is no keys. */
   readonly conflictKeysOf?: (item: Item) => readonly string[];
-  readonly queue_timeout_ms?: number;
+  readonly queueTimeoutMs?: number;
 }
 
 interface Waiting<Item, Result> {
   readonly item: Item;
-  readonly conflict_keys: readonly string[];
-  readonly since_ms: number;
+  readonly conflictKeys: readonly string[];
+  readonly sinceMs: number;
   readonly resolve: (result: Maybe<Result>) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -40,20 +40,20 @@ interface Waiting<Item, Result> {
  */
 export function createBatchQueue<Item, Result>({
   run,
-  max_items,
-  max_size = Number.POSITIVE_INFINITY,
+  maxItems,
+  maxSize = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
   conflictKeysOf = () => [],
-  queue_timeout_ms = QUEUE_TIMEOUT_MS,
+  queueTimeoutMs = QUEUE_TIMEOUT_MS,
   ...timing
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
   let queue: Waiting<Item, Result>[] = [];
   /** Keys of the items that are running. */
-  const busy_keys = new Set<string>();
+  const busyKeys = new Set<string>();
 
   function rejectExpired(): void {
-    const expired_ms = performance.now() - queue_timeout_ms;
-    while (queue[0] !== undefined && queue[0].since_ms <= expired_ms) {
+    const expiredMs = performance.now() - queueTimeoutMs;
+    while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
       queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
     }
   }
@@ -63,21 +63,20 @@ export function createBatchQueue<Item, Result>({
     const batch: Waiting<Item, Result>[] = [];
     let size = 0;
     queue = queue.filter((waiting) => {
-      const { item, conflict_keys } = waiting;
-      if (batch.length === max_items || conflict_keys.some((key) => busy_keys.has(key)))
-        return true;
-      const new_size = size + sizeOf(item);
-      if (batch.length > 0 && new_size > max_size) return true;
-      size = new_size;
-      for (const key of conflict_keys) busy_keys.add(key);
+      const { item, conflictKeys } = waiting;
+      if (batch.length === maxItems || conflictKeys.some((key) => busyKeys.has(key))) return true;
+      const newSize = size + sizeOf(item);
+      if (batch.length > 0 && newSize > maxSize) return true;
+      size = newSize;
+      for (const key of conflictKeys) busyKeys.add(key);
       batch.push(waiting);
       return false;
     });
     return batch;
   }
 
-  function release({ conflict_keys }: Waiting<Item, Result>): void {
-    for (const key of conflict_keys) busy_keys.delete(key);
+  function release({ conflictKeys }: Waiting<Item, Result>): void {
+    for (const key of conflictKeys) busyKeys.delete(key);
   }
 
   function settle(waiting: Waiting<Item, Result>, result: Maybe<Result>): void {
@@ -106,7 +105,7 @@ export function createBatchQueue<Item, Result>({
 
   const startSoon = createBatchStarter({
     ...timing,
-    max_items,
+    maxItems,
     countWaiting: () => queue.length,
     rejectExpired,
     startBatch() {
@@ -117,8 +116,8 @@ export function createBatchQueue<Item, Result>({
 
   return (item) =>
     new Promise<Result>((resolve, reject) => {
-      const conflict_keys = conflictKeysOf(item);
-      queue.push({ item, conflict_keys, since_ms: performance.now(), resolve, reject });
+      const conflictKeys = conflictKeysOf(item);
+      queue.push({ item, conflictKeys, sinceMs: performance.now(), resolve, reject });
       startSoon();
     });
 }
@@ -131,12 +130,12 @@ interface KeyedWork {
   readonly work: () => Promise<unknown>;
 }
 
-/** @param max_running maximum number of pieces of work that run at the same time */
-export function createOrderedQueue(max_running: number): RunInOrder {
+/** @param maxRunning maximum number of pieces of work that run at the same time */
+export function createOrderedQueue(maxRunning: number): RunInOrder {
   const enqueue = createBatchQueue<KeyedWork, unknown>({
     run: async ([item]) => [await item?.work()],
-    max_items: 1,
-    max_batches: max_running,
+    maxItems: 1,
+    maxBatches: maxRunning,
     conflictKeysOf: ({ key }) => [key],
   });
   return <Result>(key: string, work: () => Promise<Result>) =>

@@ -8,7 +8,7 @@ import { sqlState } from "./errors.ts";
 /** Maximum number of orders that one section reports. */
 export const MAX_FINDINGS = 10;
 
-const miscounted_lists = `
+const miscountedLists = `
   select list
   from (
     select list, sum(records) as records from counts group by list
@@ -21,7 +21,7 @@ const miscounted_lists = `
   having sum(records) <> 0
   order by list
 `;
-const miscounted_orders = `
+const miscountedOrders = `
   select id::text as id
   from orders
   where total <> (
@@ -47,12 +47,12 @@ type Find = (session: Session) => Promise<readonly string[]>;
 type SourceOf = (session: Session) => CopySource;
 
 async function findMiscounts(session: Session) {
-  const rows = await session.all<{ list: string }>(miscounted_lists);
+  const rows = await session.all<{ list: string }>(miscountedLists);
   return rows.map(({ list }) => `the total of ${list} is wrong`);
 }
 
 async function findWrongTotals(session: Session) {
-  const rows = await session.all<{ id: string }>(miscounted_orders);
+  const rows = await session.all<{ id: string }>(miscountedOrders);
   return rows.map(({ id }) => `the total of order ${id} does not match its items`);
 }
 
@@ -62,13 +62,13 @@ async function findOrphans(session: Session) {
 }
 
 function findLateSequence(table: "users" | "orders", sourceOf: SourceOf): Find {
-  const last_id = `
+  const lastId = `
     select coalesce(max(id), 0)::float8 as last
     from ${table}
   `;
   return async (session) => {
-    const last_row = await session.first<{ last: number }>(last_id);
-    if ((last_row?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
+    const lastRow = await session.first<{ last: number }>(lastId);
+    if ((lastRow?.last ?? 0) <= (await sourceOf(session).lastId(table))) return [];
     return [`the sequence of ${table} is behind the last id and would assign it again`];
   };
 }
@@ -87,7 +87,7 @@ export function commonSections(sourceOf: SourceOf): readonly Section[] {
 }
 
 /** In the order of the report. */
-export const plain_sections: readonly Section[] = [
+export const plainSections: readonly Section[] = [
   ["the totals", findMiscounts],
   ...commonSections(copySourceOf),
 ];

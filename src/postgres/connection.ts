@@ -3,7 +3,7 @@ import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
 import { createOrderedQueue } from "./batch.ts";
-import { citus_settings } from "./citus/settings.ts";
+import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 import { withRetry } from "./retry.ts";
@@ -110,14 +110,14 @@ function sessionOf(sql: SQL): Session {
  */
 function settingsFor(url: URL, layout: PostgresLayout): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
-  const all = Object.entries({ ...settings, ...(layout === "citus" && citus_settings) });
+  const all = Object.entries({ ...settings, ...(layout === "citus" && citusSettings) });
   return Object.fromEntries(all.filter(([name]) => !url.searchParams.has(name)));
 }
 
-function createPool(server_url: string, layout: PostgresLayout): SQL {
-  const url = new URL(server_url);
+function createPool(serverUrl: string, layout: PostgresLayout): SQL {
+  const url = new URL(serverUrl);
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
-  return new SQL(server_url, {
+  return new SQL(serverUrl, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
     connection: settingsFor(url, layout),
@@ -131,38 +131,38 @@ function createPool(server_url: string, layout: PostgresLayout): SQL {
  * @throws {TypeError} if the URL is invalid
  */
 export function connect({
-  database_url,
-  max_pending_writes,
+  databaseUrl,
+  maxPendingWrites,
   onCommit,
-}: Pick<StoreOptions, "database_url" | "max_pending_writes" | "onCommit">): Database {
-  const { layout, driver_url } = splitLayout(database_url);
-  let sql = createPool(driver_url, layout);
+}: Pick<StoreOptions, "databaseUrl" | "maxPendingWrites" | "onCommit">): Database {
+  const { layout, driverUrl } = splitLayout(databaseUrl);
+  let sql = createPool(driverUrl, layout);
   let session = sessionOf(sql);
-  let connected_ms = performance.now();
+  let connectedMs = performance.now();
 
   /**
    * Replaces the pool. If the network drops packets, statements on the old connections fail only when the system
    * gives these up, after a quarter of an hour, while new connections may work.
-   * @param started_ms when the timed-out work started; work of an earlier pool is ignored
+   * @param startedMs when the timed-out work started; work of an earlier pool is ignored
    */
-  function reconnect(started_ms: number): void {
-    if (started_ms < connected_ms) return;
+  function reconnect(startedMs: number): void {
+    if (startedMs < connectedMs) return;
     const unresponsive = sql;
-    sql = createPool(driver_url, layout);
+    sql = createPool(driverUrl, layout);
     session = sessionOf(sql);
-    connected_ms = performance.now();
+    connectedMs = performance.now();
     // The pending statements reject on their own. No caller waits for the old pool to close.
     unresponsive.close({ timeout: 0 }).catch(() => {});
   }
 
   const connections = sql.options.max ?? 1;
-  const limiter = createLimiter({ connections, max_pending_writes, onTimeout: reconnect });
+  const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: reconnect });
 
   /** Reports the duration of writes, including retries, after they succeeded. */
   async function measure<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
-    const started_ms = performance.now();
+    const startedMs = performance.now();
     const result = await work();
-    onCommit?.(writes, performance.now() - started_ms);
+    onCommit?.(writes, performance.now() - startedMs);
     return result;
   }
 
@@ -172,9 +172,7 @@ export function connect({
     return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
   }
 
-  const runInOrder = createOrderedQueue(
-    Math.max(1, limiter.write_connections - CREATE_CONNECTIONS),
-  );
+  const runInOrder = createOrderedQueue(Math.max(1, limiter.writeConnections - CREATE_CONNECTIONS));
 
   return {
     layout,
@@ -187,8 +185,8 @@ export function connect({
     ) {
       const attempt = () => (transaction ? begin(access, work) : work(session));
       // Work without a timeout can take longer than others before it fails.
-      const retry_ms = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
-      const retried = () => withRetry(attempt, mayRetry, retry_ms);
+      const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
+      const retried = () => withRetry(attempt, mayRetry, retryMs);
       const measured = access === "write" ? () => measure(admitted ?? 1, retried) : retried;
       const limited = () => limiter.run(access, measured, timeoutMs);
       const start = record === undefined ? limited : () => runInOrder(record, limited);

@@ -5,7 +5,7 @@ import type { Database } from "./connection.ts";
 /** What the stores of a database share. */
 export interface StoreContext {
   readonly db: Database;
-  readonly large_pages: LargePages;
+  readonly largePages: LargePages;
   /** Runs a create that waits for a locked row. One at a time waits for each row. */
   readonly runLocked: RunInOrder;
   readonly now: () => Date;

@@ -3,7 +3,7 @@ import {
   type CopiedTable,
   type CopyRow,
   type CopySource,
-  copied_tables,
+  copiedTables,
   withMappedErrors,
 } from "../copy.ts";
 import type { Maybe } from "../maybe.ts";
@@ -18,7 +18,7 @@ const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "tot
 
 /** @returns the start of a statement that reads the copied columns of a table */
 export function selectColumns(table: CopiedTable): string {
-  const columns = copied_tables[table].columns
+  const columns = copiedTables[table].columns
     .map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name))
     .join(", ");
   return `select ${columns} from ${table}`;
@@ -26,7 +26,7 @@ export function selectColumns(table: CopiedTable): string {
 
 /** @returns the columns of the sort key, qualified: the name alone means the column alias, which is a double */
 export function sortColumns(table: CopiedTable): string[] {
-  return copied_tables[table].sort_key.map((name) => `${table}.${name}`);
+  return copiedTables[table].sortKey.map((name) => `${table}.${name}`);
 }
 
 /** @param session in a transaction, whose snapshot determines the rows */
@@ -49,17 +49,17 @@ export function copySourceOf(session: Session): CopySource {
       await session.script(`close ${cursor}`);
     },
     async lastId(table) {
-      const last_id = `
+      const lastId = `
         select (case when is_called then last_value else last_value - 1 end)::float8 as last
         from ${table}_id_seq
       `;
-      return (await session.first<{ last: number }>(last_id))?.last ?? 0;
+      return (await session.first<{ last: number }>(lastId))?.last ?? 0;
     },
   };
 }
 
 /** Disables the timeouts: during a copy, each database waits for the other. */
-export const no_timeouts = `
+export const noTimeouts = `
   set local statement_timeout = 0;
   set local idle_in_transaction_session_timeout = 0
 `;
@@ -78,7 +78,7 @@ export async function withCopySource<Result>(
   const explain = (error: unknown) => describePostgresError(`Cannot read ${name}`, error);
   let working: Promise<Result> | null = null;
   const run = async (session: Session) => {
-    await session.script(no_timeouts);
+    await session.script(noTimeouts);
     working = work(withMappedErrors(await open(session), explain));
     return working;
   };

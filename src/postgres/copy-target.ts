@@ -1,33 +1,33 @@
 /** Copies all rows of another database into an empty one, in one transaction. */
-import { type CopiedTable, type CopyTarget, copied_tables } from "../copy.ts";
+import { type CopiedTable, type CopyTarget, copiedTables } from "../copy.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { WithCopyTarget } from "../store.ts";
-import { findProblems, plain_sections } from "./check.ts";
-import { citus_sections } from "./citus/check.ts";
+import { findProblems, plainSections } from "./check.ts";
+import { citusSections } from "./citus/check.ts";
 import { citusCopyTargetOf, countRows } from "./citus/copy-target.ts";
 import { lockIds } from "./citus/id-lock.ts";
-import { sequential_mode } from "./citus/settings.ts";
+import { sequentialMode } from "./citus/settings.ts";
 import { connect, type Session } from "./connection.ts";
-import { copySourceOf, no_timeouts } from "./copy-source.ts";
+import { copySourceOf, noTimeouts } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
 
-const tables = Object.keys(copied_tables) as CopiedTable[];
+const tables = Object.keys(copiedTables) as CopiedTable[];
 const ALL_TABLES = tables.join(", ");
 
 /** Other writers wait until the copy is committed. */
-const lock_tables = `
+const lockTables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
 
-async function prepareTarget(session: Session, is_citus: boolean): Promise<void> {
-  await session.script(no_timeouts);
-  if (is_citus) {
-    await session.script(sequential_mode);
+async function prepareTarget(session: Session, isCitus: boolean): Promise<void> {
+  await session.script(noTimeouts);
+  if (isCitus) {
+    await session.script(sequentialMode);
     for (const table of ["users", "orders"] as const) await session.all(lockIds(table));
   }
-  await session.script(lock_tables);
+  await session.script(lockTables);
   const { count } = copySourceOf(session);
   for (const table of tables) {
     if ((await count(table)) === 0) continue;
@@ -40,7 +40,7 @@ export function copyTargetOf(session: Session): CopyTarget {
   return {
     ...source,
     async write(table, rows) {
-      if (rows.length > 0) await session.copy(table, copied_tables[table].columns, rows);
+      if (rows.length > 0) await session.copy(table, copiedTables[table].columns, rows);
     },
     async advanceIds(table, id) {
       // A rollback does not reset a sequence, so after a failed copy it can already be at this id.
@@ -51,17 +51,17 @@ export function copyTargetOf(session: Session): CopyTarget {
 }
 
 /** @see WithCopyTarget */
-export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, work) => {
+export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, work) => {
   try {
-    const db = connect({ database_url, max_pending_writes: 1 });
-    const is_citus = db.layout === "citus";
+    const db = connect({ databaseUrl, maxPendingWrites: 1 });
+    const isCitus = db.layout === "citus";
     try {
       await migrate(db, true);
       const fillTarget = async (session: Session) => {
-        await prepareTarget(session, is_citus);
-        const result = await work(is_citus ? citusCopyTargetOf(session) : copyTargetOf(session));
-        if (is_citus) await countRows(session);
-        const sections = is_citus ? citus_sections : plain_sections;
+        await prepareTarget(session, isCitus);
+        const result = await work(isCitus ? citusCopyTargetOf(session) : copyTargetOf(session));
+        if (isCitus) await countRows(session);
+        const sections = isCitus ? citusSections : plainSections;
         const [finding] = await findProblems(session, sections);
         if (finding !== undefined) fail("operator", finding);
         return result;
@@ -74,6 +74,6 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ database_url }, w
       await db.close();
     }
   } catch (error) {
-    throw describePostgresError(`Cannot copy to ${redactPassword(database_url)}`, error);
+    throw describePostgresError(`Cannot copy to ${redactPassword(databaseUrl)}`, error);
   }
 };

@@ -61,15 +61,15 @@ export interface CreateRules<Fields> {
 export interface CreateQueueOptions<Fields, Row> extends CreateRules<Fields> {
   /**
    * Runs creates in one transaction.
-   * @param lock_timeout `null` for that of the connection
+   * @param lockTimeout `null` for that of the connection
    */
   readonly run: (
     creates: readonly PendingCreate<Fields>[],
-    lock_timeout: string | null,
+    lockTimeout: string | null,
   ) => Promise<readonly Outcome<Row>[]>;
   /** @returns whether nothing was created, and one of several creates may be the reason */
   readonly mayBeCausedByOneItem: (error: unknown) => boolean;
-  readonly next_batch_ms?: number;
+  readonly nextBatchMs?: number;
 }
 
 /** @returns a function that runs a create in a batch */
@@ -79,7 +79,7 @@ function createQueue<Fields, Row>(
     lockOf,
     run,
     mayBeCausedByOneItem,
-    next_batch_ms,
+    nextBatchMs,
   }: CreateQueueOptions<Fields, Row>,
   runLocked: RunInOrder,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
@@ -105,19 +105,19 @@ function createQueue<Fields, Row>(
         throw error;
       }
     },
-    max_items: 1,
+    maxItems: 1,
     conflictKeysOf: ({ fields }) => [lockOf(fields)],
   });
   /** Rows of creates that run alone, until the first of these creates has ended. */
-  const maybe_locked = new Set<string>();
+  const maybeLocked = new Set<string>();
 
   async function runAlone(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
     const lock = lockOf(create.fields);
-    maybe_locked.add(lock);
+    maybeLocked.add(lock);
     try {
       return await enqueueAlone(create);
     } finally {
-      maybe_locked.delete(lock);
+      maybeLocked.delete(lock);
     }
   }
 
@@ -126,24 +126,24 @@ function createQueue<Fields, Row>(
     try {
       return await runUnlocked(creates);
     } catch (error) {
-      const is_of_one = creates.length > 1 && mayBeCausedByOneItem(error);
-      if (is_of_one || isRowLockTimeout(error)) return creates.map(runAlone);
+      const isOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
+      if (isOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
       throw error;
     }
   }
 
   const enqueue = createBatchQueue<PendingCreate<Fields>, Outcome<Row>>({
     run: runBatch,
-    max_items: MAX_CREATES,
-    max_batches: MAX_BATCHES,
-    ...(next_batch_ms !== undefined && { next_batch_ms }),
-    max_size: MAX_BATCH_LENGTH,
+    maxItems: MAX_CREATES,
+    maxBatches: MAX_BATCHES,
+    ...(nextBatchMs !== undefined && { nextBatchMs }),
+    maxSize: MAX_BATCH_LENGTH,
     sizeOf: ({ json }) => json.length,
     conflictKeysOf: ({ fields, key }) =>
       key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],
   });
   // A row that may be locked would delay the next batch, too.
-  return (create) => (maybe_locked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
+  return (create) => (maybeLocked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
 }
 
 /** @returns the queue of creates that wait for locked rows, which all tables share */

@@ -51,7 +51,7 @@ function claimKeys(json: string): string {
 }
 
 /** Reads what is stored with the key of the row `input`. */
-const stored_key = `
+const storedKey = `
           left join lateral (
             select fingerprint as stored_fingerprint, record as stored_record, created_at
             from idempotency_keys
@@ -59,7 +59,7 @@ const stored_key = `
             limit 1
           ) as stored on stored.created_at > $4
 `;
-const no_stored_key = `
+const noStoredKey = `
           cross join (select null::text as stored_fingerprint, null::text as stored_record) as stored
 `;
 
@@ -74,19 +74,19 @@ const no_stored_key = `
  * other plan seems equally cheap.
  *
  * Each `materialized` copies all rows, so there are no more than needed. `offset 0` has subqueries evaluated once.
- * @param has_keys whether any of the creates has a key; a statement without the steps for keys is cheaper
+ * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
-function createStatement(parts: CreateStatementParts, has_keys: boolean): string {
+function createStatement(parts: CreateStatementParts, hasKeys: boolean): string {
   const { table, rejected, lock, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = Object.entries({
     ...parts.columns,
-    ...(has_keys && { owner: "text", key: "text", fingerprint: "text" }),
+    ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
   });
-  const input_types = input.map(([name, type]) => `${name} ${type}`).join(", ");
-  const input_names = input.map(([name]) => name).join(", ");
+  const inputTypes = input.map(([name, type]) => `${name} ${type}`).join(", ");
+  const inputNames = input.map(([name]) => name).join(", ");
   // Without a lock timeout, no row is locked before the foreign key does it.
-  const locked_row = `
+  const lockedRow = `
           cross join lateral (
             select case when $3::text is not null then ${lock ?? "null"} end as row_id
             offset 0
@@ -97,7 +97,7 @@ function createStatement(parts: CreateStatementParts, has_keys: boolean): string
       ? `${rejected} as rejected, false as locked`
       : // A row that is locked exists.
         `row_id is null and ${rejected} as rejected, $3::text is not null and row_id is null as locked`;
-  const is_created = has_keys
+  const isCreated = hasKeys
     ? "id is not null and (key is null or (owner, key) in (select owner, key from claimed))"
     : "id is not null";
   return `
@@ -111,19 +111,19 @@ function createStatement(parts: CreateStatementParts, has_keys: boolean): string
           end as id
         from (
           select input.*, stored_fingerprint, stored_record, ${flags}
-          from rows from (json_to_recordset($1::text::json) as (${input_types}))
-            with ordinality as input (${input_names}, position)
-          ${has_keys ? stored_key : no_stored_key}
-          ${lock === null ? "" : locked_row}
+          from rows from (json_to_recordset($1::text::json) as (${inputTypes}))
+            with ordinality as input (${inputNames}, position)
+          ${hasKeys ? storedKey : noStoredKey}
+          ${lock === null ? "" : lockedRow}
           where (
             select set_config('lock_timeout', coalesce($3::text, current_setting('lock_timeout')), true)
           ) <> ''
           offset 0
         ) as found
       ),
-      ${has_keys ? claimKeys(json) : ""}
-      decided as ${has_keys ? "materialized" : "not materialized"} (
-        select planned.*, ${is_created} as is_created
+      ${hasKeys ? claimKeys(json) : ""}
+      decided as ${hasKeys ? "materialized" : "not materialized"} (
+        select planned.*, ${isCreated} as is_created
         from planned
       ),
       inserted as (
@@ -163,8 +163,8 @@ export function prepareCreate<Fields, Row>(
   parts: CreateParts<Fields, Row>,
 ): Create<Fields, Row> {
   const { db, now } = context;
-  const with_keys = createStatement(parts, true);
-  const without_keys = createStatement(parts, false);
+  const withKeys = createStatement(parts, true);
+  const withoutKeys = createStatement(parts, false);
 
   function outcomeOf(
     row: CreatedRow,
@@ -183,22 +183,22 @@ export function prepareCreate<Fields, Row>(
 
   return createCreateQueue(context, {
     ...parts,
-    async run(creates, lock_timeout) {
+    async run(creates, lockTimeout) {
       const time = now();
-      const created_at = time.toISOString();
+      const createdAt = time.toISOString();
       const input = `[${creates.map(({ json }) => json).join(",")}]`;
-      const values = [input, created_at, lock_timeout];
+      const values = [input, createdAt, lockTimeout];
       const work = (session: Session) =>
         creates.some(({ key }) => key !== null)
-          ? session.all<CreatedRow>(with_keys, ...values, expiryTime(time))
-          : session.all<CreatedRow>(without_keys, ...values);
+          ? session.all<CreatedRow>(withKeys, ...values, expiryTime(time))
+          : session.all<CreatedRow>(withoutKeys, ...values);
       const rows = await db.run("write", work, {
         admitted: creates.length,
         // The statement reads what a constraint depends on, so it violates one only if that has changed since.
         mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
       });
       const ordered = byPosition(rows);
-      return creates.map((create, at) => outcomeOf(ordered[at] as CreatedRow, create, created_at));
+      return creates.map((create, at) => outcomeOf(ordered[at] as CreatedRow, create, createdAt));
     },
     mayBeCausedByOneItem: isStatementError,
   });

@@ -140,7 +140,7 @@ export function isStatementTimeout(error: unknown): boolean {
  * Messages for the operator. An error matches if its SQLSTATE or code, a space and its message start with the
  * prefix. The first match applies.
  */
-const error_messages: readonly (readonly [prefix: string, message: string])[] = [
+const errorMessages: readonly (readonly [prefix: string, message: string])[] = [
   // Bun.SQL has one code for both.
   ["ERR_POSTGRES_CONNECTION_REFUSED", "connection refused, or unknown host"],
   ["ERR_POSTGRES_CONNECTION_TIMEOUT", "no response from the server"],
@@ -178,7 +178,7 @@ export function describePostgresError(attempt: string, error: unknown): unknown 
     return new AppError("operator", `${attempt}: ${problem}: ${messageOf(cause)} (${code})`);
   }
   const text = `${sqlState(cause) || code} ${messageOf(cause)}`;
-  const [, message] = error_messages.find(([prefix]) => text.startsWith(prefix)) ?? [];
+  const [, message] = errorMessages.find(([prefix]) => text.startsWith(prefix)) ?? [];
   // Bun.SQL throws a TypeError if the URL is invalid.
   const expected = cause instanceof SQL.SQLError || cause instanceof TypeError;
   if (message === undefined && !expected) return error;

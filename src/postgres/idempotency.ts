@@ -3,13 +3,13 @@ import type { Database, Session } from "./connection.ts";
 
 const DELETE_BATCH_SIZE = 1000;
 
-const expired_keys = `
+const expiredKeys = `
   select key
   from idempotency_keys
   where created_at <= $1
   limit ${DELETE_BATCH_SIZE}
 `;
-const delete_keys = `
+const deleteKeys = `
   delete from idempotency_keys
   where key = any($1::text[]) and created_at <= $2
 `;
@@ -22,9 +22,9 @@ export function expiryTime(now: Date): string {
 export async function deleteExpiredKeys(db: Database, now: Date): Promise<void> {
   const time = expiryTime(now);
   const deleteBatch = async (session: Session) => {
-    const rows = await session.all<{ key: string }>(expired_keys, time);
+    const rows = await session.all<{ key: string }>(expiredKeys, time);
     const keys = rows.map(({ key }) => key);
-    await session.all(delete_keys, keys, time);
+    await session.all(deleteKeys, keys, time);
     return rows.length;
   };
   // One transaction per batch, so that other writes can run in between.

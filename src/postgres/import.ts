@@ -10,23 +10,23 @@ import {
   type ImportRules,
   type StoredRecords,
 } from "../import-plan.ts";
-import { order_import, parseStoredOrder } from "../order.ts";
+import { orderImport, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
-import { parseStoredUser, user_import } from "../user.ts";
+import { parseStoredUser, userImport } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
-import { columns as order_columns } from "./orders.ts";
-import { existing_users, columns as user_columns } from "./users.ts";
+import { columns as orderColumns } from "./orders.ts";
+import { existingUsers, columns as userColumns } from "./users.ts";
 
-const import_timeout = "set local statement_timeout = '60s'";
+const importTimeout = "set local statement_timeout = '60s'";
 
-const users_with_keys = `
+const usersWithKeys = `
   select email_key as key, id::float8 as id
   from users
   where email_key = any($1::text[])
 `;
-const orders_with_keys = `
+const ordersWithKeys = `
   select import_key as key, order_id::float8 as id
   from imported_orders
   where import_key = any($1::text[])
@@ -38,7 +38,7 @@ interface BulkTable<Row, Import> {
   readonly fromRow: (row: never) => Row;
   readonly rules: ImportRules<Row, Import>;
   /** Query for the records that have one of the keys. */
-  readonly with_keys: string;
+  readonly withKeys: string;
 }
 
 /** Takes about 400 bytes per record. A temporary table would need a separate session. */
@@ -62,7 +62,7 @@ export interface ImportWriter {
   lockIds(table: "users" | "orders"): string;
 }
 
-const plain_writer: ImportWriter = {
+const plainWriter: ImportWriter = {
   targetOf: copyTargetOf,
   // The lock excludes inserts.
   lockIds: (table) => `lock table ${table} in share row exclusive mode`,
@@ -72,7 +72,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   db: Database,
   now: () => Date,
   { targetOf, lockIds }: ImportWriter,
-  { table, columns, fromRow, rules, with_keys }: BulkTable<Row, Import>,
+  { table, columns, fromRow, rules, withKeys }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
   const page = `
@@ -82,7 +82,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     order by ${table}.id
     limit $2
   `;
-  const with_ids = `
+  const withIds = `
     select ${columns}
     from ${table}
     where id = any($1::bigint[])
@@ -97,18 +97,18 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
     const keys = records.map(rules.keyOf).filter((key) => key !== null);
-    const user_ids = new Set(records.map(rules.userOf).filter((id) => id !== null));
-    const last_id = await targetOf(session).lastId(table);
-    const found_keys = await session.all<{ key: string; id: number }>(with_keys, keys);
-    const ids_by_key = new Map(found_keys.map(({ key, id }) => [key, id]));
-    const found_rows = await session.all<never>(with_ids, [...ids, ...ids_by_key.values()]);
-    const rows = new Map(found_rows.map(fromRow).map((row) => [row.id, row]));
-    const found_users = await session.all<{ id: number }>(existing_users, [...user_ids]);
-    const users = new Set(found_users.map(({ id }) => id));
+    const userIds = new Set(records.map(rules.userOf).filter((id) => id !== null));
+    const lastId = await targetOf(session).lastId(table);
+    const foundKeys = await session.all<{ key: string; id: number }>(withKeys, keys);
+    const idsByKey = new Map(foundKeys.map(({ key, id }) => [key, id]));
+    const foundRows = await session.all<never>(withIds, [...ids, ...idsByKey.values()]);
+    const rows = new Map(foundRows.map(fromRow).map((row) => [row.id, row]));
+    const foundUsers = await session.all<{ id: number }>(existingUsers, [...userIds]);
+    const users = new Set(foundUsers.map(({ id }) => id));
     return {
-      last_id,
+      lastId,
       get: (id) => rows.get(id) ?? null,
-      idOf: (key) => ids_by_key.get(key) ?? null,
+      idOf: (key) => idsByKey.get(key) ?? null,
       hasUser: (id) => users.has(id),
     };
   }
@@ -119,23 +119,23 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       return rows.map(fromRow);
     },
 
-    async import(records, dry_run) {
+    async import(records, dryRun) {
       if (records.length === 0) return [];
-      if (dry_run) {
+      if (dryRun) {
         const stored = await db.run("read", (session) => loadStored(session, records));
         return planDryRun(records, stored).results;
       }
       const work = async (session: Session) => {
-        await session.script(import_timeout);
+        await session.script(importTimeout);
         await session.script(lockIds(table));
         const plan = createImportPlanner(rules, clock, null);
-        const { results, new_records, last_id } = plan(records, await loadStored(session, records));
+        const { results, newRecords, lastId } = plan(records, await loadStored(session, records));
         const { write, advanceIds } = targetOf(session);
         for (const { table: into, toRow } of rules.inserts) {
-          const rows = new_records.map(toRow).filter((row) => row !== null);
+          const rows = newRecords.map(toRow).filter((row) => row !== null);
           await write(into, rows);
         }
-        await advanceIds(table, last_id);
+        await advanceIds(table, lastId);
         return results;
       };
       return db.run("write", work, {
@@ -151,22 +151,22 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
 export function createBulkStores(
   db: Database,
   now: () => Date,
-  writer = plain_writer,
+  writer = plainWriter,
 ): Store["bulk"] {
   return {
     users: createBulkStore(db, now, writer, {
       table: "users",
-      columns: user_columns,
+      columns: userColumns,
       fromRow: parseStoredUser,
-      rules: user_import,
-      with_keys: users_with_keys,
+      rules: userImport,
+      withKeys: usersWithKeys,
     }),
     orders: createBulkStore(db, now, writer, {
       table: "orders",
-      columns: order_columns,
+      columns: orderColumns,
       fromRow: parseStoredOrder,
-      rules: order_import,
-      with_keys: orders_with_keys,
+      rules: orderImport,
+      withKeys: ordersWithKeys,
     }),
   };
 }

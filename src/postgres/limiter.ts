@@ -26,12 +26,12 @@ export interface Limiter {
   admit<Result>(access: Access, work: () => Promise<Result>): Promise<Result>;
   /**
    * Runs admitted work as soon as a connection is free.
-   * @param timeout_ms timeout from the start of the work; after it, the connection counts as busy until the work ends
+   * @param timeoutMs timeout from the start of the work; after it, the connection counts as busy until the work ends
    * @throws {AppError} unavailable if no connection becomes free, or the work times out
    */
-  run<Result>(access: Access, work: () => Promise<Result>, timeout_ms?: number): Promise<Result>;
+  run<Result>(access: Access, work: () => Promise<Result>, timeoutMs?: number): Promise<Result>;
   /** Maximum number of writes that run at the same time. */
-  readonly write_connections: number;
+  readonly writeConnections: number;
   /** Number of admitted writes that have not ended. */
   pendingWrites(): number;
   /** Whether the next write would be rejected. */
@@ -46,14 +46,14 @@ export interface Limiter {
  */
 function withTimeout<Result>(
   work: Promise<Result>,
-  timeout_ms: number,
+  timeoutMs: number,
   onTimeout: () => void,
 ): Promise<Result> {
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const timer = setTimeout(() => {
     reject(new AppError("unavailable", "the database does not respond"));
     onTimeout();
-  }, timeout_ms);
+  }, timeoutMs);
   work.then(resolve, reject).finally(() => clearTimeout(timer));
   return promise;
 }
@@ -62,28 +62,28 @@ interface LimiterOptions {
   /** Connections in the pool. */
   readonly connections: number;
   /** Maximum number of writes that run or wait. */
-  readonly max_pending_writes: number;
-  readonly queue_timeout_ms?: number;
+  readonly maxPendingWrites: number;
+  readonly queueTimeoutMs?: number;
   /** Called when work has timed out, with the time at which it started. */
-  readonly onTimeout?: (started_ms: number) => void;
+  readonly onTimeout?: (startedMs: number) => void;
 }
 
 export function createLimiter({
   connections,
-  max_pending_writes,
-  queue_timeout_ms = QUEUE_TIMEOUT_MS,
+  maxPendingWrites,
+  queueTimeoutMs = QUEUE_TIMEOUT_MS,
   onTimeout,
 }: LimiterOptions): Limiter {
   const queue: { readonly access: Access; readonly start: () => void }[] = [];
-  const idle_waiters: (() => void)[] = [];
-  const write_connections = Math.max(1, connections - Math.ceil(connections / READ_SHARE));
+  const idleWaiters: (() => void)[] = [];
+  const writeConnections = Math.max(1, connections - Math.ceil(connections / READ_SHARE));
   const running = { read: 0, write: 0 };
   const pending = { read: 0, write: 0 };
-  const max_pending = { read: MAX_PENDING_READS, write: max_pending_writes };
+  const maxPending = { read: MAX_PENDING_READS, write: maxPendingWrites };
 
   function canStart(access: Access): boolean {
     if (running.read + running.write >= connections) return false;
-    return access === "read" || running.write < write_connections;
+    return access === "read" || running.write < writeConnections;
   }
 
   function acquire(access: Access): Promise<void> {
@@ -102,7 +102,7 @@ export function createLimiter({
       const timer = setTimeout(() => {
         queue.splice(queue.indexOf(waiting), 1);
         reject(new AppError("unavailable", "the database is busy"));
-      }, queue_timeout_ms);
+      }, queueTimeoutMs);
       queue.push(waiting);
     });
   }
@@ -124,13 +124,13 @@ export function createLimiter({
   }
 
   function wakeIfIdle(): void {
-    if (isIdle()) for (const wake of idle_waiters.splice(0)) wake();
+    if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
   }
 
   return {
-    write_connections,
+    writeConnections,
     async admit(access, work) {
-      if (pending[access] >= max_pending[access]) {
+      if (pending[access] >= maxPending[access]) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);
       }
       pending[access] += 1;
@@ -141,21 +141,21 @@ export function createLimiter({
         wakeIfIdle();
       }
     },
-    async run(access, work, timeout_ms = STATEMENT_TIMEOUT_MS) {
+    async run(access, work, timeoutMs = STATEMENT_TIMEOUT_MS) {
       await acquire(access);
-      const started_ms = performance.now();
+      const startedMs = performance.now();
       const result = work();
       const end = () => release(access);
       result.then(end, end);
-      return timeout_ms === Number.POSITIVE_INFINITY
+      return timeoutMs === Number.POSITIVE_INFINITY
         ? result
-        : withTimeout(result, timeout_ms, () => onTimeout?.(started_ms));
+        : withTimeout(result, timeoutMs, () => onTimeout?.(startedMs));
     },
     pendingWrites: () => pending.write,
-    isFull: () => pending.write >= max_pending.write,
+    isFull: () => pending.write >= maxPending.write,
     idle() {
       if (isIdle()) return Promise.resolve();
-      return new Promise((wake) => idle_waiters.push(wake));
+      return new Promise((wake) => idleWaiters.push(wake));
     },
   };
 }

@@ -42,9 +42,9 @@ type SqlOf = (filter: ListFilter, at: number) => string;
 
 /** @returns conditions to add to a where clause */
 function conditions({ table, filters, status }: List, sqlOf: SqlOf): string {
-  const in_status = status === undefined ? "" : ` and ${table}.status = '${status}'`;
+  const inStatus = status === undefined ? "" : ` and ${table}.status = '${status}'`;
   return (
-    filters.map((name, at) => ` and ${table}.${name} = ${sqlOf(name, at)}`).join("") + in_status
+    filters.map((name, at) => ` and ${table}.${name} = ${sqlOf(name, at)}`).join("") + inStatus
   );
 }
 
@@ -55,8 +55,8 @@ function totalQuery(list: List, sqlOf: SqlOf): string {
     return `select count(*) from orders where true${conditions(list, sqlOf)}`;
   }
   // Triggers maintain the counts of whole lists, and of the orders in each status.
-  const whole_list = table === "users" ? "list = 'users'" : "list <> 'users'";
-  const counts = status === undefined ? whole_list : `list = '${status}'`;
+  const wholeList = table === "users" ? "list = 'users'" : "list <> 'users'";
+  const counts = status === undefined ? wholeList : `list = '${status}'`;
   return `select coalesce(sum(records), 0) from counts where ${counts}`;
 }
 
@@ -104,7 +104,7 @@ function smallPageStatement(list: List): string {
 }
 
 /** Upper bound of the size of a row in bytes. No other text is longer than 254 characters. */
-const text_bytes = {
+const textBytes = {
   users: "octet_length(metadata) + 1000",
   orders: "octet_length(items) + octet_length(metadata) + 1000",
 };
@@ -132,7 +132,7 @@ function sliceStatement(list: List, total: string): string {
         limit $1 offset $2
       ),
       measured (id, bytes_before) as (
-        select id, sum(${text_bytes[table]}) over (
+        select id, sum(${textBytes[table]}) over (
           order by id rows between unbounded preceding and 1 preceding
         )
         from page
@@ -195,7 +195,7 @@ function sizeOf({ limit, offset }: PageQuery): number {
 }
 
 /** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
-export function prepareList(db: Database, large_pages: LargePages, list: List): ReadPage {
+export function prepareList(db: Database, largePages: LargePages, list: List): ReadPage {
   const statement = smallPageStatement(list);
   const readSlices = prepareSlices(list);
 
@@ -211,9 +211,9 @@ export function prepareList(db: Database, large_pages: LargePages, list: List): 
   const enqueue = createBatchQueue({
     // A page can take too long by its count. A look-up cannot.
     run: separateOnError(run, (error) => isCausedByStatement(error) || isStatementTimeout(error)),
-    max_items: MAX_PAGES,
-    max_batches: db.connections,
-    max_size: MAX_BATCH_ROWS,
+    maxItems: MAX_PAGES,
+    maxBatches: db.connections,
+    maxSize: MAX_BATCH_ROWS,
     sizeOf,
   });
 
@@ -226,7 +226,7 @@ export function prepareList(db: Database, large_pages: LargePages, list: List): 
     const row = await db.limiter.admit("read", () => readSmall(query));
     if (row === undefined) throw new Error("the query for a page returned no row");
     const { total, is_large, records, next_after } = row;
-    if (!is_large) return { total, records: records ?? "", next_after };
-    return buildInSlices(db, large_pages, query, (session) => readSlices(session, query));
+    if (!is_large) return { total, records: records ?? "", nextAfter: next_after };
+    return buildInSlices(db, largePages, query, (session) => readSlices(session, query));
   };
 }

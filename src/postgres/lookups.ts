@@ -47,8 +47,8 @@ export function createLookup<Key, Result>(
 ): Lookup<Key, Result> {
   const lookUp = createBatchQueue({
     run: separateOnError(run, mayBeCausedByOneItem),
-    max_items: MAX_LOOKUPS,
-    max_batches: connections,
+    maxItems: MAX_LOOKUPS,
+    maxBatches: connections,
   });
   return (key) => limiter.admit("read", () => lookUp(key));
 }

@@ -1,11 +1,11 @@
 import type { PostgresLayout } from "../database-url.ts";
 import { AppError, fail } from "../error.ts";
 import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
-import { sequential_mode } from "./citus/settings.ts";
+import { sequentialMode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
-import free_slot from "./migrations/0002_free_slot.sql" with { type: "text" };
+import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -23,11 +23,11 @@ function splitStatements(script: string): Migration {
  * edited. Version 1 of the layout for Citus ran only on a single server, and is not updated.
  */
 const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [free_slot]],
+  plain: [[tables, plain], [freeSlot]],
   citus: [[], splitStatements(citus)],
 };
 /** The first version of each layout that can be updated. */
-const oldest_versions: Readonly<Record<PostgresLayout, number>> = { plain: 1, citus: 2 };
+const oldestVersions: Readonly<Record<PostgresLayout, number>> = { plain: 1, citus: 2 };
 
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */
 const MIGRATION_LOCK = 0x75617069;
@@ -38,7 +38,7 @@ const MIGRATION_LOCK = 0x75617069;
  */
 const OLDEST_VERSION = 120_000;
 
-const server_info = `
+const serverInfo = `
   select
     current_setting('server_version_num')::integer as version,
     current_setting('server_encoding') as encoding,
@@ -50,19 +50,19 @@ const server_info = `
       where extname = 'citus'
     ) as has_citus
 `;
-const schema_info = `
+const schemaInfo = `
   select schema_version, layout
   from user_api
 `;
-const insert_version = `
+const insertVersion = `
   insert into user_api (schema_version, layout, probed_at)
   values ($1, $2, '')
 `;
-const update_version = `
+const updateVersion = `
   update user_api
   set schema_version = $1
 `;
-const take_lock = "select pg_advisory_xact_lock($1)";
+const takeLock = "select pg_advisory_xact_lock($1)";
 
 interface Server {
   readonly version: number;
@@ -97,10 +97,10 @@ async function findVersion(
   layout: PostgresLayout,
   available: number,
 ): Promise<number> {
-  const found = await session.first<Server>(server_info);
+  const found = await session.first<Server>(serverInfo);
   if (found === null) throw new Error("the query for the version of the server returned no row");
   requireServer(found);
-  const current = found.ours ? await session.first<Schema>(schema_info) : null;
+  const current = found.ours ? await session.first<Schema>(schemaInfo) : null;
   if (current === null) {
     if (layout === "plain" || found.has_citus === true) return 0;
     if (found.has_citus === false) fail("operator", "Citus 11.1 or newer is required");
@@ -123,7 +123,7 @@ async function findVersion(
       `the schema has version ${current.schema_version}, but ${limit}: use a newer program`,
     );
   }
-  if (current.schema_version < oldest_versions[layout]) {
+  if (current.schema_version < oldestVersions[layout]) {
     fail(
       "operator",
       "the tables have the layout of an earlier version, on one server: use that version to copy them",
@@ -147,12 +147,12 @@ export async function migrate(db: Database, create: boolean): Promise<void> {
   const run = async (session: Session) => {
     // Replicas wait for the lock as long as the migration takes.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
-    if (layout === "citus") await session.script(sequential_mode);
-    await session.all(take_lock, MIGRATION_LOCK);
+    if (layout === "citus") await session.script(sequentialMode);
+    await session.all(takeLock, MIGRATION_LOCK);
     const from = await findVersion(session, layout, available.length);
     for (const statement of available.slice(from).flat()) await session.script(statement);
-    if (from === 0) await session.all(insert_version, available.length, layout);
-    else if (from < available.length) await session.all(update_version, available.length);
+    if (from === 0) await session.all(insertVersion, available.length, layout);
+    else if (from < available.length) await session.all(updateVersion, available.length);
   };
   await db.run("write", run, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
 }

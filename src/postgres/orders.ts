@@ -19,7 +19,7 @@ import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
-import { version_conflict } from "./retry.ts";
+import { versionConflict } from "./retry.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -43,7 +43,7 @@ function toRow({ items, metadata, ...fields }: OrderFields) {
 export type OrderRow = ReturnType<typeof toRow>;
 
 /** How orders are placed. */
-export const order_creates: CreateRules<OrderRow> = {
+export const orderCreates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
   lockOf: ({ user_id }) => String(user_id),
   throwRejected: () => failField("user_id", "must be an existing user"),
@@ -58,12 +58,12 @@ export const json = `
   )
 `;
 
-const select_by_id = `
+const selectById = `
   select ${columns}
   from orders
   where id = $1
 `;
-const update_order = `
+const updateOrder = `
   update orders
   set status = $3, metadata = $4, version = version + 1, updated_at = $5
   where id = $1 and version = $2
@@ -128,7 +128,7 @@ export function createOrderStore(
           metadata: JSON.stringify(changed.metadata),
           updated_at: latestOf(now().toISOString(), order.updated_at),
         });
-        if (row === null) throw version_conflict;
+        if (row === null) throw versionConflict;
         return toRecord(row);
       };
       return db.run("write", change, { record: `orders ${id}` });
@@ -137,10 +137,10 @@ export function createOrderStore(
 }
 
 export function createPlainOrderStore(context: StoreContext): OrderStore {
-  const { db, large_pages } = context;
+  const { db, largePages } = context;
   return createOrderStore(context, {
     prepareList: (filters, status) =>
-      prepareList(db, large_pages, { table: "orders", json, filters, ...(status && { status }) }),
+      prepareList(db, largePages, { table: "orders", json, filters, ...(status && { status }) }),
     get: prepareLookup(db, { table: "orders", key: "id", columns }, toRecord),
     place: prepareCreate(context, {
       table: "orders",
@@ -157,11 +157,11 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
       json,
       order: "user_id",
-      ...order_creates,
+      ...orderCreates,
       newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
-    find: (session, id) => session.first(select_by_id, id),
+    find: (session, id) => session.first(selectById, id),
     update: (session, { id, version }, { status, metadata, updated_at }) =>
-      session.first(update_order, id, version, status, metadata, updated_at),
+      session.first(updateOrder, id, version, status, metadata, updated_at),
   });
 }

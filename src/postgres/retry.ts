@@ -16,30 +16,30 @@ const RETRY_TIMEOUT_MS = 3_000;
  * Thrown by work if another write has changed the record since the work read it (optimistic locking). The work is
  * repeated immediately, until the timeout: in each round, one of the concurrent writers succeeds.
  */
-export const version_conflict: AppError = new AppError(
+export const versionConflict: AppError = new AppError(
   "unavailable",
   "too much contention on this record, try again",
 );
 
 /**
  * @param mayRetry whether the same work may succeed after an error
- * @throws {AppError} version_conflict, or unavailable, if the conflicts last longer than the timeout
+ * @throws {AppError} versionConflict, or unavailable, if the conflicts last longer than the timeout
  */
 export async function withRetry<Result>(
   work: () => Promise<Result>,
   mayRetry = isRolledBack,
-  timeout_ms = RETRY_TIMEOUT_MS,
+  timeoutMs = RETRY_TIMEOUT_MS,
 ): Promise<Result> {
-  const deadline_ms = performance.now() + timeout_ms;
+  const deadlineMs = performance.now() + timeoutMs;
   let rollbacks = 0;
   for (;;) {
     try {
       return await work();
     } catch (error) {
-      const is_late = performance.now() > deadline_ms;
-      if (error === version_conflict && !is_late) continue;
+      const isLate = performance.now() > deadlineMs;
+      if (error === versionConflict && !isLate) continue;
       rollbacks += 1;
-      if (is_late || rollbacks === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
+      if (isLate || rollbacks === MAX_ATTEMPTS || !mayRetry(error)) throw toUnavailable(error);
       await Bun.sleep(Math.random() * RETRY_DELAY_MS * rollbacks);
     }
   }

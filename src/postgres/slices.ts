@@ -34,30 +34,30 @@ export interface Slice {
  */
 export function buildInSlices(
   db: Database,
-  large_pages: LargePages,
+  largePages: LargePages,
   query: PageQuery,
   readSlices: (session: Session) => AsyncIterable<Slice>,
 ): Promise<Page> {
   async function addSlices(session: Session, page: PageBuilder): Promise<BuiltPage> {
     // It is not empty after a failed attempt.
     page.clear();
-    const deadline_ms = performance.now() + LARGE_PAGE_TIMEOUT_MS;
+    const deadlineMs = performance.now() + LARGE_PAGE_TIMEOUT_MS;
     let missing = query.limit;
-    let built: BuiltPage = { total: 0, next_after: null };
+    let built: BuiltPage = { total: 0, nextAfter: null };
     for await (const { total, rows, isLast } of readSlices(session)) {
       const added = rows.slice(0, missing);
       page.add(added.map(({ json }) => json));
       missing -= added.length;
-      const has_more = rows.length > added.length;
-      built = { total, next_after: nextAfter({ last_id: added.at(-1)?.id ?? 0, has_more }) };
-      if (!isLast && performance.now() > deadline_ms) {
+      const hasMore = rows.length > added.length;
+      built = { total, nextAfter: nextAfter({ lastId: added.at(-1)?.id ?? 0, hasMore }) };
+      if (!isLast && performance.now() > deadlineMs) {
         fail("unavailable", "the page takes too long to read");
       }
     }
     return built;
   }
 
-  return large_pages.build((page) =>
+  return largePages.build((page) =>
     db.run("read", (session) => addSlices(session, page), {
       transaction: true,
       timeoutMs: NO_RESPONSE_TIMEOUT_MS,

@@ -47,34 +47,34 @@ const lock = "select pg_advisory_xact_lock($1)";
 interface CachedToken {
   /** Concurrent requests with the same token share one read. */
   readonly token: Promise<Token | null>;
-  readonly until_ms: number;
+  readonly untilMs: number;
 }
 
 /**
  * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
  * @param read reads a token by its hash
- * @param now_ms a clock that only goes forward
+ * @param nowMs a clock that only goes forward
  */
 export function createTokenCache(
   read: (hash: string) => Promise<Token | null>,
-  now_ms = () => performance.now(),
+  nowMs = () => performance.now(),
 ) {
   const cache = new Map<string, CachedToken>();
 
-  async function load(hash: string, until_ms: number): Promise<Token | null> {
+  async function load(hash: string, untilMs: number): Promise<Token | null> {
     const token = await read(hash);
     // The token may have been revoked since the read started.
-    if (now_ms() >= until_ms) fail("unavailable", "the database is busy");
+    if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
     return token;
   }
 
   return {
     find(hash: string): Promise<Token | null> {
       const found = cache.get(hash);
-      if (found !== undefined && now_ms() < found.until_ms) return found.token;
+      if (found !== undefined && nowMs() < found.untilMs) return found.token;
       // Measured before the read, because the result can be as old as the start of the read.
-      const until_ms = now_ms() + CACHE_TTL_MS;
-      const cached = { token: load(hash, until_ms), until_ms };
+      const untilMs = nowMs() + CACHE_TTL_MS;
+      const cached = { token: load(hash, untilMs), untilMs };
       if (cache.size >= MAX_CACHED) cache.clear();
       cache.set(hash, cached);
       const remove = () => {
@@ -124,8 +124,8 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
         cache.clear();
       }
     },
-    async touch(hash, used_at) {
-      await db.run("write", (session) => session.all(touch, hash, used_at));
+    async touch(hash, usedAt) {
+      await db.run("write", (session) => session.all(touch, hash, usedAt));
     },
   };
 }

@@ -21,7 +21,7 @@ import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
-import { version_conflict } from "./retry.ts";
+import { versionConflict } from "./retry.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
@@ -39,7 +39,7 @@ function toRow({ email, name, metadata }: UserFields) {
 export type UserRow = ReturnType<typeof toRow>;
 
 /** How users are created. */
-export const user_creates: CreateRules<UserRow> = {
+export const userCreates: CreateRules<UserRow> = {
   conflictKeysOf: ({ email_key }) => [email_key],
   lockOf: ({ email_key }) => email_key,
   throwRejected: failEmailTaken,
@@ -47,11 +47,11 @@ export const user_creates: CreateRules<UserRow> = {
 
 /** @returns a page of the list of the users with one email: one user at most */
 function pageOfUser(user: RecordText<User> | null, { offset, after = 0 }: UserQuery): Page {
-  const is_on_page = user !== null && user.id > after && offset === 0;
+  const isOnPage = user !== null && user.id > after && offset === 0;
   return {
-    records: is_on_page ? user.json : "",
+    records: isOnPage ? user.json : "",
     total: user === null ? 0 : 1,
-    next_after: null,
+    nextAfter: null,
   };
 }
 
@@ -64,23 +64,23 @@ export const json = `
 `;
 
 /** `$1` is an array of ids. */
-export const existing_users = `
+export const existingUsers = `
   select id::float8 as id
   from users
   where id = any($1::bigint[])
 `;
-const select_by_id = `
+const selectById = `
   select ${columns}
   from users
   where id = $1
 `;
-const update_user = `
+const updateUserSql = `
   update users
   set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
   where id = $1 and version = $2
   returning ${columns}
 `;
-const delete_user = `
+const deleteUserSql = `
   delete from users
   where id = $1 and version = $2
   returning id
@@ -90,18 +90,18 @@ function failEmailTaken(): never {
   fail("email_taken", "email is already taken");
 }
 
-/** @returns the updated user. @param updated_at RFC 3339 */
+/** @returns the updated user. @param updatedAt RFC 3339 */
 async function updateUser(
   session: Session,
   { id, version }: StoredUser,
   fields: UserFields,
-  updated_at: string,
+  updatedAt: string,
 ): Promise<StoredUser> {
   const { email, email_key, name, metadata } = toRow(fields);
-  const values = [id, version, email, email_key, name, metadata, updated_at];
+  const values = [id, version, email, email_key, name, metadata, updatedAt];
   try {
-    const row = await session.first<StoredUser>(update_user, ...values);
-    if (row === null) throw version_conflict;
+    const row = await session.first<StoredUser>(updateUserSql, ...values);
+    if (row === null) throw versionConflict;
     return row;
   } catch (error) {
     if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
@@ -111,8 +111,8 @@ async function updateUser(
 
 async function deleteUser(session: Session, { id, version }: StoredUser): Promise<void> {
   try {
-    const deleted = await session.first(delete_user, id, version);
-    if (deleted === null) throw version_conflict;
+    const deleted = await session.first(deleteUserSql, id, version);
+    if (deleted === null) throw versionConflict;
   } catch (error) {
     if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
     throw error;
@@ -151,19 +151,19 @@ export function createUserStore(
 
     update(id, edit, preconditions) {
       return change(id, async (session) => {
-        const user = await session.first<StoredUser>(select_by_id, id);
+        const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return toRecord(user);
-        const updated_at = latestOf(now().toISOString(), user.updated_at);
-        return toRecord(await updateUser(session, user, fields, updated_at));
+        const updatedAt = latestOf(now().toISOString(), user.updated_at);
+        return toRecord(await updateUser(session, user, fields, updatedAt));
       });
     },
 
     remove(id, preconditions) {
       return change(id, async (session) => {
-        const user = await session.first<StoredUser>(select_by_id, id);
+        const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         await deleteUser(session, user);
@@ -175,9 +175,9 @@ export function createUserStore(
 }
 
 export function createPlainUserStore(context: StoreContext): UserStore {
-  const { db, large_pages } = context;
+  const { db, largePages } = context;
   return createUserStore(context, {
-    listAll: prepareList(db, large_pages, { table: "users", json, filters: [] }),
+    listAll: prepareList(db, largePages, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
       table: "users",
       columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
@@ -185,7 +185,7 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       lock: null,
       json,
       order: 'email_key collate "C"',
-      ...user_creates,
+      ...userCreates,
       newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
     }),
     change: (id, work) => db.run("write", work, { record: `users ${id}` }),

@@ -60,8 +60,8 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, options);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
-  const large_pages = createLargePages(options.max_unsent_bytes);
-  const lists = createListReader(db, reader, files, large_pages);
+  const largePages = createLargePages(options.maxUnsentBytes);
+  const lists = createListReader(db, reader, files, largePages);
   const context = { db, reader, writer, lists, idempotency, clock };
   // Writes the first page without changing it.
   const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
@@ -69,9 +69,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     write: () => writer.forTable("user_version").write(() => rewriteFirstPage.run()),
     isFull: writer.isFull,
   });
-  const watch_timer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
+  const watchTimer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
   // The timer must not keep a command running.
-  watch_timer.unref();
+  watchTimer.unref();
   return {
     users: createUserStore(context),
     orders: createOrderStore(context),
@@ -84,10 +84,10 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     },
     async statistics() {
       return {
-        pending_writes: writer.pending(),
-        unsent_bytes: large_pages.unsentBytes(),
-        database_bytes: sizeOf(db.filename),
-        wal_bytes: sizeOf(`${db.filename}-wal`),
+        pendingWrites: writer.pending(),
+        unsentBytes: largePages.unsentBytes(),
+        databaseBytes: sizeOf(db.filename),
+        walBytes: sizeOf(`${db.filename}-wal`),
       };
     },
     backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
@@ -100,7 +100,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       }
     },
     async close() {
-      clearInterval(watch_timer);
+      clearInterval(watchTimer);
       await writer.idle();
       reader.reset();
       using cleanup = new DisposableStack();
@@ -177,7 +177,7 @@ function migrateUnderLock(db: Database, path: string): void {
 
 /** @see OpenStore */
 export const openSqlite: OpenStore = async (options) => {
-  const path = options.database_url;
+  const path = options.databaseUrl;
   using resources = new DisposableStack();
   try {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
@@ -187,20 +187,20 @@ export const openSqlite: OpenStore = async (options) => {
     // E.g. a backup that was cut off.
     if (!options.create && missing === SCHEMA_VERSION) fail("operator", "the database is empty");
     // A symbolic link and its target are one database.
-    const real_path = existsSync(path) ? realpathSync(path) : path;
-    if (options.exclusive || missing > 0) requireUnused(real_path);
+    const realPath = existsSync(path) ? realpathSync(path) : path;
+    if (options.exclusive || missing > 0) requireUnused(realPath);
     if (options.exclusive) {
-      const lock = takeServerLock(real_path, LOCK_TIMEOUT_MS);
+      const lock = takeServerLock(realPath, LOCK_TIMEOUT_MS);
       if (lock === null) fail("operator", "the database is in use by another server");
       resources.use(lock);
     }
     // `true` closes the file even if prepared statements are still open.
-    const db = resources.adopt(connect(real_path, options.create), (opened) => opened.close(true));
+    const db = resources.adopt(connect(realPath, options.create), (opened) => opened.close(true));
     requireWritable(db);
     configure(db);
     db.run(`pragma cache_size = -${CACHE_KIB}`);
     if (options.exclusive) upgrade(db);
-    else migrateUnderLock(db, real_path);
+    else migrateUnderLock(db, realPath);
     touchTables(db);
     // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
     db.run("pragma busy_timeout = 0");
@@ -210,8 +210,8 @@ export const openSqlite: OpenStore = async (options) => {
     return store;
   } catch (error) {
     // All statements are constant, so SQLITE_ERROR means that the schema is not the expected one.
-    const is_schema = systemCode(error) === "SQLITE_ERROR";
-    const cause = is_schema
+    const isSchema = systemCode(error) === "SQLITE_ERROR";
+    const cause = isSchema
       ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
       : error;
     throw describeSqliteError(`Cannot open ${path}`, cause);

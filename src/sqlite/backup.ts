@@ -39,28 +39,28 @@ export function verifyDatabase(path: string): BackupSummary {
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
 async function vacuumInto(
   db: Database,
-  temporary_path: string,
+  temporaryPath: string,
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<void> {
   // `vacuum into` does not copy free pages.
   const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
-  const expected_bytes = Math.max(1, pages * pragma(db, "page_size"));
+  const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
   const thread = createThread(db.filename);
-  const progress_timer = setInterval(() => {
-    const written_bytes = statSync(temporary_path, { throwIfNoEntry: false })?.size ?? 0;
-    onProgress(Math.min(1, written_bytes / expected_bytes));
+  const progressTimer = setInterval(() => {
+    const writtenBytes = statSync(temporaryPath, { throwIfNoEntry: false })?.size ?? 0;
+    onProgress(Math.min(1, writtenBytes / expectedBytes));
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
   try {
-    const failure = await thread.run("vacuum into ?", temporary_path);
+    const failure = await thread.run("vacuum into ?", temporaryPath);
     if (failure !== null) fail("operator", failure);
     onProgress(1);
   } catch (error) {
     signal.throwIfAborted();
     throw error;
   } finally {
-    clearInterval(progress_timer);
+    clearInterval(progressTimer);
     thread.close();
   }
 }
@@ -72,21 +72,21 @@ export async function backUp(
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<BackupSummary> {
-  const temporary_path = claimPartial(path);
+  const temporaryPath = claimPartial(path);
   try {
     requireAbsent(path);
     if (databaseFiles(db.filename).some((file) => resolve(file) === resolve(path))) {
       fail("operator", "the file belongs to the database");
     }
-    createPrivateFile(temporary_path);
-    await vacuumInto(db, temporary_path, onProgress, signal);
-    const contents = verifyDatabase(temporary_path);
-    copyOwnership(temporary_path, db.filename);
-    publish(temporary_path, path);
+    createPrivateFile(temporaryPath);
+    await vacuumInto(db, temporaryPath, onProgress, signal);
+    const contents = verifyDatabase(temporaryPath);
+    copyOwnership(temporaryPath, db.filename);
+    publish(temporaryPath, path);
     return contents;
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);
   } finally {
-    discard(temporary_path);
+    discard(temporaryPath);
   }
 }

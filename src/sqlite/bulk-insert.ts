@@ -1,13 +1,13 @@
 /** Inserts the rows of an import or a copy, which bring their own ids, and keeps counts and positions. */
 import type { Database } from "bun:sqlite";
-import { type CopiedTable, type CopyRow, copied_tables } from "../copy.ts";
+import { type CopiedTable, type CopyRow, copiedTables } from "../copy.ts";
 import type { OrderStatus } from "../order.ts";
 import { type IdTracker, prepareIdTracker } from "./count-index.import.ts";
 import type { CountedTable } from "./count-index.ts";
 import { prepareUserPositions } from "./user-positions.ts";
 
 function insertInto(table: CopiedTable): string {
-  const columns: readonly string[] = copied_tables[table].columns;
+  const columns: readonly string[] = copiedTables[table].columns;
   const inserted = table === "orders" ? [...columns, "user_position"] : columns;
   return `
     insert into ${table} (${inserted.join(", ")})
@@ -26,7 +26,7 @@ export interface BulkInsert {
 
 /** @returns a function that starts inserting within a transaction */
 export function prepareBulkInsert(db: Database): () => BulkInsert {
-  const insert_statements = {
+  const insertStatements = {
     users: db.prepare<null, CopyRow>(insertInto("users")),
     orders: db.prepare<null, CopyRow>(insertInto("orders")),
     imported_orders: db.prepare<null, CopyRow>(insertInto("imported_orders")),
@@ -39,7 +39,7 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
 
   return () => {
     const ids = { users: openUserIds(), orders: openOrderIds() };
-    const user_positions = openUserPositions();
+    const userPositions = openUserPositions();
 
     return {
       ids,
@@ -50,14 +50,14 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
         if (table === "orders") {
           // A CHECK of the table rejects an unknown status.
           ids.orders.add(id, row["status"] as OrderStatus);
-          inserted = { ...row, user_position: user_positions.add(Number(row["user_id"]), id) };
+          inserted = { ...row, user_position: userPositions.add(Number(row["user_id"]), id) };
         }
-        insert_statements[table].run(inserted);
+        insertStatements[table].run(inserted);
       },
       finish() {
         ids.users.flush();
         ids.orders.flush();
-        user_positions.renumber();
+        userPositions.renumber();
       },
     };
   };

@@ -1,8 +1,8 @@
 /** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
 import { messageOf, systemCode } from "../error.ts";
-import { order_statuses } from "../order.ts";
-import { type CountedList, type CountedTable, dense_lists, level_bits } from "./count-index.ts";
+import { orderStatuses } from "../order.ts";
+import { type CountedList, type CountedTable, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
 
 /** Maximum number of findings per query. */
@@ -36,7 +36,7 @@ function missingFrom(table: CountedTable, where = "true"): string {
   `;
 }
 
-const counts_in_status = `
+const countsInStatus = `
   select (id - 1) >> $shift, count(*)
   from orders
   where status = $list
@@ -93,7 +93,7 @@ function findMiscounts(list: CountedList, counted: string): Find {
       )
       limit ${MAX_FINDINGS}
     `);
-    for (const [level, shift] of level_bits.entries()) {
+    for (const [level, shift] of levelBits.entries()) {
       for (const { bucket } of recount.all({ list, level, shift })) {
         yield `the total of ${list} is wrong in bucket ${bucket} of level ${level}`;
       }
@@ -157,7 +157,7 @@ const findDisordered = findRows<{ user_id: number }>(
   ({ user_id }) => `the orders of user ${user_id} are not sorted by id`,
 );
 
-const counted_statuses = order_statuses.filter((status) => dense_lists[status] === undefined);
+const countedStatuses = orderStatuses.filter((status) => denseLists[status] === undefined);
 
 /** In the order in which they are reported. */
 const sections: readonly (readonly [name: string, find: Find])[] = [
@@ -169,9 +169,8 @@ const sections: readonly (readonly [name: string, find: Find])[] = [
     "the totals of pending orders",
     findMiscounts("pending", missingFrom("orders", "status = 'pending'")),
   ],
-  ...counted_statuses.map(
-    (status) =>
-      [`the totals of ${status} orders`, findMiscounts(status, counts_in_status)] as const,
+  ...countedStatuses.map(
+    (status) => [`the totals of ${status} orders`, findMiscounts(status, countsInStatus)] as const,
   ),
   ["the JSON of users", findMalformed("users", ["metadata"])],
   ["the JSON of orders", findMalformed("orders", ["items", "metadata"])],

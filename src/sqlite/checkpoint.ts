@@ -30,7 +30,7 @@ export function createCheckpointer(db: Database): Checkpointer {
   const thread = createThread(db.filename);
   let broken = false;
   /** Pages that the last checkpoint left in the log, e.g. because another process was reading an older state. */
-  let pages_left = 0;
+  let pagesLeft = 0;
 
   function walPages(): number {
     try {
@@ -57,9 +57,9 @@ export function createCheckpointer(db: Database): Checkpointer {
       if (broken) return null;
       const pages = walPages();
       // A log that has become shorter was restarted.
-      pages_left = Math.min(pages_left, pages);
-      if (pages - pages_left < CHECKPOINT_PAGES) return null;
-      pages_left = pages;
+      pagesLeft = Math.min(pagesLeft, pages);
+      if (pages - pagesLeft < CHECKPOINT_PAGES) return null;
+      pagesLeft = pages;
       return run();
     },
     close: () => thread.close(),

@@ -5,7 +5,7 @@ import {
   type CopiedTable,
   type CopyRow,
   type CopySource,
-  copied_tables,
+  copiedTables,
   withMappedErrors,
 } from "../copy.ts";
 import { connect, countRows } from "./connection.ts";
@@ -18,8 +18,8 @@ const BATCH_ROWS = 5000;
 const BATCH_LENGTH = 2 ** 20;
 
 function selectFrom(table: CopiedTable): string {
-  const { columns, sort_key } = copied_tables[table];
-  return `select ${columns.join(", ")} from ${table} order by ${sort_key.join(", ")}`;
+  const { columns, sortKey } = copiedTables[table];
+  return `select ${columns.join(", ")} from ${table} order by ${sortKey.join(", ")}`;
 }
 
 function lengthOf(row: CopyRow): number {

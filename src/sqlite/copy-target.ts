@@ -58,10 +58,10 @@ function copyTargetOf(db: Database): CopyTarget {
 }
 
 async function buildDatabase<Result>(
-  temporary_path: string,
+  temporaryPath: string,
   work: (target: CopyTarget) => Promise<Result>,
 ): Promise<Result> {
-  using db = connect(temporary_path);
+  using db = connect(temporaryPath);
   // No process uses the file yet: it is removed if the copy fails, and synced once at the end.
   db.run("pragma journal_mode = off");
   db.run("pragma synchronous = off");
@@ -73,18 +73,18 @@ async function buildDatabase<Result>(
 }
 
 /** @see WithCopyTarget */
-export const withSqliteCopyTarget: WithCopyTarget = async ({ database_url: path }, work) => {
-  const temporary_path = claimPartial(path);
+export const withSqliteCopyTarget: WithCopyTarget = async ({ databaseUrl: path }, work) => {
+  const temporaryPath = claimPartial(path);
   try {
     requireAbsent(path);
-    createPrivateFile(temporary_path);
-    const result = await buildDatabase(temporary_path, work);
-    verifyDatabase(temporary_path);
-    publish(temporary_path, path);
+    createPrivateFile(temporaryPath);
+    const result = await buildDatabase(temporaryPath, work);
+    verifyDatabase(temporaryPath);
+    publish(temporaryPath, path);
     return result;
   } catch (error) {
     throw describeSqliteError(`Cannot copy to ${path}`, error);
   } finally {
-    discard(temporary_path);
+    discard(temporaryPath);
   }
 };

@@ -5,12 +5,12 @@
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";
-import { type CountedTable, dense_lists, level_bits, prepareLastId } from "./count-index.ts";
+import { type CountedTable, denseLists, levelBits, prepareLastId } from "./count-index.ts";
 
 /** Maximum number of counts in memory before they are written. */
 const MAX_COUNTS = 10_000;
 
-const level_widths = level_bits.map((bits) => 2 ** bits);
+const levelWidths = levelBits.map((bits) => 2 ** bits);
 
 /** Tracks the ids of one table within one transaction. */
 export interface IdTracker {
@@ -43,13 +43,13 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
     where list = $list and level = $level and bucket = $bucket
   `);
 
-  const lists = Object.entries(dense_lists).flatMap(([list, of]) => (of === table ? [list] : []));
+  const lists = Object.entries(denseLists).flatMap(([list, of]) => (of === table ? [list] : []));
 
   return () => {
     let last = lastId(table);
     /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, Map<number, number>[]>();
-    let pending_counts = 0;
+    let pendingCounts = 0;
 
     function flush(): void {
       for (const [list, levels] of counts) {
@@ -61,11 +61,11 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
         }
       }
       counts.clear();
-      pending_counts = 0;
+      pendingCounts = 0;
     }
 
     function addList(list: string): Map<number, number>[] {
-      const levels = level_widths.map(() => new Map<number, number>());
+      const levels = levelWidths.map(() => new Map<number, number>());
       counts.set(list, levels);
       return levels;
     }
@@ -74,20 +74,20 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
       const buckets = (counts.get(list) ?? addList(list))[level];
       const previous = buckets?.get(bucket);
       buckets?.set(bucket, (previous ?? 0) + ids);
-      if (previous === undefined) pending_counts += 1;
-      if (pending_counts > MAX_COUNTS) flush();
+      if (previous === undefined) pendingCounts += 1;
+      if (pendingCounts > MAX_COUNTS) flush();
     }
 
     /** Adds one id to the counts of a list, or subtracts it. */
     function countId(list: string, id: number, ids: 1 | -1): void {
-      for (const [level, width] of level_widths.entries()) {
+      for (const [level, width] of levelWidths.entries()) {
         count(list, level, Math.floor((id - 1) / width), ids);
       }
     }
 
     /** Counts the ids from `first` to `end`, inclusive, as missing. */
     function countMissing(list: string, first: number, end: number): void {
-      for (const [level, width] of level_widths.entries()) {
+      for (const [level, width] of levelWidths.entries()) {
         for (let at = first; at <= end; ) {
           const bucket = Math.floor((at - 1) / width);
           const next = Math.min((bucket + 1) * width, end) + 1;

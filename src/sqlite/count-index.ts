@@ -13,7 +13,7 @@ const TOP_LEVEL = 2;
 const TOTAL_LEVEL = 3;
 
 /** The number of ids that a bucket of each level spans, as a power of two. */
-export const level_bits = [6, 12, 18, 62];
+export const levelBits = [6, 12, 18, 62];
 
 interface Bucket {
   readonly bucket: number;
@@ -28,7 +28,7 @@ export type CountedTable = "users" | "orders";
 export type CountedList = CountedTable | OrderStatus;
 
 /** The lists that count their missing ids, out of all ids that the table has ever assigned. Others count their ids. */
-export const dense_lists: Readonly<Partial<Record<CountedList, CountedTable>>> = {
+export const denseLists: Readonly<Partial<Record<CountedList, CountedTable>>> = {
   users: "users",
   orders: "orders",
   pending: "orders",
@@ -83,13 +83,13 @@ export function createCountIndex(db: Database): CountIndex {
     parent: number,
     offset: number,
   ): [number, number] {
-    const is_dense = dense_lists[list] !== undefined;
+    const isDense = denseLists[list] !== undefined;
     const width = FANOUT ** (level + 1);
     let next = parent * FANOUT;
     let rest = offset;
     for (const { bucket, ids } of childBuckets(list, level, parent)) {
-      const before = is_dense ? (bucket - next) * width : 0;
-      const within = is_dense ? width - ids : ids;
+      const before = isDense ? (bucket - next) * width : 0;
+      const within = isDense ? width - ids : ids;
       if (rest < before) break;
       rest -= before;
       if (rest < within) return [bucket, rest];
@@ -101,11 +101,11 @@ export function createCountIndex(db: Database): CountIndex {
 
   return {
     total(list) {
-      const table = dense_lists[list];
+      const table = denseLists[list];
       return table === undefined ? countOf(list) : lastId(table) - countOf(list);
     },
     pageStart(list, offset) {
-      if (dense_lists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
+      if (denseLists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
       let bucket = 0;
       let rest = offset;
       for (let level = TOP_LEVEL; level >= 0; level -= 1) {

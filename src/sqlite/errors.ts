@@ -59,7 +59,7 @@ export function storageError(error: unknown, { verb, table, isReadable }: Failed
 }
 
 /** Messages for operators. The first one whose codes match applies. */
-const error_messages: readonly (readonly [codes: RegExp, message: string])[] = [
+const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
   [/^SQLITE_CANTOPEN/, "cannot open or create the file: check the directory and its permissions"],
   [/^SQLITE_READONLY/, "the file or its directory is not writable"],
   [/^SQLITE_NOTADB/, "the file is not a SQLite database"],
@@ -77,7 +77,7 @@ const error_messages: readonly (readonly [codes: RegExp, message: string])[] = [
 /** @returns a message for the operator; `null` if the error has no known code */
 export function meaningOf(error: unknown): string | null {
   const code = systemCode(error);
-  return error_messages.find(([codes]) => codes.test(code))?.[1] ?? null;
+  return errorMessages.find(([codes]) => codes.test(code))?.[1] ?? null;
 }
 
 /**

@@ -58,12 +58,12 @@ export function copyOwnership(copy: string, original: string): void {
  * Links a file to a new name, or copies it if the file system has no hard links.
  * @throws {AppError} operator if the new name exists
  */
-export function linkOrCopy(path: string, new_path: string): void {
+export function linkOrCopy(path: string, newPath: string): void {
   try {
-    linkSync(path, new_path);
+    linkSync(path, newPath);
   } catch (error) {
     if (systemCode(error) === "EEXIST") fail("operator", "the file already exists");
-    copyFileSync(path, new_path, constants.COPYFILE_EXCL);
+    copyFileSync(path, newPath, constants.COPYFILE_EXCL);
   }
 }
 
@@ -71,10 +71,10 @@ export function linkOrCopy(path: string, new_path: string): void {
  * Moves a complete file to its path and syncs both.
  * @throws {AppError} operator if the path exists
  */
-export function publish(temporary_path: string, path: string): void {
-  fsyncPath(temporary_path);
-  linkOrCopy(temporary_path, path);
-  rmSync(temporary_path);
+export function publish(temporaryPath: string, path: string): void {
+  fsyncPath(temporaryPath);
+  linkOrCopy(temporaryPath, path);
+  rmSync(temporaryPath);
   try {
     fsyncPath(dirname(resolve(path)));
   } catch (error) {
@@ -85,8 +85,8 @@ export function publish(temporary_path: string, path: string): void {
 }
 
 /** Atomically replaces a file with a complete, synced one: the path always names one of the two. */
-export function replaceFile(temporary_path: string, path: string): void {
-  renameSync(temporary_path, path);
+export function replaceFile(temporaryPath: string, path: string): void {
+  renameSync(temporaryPath, path);
   fsyncPath(dirname(resolve(path)));
 }
 

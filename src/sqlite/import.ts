@@ -10,14 +10,14 @@ import {
   type PlanImport,
   type StoredRecords,
 } from "../import-plan.ts";
-import { order_import, parseStoredOrder } from "../order.ts";
+import { orderImport, parseStoredOrder } from "../order.ts";
 import type { Store } from "../store.ts";
-import { parseStoredUser, user_import } from "../user.ts";
+import { parseStoredUser, userImport } from "../user.ts";
 import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
 import type { StoreContext } from "./context.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
-import { columns as order_columns } from "./orders.ts";
-import { columns as user_columns } from "./users.ts";
+import { columns as orderColumns } from "./orders.ts";
+import { columns as userColumns } from "./users.ts";
 
 interface BulkTable<Row, Import> {
   readonly table: CountedTable;
@@ -25,7 +25,7 @@ interface BulkTable<Row, Import> {
   readonly fromRow: (row: never) => Row;
   readonly rules: ImportRules<Row, Import>;
   /** Query for the id of the record with a key. */
-  readonly with_key: string;
+  readonly withKey: string;
 }
 
 /**
@@ -65,7 +65,7 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 function createBulkStore<Row extends { readonly id: number }, Import extends object>(
   { db, clock, reader, writer }: StoreContext,
   openBulkInsert: () => BulkInsert,
-  { table, columns, fromRow, rules, with_key }: BulkTable<Row, Import>,
+  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTable<Row, Import>,
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);
@@ -81,7 +81,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     from ${table}
     where id = $id
   `);
-  const withKey = db.prepare<{ id: number }, { key: string }>(with_key);
+  const withKey = db.prepare<{ id: number }, { key: string }>(withKeySql);
   const userWithId = db.prepare<{ id: number }, { id: number }>(`
     select id
     from users
@@ -93,12 +93,12 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   const readPage = (after: number, limit: number) => page.all({ after, limit }).map(fromRow);
 
   function readStored(): StoredRecords<Row> {
-    const last_id = lastId(table);
+    const maxId = lastId(table);
     return {
-      last_id,
+      lastId: maxId,
       get(id) {
         // No record has an id beyond the last one.
-        const row = id > last_id ? null : withId.get({ id });
+        const row = id > maxId ? null : withId.get({ id });
         return row === null ? null : fromRow(row);
       },
       idOf: (key) => withKey.get({ key })?.id ?? null,
@@ -113,8 +113,8 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       return rows;
     },
 
-    async import(records, dry_run) {
-      if (dry_run) {
+    async import(records, dryRun) {
+      if (dryRun) {
         planDryRun ??= createImportPlanner(rules, clock, createDryRunMemory(db, table));
         const plan = planDryRun;
         const { results } = read(() => plan(records, readStored()));
@@ -123,10 +123,10 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       }
       return write(() => {
         const plan = createImportPlanner(rules, clock, null);
-        const { results, new_records } = plan(records, readStored());
+        const { results, newRecords } = plan(records, readStored());
         const { insert, finish } = openBulkInsert();
         for (const { table: into, toRow } of rules.inserts) {
-          for (const record of new_records) {
+          for (const record of newRecords) {
             const row = toRow(record);
             if (row !== null) insert(into, row);
           }
@@ -143,17 +143,17 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
   return {
     users: createBulkStore(context, openBulkInsert, {
       table: "users",
-      columns: user_columns,
+      columns: userColumns,
       fromRow: parseStoredUser,
-      rules: user_import,
-      with_key: "select id from users where email_key = $key",
+      rules: userImport,
+      withKey: "select id from users where email_key = $key",
     }),
     orders: createBulkStore(context, openBulkInsert, {
       table: "orders",
-      columns: order_columns,
+      columns: orderColumns,
       fromRow: parseStoredOrder,
-      rules: order_import,
-      with_key: "select order_id as id from imported_orders where import_key = $key",
+      rules: orderImport,
+      withKey: "select order_id as id from imported_orders where import_key = $key",
     }),
   };
 }

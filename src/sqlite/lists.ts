@@ -38,17 +38,17 @@ async function addInSlices(
   let slice: string[] = [];
   let length = 0;
   let count = 0;
-  let last_id = 0;
-  let has_more = false;
+  let lastId = 0;
+  let hasMore = false;
   for (const { id, json } of rows) {
     if (count === limit) {
-      has_more = true;
+      hasMore = true;
       break;
     }
     slice.push(json);
     length += json.length;
     count += 1;
-    last_id = id;
+    lastId = id;
     if (length < SLICE_LENGTH) continue;
     page.add(slice);
     await endTurn();
@@ -56,7 +56,7 @@ async function addInSlices(
     length = 0;
   }
   page.add(slice);
-  return { last_id, has_more };
+  return { lastId, hasMore };
 }
 
 export function createListReader(
@@ -89,7 +89,7 @@ export function createListReader(
         const { total, rows } = readRows(query);
         const joined = joinSmall(rows, query.limit);
         if (joined === null) return null;
-        return { total, records: joined.records, next_after: nextAfter(joined) };
+        return { total, records: joined.records, nextAfter: nextAfter(joined) };
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
@@ -99,7 +99,7 @@ export function createListReader(
         try {
           const { total, rows } = readOwnRows(query);
           const end = await addInSlices(page, rows, query.limit);
-          return { total, next_after: nextAfter(end) };
+          return { total, nextAfter: nextAfter(end) };
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.
           if (own.inTransaction) own.run("rollback");

@@ -28,16 +28,16 @@ const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tok
 export function missingMigrations(db: Database, available = migrations): number {
   const version = pragma(db, "user_version");
   // In this order: another process may commit the first migration between two reads.
-  const is_empty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
-  const is_ours = pragma(db, "application_id") === APPLICATION_ID;
-  if (!is_ours && (version > 0 || !is_empty)) {
+  const isEmpty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
+  const isOurs = pragma(db, "application_id") === APPLICATION_ID;
+  if (!isOurs && (version > 0 || !isEmpty)) {
     fail("operator", "the database belongs to another application");
   }
   if (version > available.length) {
     const limit = `this program supports versions up to ${available.length}`;
     fail("operator", `the schema has version ${version}, but ${limit}: use a newer release`);
   }
-  if (is_ours) {
+  if (isOurs) {
     const hasTable = db.prepare("select 1 from sqlite_schema where type = 'table' and name = ?");
     const missing = tables.filter((table) => hasTable.get(table) === null);
     if (missing.length > 0) {
@@ -55,22 +55,22 @@ export function missingMigrations(db: Database, available = migrations): number 
 export function backUpBeforeMigration(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
-  const backup_path = `${db.filename}.v${version}`;
-  const temporary_path = claimPartial(backup_path);
+  const backupPath = `${db.filename}.v${version}`;
+  const temporaryPath = claimPartial(backupPath);
   try {
-    createPrivateFile(temporary_path);
-    db.run("vacuum into ?", [temporary_path]);
-    copyOwnership(temporary_path, db.filename);
-    fsyncPath(temporary_path);
+    createPrivateFile(temporaryPath);
+    db.run("vacuum into ?", [temporaryPath]);
+    copyOwnership(temporaryPath, db.filename);
+    fsyncPath(temporaryPath);
     // An earlier attempt may have left a copy of an older state.
-    replaceFile(temporary_path, backup_path);
+    replaceFile(temporaryPath, backupPath);
   } catch (error) {
     throw describeSqliteError(
-      `cannot copy the database to ${backup_path} before the migration`,
+      `cannot copy the database to ${backupPath} before the migration`,
       error,
     );
   } finally {
-    discard(temporary_path);
+    discard(temporaryPath);
   }
 }
 

@@ -71,31 +71,31 @@ function prepareRowsOfUser(db: Database) {
     where user_id = $user_id and user_position = $position
   `);
 
-  const countOrders = (user_id: number) => total.get({ user_id })?.total ?? 0;
+  const countOrders = (userId: number) => total.get({ user_id: userId })?.total ?? 0;
 
   /** Counts the orders up to this id by binary search: ids ascend with the positions. */
-  function positionOf(user_id: number, id: number): number {
+  function positionOf(userId: number, id: number): number {
     let low = 0;
-    let high = countOrders(user_id);
+    let high = countOrders(userId);
     while (low < high) {
       const position = Math.ceil((low + high) / 2);
-      if ((idAt.get({ user_id, position })?.id ?? 0) <= id) low = position;
+      if ((idAt.get({ user_id: userId, position })?.id ?? 0) <= id) low = position;
       else high = position - 1;
     }
     return low;
   }
 
-  return (user_id: number, query: OrderQuery) => {
+  return (userId: number, query: OrderQuery) => {
     const { offset, after, status } = query;
     const limit = rowsToRead(query);
-    const position = after === undefined ? 0 : positionOf(user_id, after);
+    const position = after === undefined ? 0 : positionOf(userId, after);
     if (status === undefined) {
-      const rows = page.iterate({ user_id, position: position + offset, limit });
-      return { total: countOrders(user_id), rows };
+      const rows = page.iterate({ user_id: userId, position: position + offset, limit });
+      return { total: countOrders(userId), rows };
     }
     return {
-      total: totalInStatus.get({ user_id, status })?.total ?? 0,
-      rows: pageInStatus.iterate({ user_id, status, position, limit, offset }),
+      total: totalInStatus.get({ user_id: userId, status })?.total ?? 0,
+      rows: pageInStatus.iterate({ user_id: userId, status, position, limit, offset }),
     };
   };
 }

@@ -43,13 +43,13 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
   // Changes when another connection commits, in this process or in another one.
   const dataVersion = db.prepare<{ data_version: number }, []>("pragma data_version");
   const cache = new Map<string, unknown>();
-  let cache_version = -1;
-  let in_snapshot = false;
+  let cacheVersion = -1;
+  let inSnapshot = false;
 
   /** Never throws: it also runs as a callback of the event loop, where an error would end the process. */
   function endSnapshot(): void {
-    if (!in_snapshot) return;
-    in_snapshot = false;
+    if (!inSnapshot) return;
+    inSnapshot = false;
     try {
       commit.run();
     } catch {
@@ -68,20 +68,20 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
 
   /** Clears the cache unless it is certain that no other connection has changed the database. */
   function validateCache(): void {
-    const before = cache_version;
-    cache_version = -1;
+    const before = cacheVersion;
+    cacheVersion = -1;
     try {
-      cache_version = dataVersion.get()?.data_version ?? -1;
+      cacheVersion = dataVersion.get()?.data_version ?? -1;
     } finally {
-      if (cache_version === -1 || cache_version !== before) cache.clear();
+      if (cacheVersion === -1 || cacheVersion !== before) cache.clear();
     }
   }
 
   /** Takes a snapshot if this turn has none. */
   function ensureSnapshot(): void {
-    if (in_snapshot) return;
+    if (inSnapshot) return;
     begin.run();
-    in_snapshot = true;
+    inSnapshot = true;
     setImmediate(endSnapshot);
     validateCache();
   }

@@ -63,18 +63,18 @@ function findBackup(from: string): string {
 }
 
 /** Copies a backup to a temporary file, migrates its schema, and verifies it. */
-function prepareReplacement(from: string, temporary_path: string): BackupSummary {
-  copyFileSync(from, temporary_path);
+function prepareReplacement(from: string, temporaryPath: string): BackupSummary {
+  copyFileSync(from, temporaryPath);
   // The backup may be read-only.
-  chmodSync(temporary_path, PRIVATE_MODE);
+  chmodSync(temporaryPath, PRIVATE_MODE);
   {
-    using db = connect(temporary_path);
+    using db = connect(temporaryPath);
     migrate(db);
     // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
   }
-  const contents = verifyDatabase(temporary_path);
-  fsyncPath(temporary_path);
+  const contents = verifyDatabase(temporaryPath);
+  fsyncPath(temporaryPath);
   return contents;
 }
 
@@ -98,43 +98,43 @@ function mergeWal(path: string): void {
  * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
  * The new database must never be opened with the previous log, even if that log is all that is left.
  */
-function replaceDatabase(temporary_path: string, path: string, previous_path: string): void {
+function replaceDatabase(temporaryPath: string, path: string, previousPath: string): void {
   const sidecars = sidecarsOf(path);
-  const previous_files = existsSync(path) ? ["", ...sidecars] : sidecars;
-  for (const suffix of previous_files) linkOrCopy(path + suffix, previous_path + suffix);
+  const previousFiles = existsSync(path) ? ["", ...sidecars] : sidecars;
+  for (const suffix of previousFiles) linkOrCopy(path + suffix, previousPath + suffix);
   try {
     for (const suffix of sidecars) rmSync(path + suffix);
-    replaceFile(temporary_path, path);
+    replaceFile(temporaryPath, path);
   } catch (error) {
     for (const suffix of sidecars) {
-      if (!existsSync(path + suffix)) linkOrCopy(previous_path + suffix, path + suffix);
+      if (!existsSync(path + suffix)) linkOrCopy(previousPath + suffix, path + suffix);
     }
     throw error;
   }
 }
 
 /** @see RestoreStore */
-export const restoreSqlite: RestoreStore = async ({ from, database_url, now }) => {
+export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) => {
   try {
     const backup = findBackup(from);
-    mkdirSync(dirname(database_url), { recursive: true });
-    const exists = existsSync(database_url);
-    const path = exists ? realpathSync(database_url) : database_url;
+    mkdirSync(dirname(databaseUrl), { recursive: true });
+    const exists = existsSync(databaseUrl);
+    const path = exists ? realpathSync(databaseUrl) : databaseUrl;
     using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     // Only under the lock: a concurrent restore may be writing its temporary file.
-    const temporary_path = claimPartial(path);
+    const temporaryPath = claimPartial(path);
     using cleanup = new DisposableStack();
-    cleanup.defer(() => discard(temporary_path));
-    const contents = prepareReplacement(backup, temporary_path);
+    cleanup.defer(() => discard(temporaryPath));
+    const contents = prepareReplacement(backup, temporaryPath);
     if (exists) {
-      copyOwnership(temporary_path, path);
+      copyOwnership(temporaryPath, path);
       mergeWal(path);
     }
-    const previous_path = `${path}.${now().toISOString().replaceAll(":", "-")}`;
-    const had_previous = exists || sidecarsOf(path).length > 0;
-    replaceDatabase(temporary_path, path, previous_path);
-    return { ...contents, previous_path: had_previous ? previous_path : null };
+    const previousPath = `${path}.${now().toISOString().replaceAll(":", "-")}`;
+    const hadPrevious = exists || sidecarsOf(path).length > 0;
+    replaceDatabase(temporaryPath, path, previousPath);
+    return { ...contents, previousPath: hadPrevious ? previousPath : null };
   } catch (error) {
     throw describeSqliteError(`Cannot restore ${from}`, error);
   }

@@ -7,8 +7,8 @@ import { isBusy } from "./errors.ts";
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
-function lockPath(database_path: string): string {
-  return `${database_path}-serving`;
+function lockPath(databasePath: string): string {
+  return `${databasePath}-serving`;
 }
 
 /**
@@ -17,10 +17,10 @@ function lockPath(database_path: string): string {
  * command may hold that lock legitimately. Call it before this process opens the database.
  * @throws {AppError} operator
  */
-export function requireUnused(database_path: string): void {
-  if (!existsSync(database_path)) return;
-  if (existsSync(lockPath(database_path)) && statSync(database_path).nlink === 1) return;
-  using db = connect(database_path);
+export function requireUnused(databasePath: string): void {
+  if (!existsSync(databasePath)) return;
+  if (existsSync(lockPath(databasePath)) && statSync(databasePath).nlink === 1) return;
+  using db = connect(databasePath);
   db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
   // In WAL mode an exclusive transaction alone does not exclude readers.
   db.run("pragma locking_mode = exclusive");
@@ -37,14 +37,14 @@ export function requireUnused(database_path: string): void {
 /**
  * Takes the lock of a server, so that only one process at a time serves a database file. It is SQLite's exclusive
  * lock on an empty file next to the database. The operating system releases it when the process ends.
- * @param timeout_ms how long to wait for another process
+ * @param timeoutMs how long to wait for another process
  * @returns releases the lock when it is disposed of; `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created
  */
-export function takeServerLock(database_path: string, timeout_ms: number): Disposable | null {
-  const lock = new Database(lockPath(database_path), { create: true, strict: true });
+export function takeServerLock(databasePath: string, timeoutMs: number): Disposable | null {
+  const lock = new Database(lockPath(databasePath), { create: true, strict: true });
   try {
-    lock.run(`pragma busy_timeout = ${timeout_ms}`);
+    lock.run(`pragma busy_timeout = ${timeoutMs}`);
     lock.run("pragma journal_mode = memory");
     lock.run("begin exclusive");
   } catch (error) {
@@ -56,8 +56,8 @@ export function takeServerLock(database_path: string, timeout_ms: number): Dispo
 }
 
 /** @returns whether another process holds the lock of a server */
-export function isServed(database_path: string): boolean {
-  if (!existsSync(lockPath(database_path))) return false;
-  using lock = takeServerLock(database_path, 0);
+export function isServed(databasePath: string): boolean {
+  if (!existsSync(lockPath(databasePath))) return false;
+  using lock = takeServerLock(databasePath, 0);
   return lock === null;
 }

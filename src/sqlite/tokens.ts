@@ -56,9 +56,9 @@ export function createTokenStore({ db, clock, ...context }: StoreContext): Token
     revoke(name) {
       return writer.write(() => revoke.get({ name, now: clock() }));
     },
-    async touch(hash, used_at) {
+    async touch(hash, usedAt) {
       // At most once per minute and token. It must not fill the queue for writes of clients.
-      await writer.writeUnlimited(() => touch.run({ hash, used_at }));
+      await writer.writeUnlimited(() => touch.run({ hash, used_at: usedAt }));
     },
   };
 }

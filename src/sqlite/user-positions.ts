@@ -7,7 +7,7 @@ export interface UserPositions {
    * Call it for each new order, before the insert.
    * @returns a preliminary position, after all other orders of the user
    */
-  add(user_id: number, id: number): number;
+  add(userId: number, id: number): number;
   /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
   renumber(): void;
 }
@@ -41,23 +41,23 @@ export function prepareUserPositions(db: Database): () => UserPositions {
 
   return () => {
     /** The lowest id of each user that was added after a higher one. */
-    const first_late_ids = new Map<number, number>();
+    const firstLateIds = new Map<number, number>();
     return {
-      add(user_id, id) {
-        const last_order = last.get({ user_id });
-        if (last_order === null) return 1;
-        if (id < last_order.id)
-          first_late_ids.set(user_id, Math.min(first_late_ids.get(user_id) ?? id, id));
-        return last_order.user_position + 1;
+      add(userId, id) {
+        const lastOrder = last.get({ user_id: userId });
+        if (lastOrder === null) return 1;
+        if (id < lastOrder.id)
+          firstLateIds.set(userId, Math.min(firstLateIds.get(userId) ?? id, id));
+        return lastOrder.user_position + 1;
       },
       renumber() {
-        for (const [user_id, id] of first_late_ids) {
+        for (const [userId, id] of firstLateIds) {
           updatePositions.run({
-            user_id,
-            before: lastBefore.get({ user_id, id })?.user_position ?? 0,
+            user_id: userId,
+            before: lastBefore.get({ user_id: userId, id })?.user_position ?? 0,
           });
         }
-        first_late_ids.clear();
+        firstLateIds.clear();
       },
     };
   };

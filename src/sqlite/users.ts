@@ -146,8 +146,8 @@ export function createUserStore({
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
           fail("email_taken", "email is already taken");
         }
-        const updated_at = latestOf(user.updated_at, clock());
-        const changed = { ...user, ...row, version: user.version + 1, updated_at };
+        const updatedAt = latestOf(user.updated_at, clock());
+        const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
         updateUser.run(changed);
         return recordText(changed, userJson);
       });

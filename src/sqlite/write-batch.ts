@@ -36,7 +36,7 @@ export interface WriteBatch {
 /** Outcome of running the writes once: how to settle each write, or the write that failed. */
 type Attempt =
   | { readonly settles: readonly Settle[] }
-  | { readonly failed: Write; readonly is_storage: boolean };
+  | { readonly failed: Write; readonly isStorage: boolean };
 
 export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
   const begin = db.prepare("begin immediate");
@@ -80,8 +80,8 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
       } catch (error) {
         // A full disk ends the whole transaction, and the savepoint with it.
         if (inSavepoints && !db.inTransaction) throw error;
-        const is_storage = isStorageError(error);
-        if (is_storage || !inSavepoints) return { failed: write, is_storage };
+        const isStorage = isStorageError(error);
+        if (isStorage || !inSavepoints) return { failed: write, isStorage };
         undo.run();
         release.run();
         settles.push(() => write.reject(error));
@@ -114,7 +114,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
     const suspects: Write[] = [];
     for (let writes = batch; ; ) {
       let attempt = runAll(writes, false);
-      if ("failed" in attempt && !attempt.is_storage) {
+      if ("failed" in attempt && !attempt.isStorage) {
         restart();
         attempt = runAll(writes, true);
       }

@@ -18,8 +18,8 @@ const BUSY_RETRY_MS = 5;
 const MAX_BATCH = 256;
 
 interface QueuedWrite extends Write {
-  /** Whether the write counts towards `max_pending_writes`. */
-  readonly is_limited: boolean;
+  /** Whether the write counts towards `maxPendingWrites`. */
+  readonly isLimited: boolean;
 }
 
 /** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
@@ -54,30 +54,30 @@ export function createWriter(
   batch: WriteBatch,
   reader: Reader,
   checkpointer: Checkpointer,
-  { max_pending_writes, onCommit }: Pick<StoreOptions, "max_pending_writes" | "onCommit">,
+  { maxPendingWrites, onCommit }: Pick<StoreOptions, "maxPendingWrites" | "onCommit">,
 ): Writer {
   const queue: QueuedWrite[] = [];
-  /** Queued writes that count towards `max_pending_writes`. */
-  let limited_count = 0;
+  /** Queued writes that count towards `maxPendingWrites`. */
+  let limitedCount = 0;
   let scheduled = false;
-  let busy_since_ms: number | null = null;
-  const idle_waiters: (() => void)[] = [];
+  let busySinceMs: number | null = null;
+  const idleWaiters: (() => void)[] = [];
 
   function isFull(): boolean {
-    return limited_count >= max_pending_writes;
+    return limitedCount >= maxPendingWrites;
   }
 
   /** Removes writes from the front of the queue. */
   function dequeue(count: number): Write[] {
     const writes = queue.splice(0, count);
-    for (const { is_limited } of writes) if (is_limited) limited_count -= 1;
+    for (const { isLimited } of writes) if (isLimited) limitedCount -= 1;
     return writes;
   }
 
   function schedule(): void {
     if (scheduled) return;
     scheduled = true;
-    if (busy_since_ms === null) setImmediate(waitForStragglers);
+    if (busySinceMs === null) setImmediate(waitForStragglers);
     else setTimeout(flush, BUSY_RETRY_MS);
   }
 
@@ -93,12 +93,12 @@ export function createWriter(
   function scheduleNext(): void {
     scheduled = false;
     if (queue.length > 0) schedule();
-    else for (const wake of idle_waiters.splice(0)) wake();
+    else for (const wake of idleWaiters.splice(0)) wake();
   }
 
   /** Rejects writes, none of which may be acknowledged. */
   function rejectAll(writes: readonly Write[], cause: unknown): void {
-    busy_since_ms = null;
+    busySinceMs = null;
     for (const write of writes) write.reject(batch.rejectionOf(write, cause));
     scheduleNext();
   }
@@ -107,12 +107,12 @@ export function createWriter(
   function tryBegin(): boolean {
     try {
       batch.begin();
-      busy_since_ms = null;
+      busySinceMs = null;
       return true;
     } catch (error) {
-      busy_since_ms ??= performance.now();
-      const may_retry = performance.now() - busy_since_ms < BUSY_TIMEOUT_MS;
-      if (isBusy(error) && may_retry) schedule();
+      busySinceMs ??= performance.now();
+      const mayRetry = performance.now() - busySinceMs < BUSY_TIMEOUT_MS;
+      if (isBusy(error) && mayRetry) schedule();
       else rejectAll(dequeue(queue.length), error);
       return false;
     }
@@ -121,7 +121,7 @@ export function createWriter(
   function flush(): void {
     scheduled = false;
     reader.reset();
-    const started_ms = performance.now();
+    const startedMs = performance.now();
     if (!tryBegin()) return;
     const writes = dequeue(MAX_BATCH);
     let settles: readonly Settle[];
@@ -131,7 +131,7 @@ export function createWriter(
       rejectAll(writes, error);
       return;
     }
-    onCommit?.(writes.length, performance.now() - started_ms);
+    onCommit?.(writes.length, performance.now() - startedMs);
     for (const settle of settles) settle();
     const checkpoint = checkpointer.start();
     // No write begins during a checkpoint.
@@ -141,16 +141,16 @@ export function createWriter(
   }
 
   function forTable(table: string): TableWriter {
-    function enqueue<Result>(is_limited: boolean, work: () => Result): Promise<Result> {
+    function enqueue<Result>(isLimited: boolean, work: () => Result): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
         queue.push({
           table,
-          is_limited,
+          isLimited,
           work,
           resolve: resolve as (result: unknown) => void,
           reject,
         });
-        if (is_limited) limited_count += 1;
+        if (isLimited) limitedCount += 1;
         schedule();
       });
     }
@@ -169,7 +169,7 @@ export function createWriter(
     isFull,
     idle() {
       if (queue.length === 0 && !scheduled) return Promise.resolve();
-      return new Promise((wake) => idle_waiters.push(wake));
+      return new Promise((wake) => idleWaiters.push(wake));
     },
   };
 }

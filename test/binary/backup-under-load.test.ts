@@ -2,7 +2,7 @@
 // acknowledged before it started, and no request may fail.
 import { expect, test } from "bun:test";
 import { newEmail, newUser } from "../http/make.ts";
-import { against_binary, startServer, type TestServer } from "../http/server.ts";
+import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { runBinary } from "../program.ts";
 
 async function run(...args: string[]): Promise<string> {
@@ -56,7 +56,7 @@ async function idsOf(server: TestServer, list: "users" | "orders"): Promise<Set<
   }
 }
 
-test.if(against_binary)(
+test.if(againstBinary)(
   "restore restores every write that was acknowledged before the backup started",
   async () => {
     await using server = await startServer();

@@ -4,7 +4,7 @@ import { describe, expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
-import { against_binary, startServer, type TestServer } from "../http/server.ts";
+import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { cluster, makeHarness } from "../postgres/harness.ts";
 import { binary, runBinary, startProgram } from "../program.ts";
 
@@ -18,11 +18,11 @@ async function prepareOrder(first: TestServer) {
     server.call("POST", "/orders", {
       body: { user_id: id, currency: "EUR", items },
       headers: { "Idempotency-Key": "7f3c" },
-      token: first.write_token,
+      token: first.writeToken,
     });
 }
 
-describe.if(against_binary && cluster !== null)("copy", () => {
+describe.if(againstBinary && cluster !== null)("copy", () => {
   test("copies a database to PostgreSQL and back while a server uses it", async () => {
     await using first = await startServer();
     await using postgres = await makeHarness(true);
@@ -49,7 +49,7 @@ describe.if(against_binary && cluster !== null)("copy", () => {
       expect(again.headers.get("idempotent-replayed")).toBe("true");
       const next = await server.call("POST", "/users", {
         body: { email: "next@example.com" },
-        token: first.write_token,
+        token: first.writeToken,
       });
       expect([next.status, next.json.data.id]).toEqual([201, 2]);
       const rejected = await server.call("GET", "/users", { token: null });

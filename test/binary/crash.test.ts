@@ -2,9 +2,9 @@
 // acknowledged ones. The page cache survives a killed process: sync.test.ts tests the disk.
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
-import { order_statuses } from "../../src/order.ts";
+import { orderStatuses } from "../../src/order.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import { against_binary, startServer, type TestResponse, type TestServer } from "../http/server.ts";
+import { againstBinary, startServer, type TestResponse, type TestServer } from "../http/server.ts";
 import { makeRandom } from "../random.ts";
 
 const ROUNDS = 20;
@@ -158,7 +158,7 @@ async function writeAndKill(
   server: TestServer,
   model: Model,
   random: () => number,
-  after_ms: number,
+  afterMs: number,
 ): Promise<void> {
   let killed = false;
   const write = writerOf(
@@ -178,7 +178,7 @@ async function writeAndKill(
     while (!killed) await write();
   });
   const ended = Promise.all(clients);
-  await Promise.race([Bun.sleep(after_ms), ended]);
+  await Promise.race([Bun.sleep(afterMs), ended]);
   killed = true;
   await server.stop("SIGKILL");
   await ended;
@@ -261,7 +261,7 @@ async function checkRecords(server: TestServer, model: Model, kind: Kind, rows: 
 async function checkOrderLists(server: TestServer, model: Model, orders: readonly Row[]) {
   const buyers = [...model.users.keys()].slice(0, BUYERS);
   const lists: [string, string, readonly (string | number)[]][] = [
-    ["status", "/orders?status=", order_statuses],
+    ["status", "/orders?status=", orderStatuses],
     ["user_id", "/orders?user_id=", buyers],
   ];
   for (const [field, path, values] of lists) {
@@ -318,7 +318,7 @@ async function check(server: TestServer, model: Model): Promise<void> {
   await retryOrders(server, model);
 }
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "acknowledged writes are stored exactly once when the server is killed under load",
   async () => {
     const below = makeRandom(seed);
@@ -336,13 +336,13 @@ test.skipIf(!against_binary)(
     for (let buyer = 0; buyer < BUYERS; buyer += 1) learn(model.users, await newUser(server));
 
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const after_ms = Math.round(MIN_ROUND_MS + random() * (MAX_ROUND_MS - MIN_ROUND_MS));
+      const afterMs = Math.round(MIN_ROUND_MS + random() * (MAX_ROUND_MS - MIN_ROUND_MS));
       try {
-        await writeAndKill(server, model, random, after_ms);
+        await writeAndKill(server, model, random, afterMs);
         await server.restart();
         await check(server, model);
       } catch (cause) {
-        const where = `round ${round}, killed after ${after_ms} ms, CRASH_SEED=${seed}`;
+        const where = `round ${round}, killed after ${afterMs} ms, CRASH_SEED=${seed}`;
         throw new Error(`${where}: ${cause instanceof Error ? cause.message : cause}`, { cause });
       }
     }

@@ -7,7 +7,7 @@ import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
-  against_binary,
+  againstBinary,
   logs,
   startReplica,
   startServer,
@@ -38,7 +38,7 @@ async function createUsers(server: TestServer): Promise<void> {
 
 /** The database that each test starts with; its file is copied. */
 let base: TestServer;
-if (against_binary) {
+if (againstBinary) {
   beforeAll(async () => {
     base = await startServer();
     await createUsers(base);
@@ -103,13 +103,13 @@ async function expectServing(server: TestServer): Promise<void> {
   expect(server.output).not.toContain('"event":"stopping"');
 }
 
-const email_query = `/users?email=${emailOf(DAMAGED_ID)}`;
-const list_query = `/users?limit=20&offset=${DAMAGED_ID - 10}`;
+const emailQuery = `/users?email=${emailOf(DAMAGED_ID)}`;
+const listQuery = `/users?limit=20&offset=${DAMAGED_ID - 10}`;
 
-test.skipIf(!against_binary).each([
+test.skipIf(!againstBinary).each([
   ["GET", `/users/${DAMAGED_ID}`],
-  ["GET", list_query],
-  ["GET", email_query],
+  ["GET", listQuery],
+  ["GET", emailQuery],
   ["DELETE", `/users/${DAMAGED_ID}`],
 ])(
   "%s %s returns 500, and other requests succeed, when the page of the record is damaged",
@@ -124,15 +124,15 @@ test.skipIf(!against_binary).each([
   60_000,
 );
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "GET /users?email= returns 500, and GET /users/:id 200, when a page of the index is damaged",
   async () => {
     const key = emailOf(DAMAGED_ID);
     await using server = await startDamaged("sqlite_autoindex_users_1", key);
     for (let time = 0; time < 3; time += 1) {
-      expectInternalError(await server.call("GET", email_query));
+      expectInternalError(await server.call("GET", emailQuery));
       expect((await server.call("GET", `/users/${DAMAGED_ID}`)).status).toBe(200);
-      expect((await server.call("GET", list_query)).status).toBe(200);
+      expect((await server.call("GET", listQuery)).status).toBe(200);
     }
     await expectDamageLogged(server, "users");
     expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
@@ -140,7 +140,7 @@ test.skipIf(!against_binary)(
   60_000,
 );
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "PATCH of a damaged record returns 500, and creates return 201, when they share a transaction",
   async () => {
     await using server = await startDamaged("users", emailOf(DAMAGED_ID));

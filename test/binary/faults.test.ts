@@ -5,9 +5,9 @@ import { closeSync, openSync, rmSync, statSync, writeFileSync, writeSync } from 
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
-import { against_binary, startServer, type TestServer } from "../http/server.ts";
+import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 import { untilHealth } from "./health.ts";
-import { inject, obstacle, skip_traced } from "./strace.ts";
+import { inject, obstacle, skipTraced } from "./strace.ts";
 
 function succeeds(...command: string[]): boolean {
   return Bun.spawnSync(command, { stderr: "ignore" }).success;
@@ -43,12 +43,12 @@ interface Outcome {
  * Creates users until this many have been rejected in a row. A nearly full disk has room for a few more when the
  * write-ahead log restarts.
  */
-async function createUntilRejected(server: TestServer, max_rejected: number): Promise<Outcome> {
+async function createUntilRejected(server: TestServer, maxRejected: number): Promise<Outcome> {
   const outcome: Outcome = { emails: new Set(), statuses: new Set() };
-  for (let rejected = 0; rejected < max_rejected; ) {
+  for (let rejected = 0; rejected < maxRejected; ) {
     // Few large users fill the disk. The first is small, for `untilNoPageFits`, and so are the last ones.
-    const is_small = outcome.emails.size === 0 || outcome.statuses.has(503);
-    const metadata = is_small ? { note: "n".repeat(500) } : large;
+    const isSmall = outcome.emails.size === 0 || outcome.statuses.has(503);
+    const metadata = isSmall ? { note: "n".repeat(500) } : large;
     const body = { email: newEmail(), metadata };
     const { status, headers, text } = await server.call("POST", "/users", { body });
     outcome.statuses.add(status);
@@ -123,9 +123,9 @@ async function expectRecovery(server: TestServer, { worsen, repair }: Fault): Pr
 }
 
 // A checkpoint is due when the log has this many pages. It fills the disk, since it copies them to the database.
-const log_bytes = CHECKPOINT_PAGES * 4096;
-const small = against_binary ? mountSmallDisk(`${Math.round(1.5 * log_bytes)}`) : null;
-if (against_binary && small === null) {
+const logBytes = CHECKPOINT_PAGES * 4096;
+const small = againstBinary ? mountSmallDisk(`${Math.round(1.5 * logBytes)}`) : null;
+if (againstBinary && small === null) {
   console.warn("A full disk is not tested: cannot mount a file system here");
 }
 
@@ -138,7 +138,7 @@ test.if(small !== null)(
     await using server = await startServer({}, directory);
     await expectRecovery(server, {
       worsen() {
-        expect(statSync(server.database).size).toBeGreaterThan(log_bytes / 4);
+        expect(statSync(server.database).size).toBeGreaterThan(logBytes / 4);
         fillDisk(fillers[1]);
       },
       repair: () => {
@@ -149,9 +149,9 @@ test.if(small !== null)(
   120_000,
 );
 
-if (against_binary && obstacle !== null) console.warn(`A failing disk is not tested: ${obstacle}`);
+if (againstBinary && obstacle !== null) console.warn(`A failing disk is not tested: ${obstacle}`);
 
-test.skipIf(skip_traced).each([
+test.skipIf(skipTraced).each([
   ["an fsync fails", "fsync,fdatasync", "EIO"],
   ["the disk is read-only", "pwrite64,ftruncate", "EROFS"],
   ["the disk fails", "pwrite64", "EIO"],

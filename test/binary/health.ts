@@ -8,11 +8,11 @@ const TIMEOUT_MS = 40_000;
 
 /** Waits until `/health` returns this status. */
 export async function untilHealth(server: TestServer, wanted: number): Promise<void> {
-  const deadline_ms = performance.now() + TIMEOUT_MS;
+  const deadlineMs = performance.now() + TIMEOUT_MS;
   for (;;) {
     const { status } = await server.call("GET", "/health", { token: null });
     if (status === wanted) return;
-    if (performance.now() > deadline_ms) throw new Error(`health stays at ${status}`);
+    if (performance.now() > deadlineMs) throw new Error(`health stays at ${status}`);
     await Bun.sleep(50);
   }
 }

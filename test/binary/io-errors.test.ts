@@ -19,7 +19,7 @@ import {
 import { binary, runProgram, startProgram } from "../program.ts";
 import { openDatabase } from "../sqlite/open.ts";
 import { untilHealth } from "./health.ts";
-import { type Fault, inject, optionsOf, readInjected, skip_traced } from "./strace.ts";
+import { type Fault, inject, optionsOf, readInjected, skipTraced } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
@@ -43,13 +43,13 @@ interface Kind {
 const files = ["", "-wal", "-shm"];
 const read: Kind = { calls: "pread64,read", error: "EIO", files };
 const write: Kind = { calls: "pwrite64,write", error: "EIO", files };
-const write_to_full_disk: Kind = { ...write, error: "ENOSPC" };
+const writeToFullDisk: Kind = { ...write, error: "ENOSPC" };
 const sync: Kind = { calls: "fsync,fdatasync", error: "EIO", files };
 const truncate: Kind = { calls: "ftruncate", error: "EIO", files };
 const open: Kind = { calls: "openat", error: "EIO", files: [...files, "-serving"] };
 const map: Kind = { calls: "mmap", error: "ENOMEM", files: ["-shm"] };
 /** Calls on all files, because the name of a backup's temporary file is unknown. */
-const of_backup: readonly Kind[] = [
+const ofBackup: readonly Kind[] = [
   { calls: "pread64", error: "EIO", files: null },
   { calls: "pwrite64", error: "EIO", files: null },
   { calls: "pwrite64", error: "ENOSPC", files: null },
@@ -57,7 +57,7 @@ const of_backup: readonly Kind[] = [
   open,
 ];
 const reading = [read];
-const writing = [read, write, write_to_full_disk, sync];
+const writing = [read, write, writeToFullDisk, sync];
 const opening = [...writing, truncate, open, map];
 
 /** Result of a run with one fault. */
@@ -124,14 +124,14 @@ interface Base extends AsyncDisposable {
 interface BaseOptions {
   readonly users: number;
   /** Whether the last writes are left in the write-ahead log, as after a crash. */
-  readonly with_log: boolean;
+  readonly withLog: boolean;
 }
 
 function emailOf(id: number): string {
   return `user-${id}-${"x".repeat(60)}@example.com`;
 }
 
-async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
+async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
   const server = await startServer();
   const note = "n".repeat(400);
   for (let first = 1; first <= users; first += 100) {
@@ -141,7 +141,7 @@ async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
     );
   }
   await server.stop();
-  if (with_log) {
+  if (withLog) {
     await server.restart();
     for (let id = 1; id <= users; id += Math.ceil(users / 8)) {
       await server.call("PATCH", `/users/${id}`, { body: { name: "In the log" } });
@@ -150,7 +150,7 @@ async function makeBase({ users, with_log }: BaseOptions): Promise<Base> {
   }
   return {
     path: server.database,
-    tokens: { write_token: server.write_token, read_token: server.read_token },
+    tokens: { writeToken: server.writeToken, readToken: server.readToken },
     users,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   };
@@ -187,11 +187,11 @@ interface Acknowledged {
    * Creates that failed after their transaction was written, e.g. because its sync failed. After a crash they may
    * be stored, like any write that was not acknowledged.
    */
-  in_doubt: number;
+  inDoubt: number;
 }
 
 function nothingAcknowledged(users: number): Acknowledged {
-  return { records: new Map(), users, in_doubt: 0 };
+  return { records: new Map(), users, inDoubt: 0 };
 }
 
 /**
@@ -201,14 +201,14 @@ function nothingAcknowledged(users: number): Acknowledged {
  */
 async function findLost(
   database: string,
-  { records, users, in_doubt }: Acknowledged,
+  { records, users, inDoubt }: Acknowledged,
 ): Promise<string[]> {
   const problems: string[] = [];
   try {
     const store = await openDatabase(database);
     try {
       const { total } = await store.users.list({ limit: 1, offset: 0 });
-      if (total < users || total > users + in_doubt) {
+      if (total < users || total > users + inDoubt) {
         problems.push(`${total} users after a crash, not ${users}`);
       }
       for (const [path, record] of records) {
@@ -301,9 +301,9 @@ async function attemptRequest(
 
   try {
     let done = await sendDuringFault();
-    const deadline_ms = performance.now() + TIMEOUT_MS;
+    const deadlineMs = performance.now() + TIMEOUT_MS;
     while (!done) {
-      if (performance.now() > deadline_ms) throw new Error("still unavailable after the fault");
+      if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
       done = await send();
     }
     await untilHealth(server, 200);
@@ -384,9 +384,9 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
     } finally {
       injected = await release();
     }
-    const deadline_ms = performance.now() + TIMEOUT_MS;
+    const deadlineMs = performance.now() + TIMEOUT_MS;
     while (!(await create())) {
-      if (performance.now() > deadline_ms) throw new Error("still unavailable after the fault");
+      if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
     }
     await untilHealth(server, 200);
   } catch (error) {
@@ -400,8 +400,8 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
 
 /** A program that fails must exit with 1 and print one error line. @returns violations of that */
 function problemsOfEnd(code: number | null, stderr: string): string[] {
-  const is_clear = /^(Cannot [^\n]+|[^\n]+ is damaged: \d+ problems? found)\n$/.test(stderr);
-  if (code === 0 ? stderr === "" : code === 1 && is_clear) return [];
+  const isClear = /^(Cannot [^\n]+|[^\n]+ is damaged: \d+ problems? found)\n$/.test(stderr);
+  if (code === 0 ? stderr === "" : code === 1 && isClear) return [];
   return [`exit code ${code}: ${stderr.slice(0, 500)}`];
 }
 
@@ -445,10 +445,10 @@ async function startWithFault(fault: Fault, trace: string, env: Record<string, s
     stderr,
     async end() {
       child.kill("SIGKILL");
-      const last_line = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
+      const lastLine = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
       for (;;) {
         const text = await Bun.file(trace).text();
-        if (last_line.test(text)) return readInjected(text);
+        if (lastLine.test(text)) return readInjected(text);
         await Bun.sleep(2);
       }
     },
@@ -476,7 +476,7 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
         acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
         acknowledged.users += 1;
       } else if (isUnavailable(response)) {
-        acknowledged.in_doubt = 1;
+        acknowledged.inDoubt = 1;
       } else {
         problems.push(`${response.status} ${response.text}`);
       }
@@ -537,12 +537,12 @@ async function expectHealthy(server: TestServer): Promise<void> {
   await newUser(server);
 }
 
-const timeout_ms = 120_000;
+const timeoutMs = 120_000;
 
-describe.skipIf(skip_traced)("with 1,000 users", () => {
+describe.skipIf(skipTraced)("with 1,000 users", () => {
   let base: Base;
   beforeAll(async () => {
-    base = await makeBase({ users: 1_000, with_log: false });
+    base = await makeBase({ users: 1_000, withLog: false });
   });
   afterAll(() => base[Symbol.asyncDispose]());
 
@@ -559,44 +559,44 @@ describe.skipIf(skip_traced)("with 1,000 users", () => {
         attemptRequest(base, request, wanted, ...fault),
       );
     },
-    timeout_ms,
+    timeoutMs,
   );
 
   test(
     "a checkpoint loses no data when a system call fails",
     async () => {
-      const kinds = [read, { ...write, files: [""] }, { ...write_to_full_disk, files: [""] }];
+      const kinds = [read, { ...write, files: [""] }, { ...writeToFullDisk, files: [""] }];
       await failEachCall("checkpoint", [...kinds, sync, truncate, open], (...fault) =>
         attemptCheckpoint(base, ...fault),
       );
     },
-    timeout_ms,
+    timeoutMs,
   );
 });
 
-describe.skipIf(skip_traced)("with 60 users", () => {
+describe.skipIf(skipTraced)("with 60 users", () => {
   let base: Base;
   beforeAll(async () => {
-    base = await makeBase({ users: 60, with_log: true });
+    base = await makeBase({ users: 60, withLog: true });
   });
   afterAll(() => base[Symbol.asyncDispose]());
 
   test(
     "serve starts or prints one error line when a system call fails on a new database",
     () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
-    timeout_ms,
+    timeoutMs,
   );
 
   test(
     "serve starts or prints one error line when a system call fails after a crash",
     () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
-    timeout_ms,
+    timeoutMs,
   );
 
   test(
     "serve keeps every acknowledged write when a system call fails during shutdown",
     () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
-    timeout_ms,
+    timeoutMs,
   );
 
   test(
@@ -608,7 +608,7 @@ describe.skipIf(skip_traced)("with 60 users", () => {
       await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
       await expectHealthy(server);
     },
-    timeout_ms,
+    timeoutMs,
   );
 
   test(
@@ -617,9 +617,9 @@ describe.skipIf(skip_traced)("with 60 users", () => {
       using directory = makeDirectory();
       await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
       await newUser(server);
-      await failEachCall("backup", of_backup, (...fault) => attemptBackup(server, ...fault));
+      await failEachCall("backup", ofBackup, (...fault) => attemptBackup(server, ...fault));
       await expectHealthy(server);
     },
-    timeout_ms,
+    timeoutMs,
   );
 });

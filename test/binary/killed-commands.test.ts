@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { readdirSync } from "node:fs";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { against_binary } from "../http/server.ts";
+import { againstBinary } from "../http/server.ts";
 import { binary, startProgram } from "../program.ts";
 
 function start(directory: TemporaryDirectory, ...args: string[]) {
@@ -42,7 +42,7 @@ async function killRepeatedly(directory: TemporaryDirectory, target: string, ...
   }
 }
 
-test.if(against_binary)("backup removes the temporary files of killed processes", async () => {
+test.if(againstBinary)("backup removes the temporary files of killed processes", async () => {
   using directory = makeDirectory();
   await makeLarge(directory);
   await killRepeatedly(directory, "b.db", "backup", directory.at("b.db"));
@@ -51,7 +51,7 @@ test.if(against_binary)("backup removes the temporary files of killed processes"
   expect(partials(directory)).toEqual([]);
 });
 
-test.if(against_binary)(
+test.if(againstBinary)(
   "serve removes the temporary files of servers that were killed during a migration",
   async () => {
     using directory = makeDirectory();

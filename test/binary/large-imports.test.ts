@@ -16,15 +16,15 @@ async function watchMemory({ pid, exited }: Bun.Subprocess): Promise<number> {
   const ended = exited.finally(() => {
     running = false;
   });
-  let peak_kb = 0;
+  let peakKb = 0;
   while (running) {
     const status = await Bun.file(`/proc/${pid}/status`)
       .text()
       .catch(() => "");
-    peak_kb = Math.max(peak_kb, Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0));
+    peakKb = Math.max(peakKb, Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0));
     await Promise.race([Bun.sleep(20), ended]);
   }
-  return peak_kb * 1024;
+  return peakKb * 1024;
 }
 
 function makeProgram() {
@@ -47,7 +47,7 @@ function makeProgram() {
       const peak = watchMemory(child);
       const [stdout = "", stderr = ""] = await Promise.all(output);
       const code = await child.exited;
-      return { code, stdout, stderr, peak_bytes: await peak };
+      return { code, stdout, stderr, peakBytes: await peak };
     },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
@@ -132,10 +132,10 @@ test.skipIf(binary === "")(
       "export users --output b",
     ];
     for (const command of commands) {
-      const { code, peak_bytes } = await program.run(command.split(" "));
+      const { code, peakBytes } = await program.run(command.split(" "));
       expect([command, code]).toEqual([command, 0]);
-      expect(peak_bytes).toBeGreaterThan(0);
-      expect(peak_bytes).toBeLessThan(MAX_BYTES);
+      expect(peakBytes).toBeGreaterThan(0);
+      expect(peakBytes).toBeLessThan(MAX_BYTES);
     }
   },
   60_000,

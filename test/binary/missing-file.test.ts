@@ -5,7 +5,7 @@ import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:f
 import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
-import { against_binary, logs, startServer, type TestServer } from "../http/server.ts";
+import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
 import { binary, startProgram } from "../program.ts";
 import { untilHealth } from "./health.ts";
 
@@ -16,7 +16,7 @@ interface Writers extends AsyncDisposable {
   /** Emails that were acknowledged, and when their requests were sent. */
   readonly acknowledged: Map<string, number>;
   /** 0 if there was no response. */
-  readonly statuses: { readonly sent_ms: number; readonly status: number }[];
+  readonly statuses: { readonly sentMs: number; readonly status: number }[];
   /** Resolves after `count` more responses. */
   responses(count: number): Promise<void>;
   stop(): Promise<void>;
@@ -24,7 +24,7 @@ interface Writers extends AsyncDisposable {
 
 function startWriters(server: TestServer): Writers {
   const acknowledged = new Map<string, number>();
-  const statuses: { sent_ms: number; status: number }[] = [];
+  const statuses: { sentMs: number; status: number }[] = [];
   let stopped = false;
   const stop = async () => {
     stopped = true;
@@ -33,13 +33,13 @@ function startWriters(server: TestServer): Writers {
   const clients = Array.from({ length: CLIENTS }, async () => {
     while (!stopped) {
       const email = newEmail();
-      const sent_ms = performance.now();
+      const sentMs = performance.now();
       const status = await server.call("POST", "/users", { body: { email } }).then(
         (response) => response.status,
         () => 0,
       );
-      statuses.push({ sent_ms, status });
-      if (status === 201) acknowledged.set(email, sent_ms);
+      statuses.push({ sentMs, status });
+      if (status === 201) acknowledged.set(email, sentMs);
       // Errors return immediately: without a pause they would use all of the processor.
       else await Bun.sleep(5);
     }
@@ -57,10 +57,10 @@ function startWriters(server: TestServer): Writers {
 }
 
 /** @returns the number of responses by status, for requests sent after this moment */
-function countAfter({ statuses }: Writers, moment_ms: number): Record<number, number> {
+function countAfter({ statuses }: Writers, momentMs: number): Record<number, number> {
   const counts: Record<number, number> = {};
-  for (const { sent_ms, status } of statuses) {
-    if (sent_ms > moment_ms) counts[status] = (counts[status] ?? 0) + 1;
+  for (const { sentMs, status } of statuses) {
+    if (sentMs > momentMs) counts[status] = (counts[status] ?? 0) + 1;
   }
   return counts;
 }
@@ -90,7 +90,7 @@ interface FileChange {
   readonly repair: ((database: string) => void) | null;
 }
 
-const file_changes: readonly (readonly [name: string, change: FileChange])[] = [
+const fileChanges: readonly (readonly [name: string, change: FileChange])[] = [
   [
     "moved away",
     {
@@ -114,7 +114,7 @@ const file_changes: readonly (readonly [name: string, change: FileChange])[] = [
   ["removed", { happen: (database) => rmSync(database), repair: null }],
 ];
 
-test.skipIf(!against_binary).each(file_changes)(
+test.skipIf(!againstBinary).each(fileChanges)(
   "writes return 503 when the database file is %s",
   async (_name, { happen, repair }) => {
     await using server = await startServer();
@@ -122,30 +122,30 @@ test.skipIf(!against_binary).each(file_changes)(
     const { database } = server;
     const other = `${database}.other`;
     copyFileSync(database, other);
-    const other_before = readFileSync(other);
+    const otherBefore = readFileSync(other);
     await using writers = startWriters(server);
     await writers.responses(50);
     happen(database);
-    const happened_ms = performance.now();
+    const happenedMs = performance.now();
     await writers.responses(50);
-    expect(Object.keys(countAfter(writers, happened_ms))).toEqual(["503"]);
+    expect(Object.keys(countAfter(writers, happenedMs))).toEqual(["503"]);
     await untilHealth(server, 503);
     if (repair === null) {
       await writers.stop();
-      expect(Object.keys(countAfter(writers, happened_ms))).toEqual(["503"]);
+      expect(Object.keys(countAfter(writers, happenedMs))).toEqual(["503"]);
       await expectOneErrorLine(server);
       return;
     }
-    const repaired_ms = performance.now();
+    const repairedMs = performance.now();
     repair(database);
     await untilHealth(server, 200);
     await writers.responses(50);
     await writers.stop();
 
     await expectOneErrorLine(server);
-    expect(countAfter(writers, repaired_ms)[201]).toBeGreaterThan(0);
+    expect(countAfter(writers, repairedMs)[201]).toBeGreaterThan(0);
     // Nothing may be written to the other file.
-    expect(readFileSync(other).equals(other_before)).toBe(true);
+    expect(readFileSync(other).equals(otherBefore)).toBe(true);
     expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
     await server.stop("SIGKILL");
     await server.restart();
@@ -154,7 +154,7 @@ test.skipIf(!against_binary).each(file_changes)(
   120_000,
 );
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "acknowledged writes survive SIGKILL when the write-ahead log was removed",
   async () => {
     await using server = await startServer();
@@ -197,7 +197,7 @@ async function expectStartFails(server: TestServer, database: string): Promise<v
   await newUser(server);
 }
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "serve fails to start when another server uses the database under another name",
   async () => {
     await using server = await startServer();
@@ -209,7 +209,7 @@ test.skipIf(!against_binary)(
   60_000,
 );
 
-test.skipIf(!against_binary)(
+test.skipIf(!againstBinary)(
   "serve fails to start when another server uses the database and its lock file was removed",
   async () => {
     await using server = await startServer();

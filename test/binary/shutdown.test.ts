@@ -5,7 +5,7 @@ import { connect, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { newEmail } from "../http/make.ts";
 import { rawRequest, readChunked } from "../http/raw.ts";
-import { against_binary, startServer, type TestServer } from "../http/server.ts";
+import { againstBinary, startServer, type TestServer } from "../http/server.ts";
 
 interface Connection {
   send(text: string): void;
@@ -43,13 +43,13 @@ function request(
 ): string {
   const json = body === null ? {} : { json: body };
   return rawRequest(method, `/api/v1${path}`, {
-    token: server.write_token,
+    token: server.writeToken,
     keepAlive: true,
     ...json,
   });
 }
 
-test.if(against_binary)(
+test.if(againstBinary)(
   "SIGTERM turns /health to 503 and closes each connection after its next response",
   async () => {
     await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
@@ -79,7 +79,7 @@ test.if(against_binary)(
   },
 );
 
-test.if(against_binary)("SIGTERM aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
+test.if(againstBinary)("SIGTERM aborts unfinished requests after SHUTDOWN_SECONDS", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "1" });
   const writer = await open(server);
   writer.send(request(server, "POST", "/users", '{"email":"a@b.cd"}').slice(0, -5));
@@ -90,7 +90,7 @@ test.if(against_binary)("SIGTERM aborts unfinished requests after SHUTDOWN_SECON
   expect((await server.call("GET", "/users")).json.meta.total).toBe(0);
 });
 
-test.if(against_binary)(
+test.if(againstBinary)(
   "SIGTERM loses no write and causes no error when clients heed Connection: close",
   async () => {
     await using server = await startServer();
@@ -139,7 +139,7 @@ for (const [name, settings] of [
   ["plain TCP", {}],
   ["TLS", tls],
 ] as const) {
-  test.concurrent.if(against_binary)(
+  test.concurrent.if(againstBinary)(
     `SIGTERM is not delayed by idle connections over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
@@ -157,22 +157,22 @@ for (const [name, settings] of [
       for (const [at, text] of sent.entries()) if (text !== "") sockets[at]?.write(text);
       // Linux accepts a connection without data only after a second (TCP_DEFER_ACCEPT).
       await Bun.sleep(2_000);
-      const started_ms = performance.now();
+      const startedMs = performance.now();
       expect(await server.stop("SIGTERM")).toBe(0);
-      expect(performance.now() - started_ms).toBeLessThan(5_000);
+      expect(performance.now() - startedMs).toBeLessThan(5_000);
       for (const socket of sockets) socket.destroy();
     },
     30_000,
   );
 
-  test.concurrent.if(against_binary)(
+  test.concurrent.if(againstBinary)(
     `SIGTERM waits for a slow reader and for an unfinished request body over ${name}`,
     async () => {
       await using server = await startServer({ SHUTDOWN_SECONDS: "20", ...settings });
       const metadata = Object.fromEntries(
         Array.from({ length: 50 }, (_, at) => [`key-${at}`, "x".repeat(500)]),
       );
-      const headers = { authorization: `Bearer ${server.write_token}` };
+      const headers = { authorization: `Bearer ${server.writeToken}` };
       // More than the operating system buffers.
       for (let count = 0; count < 300; count += 1) {
         const response = await fetch(`${server.url}/api/v1/users`, {

@@ -15,7 +15,7 @@ function findObstacle(): string | null {
 export const obstacle: string | null = findObstacle();
 
 /** On CI, tests that need strace fail without it, so that they are not skipped unnoticed. */
-export const skip_traced: boolean =
+export const skipTraced: boolean =
   obstacle !== null && !(Bun.env["CI"] === "true" && binary !== "" && process.platform === "linux");
 
 export interface Fault {

@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { newToken } from "../../src/token.ts";
 import { binary, runProgram, startProgram } from "../program.ts";
-import { obstacle, skip_traced } from "./strace.ts";
+import { obstacle, skipTraced } from "./strace.ts";
 
 const CLIENTS = 8;
 /** Number of users that are created sequentially, and then concurrently. */
@@ -137,7 +137,7 @@ async function traceCreates(directory: string, emails: readonly string[]): Promi
 }
 
 const subject = "201 is sent after a sync of what it acknowledges when users are created";
-test.skipIf(skip_traced)(
+test.skipIf(skipTraced)(
   obstacle === null ? subject : `${subject} (not tested: ${obstacle})`,
   async () => {
     expect(obstacle).toBeNull();
@@ -179,7 +179,7 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
 
 const names =
   "backup, restore and export sync a file before it gets its name, and its directory after";
-test.skipIf(skip_traced)(
+test.skipIf(skipTraced)(
   obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {
     const directory = mkdtempSync(join(dirname(binary), "sync-"));

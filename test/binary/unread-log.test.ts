@@ -5,7 +5,7 @@ import { closeSync, constants, openSync, readSync, writeSync } from "node:fs";
 import { systemCode } from "../../src/error.ts";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { against_binary } from "../http/server.ts";
+import { againstBinary } from "../http/server.ts";
 import { binary } from "../program.ts";
 
 /** Makes log lines long, so that few requests fill the pipe and the buffer. */
@@ -81,7 +81,7 @@ async function fillLog(server: Server): Promise<void> {
   } while (!((await droppedBy(server)) > 0));
 }
 
-test.concurrent.if(against_binary)(
+test.concurrent.if(againstBinary)(
   "serve responds, and reports the lines it dropped, when its log is not read for a while",
   async () => {
     using directory = makeDirectory();
@@ -111,7 +111,7 @@ test.concurrent.if(against_binary)(
   60_000,
 );
 
-test.concurrent.if(against_binary)(
+test.concurrent.if(againstBinary)(
   "serve exits with 0 on SIGTERM when nobody reads its log and stderr",
   async () => {
     using directory = makeDirectory();
@@ -127,7 +127,7 @@ test.concurrent.if(against_binary)(
   60_000,
 );
 
-test.concurrent.if(against_binary)(
+test.concurrent.if(againstBinary)(
   "serve exits with 0 on SIGTERM when the reader of its log has closed the pipe",
   async () => {
     using directory = makeDirectory();
@@ -141,7 +141,7 @@ test.concurrent.if(against_binary)(
   },
 );
 
-test.concurrent.if(against_binary)(
+test.concurrent.if(againstBinary)(
   "serve exits with 1 on SIGTERM when its log could not be written",
   async () => {
     using directory = makeDirectory();
@@ -157,7 +157,7 @@ test.concurrent.if(against_binary)(
   },
 );
 
-test.concurrent.if(against_binary)(
+test.concurrent.if(againstBinary)(
   "openapi prints the whole document when its reader is slow",
   async () => {
     using directory = makeDirectory();

@@ -3,13 +3,13 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import type { Browser, Locator, Page } from "playwright-core";
 import { startServer, type TestServer } from "../http/server.ts";
-import { chromium_path, openBrowser, openReference } from "./browser.ts";
+import { chromiumPath, openBrowser, openReference } from "./browser.ts";
 
-const against_browser = chromium_path !== "";
+const againstBrowser = chromiumPath !== "";
 
 let browser: Browser;
 let server: TestServer;
-if (against_browser) {
+if (againstBrowser) {
   beforeAll(async () => {
     [browser, server] = await Promise.all([openBrowser(), startServer()]);
   }, 60_000);
@@ -21,7 +21,7 @@ if (against_browser) {
 
 const TIMEOUT_MS = 60_000;
 function testPage(name: string, work: () => Promise<void>): void {
-  test.skipIf(!against_browser)(name, work, TIMEOUT_MS);
+  test.skipIf(!againstBrowser)(name, work, TIMEOUT_MS);
 }
 
 const GOOD = "Used for all requests below";
@@ -103,7 +103,7 @@ testPage("page follows the color scheme of the system", async () => {
 testPage("page creates a user and an order with a pasted token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page, faults } = opened;
-  await giveToken(page, ` ${server.write_token}\n`, GOOD);
+  await giveToken(page, ` ${server.writeToken}\n`, GOOD);
   const user = await send(operationOf(page, "users", "createUser"), { email: "ann@example.com" });
   expect(user).toMatchObject({ status: "201", json: { data: { email: "ann@example.com" } } });
   const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
@@ -118,12 +118,12 @@ testPage("page creates a user and an order with a pasted token", async () => {
 testPage("page neither stores nor shows a token", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
-  await giveToken(page, `Bearer ${server.write_token}`, GOOD);
+  await giveToken(page, `Bearer ${server.writeToken}`, GOOD);
   expect(await page.locator(".authorization__btn, .btn.authorize").count()).toBe(0);
   const operation = operationOf(page, "users", "createUser");
   expect(await send(operation, { email: "eve@example.com" })).toMatchObject({ status: "201" });
   expect(await operation.locator(".curl").textContent()).toContain("Bearer $TOKEN");
-  expect(await page.content()).not.toContain(server.write_token);
+  expect(await page.content()).not.toContain(server.writeToken);
   const kept = await page.evaluate(
     "JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])",
   );
@@ -132,7 +132,7 @@ testPage("page neither stores nor shows a token", async () => {
   await page.reload();
   await page.waitForSelector(".opblock");
   expect(await page.getByRole("status").textContent()).not.toContain(GOOD);
-  expect(await page.content()).not.toContain(server.write_token);
+  expect(await page.content()).not.toContain(server.writeToken);
 });
 
 testPage("page rejects an invalid token, and forgets a valid one on request", async () => {
@@ -142,7 +142,7 @@ testPage("page rejects an invalid token, and forgets a valid one on request", as
   // Chromium logs every such response.
   expect(faults.splice(0)).toEqual([expect.stringContaining("401 (Unauthorized)")]);
   await giveToken(page, "uat_\u{1f600}", "it contains invalid characters");
-  await giveToken(page, server.read_token, GOOD);
+  await giveToken(page, server.readToken, GOOD);
   const forget = page.getByRole("button", { name: "Forget" });
   await forget.click();
   await page.getByRole("status").filter({ hasText: "Forgotten when you leave" }).waitFor();
@@ -160,8 +160,8 @@ testPage("page uses no token when the service cannot verify it", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
   await page.route("**/api/v1/users?limit=1", (route) => route.fulfill({ status: 503 }));
-  await giveToken(page, server.write_token, "cannot check the token at the moment");
-  expect(await page.getByLabel("Token").inputValue()).toBe(server.write_token);
+  await giveToken(page, server.writeToken, "cannot check the token at the moment");
+  expect(await page.getByLabel("Token").inputValue()).toBe(server.writeToken);
   expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
 });
 
@@ -231,7 +231,7 @@ testPage("page can be used with the keyboard alone", async () => {
   await keyboard.press("Tab");
   expect(await page.locator(":focus").textContent()).toBe("Skip to the reference");
   await tabTo(page, page.getByLabel("Token"));
-  await keyboard.insertText(server.write_token);
+  await keyboard.insertText(server.writeToken);
   await keyboard.press("Enter");
   await page.getByRole("status").filter({ hasText: GOOD }).waitFor();
 

@@ -2,7 +2,7 @@
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 
 /** Path of Chromium; empty if the page is not tested. */
-export const chromium_path: string = Bun.env["TEST_BROWSER"] ?? "";
+export const chromiumPath: string = Bun.env["TEST_BROWSER"] ?? "";
 
 /** Disables Chromium's own requests. */
 const quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"];
@@ -17,7 +17,7 @@ const REPORT_BREACHES = `
 export async function openBrowser(): Promise<Browser> {
   // Imported here, because the package is only installed for these tests.
   const { chromium } = await import("playwright-core");
-  return chromium.launch({ executablePath: chromium_path, args: flags });
+  return chromium.launch({ executablePath: chromiumPath, args: flags });
 }
 
 export interface Watched extends AsyncDisposable {

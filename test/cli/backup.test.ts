@@ -43,7 +43,7 @@ test("backup and restore exit with 1 and print one line when they fail", async (
 });
 
 test("backup draws a progress bar on a terminal", async () => {
-  using world = makeHarness({ terminal_columns: 80 });
+  using world = makeHarness({ terminalColumns: 80 });
   await world.run("token", "create", "a");
   const { code, stderr } = await world.run("backup", `${world.path}.copy`);
   expect([code, stderr]).toEqual([0, expect.stringMatching(/ 100% \| /)]);
@@ -62,7 +62,7 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
   const system = {
     environment: { DATABASE_URL: world.path },
     backendOf: (url: string) => ({ ...backendOf(url), open }),
-    terminal_columns: null,
+    terminalColumns: null,
     now: () => world.clock.time,
     flags: {},
     untilStopped: async () => stop,

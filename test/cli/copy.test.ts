@@ -5,7 +5,7 @@ import { dirname } from "node:path";
 import { withLayout } from "../../src/database-url.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
-import { newUser, odd_texts, orderFields, parsed, userFields } from "../contract/open.ts";
+import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { listed } from "../listed.ts";
 import { withStore } from "../open-store.ts";
@@ -24,11 +24,10 @@ async function fill(world: Harness): Promise<void> {
     async (store) => {
       await newUser(store);
       await store.users.remove(1, null);
-      for (const text of odd_texts)
-        await newUser(store, { name: text, metadata: { [text]: text } });
+      for (const text of oddTexts) await newUser(store, { name: text, metadata: { [text]: text } });
       await store.users.create(kept, key);
       await store.users.update(5, (user) => ({ ...user, name: null }), null);
-      for (const user_id of [2, 3, 2, 2]) await store.orders.place(orderFields(user_id), null);
+      for (const userId of [2, 3, 2, 2]) await store.orders.place(orderFields(userId), null);
       await store.orders.update(3, () => ({ status: "paid", metadata: { a: "b" } }), null);
       const imported = { ...orderFields(4), import_key: "old shop:\t1" };
       await store.bulk.orders.import([imported], false);
@@ -76,9 +75,9 @@ function expectCopied(outcome: Outcome): void {
 }
 
 /** Expects that the copy has the same records, next ids, idempotency keys and tokens. */
-async function expectComplete(database_url: string, now: () => Date): Promise<void> {
+async function expectComplete(databaseUrl: string, now: () => Date): Promise<void> {
   await withStore(
-    database_url,
+    databaseUrl,
     async (store) => {
       expect(await store.check()).toEqual([]);
       const { record, replayed } = await store.users.create(kept, key);
@@ -138,7 +137,7 @@ describe.if(cluster !== null)("copy", () => {
   test("rejects a target when it is not empty", async () => {
     using world = makeHarness();
     await fill(world);
-    const in_it: [string, (store: Store) => Promise<unknown>][] = [
+    const inIt: [string, (store: Store) => Promise<unknown>][] = [
       ["users", (store) => newUser(store)],
       [
         "tokens",
@@ -153,7 +152,7 @@ describe.if(cluster !== null)("copy", () => {
         },
       ],
     ];
-    for (const [what, work] of in_it) {
+    for (const [what, work] of inIt) {
       await using postgres = await makePostgres();
       await work(await postgres.open());
       const { pathname, host } = new URL(postgres.url);
@@ -304,10 +303,10 @@ describe.if(cluster !== null)("copy", () => {
       "Cannot copy to postgres://ann@127.0.0.1:1/a: connection refused, or unknown host\n",
     ]);
     const line = ": the layout citus needs the extension: run `create extension citus` in";
-    const by_flag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
-    expect(by_flag.stderr).toContain(line);
-    const by_url = await world.run("copy", "--to", withLayout(postgres.url, "citus"));
-    expect(by_url.stderr).toBe(by_flag.stderr);
+    const byFlag = await world.run("copy", "--to", postgres.url, "--to-layout", "citus");
+    expect(byFlag.stderr).toContain(line);
+    const byUrl = await world.run("copy", "--to", withLayout(postgres.url, "citus"));
+    expect(byUrl.stderr).toBe(byFlag.stderr);
   });
 
   test("fails without waiting when another connection has locked the target", async () => {
@@ -339,16 +338,16 @@ test("copy fails with one line when the target cannot be written", async () => {
     [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],
     [["--to", ""], 2, "Invalid --to: must be a path\n"],
   ];
-  for (const [args, exit_code, line] of failures) {
+  for (const [args, exitCode, line] of failures) {
     const { code, stdout, stderr } = await world.run("copy", ...args);
-    expect([args, code, stdout]).toEqual([args, exit_code, ""]);
+    expect([args, code, stdout]).toEqual([args, exitCode, ""]);
     expect(stderr).toStartWith(line);
   }
   expect((await world.run("copy")).code).toBe(2);
   expect((await world.run("copy", "--to", to, "--to-layout", "round")).code).toBe(2);
-  const layout_of_sqlite = await world.run("copy", "--to", to, "--to-layout", "citus");
-  expect(layout_of_sqlite.code).toBe(2);
-  expect(layout_of_sqlite.stderr).toStartWith("--to-layout is for PostgreSQL only\n");
+  const layoutOfSqlite = await world.run("copy", "--to", to, "--to-layout", "citus");
+  expect(layoutOfSqlite.code).toBe(2);
+  expect(layoutOfSqlite.stderr).toStartWith("--to-layout is for PostgreSQL only\n");
 
   await fill(world);
   writeFileSync(`${to}-wal`, "");
@@ -401,7 +400,7 @@ test("copy warns when a server is using the source", async () => {
 });
 
 test("copy draws a progress bar on a terminal", async () => {
-  using world = makeHarness({ terminal_columns: 80 });
+  using world = makeHarness({ terminalColumns: 80 });
   await fill(world);
   const { code, stderr } = await world.run("copy", "--to", `${dirname(world.path)}/copy.db`);
   expect([code, stderr]).toEqual([0, expect.stringMatching(/ 100% \| /)]);

@@ -13,7 +13,7 @@ import { dirname } from "node:path";
 import { openInput, openOutput, writeFully } from "../../src/cli/streams.ts";
 import { AppError, fail } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
-import { odd_texts } from "../contract/open.ts";
+import { oddTexts } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
 import { runProgram } from "../program.ts";
@@ -22,7 +22,7 @@ import { lines, makeHarness } from "./harness.ts";
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
 
-const odd_users = odd_texts.map((text, at) => ({
+const oddUsers = oddTexts.map((text, at) => ({
   email: `${at}@b.cd`,
   name: at % 3 === 0 ? null : text,
   metadata: { [text]: text },
@@ -44,12 +44,12 @@ test("export users writes all users by id, in the format of the API", async () =
 for (const format of ["ndjson", "csv"]) {
   test(`export as ${format} keeps every character when imported again`, async () => {
     using world = makeHarness();
-    await world.feed(lines(odd_users), "import", "users");
+    await world.feed(lines(oddUsers), "import", "users");
     const whole = await world.run("export", "users", "--format", format);
     using other = makeHarness();
     other.stdin.chunks = [new TextEncoder().encode(whole.stdout)];
     const imported = await other.run("import", "users", "--format", format);
-    expect(imported.stderr).toBe(`Imported ${odd_users.length} users (0 unchanged, 0 rejected)\n`);
+    expect(imported.stderr).toBe(`Imported ${oddUsers.length} users (0 unchanged, 0 rejected)\n`);
     expect(await other.run("export", "users")).toEqual(await world.run("export", "users"));
   });
 }
@@ -124,8 +124,8 @@ test("export and backup leave no other files when the server is running", async 
   const server = await world.serve();
   const exported = await world.run("export", "users");
   expect([exported.code, exported.stderr]).toEqual([0, "Exported 1,200 users\n"]);
-  const backed_up = await world.run("backup", `${world.path}.copy`);
-  expect([backed_up.code, backed_up.stdout]).toEqual([
+  const backedUp = await world.run("backup", `${world.path}.copy`);
+  expect([backedUp.code, backedUp.stdout]).toEqual([
     0,
     expect.stringContaining("1,200 users, 0 orders and 1 token "),
   ]);
@@ -156,7 +156,7 @@ test("export names the database when it becomes unavailable", async () => {
 });
 
 test("export draws a progress bar on a terminal", async () => {
-  using world = makeHarness({ terminal_columns: 80 });
+  using world = makeHarness({ terminalColumns: 80 });
   await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
   const { stdout, stderr } = await world.run("export", "users");
   expect(stdout).not.toBe("");
@@ -186,20 +186,20 @@ test("openInput returns the size of regular files only", async () => {
   expect(openInput("/dev/null").size).toBeNull();
 });
 
-const csv_orders = "Orders cannot be CSV, because an order has a list of items: use ndjson";
-const key_rule = "must be 1 to 200 visible ASCII characters";
+const csvOrders = "Orders cannot be CSV, because an order has a list of items: use ndjson";
+const keyRule = "must be 1 to 200 visible ASCII characters";
 
 /** Usage errors, and the first line on stderr. */
-const usage_errors: [string, string][] = [
-  ["export orders --format csv", csv_orders],
-  ["export orders --output a.csv", csv_orders],
-  ["import orders a.csv", csv_orders],
+const usageErrors: [string, string][] = [
+  ["export orders --format csv", csvOrders],
+  ["export orders --output a.csv", csvOrders],
+  ["import orders a.csv", csvOrders],
   ["import users --key a", "--key is for orders only: users are recognized by their email"],
-  ["import orders --key é", `Invalid --key "é": ${key_rule}`],
-  [`import orders --key ${"k".repeat(201)}`, `Invalid --key "${"k".repeat(60)}…": ${key_rule}`],
+  ["import orders --key é", `Invalid --key "é": ${keyRule}`],
+  [`import orders --key ${"k".repeat(201)}`, `Invalid --key "${"k".repeat(60)}…": ${keyRule}`],
 ];
 
-for (const [args, line] of usage_errors) {
+for (const [args, line] of usageErrors) {
   test(`${args} exits with 2 and names the right help when it is a usage error`, async () => {
     using world = makeHarness();
     const hint = `Run 'user-api ${args.split(" ")[0]} --help' for its options.`;

@@ -34,13 +34,13 @@ export interface Harness extends Disposable {
 
 interface Stdin {
   chunks: readonly (Uint8Array | Promise<Uint8Array>)[];
-  is_terminal: boolean;
+  isTerminal: boolean;
 }
 
 interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
-  readonly terminal_columns?: number;
+  readonly terminalColumns?: number;
 }
 
 /** Records as NDJSON. */
@@ -54,10 +54,10 @@ async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore, terminal_columns = null } = options;
+  const { environment = {}, openStore, terminalColumns = null } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
-  const stdin: Stdin = { chunks: [], is_terminal: false };
+  const stdin: Stdin = { chunks: [], isTerminal: false };
   const clock = { time: new Date("2026-11-20T18:57:03.120Z") };
 
   function start(args: readonly string[]) {
@@ -80,7 +80,7 @@ export function makeHarness(options: Options = {}): Harness {
         const backend = backendOf(url);
         return { ...backend, open: openStore ?? backend.open };
       },
-      stdout_is_terminal: false,
+      stdoutIsTerminal: false,
       now: () => clock.time,
       stdout: print,
       openLog: () => ({ write: print, droppedLines: () => 0, onResume() {} }),
@@ -89,10 +89,10 @@ export function makeHarness(options: Options = {}): Harness {
         wake();
       },
       flush: () => true,
-      terminal_columns,
+      terminalColumns,
       openInput(path) {
         if (path !== null) return openInput(path);
-        return { chunks: inPieces(stdin.chunks), size: null, is_terminal: stdin.is_terminal };
+        return { chunks: inPieces(stdin.chunks), size: null, isTerminal: stdin.isTerminal };
       },
       openOutput(path, force) {
         if (path !== null) return openOutput(path, force);

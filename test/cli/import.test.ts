@@ -401,7 +401,7 @@ test("import waits when another process is writing, even if the server is runnin
     async openStore(options) {
       const store = await openSqlite(options);
       if (options.exclusive) return store;
-      const db = other.use(new Database(options.database_url));
+      const db = other.use(new Database(options.databaseUrl));
       db.run("begin immediate");
       // It retries every few milliseconds.
       setTimeout(() => db.run("rollback"), 100);
@@ -415,7 +415,7 @@ test("import waits when another process is writing, even if the server is runnin
 
 test("import names the database when it cannot be written", async () => {
   using world = makeHarness({
-    openStore: async (options) => openSqlite({ ...options, max_pending_writes: 0 }),
+    openStore: async (options) => openSqlite({ ...options, maxPendingWrites: 0 }),
   });
   const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([
@@ -425,7 +425,7 @@ test("import names the database when it cannot be written", async () => {
 });
 
 test("import draws a bar on a terminal, and lists rejected records above it, when it reads a file", async () => {
-  using world = makeHarness({ terminal_columns: 40 });
+  using world = makeHarness({ terminalColumns: 40 });
   using directory = makeDirectory();
   await Bun.write(directory.at("a"), `{}\n${emails(20)}`);
   const { code, stderr } = await world.run("import", "users", directory.at("a"));
@@ -465,13 +465,13 @@ test("import lists 20 rejected records and counts the others when there are more
   ]);
 });
 
-const other_forms: [string, string, string][] = [
+const otherForms: [string, string, string][] = [
   ["an array", '\ufeff[{"email":"a@b.cd"}]', "it is a JSON array, not one object per line"],
   ["a formatted array", "\n[\n", "it is a JSON array, not one object per line"],
   ["a formatted object", '{\n  "email": "a@b.cd"\n}\n', "its objects are longer than one line"],
 ];
 
-for (const [what, text, message] of other_forms) {
+for (const [what, text, message] of otherForms) {
   test(`import names the command that converts the input when it is ${what}`, async () => {
     using world = makeHarness();
     const { code, stderr } = await world.feed(text, "import", "users");
@@ -482,7 +482,7 @@ for (const [what, text, message] of other_forms) {
 
 test("import says that it reads from the terminal when there is no file", async () => {
   using world = makeHarness();
-  world.stdin.is_terminal = true;
+  world.stdin.isTerminal = true;
   const { stderr } = await world.feed(emails(1), "import", "users");
   expect(stderr).toStartWith(
     "Reading users from the terminal: one JSON object per line. Press Ctrl-D to finish.\n",
@@ -490,14 +490,14 @@ test("import says that it reads from the terminal when there is no file", async 
 });
 
 test("import keeps complete batches and says how to continue when a signal arrives", async () => {
-  const first_batch = Promise.withResolvers<void>();
+  const firstBatch = Promise.withResolvers<void>();
   using world = makeHarness({
     async openStore(options) {
       const store = await openSqlite(options);
       const { users } = store.bulk;
       const importBatch: typeof users.import = async (records, dry) => {
         const results = await users.import(records, dry);
-        first_batch.resolve();
+        firstBatch.resolve();
         return results;
       };
       return { ...store, bulk: { ...store.bulk, users: { ...users, import: importBatch } } };
@@ -507,7 +507,7 @@ test("import keeps complete batches and says how to continue when a signal arriv
   world.stdin.chunks = [bytes(emails(6000)), new Promise<Uint8Array>(() => {})];
   const interrupted =
     "Interrupted. Earlier batches were saved; run the command again to continue\n";
-  expect(await world.interrupt(first_batch.promise, "import", "users")).toEqual({
+  expect(await world.interrupt(firstBatch.promise, "import", "users")).toEqual({
     code: 1,
     stdout: "",
     stderr: interrupted,

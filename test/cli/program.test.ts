@@ -73,7 +73,7 @@ test("health --help describes the server to check", async () => {
 });
 
 /** Usage errors, and what stderr says. */
-const usage_errors: [string, RegExp][] = [
+const usageErrors: [string, RegExp][] = [
   ["", /Usage: user-api/],
   [
     "nope",
@@ -121,7 +121,7 @@ const usage_errors: [string, RegExp][] = [
   ["import users --key", /argument missing/],
 ];
 
-for (const [args, message] of usage_errors) {
+for (const [args, message] of usageErrors) {
   test(`user-api ${args} exits with 2 and explains it on stderr when it is a usage error`, async () => {
     using world = makeHarness();
     const { code, stdout, stderr } = await world.run(...args.split(" ").filter(Boolean));

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { demoOrders, demoUsers } from "../../src/cli/demo-data.ts";
-import { createOrderParser, order_statuses } from "../../src/order.ts";
+import { createOrderParser, orderStatuses } from "../../src/order.ts";
 import { createUserParser } from "../../src/user.ts";
 import { makeHarness } from "./harness.ts";
 
@@ -26,7 +26,7 @@ describe("demo data", () => {
     const versions = { pending: 1, paid: 2, shipped: 3, delivered: 4, canceled: 2 };
     const found = new Map(orders.map(({ status, version }) => [status, version]));
     expect(Object.fromEntries(found)).toEqual(versions);
-    for (const status of order_statuses) {
+    for (const status of orderStatuses) {
       expect(orders.filter((order) => order.status === status).length).toBeGreaterThan(200);
     }
     for (const { status, version } of orders) expect(version).toBe(versions[status]);

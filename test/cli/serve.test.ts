@@ -206,8 +206,8 @@ test("health prints ok when the server is healthy", async () => {
     `Cannot connect to http://127.0.0.1:${port}/api/v1/health: connection refused\n`,
   );
   // The reason depends on whether the machine has IPv6.
-  const with_ipv6 = await world.run("health", "--port", port, "--host", "::");
-  expect(with_ipv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
+  const withIpv6 = await world.run("health", "--port", port, "--host", "::");
+  expect(withIpv6.stderr).toStartWith(`Cannot connect to http://[::1]:${port}/api/v1/health: `);
 });
 
 test("health exits with 1 when nothing responds in time, or not with TLS", async () => {
@@ -226,11 +226,11 @@ test("health exits with 1 when nothing responds in time, or not with TLS", async
 test("health does not use a proxy", async () => {
   await using proxy = Bun.serve({ port: 0, fetch: () => new Response("") });
   await using server = Bun.serve({ port: 0, fetch: () => new Response("", { status: 418 }) });
-  const HTTP_PROXY = proxy.url.origin;
+  const httpProxy = proxy.url.origin;
   const main = `${import.meta.dir}/../../src/main.ts`;
-  for (const no_proxy of [{}, { NO_PROXY: "a.example" }, { no_proxy: "a.example" }]) {
+  for (const noProxy of [{}, { NO_PROXY: "a.example" }, { no_proxy: "a.example" }]) {
     const command = [process.execPath, main, "health", "--port", `${server.port}`];
-    const env = { HTTP_PROXY, http_proxy: HTTP_PROXY, ...no_proxy };
+    const env = { HTTP_PROXY: httpProxy, http_proxy: httpProxy, ...noProxy };
     const { stderr } = await runProgram(command, { env });
     expect(stderr).toEndWith(" is unhealthy: status 418\n");
   }
@@ -298,9 +298,9 @@ test("serve drains its connections and stops in time when a signal arrives", asy
   const token = newToken();
   using world = makeHarness({ environment: { API_TOKEN: token, SHUTDOWN_SECONDS: "1" } });
   const serving = await world.serve();
-  const unfinished = startRequest({ url: serving.url, write_token: token }, "a@b.cd");
+  const unfinished = startRequest({ url: serving.url, writeToken: token }, "a@b.cd");
   expect((await get(serving, "/health")).headers.get("connection")).not.toBe("close");
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   const ended = serving.stop();
   const responses: Response[] = [];
   // Each response to this client, which ignores `Connection: close`, prolongs draining, up to its limit.
@@ -316,6 +316,6 @@ test("serve drains its connections and stops in time when a signal arrives", asy
   }
   expect((await ended).code).toBe(0);
   // Without the setting, the unfinished request would be aborted after 10 s.
-  expect(performance.now() - started_ms).toBeLessThan(9_000);
+  expect(performance.now() - startedMs).toBeLessThan(9_000);
   expect(await unfinished.response).toBe("");
 });

@@ -66,10 +66,10 @@ test("export users draws no progress bar when it writes to the terminal", async 
 });
 
 test("import users says that it reads from the terminal, and stops on Ctrl-C", async () => {
-  let is_sent = false;
+  let isSent = false;
   const { code, screen } = await runOnTerminal(["import", "users"], (shown, child) => {
-    if (is_sent || !shown.includes("Ctrl-D")) return;
-    is_sent = true;
+    if (isSent || !shown.includes("Ctrl-D")) return;
+    isSent = true;
     // The signal handlers are installed after the message.
     setTimeout(() => child.terminal?.write("\u0003"), 300);
   });
@@ -82,11 +82,11 @@ test("import users says that it reads from the terminal, and stops on Ctrl-C", a
 test("serve prints a welcome with the token, a curl command and the reference on the first start", async () => {
   expect(existsSync(directory.at("new.db"))).toBe(false);
   const args = ["serve", "--port", "0", "--database-url", directory.at("new.db")];
-  let is_sent = false;
+  let isSent = false;
   const { code, screen } = await runOnTerminal(args, (shown, child) => {
     const url = /API reference: +(http:\S+)\/v1/.exec(shown)?.[1];
-    if (is_sent || url === undefined || !shown.includes("Create another token")) return;
-    is_sent = true;
+    if (isSent || url === undefined || !shown.includes("Create another token")) return;
+    isSent = true;
     void fetch(`${url}/nope`).then(() => child.terminal?.write("\u0003"));
   });
   expect(code).toBe(0);

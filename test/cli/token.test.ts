@@ -89,11 +89,11 @@ const durations: [string, string][] = [
   ["52w", "2027-11-19T18:57:03.120Z"],
 ];
 
-for (const [duration, expires_at] of durations) {
-  test(`token create expires at ${expires_at} when --expires is ${duration}`, async () => {
+for (const [duration, expiresAt] of durations) {
+  test(`token create expires at ${expiresAt} when --expires is ${duration}`, async () => {
     using world = makeHarness();
     await create(world, "a", "--expires", duration);
-    expect(await stored(world)).toMatchObject([{ expires_at }]);
+    expect(await stored(world)).toMatchObject([{ expires_at: expiresAt }]);
   });
 }
 

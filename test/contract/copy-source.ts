@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { type CopyRow, type CopySource, copied_tables } from "../../src/copy.ts";
+import { type CopyRow, type CopySource, copiedTables } from "../../src/copy.ts";
 import { newUser, type Open, openWithClock, orderFields, parsed } from "./open.ts";
 
 type Table = Parameters<CopySource["read"]>[0];
@@ -60,11 +60,11 @@ export function copySourceContract(open: Open): void {
     }));
     await it.store.bulk.orders.import(records, false);
     await it.store.withCopySource(async (snapshot) => {
-      for (const [name, { columns, sort_key }] of Object.entries(copied_tables)) {
+      for (const [name, { columns, sortKey }] of Object.entries(copiedTables)) {
         const rows = await rowsOf(snapshot, name as Table);
         expect([name, rows.length]).toEqual([name, await snapshot.count(name as Table)]);
         expect(Object.keys(rows[0] ?? {})).toEqual([...columns]);
-        const places = rows.map((row) => sort_key.map((column) => row[column] ?? ""));
+        const places = rows.map((row) => sortKey.map((column) => row[column] ?? ""));
         const sorted = places.toSorted((left, right) => {
           const at = left.findIndex((cell, n) => cell !== right[n]);
           return (left[at] ?? 0) < (right[at] ?? 0) ? -1 : 1;

@@ -21,12 +21,12 @@ function keyOf(name: string, fingerprint = key.fingerprint): IdempotencyKey {
 }
 
 /** Places an order for each key, concurrently, in groups smaller than the limit of waiting writes. */
-async function placeWith(store: Store, user_id: number, names: readonly string[]) {
+async function placeWith(store: Store, userId: number, names: readonly string[]) {
   const placed: CreateResult<Order>[] = [];
   for (let at = 0; at < names.length; at += 100) {
     const some = names.slice(at, at + 100);
     const orders = some.map((name) =>
-      store.orders.place(orderFields(user_id), { ...key, key: name }),
+      store.orders.place(orderFields(userId), { ...key, key: name }),
     );
     placed.push(...(await Promise.all(orders)));
   }
@@ -45,11 +45,11 @@ export function idempotencyContract(open: Open): void {
 
     const placing = { ...key, key: "key-2" };
     const total = Number.MAX_SAFE_INTEGER;
-    const order_fields = orderFields(user.record.id, { total });
-    const order = await it.store.orders.place(order_fields, placing);
+    const sameFields = orderFields(user.record.id, { total });
+    const order = await it.store.orders.place(sameFields, placing);
     expect(order.replayed).toBe(false);
     expect(parsed(order.record).total).toBe(total);
-    expect(await it.store.orders.place(order_fields, placing)).toEqual({
+    expect(await it.store.orders.place(sameFields, placing)).toEqual({
       record: order.record,
       replayed: true,
     });

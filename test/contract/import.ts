@@ -8,7 +8,7 @@ import { listed } from "../listed.ts";
 import {
   newUser,
   type Open,
-  odd_texts,
+  oddTexts,
   openWithClock,
   orderFields,
   parsed,
@@ -19,18 +19,18 @@ const created: ImportResult = { outcome: "created" };
 const unchanged: ImportResult = { outcome: "unchanged" };
 const rejected = (reason: string): ImportResult => ({ outcome: "rejected", reason });
 const all = { limit: 1000, offset: 0 };
-const created_at = "2020-01-02T03:04:05.678Z";
-const updated_at = "2021-01-02T03:04:05.678Z";
+const createdAt = "2020-01-02T03:04:05.678Z";
+const updatedAt = "2021-01-02T03:04:05.678Z";
 
 /** A complete user, as exported. */
 function oldUser(id: number, fields: Partial<User> = {}): User {
-  const times = { version: 3, created_at, updated_at };
+  const times = { version: 3, created_at: createdAt, updated_at: updatedAt };
   return { id, ...userFields({ email: `${id}@example.com` }), ...times, ...fields };
 }
 
-function oldOrder(id: number, user_id: number, fields: Partial<Order> = {}): Order {
-  const times = { version: 2, created_at, updated_at };
-  return { id, ...orderFields(user_id), status: "paid", ...times, ...fields };
+function oldOrder(id: number, userId: number, fields: Partial<Order> = {}): Order {
+  const times = { version: 2, created_at: createdAt, updated_at: updatedAt };
+  return { id, ...orderFields(userId), status: "paid", ...times, ...fields };
 }
 
 const importUser = async (store: Store, user: User) =>
@@ -38,8 +38,8 @@ const importUser = async (store: Store, user: User) =>
 const importOrder = async (store: Store, order: OrderImport) =>
   (await store.bulk.orders.import([order], false))[0];
 
-async function idsOf(store: Store, list: "users" | "orders", user_id?: number): Promise<number[]> {
-  const query = user_id === undefined ? all : { ...all, user_id };
+async function idsOf(store: Store, list: "users" | "orders", userId?: number): Promise<number[]> {
+  const query = userId === undefined ? all : { ...all, user_id: userId };
   const { rows, total } = await listed(store[list].list(query));
   expect(rows).toHaveLength(total);
   return rows.map(({ id }) => id);
@@ -48,9 +48,7 @@ async function idsOf(store: Store, list: "users" | "orders", user_id?: number): 
 export function importContract(open: Open): void {
   test("import keeps ids, versions and times when records have them", async () => {
     await using it = await openWithClock(open);
-    const users = odd_texts.map((name, at) =>
-      oldUser(at + 1, { name, metadata: { [name]: name } }),
-    );
+    const users = oddTexts.map((name, at) => oldUser(at + 1, { name, metadata: { [name]: name } }));
     const results = await it.store.bulk.users.import(users, false);
     expect(results).toEqual(users.map(() => created));
     expect((await listed(it.store.users.list(all))).rows).toEqual(users);
@@ -125,23 +123,23 @@ export function importContract(open: Open): void {
     expect(await importOrder(it.store, { ...keyed, import_key: "a:2" })).toEqual(created);
   });
 
-  const user_changes: Partial<User>[] = [
+  const userChanges: Partial<User>[] = [
     { email: "Seven@example.com" },
     { name: "B" },
     { metadata: { a: "2" } },
     { version: 4 },
-    { created_at: updated_at },
-    { updated_at: created_at },
+    { created_at: updatedAt },
+    { updated_at: createdAt },
   ];
-  const order_changes: Partial<Order>[] = [
+  const orderChanges: Partial<Order>[] = [
     { user_id: 8 },
     { currency: "USD" },
     { items: [{ sku: "A-2", quantity: 1, unit_price: 100 }] },
     { status: "shipped" },
     { metadata: { a: "2" } },
     { version: 4 },
-    { created_at: updated_at },
-    { updated_at: created_at },
+    { created_at: updatedAt },
+    { updated_at: createdAt },
   ];
 
   test("import rejects a record when a different one has its id", async () => {
@@ -150,14 +148,14 @@ export function importContract(open: Open): void {
     const user = oldUser(7, { email: "seven@example.com", metadata: { a: "1" } });
     await store.bulk.users.import([user, oldUser(8)], false);
     await importOrder(store, oldOrder(7, 7));
-    for (const change of user_changes) {
+    for (const change of userChanges) {
       const reason = "user 7 already exists with different values";
       expect([change, await importUser(store, { ...user, ...change })]).toEqual([
         change,
         rejected(reason),
       ]);
     }
-    for (const change of order_changes) {
+    for (const change of orderChanges) {
       const reason = "order 7 already exists with different values";
       expect([change, await importOrder(store, oldOrder(7, 7, change))]).toEqual([
         change,
@@ -221,9 +219,9 @@ export function importContract(open: Open): void {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     const other = await newUser(it.store);
-    for (const order_id of [50, 10, 30, 20, 60, 1]) {
-      expect(await importOrder(it.store, oldOrder(order_id, id))).toEqual(created);
-      await importOrder(it.store, oldOrder(order_id + 100, other.id));
+    for (const orderId of [50, 10, 30, 20, 60, 1]) {
+      expect(await importOrder(it.store, oldOrder(orderId, id))).toEqual(created);
+      await importOrder(it.store, oldOrder(orderId + 100, other.id));
     }
     expect(await idsOf(it.store, "orders", id)).toEqual([1, 10, 20, 30, 50, 60]);
     expect(await idsOf(it.store, "orders", other.id)).toEqual([101, 110, 120, 130, 150, 160]);
@@ -266,10 +264,10 @@ export function importContract(open: Open): void {
       { ...orderFields(5), import_key: "a:1" },
       oldOrder(4, 99),
     ];
-    const told_of_orders = await store.bulk.orders.import(orders, true);
+    const toldOfOrders = await store.bulk.orders.import(orders, true);
     expect((await store.orders.list(all)).total).toBe(0);
-    expect(await store.bulk.orders.import(orders, false)).toEqual(told_of_orders);
-    expect(told_of_orders.map(({ outcome }) => outcome)).toEqual(
+    expect(await store.bulk.orders.import(orders, false)).toEqual(toldOfOrders);
+    expect(toldOfOrders.map(({ outcome }) => outcome)).toEqual(
       "created unchanged rejected created unchanged rejected rejected".split(" ") as never,
     );
     expect(await store.check()).toEqual([]);
@@ -317,7 +315,7 @@ export function importContract(open: Open): void {
   });
 
   test("import rejects with unavailable when too many writes are waiting", async () => {
-    await using store = Object.assign(await open({ max_pending_writes: 1 }), {
+    await using store = Object.assign(await open({ maxPendingWrites: 1 }), {
       [Symbol.asyncDispose]: () => store.close(),
     });
     const first = store.bulk.users.import([oldUser(1)], false);

@@ -1,6 +1,6 @@
 // Compares lists with a model, an array that is filtered and sliced, while rows are created and deleted.
 import { expect, test } from "bun:test";
-import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
+import { type Order, type OrderStatus, orderStatuses } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import { listed } from "../listed.ts";
 import { ifMatch } from "../preconditions.ts";
@@ -19,7 +19,7 @@ interface Row {
 /** Concurrent writes may run in any order, so the model sorts its rows. */
 const byId = (left: number, right: number) => left - right;
 
-/** Follows `next_after` from the first page to the last. */
+/** Follows `nextAfter` from the first page to the last. */
 async function expectUsersAfter(store: Store, ids: readonly number[], limit: number) {
   const found: number[] = [];
   for (let after: number | null = 0; after !== null; ) {
@@ -28,7 +28,7 @@ async function expectUsersAfter(store: Store, ids: readonly number[], limit: num
     );
     expect(page.total).toBe(ids.length);
     found.push(...page.rows.map(({ id }) => id));
-    after = page.next_after ?? null;
+    after = page.nextAfter ?? null;
   }
   expect(found).toEqual([...ids]);
 }
@@ -121,7 +121,7 @@ export function listsContract(open: Open): void {
       const behind = matching.filter(({ id }) => id > after).map(({ id }) => id);
       const page = await listed(orders.list({ limit, offset: 0, after, ...filters }));
       const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-      expect({ limit, after, ...filters, ...found, next: page.next_after ?? null }).toEqual({
+      expect({ limit, after, ...filters, ...found, next: page.nextAfter ?? null }).toEqual({
         limit,
         after,
         ...filters,
@@ -131,15 +131,15 @@ export function listsContract(open: Open): void {
       });
     }
 
-    async function expectOrders(user_id: number | undefined, status: OrderStatus | undefined) {
+    async function expectOrders(userId: number | undefined, status: OrderStatus | undefined) {
       const matching = rows.filter(
         (row) =>
-          (user_id === undefined || row.user_id === user_id) &&
+          (userId === undefined || row.user_id === userId) &&
           (status === undefined || row.status === status),
       );
       const limit = 1 + random(20);
       const offset = random(matching.length + 3);
-      const filters = { ...(user_id && { user_id }), ...(status && { status }) };
+      const filters = { ...(userId && { user_id: userId }), ...(status && { status }) };
       await expectCursor(matching, limit, filters);
       const page = await listed(orders.list({ limit, offset, ...filters }));
       const ids = matching.slice(offset, offset + limit).map(({ id }) => id);
@@ -161,7 +161,7 @@ export function listsContract(open: Open): void {
       rows.sort((left, right) => byId(left.id, right.id));
       const changed = Array.from({ length: random(8) }, () => {
         const row = rows[random(rows.length || 1)];
-        const status = order_statuses[random(5)] ?? "paid";
+        const status = orderStatuses[random(5)] ?? "paid";
         const edit = ({ metadata }: Order) => ({ status, metadata });
         return orders.update(row?.id ?? 0, edit, null);
       });
@@ -171,8 +171,8 @@ export function listsContract(open: Open): void {
         const row = rows[at];
         if (order && row && order.version > row.version) rows[at] = order;
       }
-      for (const user_id of [undefined, ...owners, 4]) {
-        for (const status of [undefined, ...order_statuses]) await expectOrders(user_id, status);
+      for (const userId of [undefined, ...owners, 4]) {
+        for (const status of [undefined, ...orderStatuses]) await expectOrders(userId, status);
       }
     }
     expect((await listed(orders.list(all))).rows.map(({ id }) => id)).toEqual(

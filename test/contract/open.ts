@@ -12,8 +12,8 @@ interface Versioned {
 
 export interface OpenOptions {
   readonly now?: () => Date;
-  readonly max_pending_writes?: number;
-  readonly max_unsent_bytes?: number;
+  readonly maxPendingWrites?: number;
+  readonly maxUnsentBytes?: number;
 }
 
 /** Opens a new, empty database. */
@@ -54,9 +54,9 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
 }
 
 /** Fields of an order with one item. */
-export function orderFields(user_id: number, fields: Partial<OrderFields> = {}): OrderFields {
+export function orderFields(userId: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-  return { user_id, currency: "EUR", items, total: 100, metadata: {}, ...fields };
+  return { user_id: userId, currency: "EUR", items, total: 100, metadata: {}, ...fields };
 }
 
 /** @returns the code of each error; `new` or `replayed` for each record */
@@ -71,7 +71,7 @@ export async function outcomesOf(
 }
 
 /** Text that is easily corrupted: quotes, SQL, JSON, combining and astral characters. */
-export const odd_texts = [
+export const oddTexts = [
   "'; drop table users; --",
   '"\\"\\u0000{}[]',
   "e\u0301 é ß İ ﬁ",

@@ -3,7 +3,7 @@ import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
 import { ifMatch } from "../preconditions.ts";
-import { newUser, type Open, odd_texts, openWithClock, orderFields, parsed } from "./open.ts";
+import { newUser, type Open, oddTexts, openWithClock, orderFields, parsed } from "./open.ts";
 
 const all = { limit: 1000, offset: 0 };
 const time = "2026-11-20T18:57:03.120Z";
@@ -54,7 +54,7 @@ export function ordersContract(open: Open): void {
   test("orders.place stores text unchanged when it has special characters", async () => {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
-    for (const text of odd_texts) {
+    for (const text of oddTexts) {
       const items = [{ sku: text, name: text, quantity: 1, unit_price: 100 }];
       const fields = orderFields(id, { items, metadata: { [text]: text } });
       const { record } = await it.store.orders.place(fields, null);
@@ -67,9 +67,9 @@ export function ordersContract(open: Open): void {
     await using it = await openWithClock(open);
     const { id } = await newUser(it.store);
     await it.store.users.remove(id, null);
-    for (const user_id of [id, id + 1, 2 ** 51 + 1, MAX]) {
+    for (const userId of [id, id + 1, 2 ** 51 + 1, MAX]) {
       const error = await expectRejection(
-        it.store.orders.place(orderFields(user_id), null),
+        it.store.orders.place(orderFields(userId), null),
         "invalid",
         "Validation failed: user_id must be an existing user",
       );
@@ -80,11 +80,11 @@ export function ordersContract(open: Open): void {
 
   test("orders.place and a concurrent users.remove leave no order without a user", async () => {
     await using it = await openWithClock(open);
-    for (const order_first of [true, false]) {
+    for (const orderFirst of [true, false]) {
       const { id } = await newUser(it.store);
       const place = () => it.store.orders.place(orderFields(id), null);
       const remove = () => it.store.users.remove(id, null);
-      const [one, other] = order_first ? [place, remove] : [remove, place];
+      const [one, other] = orderFirst ? [place, remove] : [remove, place];
       const results = await Promise.allSettled([one(), other()]);
       expect(results.map(({ status }) => status).sort()).toEqual(["fulfilled", "rejected"]);
       const { total } = await it.store.orders.list({ ...all, user_id: id });
@@ -137,9 +137,9 @@ export function ordersContract(open: Open): void {
 
   test("orders.update stores the edited fields and the next version", async () => {
     await using it = await openWithClock(open);
-    const { id: user_id } = await newUser(it.store);
-    const order = parsed((await it.store.orders.place(orderFields(user_id), null)).record);
-    const other = parsed((await it.store.orders.place(orderFields(user_id), null)).record);
+    const { id: userId } = await newUser(it.store);
+    const order = parsed((await it.store.orders.place(orderFields(userId), null)).record);
+    const other = parsed((await it.store.orders.place(orderFields(userId), null)).record);
     it.pass(1000);
     const change = { status: "paid", metadata: { a: "1" } } as const;
     const seen: Order[] = [];
@@ -152,34 +152,37 @@ export function ordersContract(open: Open): void {
       null,
     );
     expect(seen).toEqual([order]);
-    const updated_at = "2026-11-20T18:57:04.120Z";
-    const expected = { ...order, ...change, version: 2, updated_at };
+    const updatedAt = "2026-11-20T18:57:04.120Z";
+    const expected = { ...order, ...change, version: 2, updated_at: updatedAt };
     expect(parsed(changed)).toEqual(expected);
     expect((await listed(it.store.orders.list(all))).rows).toEqual([expected, other]);
   });
 
   test("orders.update does not move updated_at back when the clock goes back", async () => {
     await using it = await openWithClock(open);
-    const { id: user_id } = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const { id: userId } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(userId), null);
     const { id } = record;
     it.pass(-60_000);
     const paid = await it.store.orders.update(id, to("paid"), null);
     expect(parsed(paid)).toMatchObject({ version: 2, created_at: time, updated_at: time });
     it.pass(120_000);
-    const updated_at = "2026-11-20T18:58:03.120Z";
+    const updatedAt = "2026-11-20T18:58:03.120Z";
     const shipped = await it.store.orders.update(id, to("shipped"), null);
-    expect(parsed(shipped)).toMatchObject({ version: 3, updated_at });
+    expect(parsed(shipped)).toMatchObject({ version: 3, updated_at: updatedAt });
     it.pass(-30_000);
     const delivered = await it.store.orders.update(id, to("delivered"), null);
-    expect(parsed(delivered)).toMatchObject({ version: 4, updated_at });
-    expect(parsed(await it.store.orders.get(id))).toMatchObject({ created_at: time, updated_at });
+    expect(parsed(delivered)).toMatchObject({ version: 4, updated_at: updatedAt });
+    expect(parsed(await it.store.orders.get(id))).toMatchObject({
+      created_at: time,
+      updated_at: updatedAt,
+    });
   });
 
   test("orders.update changes nothing when the edit is null, throws or has no order", async () => {
     await using it = await openWithClock(open);
-    const { id: user_id } = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const { id: userId } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(userId), null);
     it.pass(1000);
     expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
     await expectRejection(
@@ -200,8 +203,8 @@ export function ordersContract(open: Open): void {
 
   test("orders.update applies a status change once when two calls make it concurrently", async () => {
     await using it = await openWithClock(open);
-    const { id: user_id } = await newUser(it.store);
-    const { record } = await it.store.orders.place(orderFields(user_id), null);
+    const { id: userId } = await newUser(it.store);
+    const { record } = await it.store.orders.place(orderFields(userId), null);
     const steps = (["paid", "paid", "canceled", "pending"] as const).map((status) =>
       it.store.orders.update(record.id, to(status), null),
     );

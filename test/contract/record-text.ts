@@ -1,12 +1,12 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
 import { textOf } from "../listed.ts";
-import { type Open, odd_texts, openWithClock, orderFields, userFields } from "./open.ts";
+import { type Open, oddTexts, openWithClock, orderFields, userFields } from "./open.ts";
 
-const texts = [...odd_texts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
+const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
 /** Together, the records of a list exceed the size of a small page. */
 const filler = "é".repeat(20_000);
-const first_page = { limit: 1000, offset: 0 };
+const firstPage = { limit: 1000, offset: 0 };
 
 export function recordTextContract(open: Open): void {
   test("`users` returns the same JSON from each operation", async () => {
@@ -30,16 +30,16 @@ export function recordTextContract(open: Open): void {
       expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
       expect(await users.get(id)).toEqual(record);
       expect(await users.update(id, () => null, null)).toEqual(record);
-      expect((await users.list({ ...first_page, limit: 1, after: id - 1 })).records).toBe(
+      expect((await users.list({ ...firstPage, limit: 1, after: id - 1 })).records).toBe(
         record.json,
       );
-      expect((await users.list({ ...first_page, email })).records).toBe(record.json);
+      expect((await users.list({ ...firstPage, email })).records).toBe(record.json);
       const changed = await users.update(id, () => fields, null);
       const json = JSON.stringify({ id, email, name, metadata, version: 2, ...times });
       expect<string | undefined>(changed?.json).toBe(json);
       expected.push(json);
     }
-    const { records } = await users.list(first_page);
+    const { records } = await users.list(firstPage);
     expect(records).not.toBeString();
     expect(textOf(records)).toBe(expected.join(","));
     const removed = await users.remove(1, null);
@@ -51,20 +51,29 @@ export function recordTextContract(open: Open): void {
     const { orders, users } = it.store;
     const time = it.clock.time.toISOString();
     const user = await users.create(userFields(), null);
-    const user_id = user.record.id;
+    const userId = user.record.id;
     const expected: string[] = [];
     for (const [at, text] of texts.entries()) {
       const items = [{ sku: text, name: text, quantity: 1, unit_price: 2 ** 53 - 1 }];
       const total = 2 ** 53 - 1;
       const metadata: Record<string, string> =
         at === 0 ? {} : { [text]: text, "2": "b", "1": "a", filler };
-      const fields = orderFields(user_id, { items, total, metadata });
+      const fields = orderFields(userId, { items, total, metadata });
       const key = { owner: "a", key: `order ${at}`, fingerprint: "f" };
       const { record, replayed } = await orders.place(fields, key);
       const { id } = record;
       const jsonOf = (status: string, version: number) => {
         const times = { created_at: time, updated_at: time };
-        const order = { id, user_id, currency: "EUR", items, total, status, metadata, version };
+        const order = {
+          id,
+          user_id: userId,
+          currency: "EUR",
+          items,
+          total,
+          status,
+          metadata,
+          version,
+        };
         return JSON.stringify({ ...order, ...times });
       };
       expect<string>(record.json).toBe(jsonOf("pending", 1));
@@ -72,16 +81,16 @@ export function recordTextContract(open: Open): void {
       expect([replayed, replay.replayed, replay.record]).toEqual([false, true, record]);
       expect(await orders.get(id)).toEqual(record);
       expect(await orders.update(id, () => null, null)).toEqual(record);
-      const page = { ...first_page, limit: 1, after: id - 1 };
-      for (const filter of [{}, { user_id }, { status: "pending" as const }]) {
+      const page = { ...firstPage, limit: 1, after: id - 1 };
+      for (const filter of [{}, { user_id: userId }, { status: "pending" as const }]) {
         expect((await orders.list({ ...page, ...filter })).records).toBe(record.json);
       }
       const changed = await orders.update(id, () => ({ status: "paid", metadata }), null);
       expect<string | undefined>(changed?.json).toBe(jsonOf("paid", 2));
       expected.push(jsonOf("paid", 2));
     }
-    for (const filter of [{}, { user_id }, { status: "paid" as const }]) {
-      const { records } = await orders.list({ ...first_page, ...filter });
+    for (const filter of [{}, { user_id: userId }, { status: "paid" as const }]) {
+      const { records } = await orders.list({ ...firstPage, ...filter });
       expect(records).not.toBeString();
       expect(textOf(records)).toBe(expected.join(","));
     }

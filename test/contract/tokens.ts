@@ -114,11 +114,11 @@ export function tokensContract(open: Open): void {
     const other = tokenFields("b");
     await it.store.tokens.create(fields);
     await it.store.tokens.create(other);
-    const used_at = "2026-11-20T18:57:00.000Z";
-    await it.store.tokens.touch(fields.hash, used_at);
-    await it.store.tokens.touch(hashToken("other"), used_at);
+    const usedAt = "2026-11-20T18:57:00.000Z";
+    await it.store.tokens.touch(fields.hash, usedAt);
+    await it.store.tokens.touch(hashToken("other"), usedAt);
     expect(await it.store.tokens.list()).toEqual([
-      { ...tokenOf(fields), last_used_at: used_at },
+      { ...tokenOf(fields), last_used_at: usedAt },
       tokenOf(other),
     ]);
   });

@@ -6,7 +6,7 @@ import { ifMatch } from "../preconditions.ts";
 import {
   newUser,
   type Open,
-  odd_texts,
+  oddTexts,
   openWithClock,
   orderFields,
   parsed,
@@ -29,7 +29,7 @@ export function usersContract(open: Open): void {
 
   test("users.create stores text unchanged when it has special characters", async () => {
     await using it = await openWithClock(open);
-    for (const text of odd_texts) {
+    for (const text of oddTexts) {
       const metadata = JSON.parse(JSON.stringify({ [text]: text, empty: "" }));
       const user = await newUser(it.store, { name: text, metadata });
       expect(user).toEqual({ ...user, name: text, metadata });
@@ -135,8 +135,8 @@ export function usersContract(open: Open): void {
       null,
     );
     expect(seen).toEqual([user]);
-    const updated_at = "2026-11-20T18:57:04.120Z";
-    const expected = { ...user, ...fields, version: 2, updated_at };
+    const updatedAt = "2026-11-20T18:57:04.120Z";
+    const expected = { ...user, ...fields, version: 2, updated_at: updatedAt };
     expect(parsed(changed)).toEqual(expected);
     expect(await listed(it.store.users.list(all))).toEqual({ rows: [expected, other], total: 2 });
     // The previous email is free again.
@@ -150,11 +150,14 @@ export function usersContract(open: Open): void {
     it.pass(-60_000);
     expect(await rename()).toMatchObject({ version: 2, created_at: time, updated_at: time });
     it.pass(120_000);
-    const updated_at = "2026-11-20T18:58:03.120Z";
-    expect(await rename()).toMatchObject({ version: 3, updated_at });
+    const updatedAt = "2026-11-20T18:58:03.120Z";
+    expect(await rename()).toMatchObject({ version: 3, updated_at: updatedAt });
     it.pass(-30_000);
-    expect(await rename()).toMatchObject({ version: 4, updated_at });
-    expect(parsed(await it.store.users.get(id))).toMatchObject({ created_at: time, updated_at });
+    expect(await rename()).toMatchObject({ version: 4, updated_at: updatedAt });
+    expect(parsed(await it.store.users.get(id))).toMatchObject({
+      created_at: time,
+      updated_at: updatedAt,
+    });
   });
 
   test("users.update changes nothing when the edit is null, throws or has no user", async () => {

@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
 import { readYaml, readYamlDocuments } from "./yaml.ts";
 
-const known_settings = new Set<string>([
+const knownSettings = new Set<string>([
   "API_TOKEN",
   ...Object.values(settings).map(({ variable }) => variable),
 ]);
@@ -31,14 +31,14 @@ describe("compose.yaml", async () => {
 
   test("stop_grace_period is longer than SHUTDOWN_SECONDS, to close the database", () => {
     const [, seconds] = /^(\d+)s$/.exec(service.stop_grace_period) ?? [];
-    const shutdown_seconds = Number(settings.shutdown_seconds.default);
-    expect(Number(seconds)).toBeGreaterThanOrEqual(shutdown_seconds + CLOSE_SECONDS);
+    const shutdownSeconds = Number(settings.shutdownSeconds.default);
+    expect(Number(seconds)).toBeGreaterThanOrEqual(shutdownSeconds + CLOSE_SECONDS);
   });
 
   test("environment contains only known settings", () => {
     const names: string[] = service.environment;
     expect(names).toContain("API_TOKEN");
-    expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
+    expect(names.filter((name) => !knownSettings.has(name))).toEqual([]);
   });
 
   test("every port is published on loopback only, and PostgreSQL has none", () => {
@@ -86,8 +86,8 @@ describe("kubernetes.yaml", async () => {
   test("the grace period is longer than the shutdown of a replica", () => {
     const shutdown = container.env.find(({ name }: any) => name === "SHUTDOWN_SECONDS");
     const { seconds } = container.lifecycle.preStop.sleep;
-    const stop_seconds = seconds + Number(shutdown.value) + CLOSE_SECONDS;
-    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(stop_seconds);
+    const stopSeconds = seconds + Number(shutdown.value) + CLOSE_SECONDS;
+    expect(pod.terminationGracePeriodSeconds).toBeGreaterThanOrEqual(stopSeconds);
   });
 
   test("probes call public paths, and liveness does not depend on the database", () => {
@@ -99,7 +99,7 @@ describe("kubernetes.yaml", async () => {
   test("env contains only known settings", () => {
     const names: string[] = container.env.map(({ name }: any) => name);
     expect(names).toContain("DATABASE_URL");
-    expect(names.filter((name) => !known_settings.has(name))).toEqual([]);
+    expect(names.filter((name) => !knownSettings.has(name))).toEqual([]);
   });
 
   test("all selectors match the labels of the replicas", () => {

@@ -12,10 +12,10 @@ async function metricsText(): Promise<string> {
   metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
   metrics.observeCommit(1, 1);
   const statistics = async () => ({
-    pending_writes: 0,
-    unsent_bytes: 0,
-    database_bytes: 0,
-    wal_bytes: 0,
+    pendingWrites: 0,
+    unsentBytes: 0,
+    databaseBytes: 0,
+    walBytes: 0,
   });
   return metrics.render({ statistics } as any);
 }
@@ -30,9 +30,9 @@ function seriesOf(text: string): Map<string, Set<string>> {
 }
 
 /** Labels that Prometheus adds to every series. */
-const target_labels = ["job", "instance"];
+const targetLabels = ["job", "instance"];
 /** Prometheus's own metric of a target. */
-const own_metrics = ["up"];
+const ownMetrics = ["up"];
 
 const text = await metricsText();
 const series = seriesOf(text);
@@ -42,10 +42,10 @@ function expectKnownMetrics(expression: string): void {
   const selectors = [...expression.matchAll(/([a-z][a-z_]*)\{([^}]*)\}/g)];
   expect(selectors).not.toBeEmpty();
   for (const [, name = "", matchers = ""] of selectors) {
-    if (own_metrics.includes(name)) continue;
+    if (ownMetrics.includes(name)) continue;
     expect([...series.keys()]).toContain(name);
     for (const [, label = ""] of matchers.matchAll(/([a-z_]+)(?:=~|!~|!=|=)"/g)) {
-      expect([...target_labels, ...(series.get(name) ?? [])]).toContain(label);
+      expect([...targetLabels, ...(series.get(name) ?? [])]).toContain(label);
     }
   }
 }

@@ -15,8 +15,8 @@ const MAX_EXPOSURE = 1.5;
 
 describe("user-api.service", () => {
   test("TimeoutStopSec is longer than SHUTDOWN_SECONDS, to close the database", () => {
-    const stop_seconds = Number(valuesOf("TimeoutStopSec").at(-1));
-    expect(stop_seconds).toBeGreaterThanOrEqual(Number(settings.shutdown_seconds.default) + 5);
+    const stopSeconds = Number(valuesOf("TimeoutStopSec").at(-1));
+    expect(stopSeconds).toBeGreaterThanOrEqual(Number(settings.shutdownSeconds.default) + 5);
     expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
   });
 

@@ -38,8 +38,8 @@ async function run<Row>({ url }: Instance, statement: string): Promise<Row[]> {
 /** Starts a standby. From then on, a commit on the primary waits until it is on the disks of both. */
 async function addStandby(programs: string, primary: Instance): Promise<Instance> {
   const { hostname, port, username } = new URL(primary.url);
-  const primary_conninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
-  const standby = await makeInstance(programs, { primary_conninfo }, primary);
+  const primaryConninfo = `host=${hostname} port=${port} user=${username} application_name=standby`;
+  const standby = await makeInstance(programs, { primary_conninfo: primaryConninfo }, primary);
   await standby.start();
   await run(primary, "alter system set synchronous_standby_names = 'standby'");
   await run(primary, "select pg_reload_conf()");
@@ -75,9 +75,9 @@ test.if(required)(
       primary.signal("SIGKILL");
       await promote(standby);
       endpoint.pointAt(standby.url);
-      const recovered_ms = await untilWritten(load, RECOVERED_MS);
+      const recoveredMs = await untilWritten(load, RECOVERED_MS);
       if (Bun.env["TEST_TIMES"] === "true") {
-        process.stderr.write(`Writes succeed ${recovered_ms} ms after the switch\n`);
+        process.stderr.write(`Writes succeed ${recoveredMs} ms after the switch\n`);
       }
       expect(load.statuses[503]).toBeGreaterThan(unavailable);
       expect(load.wrong).toEqual([]);

@@ -92,17 +92,17 @@ export function valuesNear(schema: JsonSchema): Arbitrary<unknown> {
 }
 
 /** Not empty, so that it does not change the path. */
-const wild_text = fc.string({ unit: "binary", maxLength: 20 }).filter((one) => one !== "");
-const wild_header = fc.string({ unit: "grapheme-ascii", maxLength: 300 });
+const wildText = fc.string({ unit: "binary", maxLength: 20 }).filter((one) => one !== "");
+const wildHeader = fc.string({ unit: "grapheme-ascii", maxLength: 300 });
 
 function texts({ in: place, schema, required = false }: Parameter): Arbitrary<string | undefined> {
   const { examples = [] } = schema as JsonSchema;
   // Random text hardly ever matches the pattern of a list of entity tags.
-  const has_examples = place === "header" && examples.length > 0;
-  const allowed = has_examples
+  const hasExamples = place === "header" && examples.length > 0;
+  const allowed = hasExamples
     ? fc.constantFrom(...examples)
     : made(schema as JsonSchema, valuesNear);
-  const one = orWild(allowed, place === "header" ? wild_header : wild_text).map(String);
+  const one = orWild(allowed, place === "header" ? wildHeader : wildText).map(String);
   if (required) return one.filter((value) => !/^\.{0,2}$/.test(value));
   return fc.option(one, { nil: undefined });
 }
@@ -134,7 +134,7 @@ export function requestsTo(
   const token = orWild(fc.constant(tokens[0]), fc.constantFrom(...tokens)) as Arbitrary<
     string | null
   >;
-  const more = fc.option(wild_text, { nil: undefined, freq: ODDS });
+  const more = fc.option(wildText, { nil: undefined, freq: ODDS });
   return fc.record({ values, body, type, token, more }).map((drawn) => {
     const query: string[] = drawn.more === undefined ? [] : [encodeURIComponent(drawn.more)];
     const headers: Record<string, string> = {};

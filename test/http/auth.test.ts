@@ -10,7 +10,7 @@ import { type CallOptions, logs, sendRequest, startServer, type TestResponse } f
 
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
-const valid = server.write_token;
+const valid = server.writeToken;
 const user = await newUser(server);
 const order = await newOrder(server, user.id);
 
@@ -76,9 +76,9 @@ const altered = `${valid.slice(0, 10)}${valid[10] === "a" ? "b" : "a"}${valid.sl
 const withTokens = (work: (tokens: TokenStore) => Promise<unknown>) =>
   withStore(server.database, ({ tokens }) => work(tokens));
 
-async function issueToken(name: string, expires_at: string | null = null): Promise<string> {
+async function issueToken(name: string, expiresAt: string | null = null): Promise<string> {
   const token = newToken();
-  const fields = { hash: hashToken(token), name, scope: "write", expires_at } as const;
+  const fields = { hash: hashToken(token), name, scope: "write", expires_at: expiresAt } as const;
   await withTokens((tokens) => tokens.create(fields));
   return token;
 }
@@ -137,10 +137,10 @@ function send(
 ): Promise<TestResponse> {
   const target = variant.query ? `${path}?${variant.query}` : path;
   const full = variant.member ? { ...body, access_token: variant.member } : body;
-  const may_carry = method !== "GET" && method !== "HEAD";
+  const mayCarry = method !== "GET" && method !== "HEAD";
   return server.call(method, target, {
     token: null,
-    ...(full && may_carry ? { body: full } : {}),
+    ...(full && mayCarry ? { body: full } : {}),
     ...(variant.headers ? { headers: variant.headers } : {}),
   });
 }
@@ -312,7 +312,7 @@ test.each(["", "Bearer garbage", `Bearer ${expired}`, "Basic YTpi"])(
 );
 
 describe("a read token", () => {
-  const token = server.read_token;
+  const token = server.readToken;
 
   test("a read token is accepted when the method is GET or HEAD", async () => {
     for (const [method, path] of READS)
@@ -326,13 +326,13 @@ describe("a read token", () => {
     ["a stale If-Match", { body: { nope: 1 }, headers: { "if-match": '"99"' } }],
     ["a bad key", { body: {}, headers: { "idempotency-key": "a b" } }],
   ];
-  const bad_ids = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
+  const badIds = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
 
   test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
     "a read token gets a 403 and changes nothing when a write has %s",
     async (_what, options) => {
       const before = await stored();
-      for (const [method, path, body] of [...WRITES, ...bad_ids]) {
+      for (const [method, path, body] of [...WRITES, ...badIds]) {
         const response = await server.call(method, path, {
           ...(body && { body }),
           ...options,
@@ -384,13 +384,13 @@ test("API_TOKEN is accepted in addition to stored tokens when it is set, and onl
 
 test("the log never contains a token, whether it is accepted, rejected or in the wrong place", async () => {
   const never = newToken();
-  for (const token of [valid, server.read_token, revoked, expired, never])
+  for (const token of [valid, server.readToken, revoked, expired, never])
     for (const query of ["", `?access_token=${token}`, `/${token}`])
       await server.call("GET", `/users${query}`, { token });
   await server.call("GET", "/users", { token: null, headers: { cookie: `t=${valid}` } });
   await server.call("POST", "/users", { body: { access_token: valid, [valid]: 1 } });
   const written = JSON.stringify(await logs(server));
   expect(written).toContain("/api/v1/users");
-  for (const token of [valid, server.read_token, revoked, expired, never])
+  for (const token of [valid, server.readToken, revoked, expired, never])
     expect(written).not.toContain(token.slice(4, 34));
 });

@@ -9,9 +9,9 @@ import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { makeDatabase } from "../postgres/database.ts";
 
-export const against_citus: boolean = Bun.env["TEST_DATABASE"] === "citus";
+export const againstCitus: boolean = Bun.env["TEST_DATABASE"] === "citus";
 /** Also true for Citus. */
-export const against_postgres: boolean = against_citus || Bun.env["TEST_DATABASE"] === "postgres";
+export const againstPostgres: boolean = againstCitus || Bun.env["TEST_DATABASE"] === "postgres";
 
 async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();
@@ -22,28 +22,28 @@ async function requireCluster(): Promise<Cluster> {
 
 /** @returns the DATABASE_URL of a new, empty database */
 export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
-  if (against_citus) return takeCitusDatabase();
-  return against_postgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
+  if (againstCitus) return takeCitusDatabase();
+  return againstPostgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
 }
 
 /** Call after all connections are closed. */
 export async function dropDatabase(url: string): Promise<void> {
-  if (against_citus) releaseCitusDatabase(url);
+  if (againstCitus) releaseCitusDatabase(url);
   // A file goes with its directory.
-  else if (against_postgres) await (await requireCluster()).dropDatabase(url);
+  else if (againstPostgres) await (await requireCluster()).dropDatabase(url);
 }
 
 /** Runs a statement on PostgreSQL or Citus. */
 export async function runOnServer(url: string, statement: string): Promise<void> {
-  if (against_citus) await runOnCitus(url, statement);
+  if (againstCitus) await runOnCitus(url, statement);
   else await (await requireCluster()).run(url, statement);
 }
 
 /** Makes `id` the last assigned one, as if all ids before it had been used. */
 export async function setLastId(url: string, table: "users" | "orders", id: bigint): Promise<void> {
-  if (against_postgres) {
+  if (againstPostgres) {
     // On Citus, the next order of a user gets the next id only if both have the same remainder.
-    const last = against_citus && table === "orders" ? (id + 1n) / 1024n - 1n : id;
+    const last = againstCitus && table === "orders" ? (id + 1n) / 1024n - 1n : id;
     return runOnServer(url, `select setval('${table}_id_seq', ${last})`);
   }
   using database = new Database(url, { strict: true });
@@ -52,7 +52,7 @@ export async function setLastId(url: string, table: "users" | "orders", id: bigi
 
 /** Blocks all other writes until it is disposed of, like another process that writes. */
 export async function holdWrites(url: string): Promise<AsyncDisposable> {
-  if (!against_postgres) {
+  if (!againstPostgres) {
     const database = new Database(url);
     database.run("begin immediate");
     return { [Symbol.asyncDispose]: async () => database.close() };

@@ -5,12 +5,12 @@ import { startServer } from "./server.ts";
 
 const limit = 65_536; // MAX_BODY_BYTES by default.
 const server = await startServer();
-const token = server.write_token;
-let user_id = 0;
-let order_id = 0;
+const token = server.writeToken;
+let userId = 0;
+let orderId = 0;
 beforeAll(async () => {
-  user_id = (await newUser(server)).id;
-  order_id = (await newOrder(server, user_id)).id;
+  userId = (await newUser(server)).id;
+  orderId = (await newOrder(server, userId)).id;
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
@@ -18,21 +18,21 @@ const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
 /** Every route with a body. `good` returns a valid body with a unique email. */
 const routes = [
   { route: "POST /users", path: () => "/users", good: () => ({ email: newEmail() }) },
-  { route: "PUT /users/:id", path: () => `/users/${user_id}`, good: () => ({ email: newEmail() }) },
-  { route: "PATCH /users/:id", path: () => `/users/${user_id}`, good: () => ({ name: "Anne" }) },
+  { route: "PUT /users/:id", path: () => `/users/${userId}`, good: () => ({ email: newEmail() }) },
+  { route: "PATCH /users/:id", path: () => `/users/${userId}`, good: () => ({ name: "Anne" }) },
   {
     route: "POST /orders",
     path: () => "/orders",
-    good: () => ({ user_id, currency: "EUR", items }),
+    good: () => ({ user_id: userId, currency: "EUR", items }),
   },
-  { route: "PATCH /orders/:id", path: () => `/orders/${order_id}`, good: () => ({ metadata: {} }) },
+  { route: "PATCH /orders/:id", path: () => `/orders/${orderId}`, good: () => ({ metadata: {} }) },
 ].map((route) => ({
   ...route,
   method: route.route.split(" ")[0] ?? "",
   json: () => JSON.stringify(route.good()),
 }));
 const state = () =>
-  stored(server, `/users/${user_id}`, `/orders/${order_id}`, "/users?limit=1", "/orders?limit=1");
+  stored(server, `/users/${userId}`, `/orders/${orderId}`, "/users?limit=1", "/orders?limit=1");
 const bytes = (...parts: (string | number[])[]) =>
   Uint8Array.from(
     parts.flatMap((part) => (typeof part === "string" ? [...Buffer.from(part)] : part)),
@@ -279,7 +279,7 @@ function invalidBodies(
 test("meta.problems lists every required field when the body is {}", async () => {
   for (const [method, path, fields] of [
     ["POST", "/users", ["email"]],
-    ["PUT", `/users/${user_id}`, ["email"]],
+    ["PUT", `/users/${userId}`, ["email"]],
     ["POST", "/orders", ["currency", "items", "user_id"]],
   ] as const) {
     const response = await server.call(method, path, { body: {} });
@@ -292,7 +292,7 @@ test("meta.problems lists every required field when the body is {}", async () =>
 
 test("PATCH /orders/:id returns 400, not 409, when metadata is too large and the status change is not allowed", async () => {
   const metadata = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`k${at}`, "v"]));
-  const order = await newOrder(server, user_id, { metadata });
+  const order = await newOrder(server, userId, { metadata });
   const body = { status: "delivered", metadata: { extra: "v" } };
   const response = await server.call("PATCH", `/orders/${order.id}`, { body });
   expectError(response, 400, /^Validation failed: metadata must /);

@@ -6,7 +6,7 @@ import { startServer } from "./server.ts";
 
 const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
-const no_token = { token: null };
+const noToken = { token: null };
 
 const FILES: [path: string, type: string, source: string][] = [
   ["/docs", "text/html; charset=utf-8", "src/http/docs/page.html"],
@@ -26,14 +26,14 @@ const FILES: [path: string, type: string, source: string][] = [
 const COMPRESSED = ["/docs/swagger-ui.js", "/docs/swagger-ui.css"];
 
 /** The response as it is sent, not decompressed. */
-async function fetchBytes(path: string, accept_encoding: string) {
-  const headers = { "accept-encoding": accept_encoding };
+async function fetchBytes(path: string, acceptEncoding: string) {
+  const headers = { "accept-encoding": acceptEncoding };
   const response = await fetch(`${server.url}/api/v1${path}`, { headers, decompress: false });
   return { status: response.status, headers: response.headers, bytes: await response.bytes() };
 }
 
 test.each(FILES)("%s is public when the method is GET or HEAD", async (path, type) => {
-  for (const token of [null, "garbage", server.read_token]) {
+  for (const token of [null, "garbage", server.readToken]) {
     const get = await server.call("GET", path, { token });
     expect([get.status, get.text.length > 500]).toEqual([200, true]);
     expect(Object.fromEntries(get.headers)).toMatchObject({
@@ -97,10 +97,10 @@ test.each([
 });
 
 test.each(FILES)("%s returns 304 when the client already has it", async (path) => {
-  const { headers } = await server.call("GET", path, no_token);
+  const { headers } = await server.call("GET", path, noToken);
   const etag = headers.get("etag") ?? "";
   for (const known of [etag, `"a", ${etag}`]) {
-    const again = { ...no_token, headers: { "if-none-match": known } };
+    const again = { ...noToken, headers: { "if-none-match": known } };
     for (const method of ["GET", "HEAD"]) {
       const response = await server.call(method, path, again);
       expect([response.status, response.text]).toEqual([304, ""]);
@@ -109,18 +109,18 @@ test.each(FILES)("%s returns 304 when the client already has it", async (path) =
     }
   }
   for (const known of ["*", etag.replace("W/", ""), `"other", ${etag}`]) {
-    const again = { ...no_token, headers: { "if-none-match": known } };
+    const again = { ...noToken, headers: { "if-none-match": known } };
     expect((await server.call("GET", path, again)).status).toBe(304);
   }
   for (const known of ['W/"1"', "", "x"]) {
-    const again = { ...no_token, headers: { "if-none-match": known } };
+    const again = { ...noToken, headers: { "if-none-match": known } };
     expect((await server.call("GET", path, again)).status).toBe(200);
   }
 });
 
 describe("the page", () => {
   test("Content-Security-Policy allows only content of this server", async () => {
-    const { headers } = await server.call("GET", "/docs", no_token);
+    const { headers } = await server.call("GET", "/docs", noToken);
     const policy = headers.get("content-security-policy")?.split("; ") ?? [];
     expect(policy.toSorted()).toEqual([
       "base-uri 'none'",
@@ -135,7 +135,7 @@ describe("the page", () => {
   });
 
   test("the page refers to existing assets only, and to no other host", async () => {
-    const { text } = await server.call("GET", "/docs", no_token);
+    const { text } = await server.call("GET", "/docs", noToken);
     const named = [...text.matchAll(/ (?:src|href)="(docs\/[^"]+)"/g)].map(([, path]) => path);
     expect(named.map((path) => `/${path}`).toSorted()).toEqual(
       FILES.slice(1)
@@ -157,13 +157,13 @@ test.each(`${OTHERS} ${STRANGE}`.split(" "))(
     const statusWith = async (token: string | null) =>
       (await sendRaw(server, "GET", `/api/v1${path}`, { token })).status;
     expect(await statusWith(null)).toBe(401);
-    expect(await statusWith(server.write_token)).toBe(path === "/docs/../users" ? 200 : 404);
+    expect(await statusWith(server.writeToken)).toBe(path === "/docs/../users" ? 200 : 404);
   },
 );
 
 test.each(FILES)("%s returns 405 for other methods and 400 for a query", async (path) => {
   for (const method of ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"]) {
-    const response = await server.call(method, path, no_token);
+    const response = await server.call(method, path, noToken);
     expect([method, response.status, response.headers.get("allow")]).toEqual([
       method,
       405,
@@ -171,13 +171,13 @@ test.each(FILES)("%s returns 405 for other methods and 400 for a query", async (
     ]);
     expect(response.json.error).toContain(`method ${method} is not allowed here`);
   }
-  expect((await server.call("GET", `${path}?url=https://example.com`, no_token)).status).toBe(400);
+  expect((await server.call("GET", `${path}?url=https://example.com`, noToken)).status).toBe(400);
 });
 
 test("Vary of an asset has the encoding and the origin when CORS is enabled", async () => {
-  await using with_cors = await startServer({ CORS_ORIGIN: "https://app.example.com" });
+  await using withCors = await startServer({ CORS_ORIGIN: "https://app.example.com" });
   const vary = async (path: string) =>
-    (await with_cors.call("GET", path, no_token)).headers.get("vary");
+    (await withCors.call("GET", path, noToken)).headers.get("vary");
   expect(await vary("/docs/swagger-ui.js")).toBe("accept-encoding, Origin");
   expect(await vary("/docs/page.js")).toBe("Origin");
 });

@@ -54,8 +54,8 @@ function resolved(value: unknown, root: unknown): unknown {
   return resolved(target, root);
 }
 
-const raw_document = JSON.parse(openapiJson("0.0.0"));
-export const document = resolved(raw_document, raw_document) as {
+const rawDocument = JSON.parse(openapiJson("0.0.0"));
+export const document = resolved(rawDocument, rawDocument) as {
   readonly paths: Readonly<Record<string, Methods>>;
 };
 
@@ -95,7 +95,7 @@ function* faultsOfHeaders(
 function* faultsOfBody(
   documented: DocumentedResponse,
   response: TestResponse,
-  has_body: boolean,
+  hasBody: boolean,
 ): Generator<string> {
   const { content } = documented;
   if (content === undefined) {
@@ -106,7 +106,7 @@ function* faultsOfBody(
   const media = content[type];
   if (media === undefined) {
     yield `content type ${type} is not documented`;
-  } else if (has_body) {
+  } else if (hasBody) {
     const value = type === "application/json" ? JSON.parse(response.text) : response.text;
     const fault = faultOfBody(media.schema, value);
     if (fault !== null) yield `body: ${fault}`;
@@ -133,10 +133,10 @@ export function undocumented(method: string, path: string, response: TestRespons
   if (found === undefined || preflight) return [];
   const documented = responseOf(found.methods, method, response.status);
   if (documented === undefined) return [`status ${response.status} is not documented`];
-  const has_body = method !== "HEAD";
+  const hasBody = method !== "HEAD";
   return [
     ...faultsOfHeaders(documented, response.headers),
-    ...faultsOfBody(documented, response, has_body),
+    ...faultsOfBody(documented, response, hasBody),
   ];
 }
 

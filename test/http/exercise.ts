@@ -13,8 +13,8 @@ export interface RecordedCall {
 
 type Call = readonly [operation: string, path: string, options?: CallOptions];
 
-const if_match = (tag: string) => ({ "if-match": tag });
-const NEVER = if_match('"99"');
+const ifMatch = (tag: string) => ({ "if-match": tag });
+const NEVER = ifMatch('"99"');
 const key = (name: string) => ({ "idempotency-key": name });
 
 /** In this order, because later calls depend on earlier ones. */
@@ -25,7 +25,7 @@ async function callsTo(server: TestServer): Promise<Call[]> {
   const email = newEmail();
   const items = [{ sku: "A-1", name: "Tea", quantity: 2, unit_price: 1999 }];
   const placed = { user_id: user.id, currency: "EUR", items };
-  const [one_user, one_order] = [`/users/${user.id}`, `/orders/${order.id}`];
+  const [oneUser, oneOrder] = [`/users/${user.id}`, `/orders/${order.id}`];
   return [
     ["listUsers", "/users?limit=1&offset=1"],
     ["listUsers", "/users?offset=1000"],
@@ -34,36 +34,36 @@ async function callsTo(server: TestServer): Promise<Call[]> {
     ["createUser", "/users", { body: { email: newEmail() }, headers: key("a") }],
     ["createUser", "/users", { body: { email: email.toUpperCase() } }],
     ["createUser", "/users", { body: { email: "nobody", name: 1, metadata: { a: 1 }, id: 1 } }],
-    ["getUser", one_user],
-    ["getUser", one_user, { headers: { "if-none-match": '"1"' } }],
-    ["getUser", one_user, { headers: NEVER }],
+    ["getUser", oneUser],
+    ["getUser", oneUser, { headers: { "if-none-match": '"1"' } }],
+    ["getUser", oneUser, { headers: NEVER }],
     ["getUser", "/users/999999"],
-    ["updateUser", one_user, { body: { name: null, metadata: { team: null } } }],
-    ["updateUser", one_user, { body: { email } }],
-    ["updateUser", one_user, { body: {}, headers: NEVER }],
-    ["updateUser", one_user, { body: {}, headers: { "if-none-match": "*" } }],
+    ["updateUser", oneUser, { body: { name: null, metadata: { team: null } } }],
+    ["updateUser", oneUser, { body: { email } }],
+    ["updateUser", oneUser, { body: {}, headers: NEVER }],
+    ["updateUser", oneUser, { body: {}, headers: { "if-none-match": "*" } }],
     ["updateUser", "/users/999999", { body: {} }],
-    ["replaceUser", one_user, { body: { email: newEmail() } }],
-    ["replaceUser", one_user, { body: { email } }],
-    ["replaceUser", one_user, { body: { email: newEmail() }, headers: NEVER }],
+    ["replaceUser", oneUser, { body: { email: newEmail() } }],
+    ["replaceUser", oneUser, { body: { email } }],
+    ["replaceUser", oneUser, { body: { email: newEmail() }, headers: NEVER }],
     ["replaceUser", "/users/999999", { body: { email: newEmail() } }],
-    ["deleteUser", one_user],
-    ["deleteUser", one_user, { headers: NEVER }],
-    ["deleteUser", `/users/${lone.id}`, { headers: if_match('"1"') }],
+    ["deleteUser", oneUser],
+    ["deleteUser", oneUser, { headers: NEVER }],
+    ["deleteUser", `/users/${lone.id}`, { headers: ifMatch('"1"') }],
     ["deleteUser", `/users/${lone.id}`],
     ["listOrders", `/orders?user_id=${user.id}&status=pending&limit=1`],
     ["createOrder", "/orders", { body: placed, headers: key("b") }],
     ["createOrder", "/orders", { body: placed, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, currency: "CHF" }, headers: key("b") }],
     ["createOrder", "/orders", { body: { ...placed, user_id: 999_999 } }],
-    ["getOrder", one_order],
-    ["getOrder", one_order, { headers: { "if-none-match": "*" } }],
-    ["getOrder", one_order, { headers: NEVER }],
+    ["getOrder", oneOrder],
+    ["getOrder", oneOrder, { headers: { "if-none-match": "*" } }],
+    ["getOrder", oneOrder, { headers: NEVER }],
     ["getOrder", "/orders/abc"],
     ["getOrder", "/orders/-1"],
-    ["updateOrder", one_order, { body: { status: "paid", metadata: { note: "x" } } }],
-    ["updateOrder", one_order, { body: { status: "delivered" } }],
-    ["updateOrder", one_order, { body: {}, headers: NEVER }],
+    ["updateOrder", oneOrder, { body: { status: "paid", metadata: { note: "x" } } }],
+    ["updateOrder", oneOrder, { body: { status: "delivered" } }],
+    ["updateOrder", oneOrder, { body: {}, headers: NEVER }],
     ["updateOrder", "/orders/abc", { body: {} }],
     ["updateOrder", "/orders/999999", { body: {} }],
     ["getHealth", "/health", { token: null }],
@@ -101,7 +101,7 @@ function common({ operation, path, statuses }: Listed, server: TestServer): Call
   if (statuses.has(401)) {
     calls.push([operation, path, { token: null }], [operation, path, { token: "uat_nobody" }]);
   }
-  if (statuses.has(403)) calls.push([operation, path, { token: server.read_token }]);
+  if (statuses.has(403)) calls.push([operation, path, { token: server.readToken }]);
   if (statuses.has(413)) {
     calls.push([operation, path, { raw: " ".repeat(70_000), headers: type("application/json") }]);
     calls.push([operation, path, { raw: "a=b", headers: type("text/plain") }]);
@@ -114,9 +114,9 @@ export async function exercise(): Promise<RecordedCall[]> {
   await using server = await startServer();
   await using limited = await startServer({ RATE_LIMIT: "1" });
   const listed = operations();
-  const recorded_calls: RecordedCall[] = [];
+  const recordedCalls: RecordedCall[] = [];
   const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
-    recorded_calls.push({
+    recordedCalls.push({
       operation,
       method,
       path,
@@ -137,5 +137,5 @@ export async function exercise(): Promise<RecordedCall[]> {
       await send(limited, one.method, one.operation, one.path);
     }
   }
-  return recorded_calls;
+  return recordedCalls;
 }

@@ -19,7 +19,7 @@ const send = (
 ) => sendRaw(server, method, target, { hosts, token, headers });
 
 const problem = "must be one valid host name";
-const invalid_host = {
+const invalidHost = {
   data: null,
   error: `Validation failed: Host ${problem}`,
   meta: { code: "validation_failed", problems: [{ field: "Host", problem }] },
@@ -44,7 +44,7 @@ const valid = [
 
 test.each(valid)("Host is accepted when it is %j", async (host) => {
   for (const path of ["/users", `/users/${user.id}`, "/health"]) {
-    const { status } = await send("GET", `/api/v1${path}`, [host], server.write_token);
+    const { status } = await send("GET", `/api/v1${path}`, [host], server.writeToken);
     expect([path, status]).toEqual([path, 200]);
   }
 });
@@ -86,10 +86,10 @@ test.each(invalid.map((hosts) => [hosts]))(
   "an invalid Host returns 400 with a token and on public paths when it is %j",
   async (hosts) => {
     const health = await send("GET", "/api/v1/health", hosts, null);
-    const list = await send("GET", "/api/v1/users", hosts, server.read_token);
-    const record = await send("GET", `/api/v1/users/${user.id}`, hosts, server.read_token);
+    const list = await send("GET", "/api/v1/users", hosts, server.readToken);
+    const record = await send("GET", `/api/v1/users/${user.id}`, hosts, server.readToken);
     for (const { status, text } of [health, list, record]) {
-      expect([status, JSON.parse(text)]).toEqual([400, invalid_host]);
+      expect([status, JSON.parse(text)]).toEqual([400, invalidHost]);
     }
   },
 );
@@ -122,10 +122,10 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     async (method, path) => {
       const without = await send(method, path, hosts, null);
       expect(without.status).toBe(401);
-      const response = await send(method, path, hosts, server.write_token);
+      const response = await send(method, path, hosts, server.writeToken);
       expect(response.status).toBe(400);
       expect(response.headers.get("content-type")).toBe("application/json");
-      if (method !== "HEAD") expect(JSON.parse(response.text)).toEqual(invalid_host);
+      if (method !== "HEAD") expect(JSON.parse(response.text)).toEqual(invalidHost);
     },
   );
 
@@ -142,7 +142,7 @@ for (const hosts of [[""], ["a b"], ["a", "b"]]) {
     async (method, path) => {
       const { status, text } = await send(method, path, hosts, null);
       expect(status).toBe(400);
-      if (method !== "HEAD") expect(JSON.parse(text)).toEqual(invalid_host);
+      if (method !== "HEAD") expect(JSON.parse(text)).toEqual(invalidHost);
     },
   );
 }
@@ -159,7 +159,7 @@ test("a preflight returns 400 when Host is invalid", async () => {
 test("a write changes nothing when Host is invalid", async () => {
   const path = `/users/${user.id}`;
   const before = await server.call("GET", path);
-  const request = { hosts: ["a", "b"], token: server.write_token, json: '{"name":"Eve"}' };
+  const request = { hosts: ["a", "b"], token: server.writeToken, json: '{"name":"Eve"}' };
   const response = await sendRaw(server, "PATCH", `/api/v1${path}`, request);
   expect(response.status).toBe(400);
   expect((await server.call("GET", path)).text).toBe(before.text);

@@ -2,7 +2,7 @@
 import { expect } from "bun:test";
 import type { TestResponse, TestServer } from "./server.ts";
 
-export const user_keys = [
+export const userKeys = [
   "created_at",
   "email",
   "id",
@@ -12,7 +12,7 @@ export const user_keys = [
   "version",
 ] as const;
 
-export const order_keys = [
+export const orderKeys = [
   "created_at",
   "currency",
   "id",
@@ -26,7 +26,7 @@ export const order_keys = [
 ] as const;
 
 /** RFC 3339, UTC, milliseconds, `Z`. */
-export const time_format = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
+export const timeFormat = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 
 /** Details of the implementation, which no error may contain. */
 const internals = [
@@ -61,11 +61,11 @@ export async function newUser(
 /** Creates an order of one item, 100 minor units of EUR. @returns the record */
 export async function newOrder(
   server: TestServer,
-  user_id: number,
+  userId: number,
   fields: Fields = {},
 ): Promise<TestResponse["json"]> {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
-  const body = { user_id, currency: "EUR", items, ...fields };
+  const body = { user_id: userId, currency: "EUR", items, ...fields };
   return created(await server.call("POST", "/orders", { body }));
 }
 
@@ -75,7 +75,7 @@ export async function newOrder(
  */
 export function orderText(
   user: string | number,
-  ...items: (readonly [quantity: string, unit_price: string])[]
+  ...items: (readonly [quantity: string, unitPrice: string])[]
 ): string {
   const texts = items.map(
     ([quantity, price]) => `{"sku":"S","quantity":${quantity},"unit_price":${price}}`,

@@ -2,7 +2,7 @@ import { afterAll, expect, test } from "bun:test";
 import { version } from "../../package.json" with { type: "json" };
 import { AppError, type ErrorCode } from "../../src/error.ts";
 import { allRoutes, openapiJson } from "../../src/http/app.ts";
-import { error_responses, errorBody } from "../../src/http/errors.ts";
+import { errorBody, errorTemplates } from "../../src/http/errors.ts";
 import { document, type Operation, type Parameter, undocumented } from "./documented.ts";
 import { operations } from "./exercise.ts";
 import { newUser } from "./make.ts";
@@ -12,7 +12,7 @@ const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
 
 test("GET /openapi.json returns the document with and without a token", async () => {
-  for (const token of [null, server.read_token]) {
+  for (const token of [null, server.readToken]) {
     const response = await server.call("GET", "/openapi.json", { token });
     expect([response.status, response.text]).toEqual([200, openapiJson(version)]);
     expect(response.headers.get("content-type")).toBe("application/json");
@@ -53,7 +53,7 @@ function responseTo(code: ErrorCode): TestResponse {
   return { status: head.status, headers, text, json: undefined };
 }
 
-test.each(Object.keys(error_responses) as ErrorCode[])(
+test.each(Object.keys(errorTemplates) as ErrorCode[])(
   "an operation documents the response when the error code is %s",
   (code) => {
     const found = operations().filter(
@@ -156,7 +156,7 @@ test.each([
   expect(status).toBe(valid ? 201 : 400);
 });
 
-const header_values = [
+const headerValues = [
   ...['"1"', 'W/"1"', 'w/"1"', '"7", "8"', ', "7" ,', "*", '""', '"é"', "1", '"1', "*, *", "**"],
   ...["", "a b", "k".repeat(255), "k".repeat(256)],
 ];
@@ -171,7 +171,7 @@ test.each(["If-Match", "If-None-Match", "Idempotency-Key"])(
       const { parameters } = operationAt("/api/v1/users/{id}", method.toLowerCase());
       const parameter = parameters.find((one) => one.name === name);
       if (parameter === undefined) continue;
-      for (const value of header_values) {
+      for (const value of headerValues) {
         // Its version is never 0: nothing is changed.
         const more = { "if-match": '"0"', "content-type": "application/json" };
         const headers = { ...more, [name.toLowerCase()]: value };
@@ -195,7 +195,7 @@ test("X-Request-Id has no pattern, since any value is accepted", () => {
 });
 
 /** A change that makes a response invalid → the reported problem. */
-const invalid_changes: [string, RegExp, (response: TestResponse) => Partial<TestResponse>][] = [
+const invalidChanges: [string, RegExp, (response: TestResponse) => Partial<TestResponse>][] = [
   ["the status is another", /^status 418 is not documented/, () => ({ status: 418 })],
   ["a field is more", /body: .*additional properties/, ({ json }) => body(json, { more: 1 })],
   ["a field is missing", /body: .*required/, ({ json }) => body(json, { email: undefined })],
@@ -232,7 +232,7 @@ function header(response: TestResponse, name: string, value: string | null): Par
   return { headers };
 }
 
-test.each(invalid_changes)(
+test.each(invalidChanges)(
   "undocumented reports a problem when %s",
   async (_what, fault, change) => {
     const { id } = await newUser(server);

@@ -26,35 +26,35 @@ async function countOrders(): Promise<number> {
 
 /** The second item has these fields. */
 const item = (fields: Fields) => ({ items: [line, { ...line, ...fields }] });
-const items_rule = "items must be an array of 1 to 100 items";
-const item_rule = "items[1] must be a JSON object";
-const sku_rule = "items[1].sku must be text";
-const name_rule = "items[1].name must be text";
-const currency_rule = "currency must be an ISO 4217 code in upper case";
+const itemsRule = "items must be an array of 1 to 100 items";
+const itemRule = "items[1] must be a JSON object";
+const skuRule = "items[1].sku must be text";
+const nameRule = "items[1].name must be text";
+const currencyRule = "currency must be an ISO 4217 code in upper case";
 
 /** Fields of an otherwise valid order. Integers are in integers.test.ts. */
 const rejected: { problem: string; fields: Fields[] }[] = [
   { problem: "items is required", fields: [{ items: undefined }] },
-  { problem: items_rule, fields: [{ items: null }, { items: { 0: line } }, { items: [] }] },
-  { problem: items_rule, fields: [{ items: Array(101).fill(line) }] },
-  { problem: item_rule, fields: [null, [line], [secret]].map((one) => ({ items: [line, one] })) },
+  { problem: itemsRule, fields: [{ items: null }, { items: { 0: line } }, { items: [] }] },
+  { problem: itemsRule, fields: [{ items: Array(101).fill(line) }] },
+  { problem: itemRule, fields: [null, [line], [secret]].map((one) => ({ items: [line, one] })) },
   { problem: "items[1].colour is not allowed", fields: [item({ colour: secret })] },
   { problem: "items[1].__proto__ is not allowed", fields: [item({ ["__proto__"]: {} })] },
   { problem: "items[1].sku is required", fields: [item({ sku: undefined })] },
   {
-    problem: `${sku_rule} of 1 to 64 characters`,
+    problem: `${skuRule} of 1 to 64 characters`,
     fields: ["", "s".repeat(65), "😀".repeat(65), 5].map((sku) => item({ sku })),
   },
-  { problem: `${sku_rule} without U+0000`, fields: [item({ sku: `${secret}\0` })] },
+  { problem: `${skuRule} without U+0000`, fields: [item({ sku: `${secret}\0` })] },
   {
-    problem: `${name_rule} of 1 to 200 characters`,
+    problem: `${nameRule} of 1 to 200 characters`,
     fields: ["", "n".repeat(201), null].map((name) => item({ name })),
   },
   { problem: "items[1].quantity is required", fields: [item({ quantity: undefined })] },
   { problem: "items[1].unit_price is required", fields: [item({ unit_price: undefined })] },
   { problem: "currency is required", fields: [{ currency: undefined }] },
   {
-    problem: currency_rule,
+    problem: currencyRule,
     fields: ["eur", "Eur", "EURO", "EU", "ZZZ", "DEM", "", " EUR", "EUR\n", "€", 978, null, {}].map(
       (currency) => ({ currency }),
     ),
@@ -89,7 +89,7 @@ test.each([...bad, ...outside])("id returns 400 in plain text when it is %s", as
 });
 
 const fixed = "id user_id currency items total version created_at updated_at".split(" ");
-const rejected_patches: { problem: string; fields: Fields[] }[] = [
+const rejectedPatches: { problem: string; fields: Fields[] }[] = [
   ...fixed.map((field) => ({ problem: `${field} is read-only`, fields: [{ [field]: 1 }] })),
   { problem: "items is read-only", fields: [{ items: [line] }] },
   { problem: "colour is not allowed", fields: [{ colour: secret }] },
@@ -101,7 +101,7 @@ const rejected_patches: { problem: string; fields: Fields[] }[] = [
   { problem: "metadata.a must be text", fields: [{ metadata: { a: 1 } }] },
 ];
 
-test.each(rejected_patches)(
+test.each(rejectedPatches)(
   "PATCH /orders/:id changes nothing when $problem",
   async ({ problem, fields }) => {
     const order = await newOrder(server, buyer.id);

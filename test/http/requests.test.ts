@@ -19,8 +19,8 @@ const spare = await newUser(server);
 
 const JSON_TYPE = "application/json";
 const TEXT_TYPE = "text/plain; charset=utf-8";
-const read = { token: server.read_token };
-const no_token = { token: null };
+const read = { token: server.readToken };
+const noToken = { token: null };
 const large = { raw: " ".repeat(65_537), headers: { "content-type": JSON_TYPE } };
 const form = { raw: "a=1", headers: { "content-type": "application/x-www-form-urlencoded" } };
 const malformed = { raw: "{", headers: { "content-type": JSON_TYPE } };
@@ -53,8 +53,8 @@ const KINDS: (Row & { kind: "one" | "list" | "json" | "text" | "error" })[] = [
   { status: 400, kind: "error", request: "GET /users/abc" },
   { status: 400, kind: "error", request: "GET /health?a=1" },
   { status: 400, kind: "text", request: "GET /orders/abc" },
-  { status: 401, kind: "text", request: "GET /users", ...no_token },
-  { status: 401, kind: "text", request: "GET /nope", ...no_token },
+  { status: 401, kind: "text", request: "GET /users", ...noToken },
+  { status: 401, kind: "text", request: "GET /nope", ...noToken },
   { status: 403, kind: "error", request: "POST /users", body: {}, ...read },
   { status: 404, kind: "error", request: "GET /nope" },
   { status: 404, kind: "error", request: "GET /users/" },
@@ -136,7 +136,7 @@ describe("X-Request-Id", () => {
   test.each(["", "x".repeat(129), "a b", "a\tb", "é", "a\u007fb", "x".repeat(5000)])(
     "X-Request-Id is replaced by a generated one when it is %j",
     async (id) => {
-      for (const options of [{}, no_token]) {
+      for (const options of [{}, noToken]) {
         const response = await server.call("GET", "/users?limit=1", withId(options, id));
         expect(response.headers.get("x-request-id")).toMatch(/^[\x21-\x7e]{1,128}$/);
         expect(response.headers.get("x-request-id")).not.toBe(id);
@@ -158,7 +158,7 @@ describe("X-Request-Id", () => {
 /** @param target the whole path, with the query */
 const sendAt = (method: string, target: string, request: RawRequest = {}) =>
   sendRaw(server, method, target, request);
-const authorized = { token: server.write_token };
+const authorized = { token: server.writeToken };
 
 const METHODS = "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT PROPFIND QUERY PURGE".split(
   " ",
@@ -242,7 +242,7 @@ test.each(UNKNOWN_PATHS)(
 
 describe.each(["/", "/api/v1/docs/"])("GET %s", (path) => {
   test("redirects to the reference, with and without a token", async () => {
-    for (const token of [null, server.write_token, "x"]) {
+    for (const token of [null, server.writeToken, "x"]) {
       for (const method of ["GET", "HEAD"]) {
         const { status, headers, head, text } = await sendAt(method, path, { token });
         expect([method, status, text]).toEqual([method, 302, ""]);
@@ -304,8 +304,8 @@ test.each<[path: string, status: number, field: string | null]>([
       const dates = response.head.match(/^date: .*$/gim) ?? [];
       expect([method, response.status, dates.length]).toEqual([method, status, 1]);
       if (method === "HEAD") expect(response.text).toBe("");
-      const sent_ms = Date.parse(dates[0]?.slice("date: ".length) ?? "");
-      expect(Date.now() - sent_ms).toBeWithin(-1_000, 5_000);
+      const sentMs = Date.parse(dates[0]?.slice("date: ".length) ?? "");
+      expect(Date.now() - sentMs).toBeWithin(-1_000, 5_000);
       expect(dates[0]).toEndWith(" GMT");
     }
   },
@@ -314,14 +314,14 @@ test.each<[path: string, status: number, field: string | null]>([
 /** Each request has two or more errors. The response is that of the first one in the order of checks. */
 const BAD_KEY = { "idempotency-key": "a b" };
 test.each<Row & { over: number }>([
-  { status: 401, over: 404, request: "GET /nope", ...no_token },
-  { status: 401, over: 405, request: "DELETE /users", ...no_token },
-  { status: 401, over: 413, request: "POST /users", ...large, ...no_token },
-  { status: 401, over: 415, request: "POST /users", ...form, ...no_token },
-  { status: 401, over: 400, request: "POST /users", ...malformed, ...no_token },
-  { status: 401, over: 400, request: "GET /users?a=1", ...no_token },
-  { status: 401, over: 404, request: "GET /orders/999999", ...no_token },
-  { status: 401, over: 412, request: `PATCH /users/${user.id}`, ...stale, ...no_token },
+  { status: 401, over: 404, request: "GET /nope", ...noToken },
+  { status: 401, over: 405, request: "DELETE /users", ...noToken },
+  { status: 401, over: 413, request: "POST /users", ...large, ...noToken },
+  { status: 401, over: 415, request: "POST /users", ...form, ...noToken },
+  { status: 401, over: 400, request: "POST /users", ...malformed, ...noToken },
+  { status: 401, over: 400, request: "GET /users?a=1", ...noToken },
+  { status: 401, over: 404, request: "GET /orders/999999", ...noToken },
+  { status: 401, over: 412, request: `PATCH /users/${user.id}`, ...stale, ...noToken },
   { status: 404, over: 403, request: "POST /nope", body: {}, ...read },
   { status: 404, over: 413, request: "POST /nope", ...large },
   { status: 404, over: 415, request: "POST /nope", ...form },
@@ -405,22 +405,22 @@ describe("RATE_LIMIT", () => {
         meta: { code: "too_many_requests" },
       });
     }
-    expect((await limited.call("GET", "/users", { token: limited.read_token })).status).toBe(200);
-    expect(statuses(await burst(limited, "GET", "/health", no_token))).toEqual([200]);
-    expect(statuses(await burst(limited, "GET", "/users", no_token))).toEqual([401]);
+    expect((await limited.call("GET", "/users", { token: limited.readToken })).status).toBe(200);
+    expect(statuses(await burst(limited, "GET", "/health", noToken))).toEqual([200]);
+    expect(statuses(await burst(limited, "GET", "/users", noToken))).toEqual([401]);
   });
 
   test("every response to a token has the limit and the rest when RATE_LIMIT is set", async () => {
     await using limited = await startServer({ RATE_LIMIT: "5" });
     const paths = ["/users", "/users/1", "/orders/x", "/users?limit=0", "/nope"];
     for (const path of [...paths, "/metrics"]) {
-      const { headers } = await limited.call("GET", path, { token: limited.read_token });
+      const { headers } = await limited.call("GET", path, { token: limited.readToken });
       expect(headers.get("ratelimit-policy")).toBe('"token";q=5;w=1');
       expect(headers.get("ratelimit")).toMatch(/^"token";r=[0-5](;t=1)?$/);
     }
     const rejected = (await burst(limited, "GET", "/users")).find(({ status }) => status === 429);
     expect(rejected?.headers.get("ratelimit")).toBe('"token";r=0;t=1');
-    for (const options of [no_token, { token: "garbage" }]) {
+    for (const options of [noToken, { token: "garbage" }]) {
       const { headers } = await limited.call("GET", "/users", options);
       expect(headers.has("ratelimit")).toBe(false);
     }
@@ -430,7 +430,7 @@ describe("RATE_LIMIT", () => {
 
   test("429 comes after 404, 405 and 403, and before other errors, when a token exceeds its rate", async () => {
     await using limited = await startServer({ RATE_LIMIT: "1" });
-    const token = limited.read_token;
+    const token = limited.readToken;
     await burst(limited, "GET", "/users", { token });
     expect(statuses(await burst(limited, "GET", "/nope", { token }))).toEqual([404]);
     expect(statuses(await burst(limited, "DELETE", "/users", { token }))).toEqual([405]);
@@ -463,10 +463,10 @@ describe("CORS_ORIGIN", () => {
       CORS_ORIGIN: "https://a.example,http://b.example:8080",
     });
     const calls: [request: string, options: CallOptions][] = [
-      ["GET /health", no_token],
+      ["GET /health", noToken],
       ["GET /users", {}],
       ["POST /users", { body: { email: newEmail() } }],
-      ["GET /users", no_token],
+      ["GET /users", noToken],
       ["GET /nope", {}],
       ["DELETE /users", {}],
       ["POST /users", large],
@@ -497,7 +497,7 @@ describe("CORS_ORIGIN", () => {
 
   test("a preflight succeeds without a token when the origin is allowed", async () => {
     await using open = await startServer({ CORS_ORIGIN: "https://a.example" });
-    const options = { ...no_token, headers: preflight };
+    const options = { ...noToken, headers: preflight };
     for (const path of ["/users", "/users/1", "/orders", "/orders/1"]) {
       const response = await ask(open, "https://a.example", `OPTIONS ${path}`, options);
       expect([response.status, response.text]).toEqual([204, ""]);
@@ -514,7 +514,7 @@ describe("CORS_ORIGIN", () => {
       expect(rejected.status).toBe(401);
       expect(rejected.headers.has("access-control-allow-origin")).toBe(false);
     }
-    const plain = await ask(open, "https://a.example", "OPTIONS /users", no_token);
+    const plain = await ask(open, "https://a.example", "OPTIONS /users", noToken);
     expect(plain.status).toBe(401);
   });
 
@@ -571,7 +571,7 @@ describe("the log", () => {
       expect(typeof line?.["duration_ms"]).toBe("number");
       const text = JSON.stringify(line);
       for (const secret of [
-        server.write_token,
+        server.writeToken,
         user.email,
         encodeURIComponent(user.email),
         "secret",
@@ -585,7 +585,7 @@ describe("the log", () => {
       ["w", "r", "none"].map((who) => `${who}-${crypto.randomUUID()}`),
       [] as unknown[],
     ];
-    const tokens = [server.write_token, server.read_token, null];
+    const tokens = [server.writeToken, server.readToken, null];
     for (const [index, token] of tokens.entries()) {
       const id = ids[index] as string;
       await server.call("GET", "/users", withId({ token }, id));

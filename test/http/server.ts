@@ -10,7 +10,7 @@ import { binary, startProgram } from "../program.ts";
 import { dropDatabase, newDatabase } from "./backend.ts";
 import { expectDocumented } from "./documented.ts";
 
-export const against_binary: boolean = binary !== "";
+export const againstBinary: boolean = binary !== "";
 
 export interface TestResponse {
   readonly status: number;
@@ -33,8 +33,8 @@ export interface CallOptions {
 export interface TestServer extends AsyncDisposable {
   /** `http://127.0.0.1:<port>` */
   readonly url: string;
-  readonly write_token: string;
-  readonly read_token: string;
+  readonly writeToken: string;
+  readonly readToken: string;
   /** Its DATABASE_URL. */
   readonly database: string;
   /** All output so far. */
@@ -46,8 +46,8 @@ export interface TestServer extends AsyncDisposable {
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
   /** Restarts on the same database, on another port. */
   restart(): Promise<void>;
-  /** Sends bytes. @returns what is received until the server closes the connection or is idle for `idle_ms` */
-  raw(bytes: string | Uint8Array, idle_ms?: number): Promise<string>;
+  /** Sends bytes. @returns what is received until the server closes the connection or is idle for `idleMs` */
+  raw(bytes: string | Uint8Array, idleMs?: number): Promise<string>;
 }
 
 interface Running {
@@ -69,13 +69,13 @@ function runHere(environment: Settings): Running {
     program: "user-api",
     environment,
     backendOf,
-    stdout_is_terminal: false,
+    stdoutIsTerminal: false,
     now: () => new Date(),
     stdout: write,
     stderr: write,
     openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
     flush: () => true,
-    terminal_columns: null,
+    terminalColumns: null,
     openInput,
     openOutput,
     untilStopped: () => stopping.promise,
@@ -112,7 +112,7 @@ async function until<Result>(ask: () => Result | undefined): Promise<Result> {
 }
 
 async function start(environment: Settings): Promise<{ running: Running; url: string }> {
-  const running = against_binary ? runBinary(environment) : runHere(environment);
+  const running = againstBinary ? runBinary(environment) : runHere(environment);
   const listening = /"event":"listening","url":"([^"]+)"/;
   const url = await until(() => {
     if (/^Cannot|^Invalid|^Unexpected/m.test(running.output())) throw new Error(running.output());
@@ -129,7 +129,7 @@ function makeTokens(database: string): Promise<TestTokens> {
       await tokens.create(fields);
       return token;
     };
-    return { write_token: await make("write"), read_token: await make("read") };
+    return { writeToken: await make("write"), readToken: await make("read") };
   });
 }
 
@@ -142,14 +142,14 @@ async function toTestResponse(response: Response): Promise<TestResponse> {
 
 /**
  * Compares every response with the OpenAPI document.
- * @param default_token sent unless the options have another token, or `null` for none
+ * @param defaultToken sent unless the options have another token, or `null` for none
  */
 export async function sendCall(
   url: string,
-  default_token: string,
+  defaultToken: string,
   method: string,
   path: string,
-  { body, raw, headers = {}, token = default_token }: CallOptions,
+  { body, raw, headers = {}, token = defaultToken }: CallOptions,
 ): Promise<TestResponse> {
   const all = new Headers(headers);
   if (token !== null && !all.has("authorization")) all.set("authorization", `Bearer ${token}`);
@@ -165,12 +165,12 @@ export async function sendCall(
   return response;
 }
 
-function sendBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Promise<string> {
+function sendBytes(url: string, bytes: string | Uint8Array, idleMs: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";
     const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes));
-    socket.setTimeout(idle_ms, () => socket.destroy());
+    socket.setTimeout(idleMs, () => socket.destroy());
     socket.on("data", (data) => {
       received += data.toString("latin1");
     });
@@ -180,8 +180,8 @@ function sendBytes(url: string, bytes: string | Uint8Array, idle_ms: number): Pr
 }
 
 export interface TestTokens {
-  readonly write_token: string;
-  readonly read_token: string;
+  readonly writeToken: string;
+  readonly readToken: string;
 }
 
 /**
@@ -192,7 +192,7 @@ export interface TestTokens {
 export async function startReplica(
   database: string,
   settings: Settings = {},
-  tokens: TestTokens = { write_token: "", read_token: "" },
+  tokens: TestTokens = { writeToken: "", readToken: "" },
 ): Promise<TestServer> {
   const environment = { DATABASE_URL: database, PORT: "0", SHUTDOWN_SECONDS: "2", ...settings };
   let { running, url } = await start(environment);
@@ -210,7 +210,7 @@ export async function startReplica(
     get output() {
       return running.output();
     },
-    call: (method, path, options = {}) => sendCall(url, tokens.write_token, method, path, options),
+    call: (method, path, options = {}) => sendCall(url, tokens.writeToken, method, path, options),
     stop(signal = "SIGTERM") {
       stopped ??= running.stop(signal);
       return stopped;
@@ -220,7 +220,7 @@ export async function startReplica(
       ({ running, url } = await start(environment));
       stopped = null;
     },
-    raw: (bytes, idle_ms = 300) => sendBytes(url, bytes, idle_ms),
+    raw: (bytes, idleMs = 300) => sendBytes(url, bytes, idleMs),
     async [Symbol.asyncDispose]() {
       await server.stop();
     },

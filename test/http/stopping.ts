@@ -4,9 +4,9 @@ import { rawRequest } from "./raw.ts";
 import type { TestServer } from "./server.ts";
 
 /** Sends a request except for its last byte. */
-export function startRequest(server: Pick<TestServer, "url" | "write_token">, email: string) {
+export function startRequest(server: Pick<TestServer, "url" | "writeToken">, email: string) {
   const json = JSON.stringify({ email });
-  const request = rawRequest("POST", "/api/v1/users", { token: server.write_token, json });
+  const request = rawRequest("POST", "/api/v1/users", { token: server.writeToken, json });
   const socket = net.connect(Number(new URL(server.url).port), "127.0.0.1");
   let bytes = "";
   socket.on("data", (data) => {

@@ -19,7 +19,7 @@ test("serve uses TLS when it has a certificate and its key", async () => {
     { data: { status: "ok" }, error: null },
   ]);
 
-  const authorization = `Bearer ${server.write_token}`;
+  const authorization = `Bearer ${server.writeToken}`;
   const options = { method: "POST", headers: { authorization }, tls };
   const created = await fetch(`${server.url}/api/v1/users`, {
     ...options,
@@ -39,7 +39,7 @@ test.each(["/users", "/nope", "/users/1", "/health/x"])(
 );
 
 test("an unknown path returns 404 over TLS when there is a token", async () => {
-  const headers = { authorization: `Bearer ${server.write_token}` };
+  const headers = { authorization: `Bearer ${server.writeToken}` };
   const ask = (method: string, path: string) =>
     fetch(`${server.url}/api/v1${path}`, { method, headers, tls });
   expect((await ask("GET", "/nope")).status).toBe(404);
@@ -49,9 +49,9 @@ test("an unknown path returns 404 over TLS when there is a token", async () => {
 
 test("plain HTTP gets no response when the server uses TLS", async () => {
   const plain = server.url.replace("https:", "http:");
-  const is_plain = await fetch(`${plain}/api/v1/health`).then(
+  const isPlain = await fetch(`${plain}/api/v1/health`).then(
     ({ ok }) => ok,
     () => false,
   );
-  expect(is_plain).toBe(false);
+  expect(isPlain).toBe(false);
 });

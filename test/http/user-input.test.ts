@@ -10,7 +10,7 @@ const secret = "hunter2-secret";
 const keys = (count: number) =>
   Object.fromEntries(Array.from({ length: count }, (_, at) => [`key_${at}`, "v"]));
 /** 255 code points, with labels of at most 60. */
-const long_email = `${secret.padEnd(59, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
+const longEmail = `${secret.padEnd(59, "z")}@${`${"d".repeat(47)}.`.repeat(4)}com`;
 
 /** A problem, or its beginning, and fields that have it. */
 interface Rejected {
@@ -23,14 +23,14 @@ const of = (field: string, ...values: unknown[]): Fields[] =>
 const entries = (...all: [key: string, value: unknown][]): Fields[] =>
   all.map(([key, value]) => ({ metadata: { [key]: value } }));
 const unstorable = [`${secret}\u0000`, `${secret}\ud83d`, `\ude00${secret}`];
-const text_rule = "must be text without U+0000 and lone surrogates";
+const textRule = "must be text without U+0000 and lone surrogates";
 
 const rejected: Rejected[] = [
   {
     problem: "email must be an email address of at most 254 characters",
     fields: of(
       "email",
-      ...["", secret, `${secret}@`, `@${secret}.example`, `${secret}@host`, long_email],
+      ...["", secret, `${secret}@`, `@${secret}.example`, `${secret}@host`, longEmail],
       ...[`a ${secret}@b.example`, `${secret}@a b.example`, `${secret}@.example`, `${secret}@b.`],
       ...[`${secret}@a..example`, `a@${secret}@b.example`, ` ${secret}@b.example`],
       ...[`${secret}@b.example\n`, `\u007f${secret}@b.example`, `\u0085${secret}@b.example`],
@@ -38,7 +38,7 @@ const rejected: Rejected[] = [
     ),
   },
   {
-    problem: `email ${text_rule}`,
+    problem: `email ${textRule}`,
     fields: of(
       "email",
       ...unstorable.flatMap((part) => [`${part}@b.example`, `a@${part}.example`]),
@@ -48,7 +48,7 @@ const rejected: Rejected[] = [
     problem: "name must be text of 1 to 200 characters or null",
     fields: of("name", "", emoji.repeat(201), 98765, false, [secret], { a: secret }),
   },
-  { problem: `name ${text_rule}`, fields: of("name", ...unstorable) },
+  { problem: `name ${textRule}`, fields: of("name", ...unstorable) },
   {
     problem: "metadata must be an object",
     fields: of("metadata", secret, 98765, true, [], [secret], keys(51)),
@@ -74,7 +74,7 @@ const rejected: Rejected[] = [
     ].flatMap((value) => entries(["k", value])),
   },
   {
-    problem: `metadata.k ${text_rule}`,
+    problem: `metadata.k ${textRule}`,
     fields: unstorable.flatMap((value) => entries(["k", value])),
   },
   { problem: "metadata.__proto__ must be text", fields: entries(["__proto__", { a: secret }]) },
@@ -85,14 +85,14 @@ const rejected: Rejected[] = [
   { problem: "nmae is not allowed", fields: of("nmae", secret) },
   { problem: "Email is not allowed", fields: of("Email", null) },
 ];
-const rejected_if_complete: Rejected[] = [
+const rejectedIfComplete: Rejected[] = [
   { problem: "email is required", fields: of("email", undefined) },
   { problem: "metadata must be an object", fields: of("metadata", null) },
   { problem: "metadata.k must be text", fields: entries(["k", null]) },
 ];
 
 for (const method of ["POST", "PUT", "PATCH"]) {
-  test.each([...rejected, ...(method === "PATCH" ? [] : rejected_if_complete)])(
+  test.each([...rejected, ...(method === "PATCH" ? [] : rejectedIfComplete)])(
     `${method} of a user stores nothing when $problem`,
     async ({ problem, fields }) => {
       const user = await newUser(server, { name: "Anne", metadata: { a: "1" } });

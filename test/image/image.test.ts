@@ -14,7 +14,7 @@ import { type Container, MEMORY_LIMIT_BYTES, openPodman, type Podman } from "./p
 import { anonymousMemory, highestMemory, memoryLimit, outOfMemory, rightsOf } from "./process.ts";
 
 const archive = Bun.env["TEST_IMAGE"] ?? "";
-const against_image = archive !== "";
+const againstImage = archive !== "";
 
 /** Limits in MB (10^6 bytes), uncompressed and compressed. */
 const [LARGEST_RAW_MB, LARGEST_GZIP_MB] = [118, 56];
@@ -25,7 +25,7 @@ const [LOAD_RATE, LOAD_S] = [200, 5];
 const NOBODY = 65_532;
 
 let podman: Podman;
-if (against_image) {
+if (againstImage) {
   beforeAll(async () => {
     podman = await openPodman(archive);
   }, 60_000);
@@ -34,7 +34,7 @@ if (against_image) {
 
 const TIMEOUT_MS = 60_000;
 function testImage(name: string, work: () => Promise<void>): void {
-  test.skipIf(!against_image)(name, work, TIMEOUT_MS);
+  test.skipIf(!againstImage)(name, work, TIMEOUT_MS);
 }
 
 /** Starts a server with a volume of this name. */
@@ -52,15 +52,15 @@ test("Dockerfile uses the Bun that package.json pins", async () => {
 });
 
 testImage("the image is small, uncompressed and compressed", async () => {
-  let gzip_bytes = 0;
+  let gzipBytes = 0;
   // Bun's own gzip compresses 2 % less.
   const gzip = Bun.spawn(["gzip", "-c", archive], { stdout: "pipe" });
-  for await (const chunk of gzip.stdout) gzip_bytes += chunk.length;
-  const { Size: raw_bytes } = await podman.inspectImage();
-  const [raw_MB, gzip_MB] = [raw_bytes / 1e6, gzip_bytes / 1e6];
-  console.log(`The image is ${raw_MB.toFixed(1)} MB raw, ${gzip_MB.toFixed(1)} MB with gzip`);
-  expect(raw_MB).toBeWithin(50, LARGEST_RAW_MB);
-  expect(gzip_MB).toBeWithin(20, LARGEST_GZIP_MB);
+  for await (const chunk of gzip.stdout) gzipBytes += chunk.length;
+  const { Size: rawBytes } = await podman.inspectImage();
+  const [rawMB, gzipMB] = [rawBytes / 1e6, gzipBytes / 1e6];
+  console.log(`The image is ${rawMB.toFixed(1)} MB raw, ${gzipMB.toFixed(1)} MB with gzip`);
+  expect(rawMB).toBeWithin(50, LARGEST_RAW_MB);
+  expect(gzipMB).toBeWithin(20, LARGEST_GZIP_MB);
 });
 
 testImage("the image has labels, a user, a volume and a port", async () => {
@@ -89,8 +89,8 @@ testImage("the server has no privileges, and can write only to its volume", asyn
     user: NOBODY,
     group: NOBODY,
     capabilities: 0n,
-    no_new_privileges: true,
-    filtered_calls: true,
+    noNewPrivileges: true,
+    filteredCalls: true,
     writable: ["/data"],
   });
 });
@@ -161,13 +161,13 @@ testImage(
 
 /** Sends writes at the rate without waiting for responses. @returns the responses */
 async function load(server: Container) {
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   const writes: Promise<TestResponse>[] = [];
   while (writes.length < LOAD_RATE * LOAD_S) {
     const body = { email: newEmail(), metadata: { filler: "x".repeat(200) } };
     writes.push(server.call("POST", "/users", { body }));
-    const due_ms = started_ms + (writes.length / LOAD_RATE) * 1000;
-    await Bun.sleep(Math.max(0, due_ms - performance.now()));
+    const dueMs = startedMs + (writes.length / LOAD_RATE) * 1000;
+    await Bun.sleep(Math.max(0, dueMs - performance.now()));
   }
   return Promise.all(writes);
 }
@@ -187,12 +187,12 @@ testImage(
       ids = responses.map(({ json }) => json.data.id).sort((one, other) => one - other);
       expect(new Set(ids).size).toBe(LOAD_RATE * LOAD_S);
 
-      const memory_bytes = highestMemory(server.pid);
-      const limited = podman.limits_memory ? "" : ", and no control group to limit it";
-      const resident = `${(memory_bytes / 2 ** 20).toFixed(0)} MiB resident`;
+      const memoryBytes = highestMemory(server.pid);
+      const limited = podman.limitsMemory ? "" : ", and no control group to limit it";
+      const resident = `${(memoryBytes / 2 ** 20).toFixed(0)} MiB resident`;
       console.log(`At ${LOAD_RATE} writes/s the server has ${resident}${limited}`);
-      expect(memory_bytes).toBeLessThan(MEMORY_LIMIT_BYTES);
-      if (podman.limits_memory) {
+      expect(memoryBytes).toBeLessThan(MEMORY_LIMIT_BYTES);
+      if (podman.limitsMemory) {
         expect(memoryLimit(server.pid)).toBe(MEMORY_LIMIT_BYTES);
         expect(outOfMemory(server.pid)).toBe(0);
       }
@@ -206,7 +206,7 @@ testImage(
 );
 
 /** The largest records: 27 kB of ASCII, or 63 kB with 21,000 non-ASCII characters. */
-const large_metadata: Record<string, Record<string, string>> = {
+const largeMetadata: Record<string, Record<string, string>> = {
   ASCII: Object.fromEntries(
     Array.from({ length: 50 }, (_, at) => [`field-${at}`.padEnd(40, "-"), "x".repeat(500)]),
   ),
@@ -231,12 +231,12 @@ function stall(server: Container, path: string): Socket {
   const socket = connect(Number(port), hostname);
   socket.pause();
   socket.on("error", () => {});
-  const request = { token: server.write_token, keepAlive: true };
+  const request = { token: server.writeToken, keepAlive: true };
   socket.write(rawRequest("GET", `/api/v1${path}`, request));
   return socket;
 }
 
-for (const [alphabet, metadata] of Object.entries(large_metadata)) {
+for (const [alphabet, metadata] of Object.entries(largeMetadata)) {
   testImage(
     `the server stays within 128 MiB when many clients read the largest pages of ${alphabet}, or stop reading`,
     async () => {
@@ -245,23 +245,23 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
       const { json } = await server.call("GET", "/users?limit=1000");
       const path = `/users?limit=${/at most (\d+) here/.exec(json.error)?.[1]}`;
       const stalled = Array.from({ length: STALLED_READERS }, () => stall(server, path));
-      const end_ms = performance.now() + READING_MS;
+      const endMs = performance.now() + READING_MS;
       const statuses: Record<number, number> = {};
       const readers = Array.from({ length: PAGE_READERS }, async () => {
-        const headers = { authorization: `Bearer ${server.write_token}` };
-        while (performance.now() < end_ms) {
+        const headers = { authorization: `Bearer ${server.writeToken}` };
+        while (performance.now() < endMs) {
           const response = await fetch(`${server.url}/api/v1${path}`, { headers });
           await response.arrayBuffer();
           statuses[response.status] = (statuses[response.status] ?? 0) + 1;
         }
       });
-      const waits_ms: number[] = [];
-      let memory_bytes = 0;
-      while (performance.now() < end_ms) {
-        const started_ms = performance.now();
+      const waitsMs: number[] = [];
+      let memoryBytes = 0;
+      while (performance.now() < endMs) {
+        const startedMs = performance.now();
         expect((await server.call("GET", "/health", { token: null })).status).toBe(200);
-        waits_ms.push(performance.now() - started_ms);
-        memory_bytes = Math.max(memory_bytes, anonymousMemory(server.pid));
+        waitsMs.push(performance.now() - startedMs);
+        memoryBytes = Math.max(memoryBytes, anonymousMemory(server.pid));
         await Bun.sleep(20);
       }
       await Promise.all(readers);
@@ -269,13 +269,13 @@ for (const [alphabet, metadata] of Object.entries(large_metadata)) {
       expect(Object.keys(statuses).filter((status) => !["200", "503"].includes(status))).toEqual(
         [],
       );
-      waits_ms.sort((one, other) => one - other);
-      const p99_ms = waits_ms[Math.floor(waits_ms.length * 0.99)]?.toFixed(0);
-      const mebibytes = (memory_bytes / 2 ** 20).toFixed(0);
+      waitsMs.sort((one, other) => one - other);
+      const p99Ms = waitsMs[Math.floor(waitsMs.length * 0.99)]?.toFixed(0);
+      const mebibytes = (memoryBytes / 2 ** 20).toFixed(0);
       const counts = JSON.stringify(statuses);
-      console.log(`${alphabet}: at most ${mebibytes} MiB, p99 of /health ${p99_ms} ms, ${counts}`);
-      expect(memory_bytes).toBeLessThan(MEMORY_LIMIT_BYTES);
-      if (podman.limits_memory) expect(outOfMemory(server.pid)).toBe(0);
+      console.log(`${alphabet}: at most ${mebibytes} MiB, p99 of /health ${p99Ms} ms, ${counts}`);
+      expect(memoryBytes).toBeLessThan(MEMORY_LIMIT_BYTES);
+      if (podman.limitsMemory) expect(outOfMemory(server.pid)).toBe(0);
       expect((await server.call("GET", "/users?limit=2")).status).toBe(200);
     },
   );

@@ -23,7 +23,7 @@ export interface RunOptions {
 /** A server in a container. Disposing of it removes the container and keeps the volume. */
 export interface Container
   extends AsyncDisposable,
-    Pick<TestServer, "url" | "write_token" | "call"> {
+    Pick<TestServer, "url" | "writeToken" | "call"> {
   /** Process id of its first process, outside the container. */
   readonly pid: number;
   /** @returns the output of `podman inspect` for a template such as `{{.State.ExitCode}}` */
@@ -31,12 +31,12 @@ export interface Container
   /** @returns the exit code of HEALTHCHECK */
   checkHealth(): Promise<number>;
   /** Sends SIGTERM, and SIGKILL after this many seconds. @returns the exit code, 137 after SIGKILL */
-  stop(grace_s: number): Promise<number>;
+  stop(graceS: number): Promise<number>;
 }
 
 export interface Podman extends AsyncDisposable {
   /** Whether control groups enforce MEMORY_LIMIT_BYTES here. */
-  readonly limits_memory: boolean;
+  readonly limitsMemory: boolean;
   /** @returns the output of `podman image inspect` */
   inspectImage(): Promise<any>;
   /** Runs a command until it exits. */
@@ -112,14 +112,14 @@ export async function openPodman(archive: string): Promise<Podman> {
   const image = /Loaded image(?:\(s\))?: (\S+)/.exec(await ask("load", "--input", archive))?.[1];
   if (image === undefined) throw new Error(`podman finds no image in ${archive}`);
   const limit = await podman("run", "--rm", "--network=none", ...memory, image, "version");
-  const limits_memory = limit.code === 0;
+  const limitsMemory = limit.code === 0;
 
   const wordsOf = ({ volume, settings = {}, args = [] }: RunOptions): string[] => [
     lifetime,
     "--network=host",
     "--security-opt=no-new-privileges",
     ...rights,
-    ...(limits_memory ? memory : []),
+    ...(limitsMemory ? memory : []),
     ...(volume === undefined ? [] : [`--volume=${volume}:/data`]),
     ...Object.entries(settings).map(([name, value]) => `--env=${name}=${value}`),
     image,
@@ -142,13 +142,13 @@ export async function openPodman(archive: string): Promise<Podman> {
     }
     return {
       url,
-      write_token: token,
+      writeToken: token,
       pid: Number(await inspect("{{.State.Pid}}")),
       inspect,
       call: (method, path, request = {}) => sendCall(url, token, method, path, request),
       checkHealth: async () => (await podman("healthcheck", "run", id)).code,
-      async stop(grace_s) {
-        await ask("stop", `--time=${grace_s}`, id);
+      async stop(graceS) {
+        await ask("stop", `--time=${graceS}`, id);
         return Number(await inspect("{{.State.ExitCode}}"));
       },
       async [Symbol.asyncDispose]() {
@@ -159,7 +159,7 @@ export async function openPodman(archive: string): Promise<Podman> {
 
   const kept = resources.move();
   return {
-    limits_memory,
+    limitsMemory,
     inspectImage: async () => JSON.parse(await ask("image", "inspect", image))[0],
     run: (options) => podman("run", "--rm", ...wordsOf(options)),
     serve,

@@ -29,9 +29,9 @@ export function rightsOf(pid: number) {
     group: Number(statusOf(pid, "Gid").split("\t")[0]),
     /** The capabilities in any set, one bit each. */
     capabilities: sets.reduce((all, set) => all | BigInt(`0x${statusOf(pid, set)}`), 0n),
-    no_new_privileges: statusOf(pid, "NoNewPrivs") === "1",
+    noNewPrivileges: statusOf(pid, "NoNewPrivs") === "1",
     /** Whether seccomp filters system calls. */
-    filtered_calls: statusOf(pid, "Seccomp") === "2",
+    filteredCalls: statusOf(pid, "Seccomp") === "2",
     writable: writableMounts(pid),
   };
 }

@@ -62,7 +62,7 @@ user.data.data.email;
     );
     const compiled = await run(["../../node_modules/.bin/tsc", "--project", made("tsconfig.json")]);
     expect(compiled).toEqual({ code: 0, text: "" });
-    const ran = await run([process.execPath, made("client.ts")], { TOKEN: server.write_token });
+    const ran = await run([process.execPath, made("client.ts")], { TOKEN: server.writeToken });
     expect(ran.text).toStartWith('3998 </api/v1/orders?limit=20&offset=0&user_id=1>; rel="first"');
     expect(ran.code).toBe(0);
     const { data } = (await server.call("GET", "/users")).json;

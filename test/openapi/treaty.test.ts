@@ -91,11 +91,11 @@ test("`App` rejects requests and responses that do not exist", () => {
 });
 
 test.skipIf(!enabled)("`treaty` returns what the types say when it calls a server", async () => {
-  const api = (await createApi(server.write_token)).api.v1;
+  const api = (await createApi(server.writeToken)).api.v1;
   const email = "ann@example.com";
   const created = await api.users.post({ email, metadata: { team: "blue" } });
   expect([created.status, created.data?.data.email]).toEqual([201, email]);
-  const user_id = created.data?.data.id ?? 0;
+  const userId = created.data?.data.id ?? 0;
   expect(created.data?.data.created_at).toEndWith("Z");
 
   const taken = await api.users.post({ email });
@@ -103,15 +103,15 @@ test.skipIf(!enabled)("`treaty` returns what the types say when it calls a serve
 
   const items = [{ sku: "tea-01", quantity: 2, unit_price: 1999 }];
   const headers = { "idempotency-key": "a" };
-  const order = await api.orders.post({ user_id, currency: "EUR", items }, { headers });
+  const order = await api.orders.post({ user_id: userId, currency: "EUR", items }, { headers });
   expect([order.status, order.data?.data.total]).toEqual([201, 3998]);
-  const reused = await api.orders.post({ user_id, currency: "CHF", items }, { headers });
+  const reused = await api.orders.post({ user_id: userId, currency: "CHF", items }, { headers });
   expect(reused.error?.status === 422 && reused.error.value.error).toContain("idempotency key");
 
   const page = await api.users.get();
   expect(page.data?.meta).toEqual({ total: 1, limit: 50, offset: 0 });
   expect(page.data?.data.map((user) => user.email)).toEqual([email]);
-  const query = { user_id, limit: 1, status: "paid" } as const;
+  const query = { user_id: userId, limit: 1, status: "paid" } as const;
   expect((await api.orders.get({ query })).data?.meta.total).toBe(0);
 
   const absent = await api.orders({ id: 999 }).get();
@@ -119,7 +119,7 @@ test.skipIf(!enabled)("`treaty` returns what the types say when it calls a serve
   const invalid = await api.users({ id: "a" }).get();
   const problems = invalid.error?.status === 400 ? invalid.error.value.meta.problems : [];
   expect(problems).toEqual([{ field: "id", problem: "must be a positive integer" }]);
-  const known = await api.users({ id: user_id }).get({ headers: { "if-none-match": '"1"' } });
+  const known = await api.users({ id: userId }).get({ headers: { "if-none-match": '"1"' } });
   expect(known.error?.status === 304 && known.error.value).toBe("");
 
   const unknown = await (await createApi("uat_nobody")).api.v1.users.get();
@@ -151,14 +151,14 @@ test.skipIf(!enabled)(
     const compiler = ["../../node_modules/.bin/tsc", "--project", made("treaty/tsconfig.json")];
     expect(await run(compiler)).toEqual({ code: 0, text: "" });
     const ran = await run([process.execPath, made("treaty/client.ts")], {
-      TOKEN: server.write_token,
+      TOKEN: server.writeToken,
     });
     expect(ran).toEqual({
       code: 0,
       text: expect.stringMatching(/^kim@example\.com\n\d+ orders\n$/),
     });
     const again = await run([process.execPath, made("treaty/client.ts")], {
-      TOKEN: server.write_token,
+      TOKEN: server.writeToken,
     });
     expect(again).toEqual({ code: 0, text: expect.stringMatching(/^email_taken\n\d+ orders\n$/) });
   },

@@ -35,7 +35,7 @@ describe.if(cluster !== null)("open", () => {
       [{ search: "nonsense=1" }, /unrecognized configuration parameter "nonsense"$/],
     ];
     for (const [parts, line] of wrong) {
-      const opening = world.open({ database_url: change(world.url, parts) });
+      const opening = world.open({ databaseUrl: change(world.url, parts) });
       const { message } = await expectRejection(opening, "operator", line);
       expect(message).toStartWith("Cannot open postgres://");
       expect(message).not.toContain("hunter2");
@@ -47,8 +47,8 @@ describe.if(cluster !== null)("open", () => {
     await using world = await makeHarness();
     const name = new URL(world.url).pathname.slice(1);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
-    const shown = async (database_url: string) => {
-      const db = connect({ database_url, max_pending_writes: 1 });
+    const shown = async (databaseUrl: string) => {
+      const db = connect({ databaseUrl, maxPendingWrites: 1 });
       const row = await db.run("read", (session) =>
         session.first<{ synchronous_commit: string }>("show synchronous_commit"),
       );
@@ -78,7 +78,7 @@ describe.if(cluster !== null)("open", () => {
   test("rejects a schema when it is newer or has the other layout", async () => {
     await using world = await makeHarness();
     const { url } = world;
-    const other = world.open({ database_url: withLayout(url, "citus") });
+    const other = world.open({ databaseUrl: withLayout(url, "citus") });
     await expectRejection(
       other,
       "operator",
@@ -101,20 +101,20 @@ describe.if(cluster !== null)("open", () => {
   test("rejects the tables of an earlier version when they are in the layout for Citus", async () => {
     await using world = await makeHarness();
     await world.run("update user_api set layout = 'citus', schema_version = 1");
-    const opening = world.open({ database_url: withLayout(world.url, "citus") });
+    const opening = world.open({ databaseUrl: withLayout(world.url, "citus") });
     await expectRejection(opening, "operator", /use that version to copy them$/);
   });
 
   test("uses the layout, and does not send it to the server, when the URL names one", async () => {
     await using world = await makeHarness(true);
-    const store = await world.open({ database_url: withLayout(world.url, "plain") });
+    const store = await world.open({ databaseUrl: withLayout(world.url, "plain") });
     expect((await newUser(store)).id).toBe(1);
     expect(await world.run("select layout from user_api")).toEqual([{ layout: "plain" }]);
   });
 
   test("rejects the Citus layout when the extension is missing", async () => {
     await using world = await makeHarness(true);
-    const opening = world.open({ database_url: withLayout(world.url, "citus") });
+    const opening = world.open({ databaseUrl: withLayout(world.url, "citus") });
     await expectRejection(
       opening,
       "operator",
@@ -129,13 +129,13 @@ describe.if(cluster !== null)("open", () => {
     await world.run(
       `create database ${name} encoding latin1 template template0 lc_collate 'C' lc_ctype 'C'`,
     );
-    const database_url = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
+    const databaseUrl = Object.assign(new URL(world.url), { pathname: `/${name}` }).href;
     await expectRejection(
-      world.open({ database_url }),
+      world.open({ databaseUrl }),
       "operator",
       /the encoding of the database is LATIN1/,
     );
-    await cluster?.dropDatabase(database_url);
+    await cluster?.dropDatabase(databaseUrl);
   });
 
   test("uses the database in the URL when PGDATABASE names another", async () => {
@@ -153,7 +153,7 @@ describe.if(cluster !== null)("open", () => {
 
   test("works without prepared statements and settings when the URL has prepare=false", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ database_url: `${world.url}&prepare=false` });
+    const store = await world.open({ databaseUrl: `${world.url}&prepare=false` });
     const user = await newUser(store, { name: "é\t\\", metadata: { b: "1", a: "2" } });
     expect(parsed(await store.users.get(user.id))).toEqual(user);
     const others = [{ ...user, id: 2 ** 24, email: '{"x"},@example.com', version: 2 ** 53 - 1 }];

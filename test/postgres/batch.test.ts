@@ -9,10 +9,10 @@ function makeQueue(options: Partial<BatchOptions<string, string>> = {}) {
   const batches: { items: readonly string[]; end: (results: Results) => void; fail: () => void }[] =
     [];
   const run = createBatchQueue<string, string>({
-    max_items: 10,
+    maxItems: 10,
     // However slow the machine is, the next batch waits for the one that is running, and for more items.
-    next_batch_ms: 60_000,
-    max_wait_ms: 60_000,
+    nextBatchMs: 60_000,
+    maxWaitMs: 60_000,
     ...options,
     run(items) {
       const { promise, resolve, reject } = Promise.withResolvers<Results>();
@@ -85,7 +85,7 @@ test("enqueue waits for the next turn as long as each one brings more items", as
 });
 
 test("enqueue starts a batch after some time when every turn brings more items", async () => {
-  const { enqueue, items } = makeQueue({ max_items: Number.POSITIVE_INFINITY, max_wait_ms: 5 });
+  const { enqueue, items } = makeQueue({ maxItems: Number.POSITIVE_INFINITY, maxWaitMs: 5 });
   enqueue("a");
   while (items().length === 0) {
     enqueue("b");
@@ -95,7 +95,7 @@ test("enqueue starts a batch after some time when every turn brings more items",
 });
 
 test("enqueue does not wait for a batch when it takes long", async () => {
-  const { batches, enqueue, items } = makeQueue({ max_batches: 2, next_batch_ms: 5 });
+  const { batches, enqueue, items } = makeQueue({ maxBatches: 2, nextBatchMs: 5 });
   enqueue("a");
   await turns();
   enqueue("b");
@@ -109,8 +109,8 @@ test("enqueue does not wait for a batch when it takes long", async () => {
   expect(items()).toEqual(["a", "b", "c"]);
 });
 
-test("enqueue starts another batch when max_items items wait", async () => {
-  const { enqueue, items } = makeQueue({ max_items: 2 });
+test("enqueue starts another batch when maxItems items wait", async () => {
+  const { enqueue, items } = makeQueue({ maxItems: 2 });
   enqueue("a");
   await turns();
   for (const item of ["b", "c", "d"]) enqueue(item);
@@ -119,7 +119,7 @@ test("enqueue starts another batch when max_items items wait", async () => {
 });
 
 test("enqueue bounds the size of a batch, but runs an item of any size", async () => {
-  const { batches, enqueue, items } = makeQueue({ max_size: 3, sizeOf: (item) => item.length });
+  const { batches, enqueue, items } = makeQueue({ maxSize: 3, sizeOf: (item) => item.length });
   for (const item of ["aa", "bb", "c", "ddddd"]) enqueue(item);
   await turns();
   expect(items()).toEqual(["aac"]);
@@ -134,7 +134,7 @@ test("enqueue bounds the size of a batch, but runs an item of any size", async (
 test("enqueue keeps items apart when they have a conflict key in common", async () => {
   const { batches, enqueue, items } = makeQueue({
     conflictKeysOf: (item) => [...item],
-    next_batch_ms: 0,
+    nextBatchMs: 0,
   });
   for (const item of ["xa", "ya", "yb", "z"]) enqueue(item);
   await turns();
@@ -165,7 +165,7 @@ test("enqueue rejects all items of a batch when it fails, and runs the next ones
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {
-  const { batches, enqueue, items } = makeQueue({ max_batches: 1, queue_timeout_ms: 30 });
+  const { batches, enqueue, items } = makeQueue({ maxBatches: 1, queueTimeoutMs: 30 });
   const slow = enqueue("a");
   await turns();
   await expectRejection(enqueue("b"), "unavailable", "the database is busy");

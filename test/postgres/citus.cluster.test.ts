@@ -13,7 +13,7 @@ import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import {
-  citus_url,
+  citusUrl,
   lockUserOnWorkers,
   releaseCitusDatabase,
   runOnWorkers,
@@ -42,17 +42,17 @@ function recorded(db: Database, statements: Statement[]): Database {
   };
 }
 
-test.if(citus_url !== null)(
+test.if(citusUrl !== null)(
   "users and orders ask as few shards of Citus as documented",
   async () => {
-    const database_url = new URL(await takeCitusDatabase());
-    database_url.searchParams.delete("layout");
-    const real = connect({ database_url: database_url.href, max_pending_writes: 10 });
+    const databaseUrl = new URL(await takeCitusDatabase());
+    databaseUrl.searchParams.delete("layout");
+    const real = connect({ databaseUrl: databaseUrl.href, maxPendingWrites: 10 });
     const statements: Statement[] = [];
     const db = recorded(real, statements);
     const now = () => new Date();
-    const large_pages = createLargePages(2 ** 25);
-    const context = { db, large_pages, runLocked: createLockedQueue(), now };
+    const largePages = createLargePages(2 ** 25);
+    const context = { db, largePages, runLocked: createLockedQueue(), now };
     const users = createCitusUserStore(context);
     const orders = createCitusOrderStore(context);
 
@@ -101,8 +101,8 @@ test.if(citus_url !== null)(
     expect(await tasksOf(Promise.all(keyed))).toEqual([1, 0, 0, 0, 0, 1]);
     const several = [1, 2, 3].map(() => users.create(userFields(), null));
     expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0]);
-    const keyed_users = ["d", "e", "f"].map((name) => users.create(userFields(), key(name)));
-    expect(await tasksOf(Promise.all(keyed_users))).toEqual([1, 0, 0, 0, 0, 0]);
+    const keyedUsers = ["d", "e", "f"].map((name) => users.create(userFields(), key(name)));
+    expect(await tasksOf(Promise.all(keyedUsers))).toEqual([1, 0, 0, 0, 0, 0]);
     const pay = () => ({ status: "paid", metadata: {} }) as const;
     expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
@@ -117,21 +117,21 @@ test.if(citus_url !== null)(
     expect(await tasksOf(orders.list({ ...page, status: "paid" }))).toEqual([shards, shards]);
     expect(await tasksOf(orders.list({ ...page, offset: 1 }))).toEqual([shards, shards, shards]);
     await real.close();
-    releaseCitusDatabase(database_url.href);
+    releaseCitusDatabase(databaseUrl.href);
   },
   60_000,
 );
 
-test.if(citus_url !== null)(
+test.if(citusUrl !== null)(
   "orders.get rejects unless it finds the order when a commit was interrupted",
   async () => {
-    const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, database_url });
+    const databaseUrl = await takeCitusDatabase();
+    const store = await openPostgres({ ...storeOptions, databaseUrl });
     const user = await newUser(store);
     const { record } = await store.orders.place(orderFields(user.id), null);
     const findUnknown = async () => store.orders.get(record.id + 1024);
     // The number in the name is not that of a node, so that Citus does not recover it.
-    await runOnWorkers(database_url, "begin", "prepare transaction 'citus_99_test'");
+    await runOnWorkers(databaseUrl, "begin", "prepare transaction 'citus_99_test'");
     try {
       await Bun.sleep(1_100);
       await expectRejection(findUnknown(), "unavailable", /is recovering/);
@@ -141,26 +141,26 @@ test.if(citus_url !== null)(
       expect(await Promise.all(several)).toEqual(several.map(() => record));
       await expectRejection(missing, "unavailable", /is recovering/);
     } finally {
-      await runOnWorkers(database_url, "rollback prepared 'citus_99_test'");
+      await runOnWorkers(databaseUrl, "rollback prepared 'citus_99_test'");
     }
     expect(await findUnknown()).toBeNull();
     await store.close();
-    releaseCitusDatabase(database_url);
+    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );
 
-test.if(citus_url !== null)(
+test.if(citusUrl !== null)(
   "orders.place succeeds before a user is unlocked when only other calls are for this user",
   async () => {
-    const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, database_url });
-    const locked_user = await newUser(store);
+    const databaseUrl = await takeCitusDatabase();
+    const store = await openPostgres({ ...storeOptions, databaseUrl });
+    const lockedUser = await newUser(store);
     const ids = [(await newUser(store)).id, (await newUser(store)).id];
-    const unlock = await lockUserOnWorkers(database_url, locked_user.id);
+    const unlock = await lockUserOnWorkers(databaseUrl, lockedUser.id);
     let locked = true;
     const wait = () =>
-      store.orders.place(orderFields(locked_user.id), null).finally(() => {
+      store.orders.place(orderFields(lockedUser.id), null).finally(() => {
         expect(locked).toBe(false);
       });
     const waiting = [wait()];
@@ -178,20 +178,20 @@ test.if(citus_url !== null)(
     await Promise.all(waiting);
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(24);
     await store.close();
-    releaseCitusDatabase(database_url);
+    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );
 
-describe.if(citus_url !== null)("with TEST_CITUS_URL", () => {
+describe.if(citusUrl !== null)("with TEST_CITUS_URL", () => {
   storeContract("citus", async (opened = {}) => {
-    const database_url = await takeCitusDatabase();
-    const store = await openPostgres({ ...storeOptions, ...opened, database_url });
+    const databaseUrl = await takeCitusDatabase();
+    const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
     return {
       ...store,
       async close() {
         await store.close();
-        releaseCitusDatabase(database_url);
+        releaseCitusDatabase(databaseUrl);
       },
     };
   });

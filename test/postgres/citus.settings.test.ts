@@ -5,7 +5,7 @@ import { cluster, makeHarness } from "./harness.ts";
 const pool = "citus.max_adaptive_executor_pool_size";
 const binary = "citus.enable_binary_protocol";
 
-const read_settings = `
+const readSettings = `
   select current_setting('${pool}', true) as pool, current_setting('${binary}', true) as binary
 `;
 
@@ -21,10 +21,10 @@ describe.if(cluster !== null)("connect", () => {
     test(`adds the settings of Citus that are missing when the URL ${what}`, async () => {
       await using world = await makeHarness();
       // The URL of a test always has a parameter.
-      const database_url = `${world.url}&${parameters}`;
-      const db = connect({ database_url, max_pending_writes: 1 });
+      const databaseUrl = `${world.url}&${parameters}`;
+      const db = connect({ databaseUrl, maxPendingWrites: 1 });
       try {
-        const found = await db.run("read", (session) => session.first<object>(read_settings));
+        const found = await db.run("read", (session) => session.first<object>(readSettings));
         expect(found).toEqual(expected);
       } finally {
         await db.close();

@@ -32,8 +32,8 @@ if (cluster !== null) {
   describe("on one server", () => {
     storeContract("citus", async (opened = {}) => {
       const url = await server.createDatabase(await template);
-      const database_url = `${url}&layout=citus`;
-      const store = await openPostgres({ ...storeOptions, ...opened, database_url });
+      const databaseUrl = `${url}&layout=citus`;
+      const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
       return {
         ...store,
         async close() {
@@ -45,7 +45,7 @@ if (cluster !== null) {
 
     test("exportPage returns each order once when ids are dense, sparse and far apart", async () => {
       const url = await server.createDatabase(await template);
-      const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
+      const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
       const { id } = await newUser(store);
       const ids = [
         "select generate_series(1, 2500)",
@@ -77,19 +77,19 @@ if (cluster !== null) {
       // As after a user was created on one connection and deleted on another.
       await server.run(url, "update user_totals set users = 1 where slot = 3");
       await server.run(url, "update user_totals set users = -1 where slot = 0");
-      const source_url = await makeDatabase(server);
-      const source = await openPostgres({ ...storeOptions, database_url: source_url });
+      const sourceUrl = await makeDatabase(server);
+      const source = await openPostgres({ ...storeOptions, databaseUrl: sourceUrl });
       await newUser(source);
       const user = await newUser(source);
       const { record } = await source.orders.place(orderFields(user.id), null);
-      const database_url = `${url}&layout=citus`;
+      const databaseUrl = `${url}&layout=citus`;
       const { signal } = new AbortController();
       await source.withCopySource((rows) =>
-        withPostgresCopyTarget({ database_url }, (target) =>
+        withPostgresCopyTarget({ databaseUrl }, (target) =>
           copyRows(rows, target, () => {}, signal),
         ),
       );
-      const store = await openPostgres({ ...storeOptions, database_url });
+      const store = await openPostgres({ ...storeOptions, databaseUrl });
       expect(await store.orders.get(record.id)).toEqual(record);
       expect((await store.users.list({ limit: 10, offset: 0 })).total).toBe(2);
       expect((await store.orders.list({ limit: 10, offset: 0 })).total).toBe(1);
@@ -97,7 +97,7 @@ if (cluster !== null) {
       await source.close();
       await store.close();
       await server.dropDatabase(url);
-      await server.dropDatabase(source_url);
+      await server.dropDatabase(sourceUrl);
     });
 
     test("creates in one turn share a commit, also if the key of one is stored", async () => {
@@ -105,7 +105,7 @@ if (cluster !== null) {
       const commits: number[] = [];
       const store = await openPostgres({
         ...storeOptions,
-        database_url: `${url}&layout=citus`,
+        databaseUrl: `${url}&layout=citus`,
         onCommit: (writes) => commits.push(writes),
       });
       const { id } = await newUser(store);
@@ -122,18 +122,18 @@ if (cluster !== null) {
     });
 
     test("open names the layout when the URL lacks it", async () => {
-      const database_url = await server.createDatabase(await template);
+      const databaseUrl = await server.createDatabase(await template);
       await expectRejection(
-        openPostgres({ ...storeOptions, database_url }),
+        openPostgres({ ...storeOptions, databaseUrl }),
         "operator",
         /created with the layout citus: use \?layout=citus in its URL$/,
       );
-      await server.dropDatabase(database_url);
+      await server.dropDatabase(databaseUrl);
     });
 
     test("import waits for a create that has an id when it brings the same id", async () => {
       const url = await server.createDatabase(await template);
-      const store = await openPostgres({ ...storeOptions, database_url: `${url}&layout=citus` });
+      const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
       const user = await newUser(store);
       const creating = new SQL(url, { max: 1 });
       await creating.unsafe("begin");

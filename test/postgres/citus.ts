@@ -6,7 +6,7 @@ import { SQL } from "bun";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeOptions } from "../open-store.ts";
 
-const empty_tables = [
+const emptyTables = [
   "delete from orders",
   "delete from order_buckets",
   "delete from imported_orders",
@@ -19,7 +19,7 @@ const empty_tables = [
 ];
 
 /** URL of the first database, as the driver takes it; `null` if there is no cluster. */
-export const citus_url: string | null = Bun.env["TEST_CITUS_URL"] || null;
+export const citusUrl: string | null = Bun.env["TEST_CITUS_URL"] || null;
 
 /** Runs statements one after the other. @returns the rows of the last one */
 async function run<Row>(url: string | URL, ...statements: string[]): Promise<Row[]> {
@@ -40,7 +40,7 @@ interface Node {
   readonly groupid: number;
 }
 
-const select_nodes = "select nodename, nodeport, groupid from pg_dist_node";
+const selectNodes = "select nodename, nodeport, groupid from pg_dist_node";
 
 /** All nodes have the same databases, users and passwords. */
 function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
@@ -51,7 +51,7 @@ function urlOf(coordinator: string, { nodename, nodeport }: Node): URL {
 }
 
 async function createDatabase(first: string, name: string): Promise<void> {
-  const nodes = await run<Node>(first, select_nodes);
+  const nodes = await run<Node>(first, selectNodes);
   for (const node of nodes) {
     const url = urlOf(first, node);
     await run(url, `create database ${name} template template0`);
@@ -66,71 +66,71 @@ async function createDatabase(first: string, name: string): Promise<void> {
   }
 }
 
-async function createTables(database_url: string): Promise<void> {
-  await (await openPostgres({ ...storeOptions, database_url })).close();
+async function createTables(databaseUrl: string): Promise<void> {
+  await (await openPostgres({ ...storeOptions, databaseUrl })).close();
 }
 
-const used_names = new Set<string>();
+const usedNames = new Set<string>();
 
 /** @returns the DATABASE_URL of an empty database, until it is released */
 export async function takeCitusDatabase(): Promise<string> {
-  if (citus_url === null) throw new Error("TEST_CITUS_URL is not set");
-  const base = new URL(citus_url).pathname.slice(1);
+  if (citusUrl === null) throw new Error("TEST_CITUS_URL is not set");
+  const base = new URL(citusUrl).pathname.slice(1);
   let name = base;
-  for (let number = 2; used_names.has(name); number += 1) name = `${base}_${number}`;
-  used_names.add(name);
+  for (let number = 2; usedNames.has(name); number += 1) name = `${base}_${number}`;
+  usedNames.add(name);
   const exists = `select from pg_database where datname = '${name}'`;
-  if ((await run(citus_url, exists)).length === 0) await createDatabase(citus_url, name);
-  const url = new URL(citus_url);
+  if ((await run(citusUrl, exists)).length === 0) await createDatabase(citusUrl, name);
+  const url = new URL(citusUrl);
   url.pathname = `/${name}`;
-  const driver_url = url.href;
+  const plainUrl = url.href;
   // A test has the database to itself, and the cluster has few connections.
   if (!url.searchParams.has("max")) url.searchParams.set("max", "5");
   url.searchParams.set("layout", "citus");
-  const has_tables = "select from pg_tables where tablename = 'user_api'";
-  if ((await run(driver_url, has_tables)).length === 0) await createTables(url.href);
-  await run(driver_url, ...empty_tables);
+  const hasTables = "select from pg_tables where tablename = 'user_api'";
+  if ((await run(plainUrl, hasTables)).length === 0) await createTables(url.href);
+  await run(plainUrl, ...emptyTables);
   return url.href;
 }
 
-export function releaseCitusDatabase(database_url: string): void {
-  used_names.delete(new URL(database_url).pathname.slice(1));
+export function releaseCitusDatabase(databaseUrl: string): void {
+  usedNames.delete(new URL(databaseUrl).pathname.slice(1));
 }
 
 /** @returns the URL without the parameter that only the program knows */
-function driverUrl(database_url: string): string {
-  const url = new URL(database_url);
+function driverUrl(databaseUrl: string): string {
+  const url = new URL(databaseUrl);
   url.searchParams.delete("layout");
   return url.href;
 }
 
 /** Runs a statement in the database of a DATABASE_URL. */
-export function runOnCitus<Row>(database_url: string, statement: string): Promise<Row[]> {
-  return run(driverUrl(database_url), statement);
+export function runOnCitus<Row>(databaseUrl: string, statement: string): Promise<Row[]> {
+  return run(driverUrl(databaseUrl), statement);
 }
 
-async function workersOf(database_url: string): Promise<readonly URL[]> {
-  const nodes = await runOnCitus<Node>(database_url, select_nodes);
+async function workersOf(databaseUrl: string): Promise<readonly URL[]> {
+  const nodes = await runOnCitus<Node>(databaseUrl, selectNodes);
   const workers = nodes.filter(({ groupid }) => groupid !== 0);
-  return workers.map((node) => urlOf(driverUrl(database_url), node));
+  return workers.map((node) => urlOf(driverUrl(databaseUrl), node));
 }
 
 /** Runs statements on each worker, one after the other. */
-export async function runOnWorkers(database_url: string, ...statements: string[]): Promise<void> {
-  for (const url of await workersOf(database_url)) await run(url, ...statements);
+export async function runOnWorkers(databaseUrl: string, ...statements: string[]): Promise<void> {
+  for (const url of await workersOf(databaseUrl)) await run(url, ...statements);
 }
 
 /** Locks a user on each worker. @returns a function that releases the locks */
 export async function lockUserOnWorkers(
-  database_url: string,
+  databaseUrl: string,
   id: number,
 ): Promise<() => Promise<void>> {
   const [shard] = await runOnCitus<{ name: string }>(
-    database_url,
+    databaseUrl,
     "select shard_name::text as name from citus_shards where table_name = 'users'::regclass limit 1",
   );
   const connections: SQL[] = [];
-  for (const url of await workersOf(database_url)) {
+  for (const url of await workersOf(databaseUrl)) {
     const sql = new SQL(url, { max: 1 });
     await sql.unsafe(`begin; select from ${shard?.name} where id = ${id} for update`);
     connections.push(sql);

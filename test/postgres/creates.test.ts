@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, type Harness, makeHarness, waiting_backends } from "./harness.ts";
+import { cluster, type Harness, makeHarness, waitingBackends } from "./harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
@@ -13,7 +13,7 @@ function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
 async function countWaiting(world: Harness): Promise<number> {
   let most = 0;
   for (let sample = 0; sample < 40; sample += 1) {
-    most = Math.max(most, (await world.run(waiting_backends)).length);
+    most = Math.max(most, (await world.run(waitingBackends)).length);
     await Bun.sleep(10);
   }
   return most;
@@ -26,8 +26,8 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const { users } = await world.open({ onCommit: (writes) => commits.push(writes) });
     const known = userFields();
     const { record } = await users.create(known, keyOf("known"));
-    const [taken, also_taken] = [userFields(), userFields()];
-    for (const fields of [taken, also_taken]) await users.create(fields, null);
+    const [taken, alsoTaken] = [userFields(), userFields()];
+    for (const fields of [taken, alsoTaken]) await users.create(fields, null);
     commits.length = 0;
     const outcomes = await outcomesOf([
       users.create(userFields(), null),
@@ -35,7 +35,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
       users.create(userFields(), keyOf("new")),
       users.create(known, keyOf("known")),
       users.create(userFields(), keyOf("known", "other")),
-      users.create(also_taken, keyOf("taken")),
+      users.create(alsoTaken, keyOf("taken")),
     ]);
     const expected = ["new", "email_taken", "new", "replayed", "key_reused", "email_taken"];
     expect(outcomes).toEqual(expected);
@@ -144,7 +144,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("hold one connection when all of them wait for one row", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ database_url: `${world.url}&lock_timeout=20000` });
+    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });
     const { id } = await newUser(store);
     const other = await world.hold(`select from users where id = ${id} for update`);
     const waiting = Array.from({ length: 20 }, () => store.orders.place(orderFields(id), null));
@@ -156,7 +156,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("fail together when the table is locked", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ database_url: `${world.url}&lock_timeout=300` });
+    const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=300` });
     await using _ = await world.hold("lock table users in access exclusive mode");
     const creates = [1, 2, 3, 4].map(() => store.users.create(userFields(), null));
     const outcomes = outcomesOf(creates);
@@ -171,7 +171,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
     const waiting = Array.from({ length: 9 }, () => store.orders.place(orderFields(ids[0]), null));
     const untilWaiting = async (backends: number) => {
-      while ((await world.run(waiting_backends)).length !== backends) await Bun.sleep(5);
+      while ((await world.run(waitingBackends)).length !== backends) await Bun.sleep(5);
     };
     await untilWaiting(1);
     const other = await world.hold(`select from users where id = ${ids[1]} for update`);
@@ -189,8 +189,8 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const store = await world.open({ onCommit: (writes) => commits.push(writes) });
     const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
     const held = await world.hold(`select from users where id = ${ids[0]} for update`);
-    const placeAll = (user_ids: readonly number[]) =>
-      user_ids.map((id) => store.orders.place(orderFields(id), null));
+    const placeAll = (userIds: readonly number[]) =>
+      userIds.map((id) => store.orders.place(orderFields(id), null));
     const [first, ...others] = placeAll([ids[0], ids[1], ids[1]]);
     await Promise.all(others);
     commits.length = 0;
@@ -234,7 +234,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const store = await world.open({ onCommit: (writes) => commits.push(writes) });
     const held = await world.hold("select from counts for update");
     const creates = [1, 2, 3].map(() => store.users.create(userFields(), null));
-    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
+    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
     // Longer than a batch waits for the row of a user.
     await Bun.sleep(400);
     await held.commit();
@@ -248,11 +248,11 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const { id } = await newUser(store);
     const key = keyOf("k");
     const email = "ann@example.com";
-    const insert_key = `
+    const insertKey = `
       insert into idempotency_keys (owner, key, fingerprint, record, created_at)
       values ('${key.owner}', '${key.key}', '${key.fingerprint}', '{"id": 77}', '9999')
     `;
-    const insert_user = `
+    const insertUser = `
       insert into users (email, email_key, metadata, version, created_at, updated_at)
       values ('${email}', '${email}', '{}', 1, '', '')
     `;
@@ -263,14 +263,14 @@ describe.if(cluster !== null)("creates in one turn", () => {
     ) => {
       const other = await world.hold(statement);
       const outcomes = outcomesOf([create()]);
-      while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(1);
+      while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(1);
       await other.commit();
       return (await outcomes)[0];
     };
     const createUser = () => store.users.create(userFields({ email }), null);
-    expect(await outcomeDuring(insert_user, createUser)).toBe("email_taken");
+    expect(await outcomeDuring(insertUser, createUser)).toBe("email_taken");
     const placeWithKey = () => store.orders.place(orderFields(id), key);
-    expect(await outcomeDuring(insert_key, placeWithKey)).toBe("replayed");
+    expect(await outcomeDuring(insertKey, placeWithKey)).toBe("replayed");
     const place = () => store.orders.place(orderFields(id), null);
     expect(await outcomeDuring(`delete from users where id = ${id}`, place)).toBe("invalid");
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
@@ -303,8 +303,8 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const held = await world.hold("lock table users in exclusive mode");
     const creates = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
     const rejected = creates.map((create) => expectRejection(create, "unavailable"));
-    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
-    await world.run(`select pg_terminate_backend(pid) from (${waiting_backends}) as waiting`);
+    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
+    await world.run(`select pg_terminate_backend(pid) from (${waitingBackends}) as waiting`);
     await Promise.all(rejected);
     await held.commit();
     const again = [1, 2, 3].map((n) => store.users.create(userFields(), keyOf(`${n}`)));
@@ -326,7 +326,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
 
   test("are rejected when too many writes are pending, whatever they create", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ max_pending_writes: 3 });
+    const store = await world.open({ maxPendingWrites: 3 });
     const { id } = await newUser(store);
     const held = await world.hold("lock table users in exclusive mode");
     const writes = [
@@ -334,12 +334,12 @@ describe.if(cluster !== null)("creates in one turn", () => {
       store.orders.place(orderFields(id), null),
       store.users.update(id, () => userFields(), null),
     ];
-    expect((await store.statistics()).pending_writes).toBe(3);
+    expect((await store.statistics()).pendingWrites).toBe(3);
     const late = store.orders.place(orderFields(id), null);
     await expectRejection(late, "unavailable", "too many writes are waiting");
     await held.commit();
     await Promise.all(writes);
-    expect((await store.statistics()).pending_writes).toBe(0);
+    expect((await store.statistics()).pendingWrites).toBe(0);
     await store.orders.place(orderFields(id), null);
   });
 });

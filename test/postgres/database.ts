@@ -6,9 +6,9 @@ import type { Cluster } from "./cluster.ts";
 const templates = new WeakMap<Cluster, Promise<string>>();
 
 async function makeTemplate(cluster: Cluster): Promise<string> {
-  const database_url = await cluster.createDatabase();
-  await (await openPostgres({ ...storeOptions, database_url })).close();
-  return database_url;
+  const databaseUrl = await cluster.createDatabase();
+  await (await openPostgres({ ...storeOptions, databaseUrl })).close();
+  return databaseUrl;
 }
 
 /** @returns the URL of a new database with the schema and no rows */

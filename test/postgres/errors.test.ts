@@ -65,13 +65,13 @@ async function failInserts(world: Harness, times: number, state: string) {
 }
 
 /** A TCP proxy that can drop the connection after it has forwarded a write, before the response. */
-async function makeLine(server_url: string) {
-  const url = new URL(server_url);
-  const server_port = Number(url.port);
+async function makeLine(serverUrl: string) {
+  const url = new URL(serverUrl);
+  const serverPort = Number(url.port);
   const host = url.hostname;
   let losing: string | null = null;
   const server = createServer((client) => {
-    const upstream = createConnection(server_port, host);
+    const upstream = createConnection(serverPort, host);
     let lost = false;
     client.on("data", (sent) => {
       if (losing !== null && sent.includes(losing)) {
@@ -180,7 +180,7 @@ describe("a certificate that cannot be verified", () => {
 
   test("read and openPostgres reject when the server presents it", async () => {
     using server = await makeTlsServer();
-    const options = { database_url: server.url, max_pending_writes: 1 };
+    const options = { databaseUrl: server.url, maxPendingWrites: 1 };
     const db = connect(options);
     const reading = db.run("read", (session) => session.first("select 1 as one"));
     await expectRejection(reading, "unavailable", "the database is currently unreachable");
@@ -197,7 +197,7 @@ describe("a certificate that cannot be verified", () => {
 describe.if(cluster !== null)("the store", () => {
   test("returns reads without delay while writes wait for a lock", async () => {
     await using world = await makeHarness();
-    const store = await world.open({ database_url: world.url.replace("max=5", "max=3") });
+    const store = await world.open({ databaseUrl: world.url.replace("max=5", "max=3") });
     const { id } = await newUser(store);
     await store.orders.place(orderFields(id), null);
     const other = await world.hold("lock table orders in access exclusive mode");
@@ -211,7 +211,7 @@ describe.if(cluster !== null)("the store", () => {
   test("rejects with unavailable when a lock or a statement times out", async () => {
     await using world = await makeHarness();
     for (const bound of ["lock_timeout=50", "statement_timeout=50"]) {
-      const store = await world.open({ database_url: `${world.url}&${bound}` });
+      const store = await world.open({ databaseUrl: `${world.url}&${bound}` });
       await using _ = await world.hold("lock table users in access exclusive mode");
       await expectRejection(store.users.create(userFields(), null), "unavailable");
       await expectRejection(Promise.resolve(store.users.list(page)), "unavailable");
@@ -254,7 +254,7 @@ describe.if(cluster !== null)("the store", () => {
   test("rejects with unavailable when the response to a commit is lost, and a retry with the key is safe", async () => {
     await using world = await makeHarness();
     await using line = await makeLine(world.url);
-    const store = await world.open({ database_url: line.url });
+    const store = await world.open({ databaseUrl: line.url });
     const key = { owner: "a", key: "b", fingerprint: "c" };
     const fields = userFields();
     line.loseResponseTo(fields.email);
@@ -267,8 +267,8 @@ describe.if(cluster !== null)("the store", () => {
   test("recovers, and closes, when its connections stop responding", async () => {
     await using world = await makeHarness();
     const search = "?max=2&statement_timeout=0";
-    const database_url = Object.assign(new URL(world.url), { search }).href;
-    const db = connect({ database_url, max_pending_writes: 10 });
+    const databaseUrl = Object.assign(new URL(world.url), { search }).href;
+    const db = connect({ databaseUrl, maxPendingWrites: 10 });
     const sleep = (session: Session) => session.all("select pg_sleep(60)");
     const silent = [1, 2].map(() => db.run("write", sleep, { transaction: true, timeoutMs: 100 }));
     await Promise.all(silent.map((work) => expectRejection(work, "unavailable")));
@@ -313,7 +313,7 @@ describe.if(cluster !== null)("the store", () => {
   test("reads, but rejects writes and checkWritable, when the database is read-only", async () => {
     await using world = await makeHarness();
     const store = await world.open({
-      database_url: `${world.url}&default_transaction_read_only=on`,
+      databaseUrl: `${world.url}&default_transaction_read_only=on`,
     });
     expect((await store.users.list(page)).total).toBe(0);
     await expectRejection(store.users.create(userFields(), null), "unavailable");
@@ -328,24 +328,24 @@ describe.if(cluster !== null)("the store", () => {
     await store.checkWritable();
     await store.checkWritable();
     expect(commits).toEqual([1, 1]);
-    const { database_bytes, ...rest } = await store.statistics();
-    expect(database_bytes).toBeGreaterThan(1_000_000);
-    expect(rest).toEqual({ pending_writes: 0, unsent_bytes: 0, wal_bytes: 0 });
+    const { databaseBytes, ...rest } = await store.statistics();
+    expect(databaseBytes).toBeGreaterThan(1_000_000);
+    expect(rest).toEqual({ pendingWrites: 0, unsentBytes: 0, walBytes: 0 });
     await store.close();
-    expect((await store.statistics()).database_bytes).toBe(database_bytes);
+    expect((await store.statistics()).databaseBytes).toBe(databaseBytes);
   });
 
   test("returns its statistics without delay when every connection is in use", async () => {
     await using world = await makeHarness();
     const search = "?max=1&lock_timeout=1500";
-    const database_url = Object.assign(new URL(world.url), { search }).href;
-    const store = await world.open({ database_url });
-    const { database_bytes } = await store.statistics();
+    const databaseUrl = Object.assign(new URL(world.url), { search }).href;
+    const store = await world.open({ databaseUrl });
+    const { databaseBytes } = await store.statistics();
     await using _ = await world.hold("lock table users in access exclusive mode");
     const waiting = expectRejection(store.users.create(userFields(), null), "unavailable");
-    const { pending_writes, ...rest } = await store.statistics();
+    const { pendingWrites, ...rest } = await store.statistics();
     // The write still waits.
-    expect([pending_writes, rest.database_bytes]).toEqual([1, database_bytes]);
+    expect([pendingWrites, rest.databaseBytes]).toEqual([1, databaseBytes]);
     await waiting;
   });
 

@@ -23,7 +23,7 @@ export interface Harness extends AsyncDisposable {
 }
 
 /** Finds the connections of the service that wait for a lock. */
-export const waiting_backends = `
+export const waitingBackends = `
   select pid
   from pg_stat_activity
   where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
@@ -39,7 +39,7 @@ export async function makeHarness(empty = false): Promise<Harness> {
     async open(options = {}) {
       const store = await openPostgres({
         ...storeOptions,
-        database_url: url,
+        databaseUrl: url,
         ...options,
       });
       stores.push(store);

@@ -2,13 +2,13 @@ import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { cluster, makeHarness, waiting_backends } from "./harness.ts";
+import { cluster, makeHarness, waitingBackends } from "./harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 
-function oldOrder(id: number, user_id: number): Order {
+function oldOrder(id: number, userId: number): Order {
   const rest = { status: "paid", version: 2, created_at: time, updated_at: time } as const;
-  return { id, ...orderFields(user_id), ...rest };
+  return { id, ...orderFields(userId), ...rest };
 }
 
 test("formatCopyRows escapes text and limits the size of its chunks", () => {
@@ -52,7 +52,7 @@ describe.if(cluster !== null)("import", () => {
       [oldOrder(1, stays.id), oldOrder(2, goes.id)],
       false,
     );
-    while ((await world.run(waiting_backends)).length === 0) await Bun.sleep(5);
+    while ((await world.run(waitingBackends)).length === 0) await Bun.sleep(5);
     await removing.commit();
     expect(await importing).toEqual([
       { outcome: "created" },

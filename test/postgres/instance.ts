@@ -103,8 +103,8 @@ export function processesOf(pid: number): number[] {
 
 /** @param primary a running server to copy, so that the data are those of a standby; `null` for new data */
 function createData(programs: string, data: string, primary: Instance | null): void {
-  const of_primary = ["--checkpoint", "fast", "--write-recovery-conf"];
-  const of_new = [
+  const ofPrimary = ["--checkpoint", "fast", "--write-recovery-conf"];
+  const ofNew = [
     "--username",
     "postgres",
     "--auth",
@@ -116,8 +116,8 @@ function createData(programs: string, data: string, primary: Instance | null): v
   ];
   const [program, args] =
     primary === null
-      ? ["initdb", of_new]
-      : ["pg_basebackup", ["--dbname", primary.url, ...of_primary]];
+      ? ["initdb", ofNew]
+      : ["pg_basebackup", ["--dbname", primary.url, ...ofPrimary]];
   runProgram(join(programs, program), "--pgdata", data, "--no-sync", ...args);
 }
 
@@ -169,12 +169,11 @@ export async function makeInstance(
       const args = asNobody([join(programs, "postgres"), "-D", data, ...flags]);
       const run = () =>
         Bun.spawn(args, { cwd: tmpdir(), stdin: "ignore", stdout: "ignore", stderr: "ignore" });
-      const deadline_ms = performance.now() + TIMEOUT_MS;
+      const deadlineMs = performance.now() + TIMEOUT_MS;
       let server = run();
       server.unref();
       while (!(await isResponding(url))) {
-        if (performance.now() > deadline_ms)
-          throw new Error(`PostgreSQL does not start in ${data}`);
+        if (performance.now() > deadlineMs) throw new Error(`PostgreSQL does not start in ${data}`);
         // A killed server may have left child processes that are still exiting.
         if (server.exitCode !== null) {
           server = run();

@@ -21,7 +21,7 @@ function admitted(limiter: Limiter, access: Access, work: () => Promise<string>)
 const turn = () => Bun.sleep(0);
 
 test("run starts as many tasks as there are connections, and the next when one ends", async () => {
-  const limiter = createLimiter({ connections: 2, max_pending_writes: 10 });
+  const limiter = createLimiter({ connections: 2, maxPendingWrites: 10 });
   const works = [makeWork(), makeWork(), makeWork(), makeWork()];
   const results = works.map(({ run }, at) =>
     admitted(limiter, at % 2 === 0 ? "read" : "write", run),
@@ -45,8 +45,8 @@ test("run starts as many tasks as there are connections, and the next when one e
   expect(limiter.pendingWrites()).toBe(0);
 });
 
-test("admit rejects a write when max_pending_writes are running or waiting, and still runs reads", async () => {
-  const limiter = createLimiter({ connections: 4, max_pending_writes: 2 });
+test("admit rejects a write when maxPendingWrites are running or waiting, and still runs reads", async () => {
+  const limiter = createLimiter({ connections: 4, maxPendingWrites: 2 });
   const works = [makeWork(), makeWork()];
   const results = works.map(({ run }) => admitted(limiter, "write", run));
   expect(limiter.isFull()).toBe(true);
@@ -63,7 +63,7 @@ test("admit rejects a write when max_pending_writes are running or waiting, and 
 });
 
 test("run reserves a connection for reads when more writes wait, and starts a write when one ends", async () => {
-  const limiter = createLimiter({ connections: 3, max_pending_writes: 10 });
+  const limiter = createLimiter({ connections: 3, maxPendingWrites: 10 });
   const writes = [makeWork(), makeWork(), makeWork()];
   const results = writes.map(({ run }) => limiter.run("write", run));
   const begun = () => writes.map((work) => work.begun);
@@ -83,7 +83,7 @@ test("run reserves a connection for reads when more writes wait, and starts a wr
 });
 
 test("run rejects a task when it waits too long for a connection, and never starts it", async () => {
-  const limiter = createLimiter({ connections: 1, max_pending_writes: 10, queue_timeout_ms: 20 });
+  const limiter = createLimiter({ connections: 1, maxPendingWrites: 10, queueTimeoutMs: 20 });
   const slow = makeWork();
   const late = makeWork();
   const result = limiter.run("read", slow.run);
@@ -100,15 +100,15 @@ test("run rejects a task when there is no response, and frees its connection whe
   const timeouts: number[] = [];
   const limiter = createLimiter({
     connections: 1,
-    max_pending_writes: 10,
-    onTimeout: (timed_out_ms) => timeouts.push(timed_out_ms),
+    maxPendingWrites: 10,
+    onTimeout: (timedOutMs) => timeouts.push(timedOutMs),
   });
-  const before_ms = performance.now();
-  let started_ms = 0;
+  const beforeMs = performance.now();
+  let startedMs = 0;
   const lost = makeWork();
   const next = makeWork();
   const runLost = () => {
-    started_ms = performance.now();
+    startedMs = performance.now();
     return lost.run();
   };
   await expectRejection(
@@ -117,8 +117,8 @@ test("run rejects a task when there is no response, and frees its connection whe
     "the database does not respond",
   );
   expect(timeouts).toEqual([expect.any(Number)]);
-  expect(timeouts[0]).toBeGreaterThanOrEqual(before_ms);
-  expect(timeouts[0]).toBeLessThanOrEqual(started_ms);
+  expect(timeouts[0]).toBeGreaterThanOrEqual(beforeMs);
+  expect(timeouts[0]).toBeLessThanOrEqual(startedMs);
   const waiting = limiter.run("read", next.run);
   let idle = false;
   const ended = limiter.idle().then(() => {

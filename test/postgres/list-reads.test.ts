@@ -40,8 +40,8 @@ const fill = `
   analyze;
 `;
 
-const server_version = "select current_setting('server_version_num')::integer as version";
-const rows_read = `
+const serverVersion = "select current_setting('server_version_num')::integer as version";
+const rowsRead = `
   select sum(rows)::integer as rows
   from (
     select seq_tup_read from pg_stat_user_tables where relname in ('users', 'orders')
@@ -61,14 +61,14 @@ describe.if(cluster !== null)("a page", () => {
 
   /** @returns the number of rows read so far by connections that are closed */
   async function countRows(): Promise<number> {
-    const [{ version = 0 } = {}] = await world.run<{ version: number }>(server_version);
+    const [{ version = 0 } = {}] = await world.run<{ version: number }>(serverVersion);
     // A connection reports when it is closed. Before version 15, its report can take half a second to appear.
-    const interval_ms = version < 150_000 ? 600 : 50;
+    const intervalMs = version < 150_000 ? 600 : 50;
     for (let last = Number.NaN; ; ) {
-      const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(rows_read);
+      const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(rowsRead);
       if (rows === last) return rows;
       last = rows;
-      await Bun.sleep(interval_ms);
+      await Bun.sleep(intervalMs);
     }
   }
 
@@ -83,8 +83,8 @@ describe.if(cluster !== null)("a page", () => {
     return reads;
   }
 
-  async function ordersOf(user_id: number): Promise<number> {
-    const statement = `select count(*)::integer as orders from orders where user_id = ${user_id}`;
+  async function ordersOf(userId: number): Promise<number> {
+    const statement = `select count(*)::integer as orders from orders where user_id = ${userId}`;
     return (await world.run<{ orders: number }>(statement))[0]?.orders ?? 0;
   }
 

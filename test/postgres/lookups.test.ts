@@ -14,8 +14,8 @@ import { cluster, makeHarness } from "./harness.ts";
 
 /** The stores on one connection, so that its prepared statements can be looked at. */
 function openOnOneConnection(url: string) {
-  const database_url = Object.assign(new URL(url), { search: "?max=1" }).href;
-  const opened = connect({ database_url, max_pending_writes: 10 });
+  const databaseUrl = Object.assign(new URL(url), { search: "?max=1" }).href;
+  const opened = connect({ databaseUrl, maxPendingWrites: 10 });
   const sent = { reads: 0 };
   const db: Database = {
     ...opened,
@@ -25,8 +25,8 @@ function openOnOneConnection(url: string) {
     },
   };
   const now = () => new Date();
-  const large_pages = createLargePages(2 ** 20);
-  const context: StoreContext = { db, large_pages, runLocked: createLockedQueue(), now };
+  const largePages = createLargePages(2 ** 20);
+  const context: StoreContext = { db, largePages, runLocked: createLockedQueue(), now };
   return {
     db,
     sent,
@@ -43,7 +43,7 @@ interface Prepared {
   readonly parameters: number;
 }
 
-const prepared_statements = `
+const preparedStatements = `
   select name, statement, cardinality(parameter_types) as parameters
   from pg_prepared_statements
   where statement like '%$1::text::json%'
@@ -70,7 +70,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
     await store.orders.place(orderFields(record.id), null);
     const explainAll = async (session: Session) => {
       await session.script("set local plan_cache_mode = force_generic_plan");
-      const prepared = await session.all<Prepared>(prepared_statements);
+      const prepared = await session.all<Prepared>(preparedStatements);
       const explained: string[] = [];
       for (const { name, parameters } of prepared) {
         const values = Array.from({ length: parameters }, () => "null").join(", ");
@@ -93,8 +93,8 @@ describe.if(cluster !== null)("statements that requests share", () => {
 
   test("fail alone when one of them fails or takes too long", async () => {
     await using world = await makeHarness();
-    const database_url = Object.assign(new URL(world.url), { search: "?statement_timeout=300" });
-    const store = await world.open({ database_url: database_url.href });
+    const databaseUrl = Object.assign(new URL(world.url), { search: "?statement_timeout=300" });
+    const store = await world.open({ databaseUrl: databaseUrl.href });
     const ids: number[] = [];
     for (let n = 0; n < 4; n += 1) ids.push((await newUser(store)).id);
     const [damaged, slow] = ids.slice(1, 3);

@@ -31,8 +31,8 @@ describe.if(cluster !== null)("two replicas", () => {
     const placed = await Promise.all(posts);
     expect(placed.filter(({ replayed }) => !replayed)).toHaveLength(KEYS);
     for (let at = 0; at < placed.length; at += POSTS) {
-      const of_key = placed.slice(at, at + POSTS).map(({ record }) => record);
-      expect(of_key).toEqual(of_key.map(() => of_key[0] as never));
+      const ofKey = placed.slice(at, at + POSTS).map(({ record }) => record);
+      expect(ofKey).toEqual(ofKey.map(() => ofKey[0] as never));
     }
     expect((await replicas[1].orders.list({ limit: 1, offset: 0 })).total).toBe(KEYS);
     expect(await replicas[1].check()).toEqual([]);
@@ -59,10 +59,10 @@ describe.if(cluster !== null)("two replicas", () => {
     await using world = await makeHarness();
     const replicas = [await world.open(), await world.open()] as const;
     const creates = Array.from({ length: KEYS * POSTS }, (_, at) => {
-      const is_first = at % 2 === 0;
+      const isFirst = at % 2 === 0;
       const n = Math.floor(at / POSTS);
-      const email = `${is_first ? n : KEYS - 1 - n}@example.com`;
-      return (is_first ? replicas[0] : replicas[1]).users.create(userFields({ email }), null);
+      const email = `${isFirst ? n : KEYS - 1 - n}@example.com`;
+      return (isFirst ? replicas[0] : replicas[1]).users.create(userFields({ email }), null);
     });
     const codes = (await Promise.allSettled(creates)).map(codeOf);
     expect(codes.filter((code) => code === "done")).toHaveLength(KEYS);

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
-import { version_conflict, withRetry } from "../../src/postgres/retry.ts";
+import { versionConflict, withRetry } from "../../src/postgres/retry.ts";
 import { expectRejection } from "../expect-error.ts";
 
 const deadlock = new SQL.PostgresError("deadlock detected", {
@@ -23,7 +23,7 @@ function repeat(count: number, error: Error): readonly Error[] {
 }
 
 test("withRetry repeats work after any number of version conflicts, and then after a deadlock", async () => {
-  expect(await withRetry(failing(...repeat(50, version_conflict), deadlock))).toBe("done");
+  expect(await withRetry(failing(...repeat(50, versionConflict), deadlock))).toBe("done");
 });
 
 test("withRetry rejects with unavailable when the server rolls back five attempts", async () => {
@@ -32,9 +32,9 @@ test("withRetry rejects with unavailable when the server rolls back five attempt
 });
 
 test("withRetry rejects with the conflict or the error when the timeout has passed", async () => {
-  const late = { mayRetry: () => true, timeout_ms: -1 };
-  const run = (error: Error) => withRetry(failing(error), late.mayRetry, late.timeout_ms);
-  await expectRejection(run(version_conflict), "unavailable", /too much contention/);
+  const late = { mayRetry: () => true, timeoutMs: -1 };
+  const run = (error: Error) => withRetry(failing(error), late.mayRetry, late.timeoutMs);
+  await expectRejection(run(versionConflict), "unavailable", /too much contention/);
   await expectRejection(run(deadlock), "unavailable");
 });
 

@@ -8,13 +8,13 @@ const cluster = await findCluster();
 
 if (cluster !== null) {
   storeContract("postgres", async (options) => {
-    const database_url = await makeDatabase(cluster);
-    const store = await openPostgres({ ...storeOptions, ...options, database_url });
+    const databaseUrl = await makeDatabase(cluster);
+    const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
     return {
       ...store,
       async close() {
         await store.close();
-        await cluster.dropDatabase(database_url);
+        await cluster.dropDatabase(databaseUrl);
       },
     };
   });

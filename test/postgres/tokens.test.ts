@@ -10,7 +10,7 @@ function tokenOf(hash: string): Token {
 
 /** A cache whose reads the test resolves or rejects, with a clock that the test sets. */
 function makeReads() {
-  const clock = { now_ms: 0 };
+  const clock = { nowMs: 0 };
   const asked: { hash: string; respond: (token: Token | null) => void; fail: () => void }[] = [];
   const memory = createTokenCache(
     (hash) => {
@@ -18,7 +18,7 @@ function makeReads() {
       asked.push({ hash, respond: resolve, fail: () => reject(new Error("gone")) });
       return promise;
     },
-    () => clock.now_ms,
+    () => clock.nowMs,
   );
   return { asked, memory, clock };
 }
@@ -77,13 +77,13 @@ test("find does not cache a token when a later read has returned before it", asy
 test("find reads a token again when 4 s have passed since the last read began", async () => {
   const { asked, memory, clock } = makeReads();
   const first = memory.find("a");
-  clock.now_ms = 1_000;
+  clock.nowMs = 1_000;
   asked[0]?.respond(tokenOf("a"));
   await first;
-  clock.now_ms = 3_999;
+  clock.nowMs = 3_999;
   expect(await memory.find("a")).toEqual(tokenOf("a"));
   expect(asked).toHaveLength(1);
-  clock.now_ms = 4_000;
+  clock.nowMs = 4_000;
   const again = memory.find("a");
   const revoked = { ...tokenOf("a"), revoked_at: "now" };
   asked[1]?.respond(revoked);
@@ -93,7 +93,7 @@ test("find reads a token again when 4 s have passed since the last read began", 
 test("find does not use a read that takes 4 s, since when the token may have been revoked", async () => {
   const { asked, memory, clock } = makeReads();
   const slow = memory.find("a");
-  clock.now_ms = 4_000;
+  clock.nowMs = 4_000;
   const later = memory.find("a");
   expect(asked).toHaveLength(2);
   asked[0]?.respond(tokenOf("a"));

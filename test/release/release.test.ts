@@ -27,8 +27,8 @@ beforeAll(async () => {
 
 const facts = () => ({ version: "1.2.3", packages, versions: process.versions });
 const createBill = (target = targets[0]!) => {
-  const committed_at = new Date("2026-01-02T03:04:05Z");
-  return createSbom({ ...facts(), target, sha256: "0".repeat(64), committed_at });
+  const committedAt = new Date("2026-01-02T03:04:05Z");
+  return createSbom({ ...facts(), target, sha256: "0".repeat(64), committedAt });
 };
 
 describe("contents", () => {
@@ -99,7 +99,7 @@ describe("notices", () => {
     const text = await createNotices({ ...facts(), target });
     for (const { name, version, texts, license } of packages) {
       expect(text).toContain(`\n${name} ${version}\n`);
-      for (const license_text of texts) expect(text).toContain(license_text);
+      for (const licenseText of texts) expect(text).toContain(licenseText);
       if (texts.length === 0) expect(text).toContain(`Text of ${license}`);
     }
     expect(text).toContain("Text of LGPL-2.0-or-later");

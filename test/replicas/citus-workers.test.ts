@@ -2,8 +2,8 @@
 // cluster, nodes are killed as well.
 import { expect, test } from "bun:test";
 import { readFileSync } from "node:fs";
-import { against_citus } from "../http/backend.ts";
-import { against_binary } from "../http/server.ts";
+import { againstCitus } from "../http/backend.ts";
+import { againstBinary } from "../http/server.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
 import { processesOf } from "../postgres/instance.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
@@ -21,7 +21,7 @@ const ROUNDS = Number(Bun.env["TEST_CITUS_ROUNDS"] ?? 1);
 const RECOVERED_MS = 30_000;
 const OUTAGE_MS = 1_500;
 
-const possible = against_binary && against_citus;
+const possible = againstBinary && againstCitus;
 const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
 
 interface World extends AsyncDisposable {
@@ -125,12 +125,12 @@ test.if(possible && directory !== undefined)(
 
 async function untilWritten(load: Load): Promise<number> {
   const before = [...load.written];
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   while (load.written.some((count, place) => count === before[place])) {
-    if (performance.now() - started_ms > RECOVERED_MS) throw new Error("writes do not continue");
+    if (performance.now() - startedMs > RECOVERED_MS) throw new Error("writes do not continue");
     await Bun.sleep(5);
   }
-  return performance.now() - started_ms;
+  return performance.now() - startedMs;
 }
 
 const sortedRows = (rows: Load["users"]) =>
@@ -151,17 +151,17 @@ test.if(possible && directory !== undefined)(
         kill(node);
         await Bun.sleep(OUTAGE_MS);
         await start(node);
-        const recovered_ms = await untilWritten(load);
+        const recoveredMs = await untilWritten(load);
         if (Bun.env["TEST_TIMES"] === "true") {
           const counts = { orders: load.orders.size, ...load.statuses };
-          process.stderr.write(`${node}: ${recovered_ms} ms ${JSON.stringify(counts)}\n`);
+          process.stderr.write(`${node}: ${recoveredMs} ms ${JSON.stringify(counts)}\n`);
         }
       }
     }
     await load.stop();
     // Between its commit on the coordinator and on a worker that was killed, an order cannot be read.
-    const stale_reads = load.wrong.filter((what) => what.startsWith("GET "));
-    if (Bun.env["TEST_TIMES"] === "true") process.stderr.write(`${stale_reads.join("\n")}\n`);
+    const staleReads = load.wrong.filter((what) => what.startsWith("GET "));
+    if (Bun.env["TEST_TIMES"] === "true") process.stderr.write(`${staleReads.join("\n")}\n`);
     expect(load.wrong.filter((what) => !what.startsWith("GET "))).toEqual([]);
     expect(Object.keys(load.statuses)).not.toContain("500");
     expect(load.statuses[503]).toBeGreaterThan(0);

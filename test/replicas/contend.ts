@@ -22,9 +22,9 @@ export async function createUser(pair: Pair, email: string): Promise<Row> {
 }
 
 /** Sends each key in `posts` concurrent requests, all keys together. The database must have no orders. */
-export async function contendForKeys(pair: Pair, user_id: number, keys: number, posts: number) {
+export async function contendForKeys(pair: Pair, userId: number, keys: number, posts: number) {
   const items = [{ sku: "A-1", quantity: 2, unit_price: 150 }];
-  const body = { user_id, currency: "EUR", items };
+  const body = { user_id: userId, currency: "EUR", items };
   const responses = await times(keys * posts, (at) => {
     const headers = { "idempotency-key": `key-${Math.floor(at / posts)}` };
     return pair.call("POST", "/orders", { body, headers });
@@ -34,16 +34,16 @@ export async function contendForKeys(pair: Pair, user_id: number, keys: number, 
   expect(replayed).toHaveLength(keys * (posts - 1));
   const made: Row[] = [];
   for (let at = 0; at < responses.length; at += posts) {
-    const of_key = responses.slice(at, at + posts);
-    const texts = new Set(of_key.map(({ text }) => text));
-    const places = new Set(of_key.map(({ headers }) => headers.get("location")));
+    const ofKey = responses.slice(at, at + posts);
+    const texts = new Set(ofKey.map(({ text }) => text));
+    const places = new Set(ofKey.map(({ headers }) => headers.get("location")));
     expect([at, texts.size, places.size]).toEqual([at, 1, 1]);
-    made.push(of_key[0]?.json.data);
+    made.push(ofKey[0]?.json.data);
   }
   const orders = await walk(pair, "/orders");
   expect(orders).toHaveLength(keys);
   expect(orders).toEqual(made.sort((one, other) => one["id"] - other["id"]));
-  expect(await walk(pair, `/orders?user_id=${user_id}&status=pending`)).toEqual(orders);
+  expect(await walk(pair, `/orders?user_id=${userId}&status=pending`)).toEqual(orders);
 }
 
 /** Sends, for each version of a new user, `edits` concurrent edits with `If-Match`. */

@@ -53,17 +53,17 @@ test.if(possible)(
       // Cached as late as possible.
       await Bun.sleep(50);
       expect((await runCommand(database, "token", "revoke", "laptop")).code).toBe(0);
-      const revoked_ms = performance.now();
+      const revokedMs = performance.now();
       const until = [Number.NaN, Number.NaN];
       while (until.some(Number.isNaN)) {
         const statuses = await ask();
-        const since_ms = performance.now() - revoked_ms;
+        const sinceMs = performance.now() - revokedMs;
         for (const [replica, status] of statuses.entries()) {
           // Once rejected, it stays rejected.
           if (!Number.isNaN(until[replica])) expect([replica, status]).toEqual([replica, 401]);
-          else if (status === 401) until[replica] = since_ms;
+          else if (status === 401) until[replica] = sinceMs;
         }
-        expect(since_ms).toBeLessThan(2 * REVOKED_MS);
+        expect(sinceMs).toBeLessThan(2 * REVOKED_MS);
         await Bun.sleep(20);
       }
       expect(Math.max(...until)).toBeLessThan(REVOKED_MS);

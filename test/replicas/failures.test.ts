@@ -76,10 +76,10 @@ async function reload({ url }: Instance): Promise<void> {
 }
 
 /** @returns the reasons in the log of a request; one for each line */
-async function reasonsOf(server: TestServer, request_id: string): Promise<unknown[]> {
+async function reasonsOf(server: TestServer, requestId: string): Promise<unknown[]> {
   const lines = await logs(server);
   return lines
-    .filter((line) => line["request_id"] === request_id && line["event"] === "unavailable")
+    .filter((line) => line["request_id"] === requestId && line["event"] === "unavailable")
     .map(({ reason }) => reason);
 }
 

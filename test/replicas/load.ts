@@ -167,17 +167,16 @@ export function startLoad(pair: Pair): Load {
 /**
  * Waits until each replica has acknowledged a write.
  * @returns how long it took, in ms
- * @throws {Error} if it takes longer than `timeout_ms`
+ * @throws {Error} if it takes longer than `timeoutMs`
  */
-export async function untilWritten(load: Load, timeout_ms: number): Promise<number> {
+export async function untilWritten(load: Load, timeoutMs: number): Promise<number> {
   const before = [...load.written];
-  const started_ms = performance.now();
+  const startedMs = performance.now();
   while (load.written.some((count, place) => count === before[place])) {
-    if (performance.now() - started_ms > timeout_ms)
-      throw new Error(`no write for ${timeout_ms} ms`);
+    if (performance.now() - startedMs > timeoutMs) throw new Error(`no write for ${timeoutMs} ms`);
     await Bun.sleep(1);
   }
-  return performance.now() - started_ms;
+  return performance.now() - startedMs;
 }
 
 /** Expects every acknowledged record and no other: each write was retried until it had a response. */

@@ -14,7 +14,7 @@ export interface Request {
   readonly body?: Row;
   readonly key?: string;
   /** A version. */
-  readonly if_match?: number;
+  readonly ifMatch?: number;
 }
 
 export interface Exchange extends Request {
@@ -27,7 +27,7 @@ export interface Exchange extends Request {
 export interface Model {
   readonly users: Map<number, Row>;
   readonly orders: Map<number, Row>;
-  readonly deleted_users: Set<number>;
+  readonly deletedUsers: Set<number>;
   /** The first exchange with each key. */
   readonly keys: Map<string, Exchange>;
 }
@@ -46,7 +46,7 @@ const transitions: Record<string, readonly string[]> = {
 };
 
 export function makeModel(): Model {
-  return { users: new Map(), orders: new Map(), deleted_users: new Set(), keys: new Map() };
+  return { users: new Map(), orders: new Map(), deletedUsers: new Set(), keys: new Map() };
 }
 
 /** @returns the records by ascending id */
@@ -75,11 +75,11 @@ function store(
   const { id, created_at, updated_at } = record;
   const before = records.get(id);
   const times = before === undefined ? { created_at: updated_at } : {};
-  const is_wanted =
+  const isWanted =
     status === (before === undefined ? 201 : 200) &&
     updated_at >= (before?.["updated_at"] ?? created_at) &&
     Bun.deepEquals(record, { ...wanted, id, created_at, updated_at, ...times });
-  if (!is_wanted) return null;
+  if (!isWanted) return null;
   records.set(id, record);
   return () => {
     if (before === undefined) records.delete(id);
@@ -90,7 +90,7 @@ function store(
 function createUser(model: Model, body: Row, response: TestResponse): Undo | null {
   if (isTaken(model, body["email"])) return nothingIf(response.status === 409);
   const id = response.json?.data?.id;
-  if (model.users.has(id) || model.deleted_users.has(id)) return null;
+  if (model.users.has(id) || model.deletedUsers.has(id)) return null;
   return store(model.users, { name: null, metadata: {}, ...body, version: 1 }, response);
 }
 
@@ -152,14 +152,14 @@ function changeUser(model: Model, current: Row, exchange: Exchange): Undo | null
 
 function deleteUser(model: Model, current: Row, { response }: Exchange): Undo | null {
   const { id } = current as { id: number };
-  const has_orders = model.orders.values().some(({ user_id }) => user_id === id);
-  if (has_orders) return nothingIf(response.status === 409);
+  const hasOrders = model.orders.values().some(({ user_id }) => user_id === id);
+  if (hasOrders) return nothingIf(response.status === 409);
   if (response.status !== 200 || !Bun.deepEquals(response.json.data, current)) return null;
   model.users.delete(id);
-  model.deleted_users.add(id);
+  model.deletedUsers.add(id);
   return () => {
     model.users.set(id, current);
-    model.deleted_users.delete(id);
+    model.deletedUsers.delete(id);
   };
 }
 
@@ -187,7 +187,7 @@ function list(records: ReadonlyMap<number, Row>, { path, response }: Exchange): 
 
 /** @returns how to undo it; `null` if the model does not allow this response in its current state */
 function step(model: Model, exchange: Exchange): Undo | null {
-  const { method, path, if_match, response } = exchange;
+  const { method, path, ifMatch, response } = exchange;
   const [, collection = "", id] = path.split("?")[0]?.split("/") ?? [];
   const records = collection === "users" ? model.users : model.orders;
   if (method === "POST") return create(model, exchange);
@@ -197,7 +197,7 @@ function step(model: Model, exchange: Exchange): Undo | null {
   if (method === "GET") {
     return nothingIf(response.status === 200 && Bun.deepEquals(response.json.data, current));
   }
-  if (if_match !== undefined && if_match !== current["version"]) {
+  if (ifMatch !== undefined && ifMatch !== current["version"]) {
     return nothingIf(response.status === 412);
   }
   if (collection === "orders") return changeOrder(model, current, exchange);
@@ -225,10 +225,10 @@ export function applyInSomeOrder(
     if (failed.has(signature)) return false;
     if (remaining.length < fewest.length) fewest = remaining;
     const without = (one: Exchange) => remaining.filter((other) => other !== one);
-    const first_end = Math.min(...remaining.map(({ ended }) => ended));
+    const firstEnd = Math.min(...remaining.map(({ ended }) => ended));
     const changes: Exchange[] = [];
     for (const exchange of remaining) {
-      if (exchange.started > first_end) continue;
+      if (exchange.started > firstEnd) continue;
       const undo = step(model, exchange);
       // It can come first in every order, because it changes nothing.
       if (undo === nothing) return search(without(exchange));

@@ -15,7 +15,7 @@ const RECOVERED_MS = 5_000;
 // Signals need /proc to find the processes. If TEST_POSTGRES_URL is a remote server, none may be installed here.
 const programs = possible && process.platform === "linux" ? findPrograms() : null;
 
-const database_name = "user_api";
+const databaseName = "user_api";
 
 interface Outage extends AsyncDisposable {
   readonly instance: Instance;
@@ -29,19 +29,19 @@ async function startOutage(): Promise<Outage> {
   const instance = resources.use(await makeInstance(programs ?? "", { fsync: "on" }));
   await instance.start();
   const sql = new SQL(instance.url, { max: 1 });
-  await sql.unsafe(`create database ${database_name}`);
+  await sql.unsafe(`create database ${databaseName}`);
   await sql.close();
-  const database = instance.url.replace(/postgres$/, database_name);
+  const database = instance.url.replace(/postgres$/, databaseName);
   const pair = resources.use(await startPair(database));
   const kept = resources.move();
   return { instance, database, pair, [Symbol.asyncDispose]: () => kept.disposeAsync() };
 }
 
 async function untilUnhealthy(replicas: readonly TestServer[]): Promise<void> {
-  const deadline_ms = performance.now() + MAX_WAIT_MS;
+  const deadlineMs = performance.now() + MAX_WAIT_MS;
   const asked = replicas.map(async (replica) => {
     while ((await replica.call("GET", "/health", { token: null })).status !== 503) {
-      if (performance.now() > deadline_ms) throw new Error("the replica stays healthy");
+      if (performance.now() > deadlineMs) throw new Error("the replica stays healthy");
       await Bun.sleep(20);
     }
   });
@@ -68,9 +68,9 @@ test.concurrent.if(programs !== null)(
       end(instance);
       await untilUnhealthy(pair.both);
       await instance.start();
-      const recovered_ms = await untilWritten(load, RECOVERED_MS);
+      const recoveredMs = await untilWritten(load, RECOVERED_MS);
       if (Bun.env["TEST_TIMES"] === "true") {
-        process.stderr.write(`PostgreSQL ${how}: writes again after ${recovered_ms} ms
+        process.stderr.write(`PostgreSQL ${how}: writes again after ${recoveredMs} ms
 `);
       }
       expect(load.statuses[503]).toBeGreaterThan(unavailable);
@@ -95,7 +95,7 @@ test.concurrent.if(programs !== null)(
     const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
     const path = `/users/${json.data.id}`;
     instance.signal("SIGSTOP");
-    const started_ms = performance.now();
+    const startedMs = performance.now();
     // More than there are connections: some wait for a connection, and some for a response.
     const asked = Array.from({ length: 60 }, (_, at) => {
       if (at % 3 === 0) return pair.call("GET", path);
@@ -103,22 +103,22 @@ test.concurrent.if(programs !== null)(
       return pair.call("POST", "/users", { body: { email: `${at}@example.com` } });
     });
     const responses = await Promise.all(asked);
-    expect(performance.now() - started_ms).toBeLessThan(MAX_WAIT_MS + 1_000);
+    expect(performance.now() - startedMs).toBeLessThan(MAX_WAIT_MS + 1_000);
     expect(new Set(responses.map(({ status }) => status))).toEqual(new Set([503]));
     expect(new Set(responses.map(({ headers }) => headers.get("retry-after")))).toEqual(
       new Set(["1"]),
     );
     // One of them is stopped meanwhile.
     const [going, ending] = pair.both;
-    const stopped_ms = performance.now();
+    const stoppedMs = performance.now();
     const [code] = await Promise.all([ending.stop(), untilUnhealthy([going])]);
     expect(code).toBe(0);
-    expect(performance.now() - stopped_ms).toBeLessThan(MAX_WAIT_MS);
+    expect(performance.now() - stoppedMs).toBeLessThan(MAX_WAIT_MS);
     instance.signal("SIGCONT");
-    const deadline_ms = performance.now() + RECOVERED_MS;
+    const deadlineMs = performance.now() + RECOVERED_MS;
     for (const asking of [path, "/health"]) {
       while ((await going.call("GET", asking, { token: pair.token })).status !== 200) {
-        if (performance.now() > deadline_ms) throw new Error(`${asking} stays unavailable`);
+        if (performance.now() > deadlineMs) throw new Error(`${asking} stays unavailable`);
         await Bun.sleep(10);
       }
     }
@@ -135,7 +135,7 @@ test.concurrent.if(programs !== null)(
     const path = `/users/${json.data.id}`;
     const sql = new SQL(database, { max: 1 });
     await sql.unsafe("begin; lock table orders in access exclusive mode");
-    const started_ms = performance.now();
+    const startedMs = performance.now();
     const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
     const body = { user_id: json.data.id, currency: "EUR", items };
     const posts = Array.from({ length: 60 }, () => pair.call("POST", "/orders", { body }));
@@ -143,19 +143,19 @@ test.concurrent.if(programs !== null)(
     const posted = Promise.all(posts).finally(() => {
       waiting = false;
     });
-    let [reads, slowest_ms] = [0, 0];
+    let [reads, slowestMs] = [0, 0];
     while (waiting) {
-      const asked_ms = performance.now();
+      const askedMs = performance.now();
       const { status, text } = await pair.call("GET", path);
       expect(status, text).toBe(200);
-      slowest_ms = Math.max(slowest_ms, performance.now() - asked_ms);
+      slowestMs = Math.max(slowestMs, performance.now() - askedMs);
       reads += 1;
       await Bun.sleep(5);
     }
     expect(new Set((await posted).map(({ status }) => status))).toEqual(new Set([503]));
-    expect(performance.now() - started_ms).toBeLessThan(MAX_WAIT_MS);
+    expect(performance.now() - startedMs).toBeLessThan(MAX_WAIT_MS);
     // Less than the 5 s that a request waits for a connection.
-    expect(slowest_ms).toBeLessThan(4_000);
+    expect(slowestMs).toBeLessThan(4_000);
     expect(reads).toBeGreaterThan(1);
     await sql.unsafe("rollback");
     await sql.close();

@@ -1,16 +1,11 @@
 /** Two replicas of the binary on one empty database, and helpers to call them. */
-import { against_citus, against_postgres } from "../http/backend.ts";
-import {
-  against_binary,
-  startReplica,
-  type TestResponse,
-  type TestServer,
-} from "../http/server.ts";
+import { againstCitus, againstPostgres } from "../http/backend.ts";
+import { againstBinary, startReplica, type TestResponse, type TestServer } from "../http/server.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
 import { type Outcome, runBinary } from "../program.ts";
 
 /** Whether the tests run against the binary and PostgreSQL without Citus. */
-export const possible: boolean = against_binary && against_postgres && !against_citus;
+export const possible: boolean = againstBinary && againstPostgres && !againstCitus;
 
 export async function requireCluster(): Promise<Cluster> {
   const cluster = await findCluster();

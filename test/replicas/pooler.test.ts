@@ -3,14 +3,14 @@ import { expect, test } from "bun:test";
 import { writeFileSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import {
-  against_citus,
-  against_postgres,
+  againstCitus,
+  againstPostgres,
   dropDatabase,
   holdWrites,
   newDatabase,
   runOnServer,
 } from "../http/backend.ts";
-import { against_binary } from "../http/server.ts";
+import { againstBinary } from "../http/server.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
 import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
@@ -23,8 +23,8 @@ async function testGuarantees(preparing?: string): Promise<void> {
   const direct = await newDatabase(directory);
   const name = new URL(direct).pathname.slice(1);
   // On Citus, the requests with one key wait for each other's two-phase commits.
-  const lock_timeout = against_citus ? "2s" : "300ms";
-  await runOnServer(direct, `alter database ${name} set lock_timeout = '${lock_timeout}'`);
+  const lockTimeout = againstCitus ? "2s" : "300ms";
+  await runOnServer(direct, `alter database ${name} set lock_timeout = '${lockTimeout}'`);
   {
     await using pooler = await startPooler(direct, preparing);
     const database = pooler.through(direct);
@@ -52,20 +52,20 @@ async function testGuarantees(preparing?: string): Promise<void> {
   await dropDatabase(direct);
 }
 
-test.if(against_binary && against_postgres && hasPooler())(
+test.if(againstBinary && againstPostgres && hasPooler())(
   "replicas keep their guarantees when they connect through PgBouncer",
   () => testGuarantees(),
   60_000,
 );
 
-test.if(against_binary && against_postgres && hasPooler() && keepsPreparedStatements())(
+test.if(againstBinary && againstPostgres && hasPooler() && keepsPreparedStatements())(
   "replicas keep their guarantees when PgBouncer keeps their prepared statements",
   async () => {
     const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
     const [ignored] = /^ignore_startup_parameters = .*$/m.exec(page) ?? [];
     // For Citus: see docs/citus.md.
-    const of_citus = "citus.max_adaptive_executor_pool_size, citus.enable_binary_protocol";
-    await testGuarantees(`max_prepared_statements = 100\n${ignored}, ${of_citus}`);
+    const ofCitus = "citus.max_adaptive_executor_pool_size, citus.enable_binary_protocol";
+    await testGuarantees(`max_prepared_statements = 100\n${ignored}, ${ofCitus}`);
   },
   60_000,
 );

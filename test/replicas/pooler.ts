@@ -89,8 +89,8 @@ export async function startPooler(url: string, preparing?: string): Promise<Pool
     if (layout !== null) changed.searchParams.set("layout", layout);
     return changed.href;
   };
-  const url_of_driver = through(splitLayout(url).driver_url);
-  while (!(await isResponding(url_of_driver))) await Bun.sleep(10);
+  const urlOfDriver = through(splitLayout(url).driverUrl);
+  while (!(await isResponding(urlOfDriver))) await Bun.sleep(10);
   return {
     through,
     async [Symbol.asyncDispose]() {

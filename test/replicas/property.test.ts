@@ -1,8 +1,8 @@
 // Random concurrent requests to two replicas leave the state, and have the responses, of some sequential order.
 import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
-import { against_postgres, dropDatabase, newDatabase } from "../http/backend.ts";
-import { against_binary } from "../http/server.ts";
+import { againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
+import { againstBinary } from "../http/server.ts";
 import { makeRandom } from "../random.ts";
 import {
   applyInSomeOrder,
@@ -23,7 +23,7 @@ const CLIENTS = 8;
 const REQUESTS = 5;
 /** The whole state is compared every so many rounds. */
 const ROUNDS_PER_CHECK = 10;
-/** Enough for all of `common_outcomes`. */
+/** Enough for all of `commonOutcomes`. */
 const MIN_ROUNDS = 40;
 /** Most requests are for the newest records, so that they meet. */
 const NEWEST = 5;
@@ -31,7 +31,7 @@ const NEWEST = 5;
 type Random = (below: number) => number;
 
 /** Method, collection, status. Without these, the requests would not meet. */
-const common_outcomes = [
+const commonOutcomes = [
   "DELETE users 200",
   "DELETE users 409",
   "PATCH orders 409",
@@ -52,7 +52,7 @@ const statuses = ["paid", "shipped", "delivered", "canceled"];
 interface Known {
   readonly users: Map<number, Row>;
   readonly orders: Map<number, Row>;
-  readonly with_keys: Request[];
+  readonly withKeys: Request[];
 }
 
 /** @returns one of the newest, mostly; `undefined` if there is none */
@@ -73,8 +73,8 @@ function randomUser(random: Random, known: Known): Row {
 
 function randomOrder(random: Random, known: Known): Row {
   const items = [{ sku: "A-1", quantity: 1 + random(9), unit_price: random(500) }];
-  const user_id = pick(random, [...known.users.keys()]) ?? 1;
-  return { user_id, currency: "EUR", items, metadata: { note: `${random(100)}` } };
+  const userId = pick(random, [...known.users.keys()]) ?? 1;
+  return { user_id: userId, currency: "EUR", items, metadata: { note: `${random(100)}` } };
 }
 
 /** Half of the requests have a key; a quarter of the keys was used before, mostly for the same request. */
@@ -83,9 +83,9 @@ function randomCreate(random: Random, known: Known): Request {
   const body = (path === "/users" ? randomUser : randomOrder)(random, known);
   const request: Request = { method: "POST", path, body };
   if (random(2) === 0) return request;
-  const used = random(4) === 0 ? pick(random, known.with_keys) : undefined;
+  const used = random(4) === 0 ? pick(random, known.withKeys) : undefined;
   if (used?.key !== undefined) return random(4) === 0 ? { ...request, key: used.key } : used;
-  return { ...request, key: `key-${known.with_keys.length}` };
+  return { ...request, key: `key-${known.withKeys.length}` };
 }
 
 function randomUserChange(random: Random, known: Known): Omit<Request, "path"> {
@@ -110,13 +110,13 @@ function randomOrderChange(random: Random): Omit<Request, "path"> {
 }
 
 function randomRead(random: Random, path: string, { users }: Known): Request {
-  const user_id = pick(random, [...users.keys()]) ?? 1;
+  const userId = pick(random, [...users.keys()]) ?? 1;
   const paths = [
     path,
     path,
     "/users?limit=1",
     "/orders?limit=1",
-    `/orders?user_id=${user_id}&limit=1000`,
+    `/orders?user_id=${userId}&limit=1000`,
     `/orders?status=${statuses[random(statuses.length)]}&limit=1`,
   ];
   return { method: "GET", path: paths[random(paths.length)] ?? path };
@@ -131,7 +131,7 @@ function randomRequest(random: Random, known: Known): Request {
   const change =
     collection === "users" ? randomUserChange(random, known) : randomOrderChange(random);
   if (random(2) === 0) return { ...change, path };
-  return { ...change, path, if_match: record["version"] };
+  return { ...change, path, ifMatch: record["version"] };
 }
 
 /** Later requests are for the record of the response. */
@@ -147,11 +147,11 @@ async function runRound(pair: Pair, random: Random, known: Known): Promise<Excha
   let events = 0;
 
   async function send(request: Request): Promise<void> {
-    const { method, path, body, key, if_match } = request;
-    if (key !== undefined) known.with_keys.push(request);
+    const { method, path, body, key, ifMatch } = request;
+    if (key !== undefined) known.withKeys.push(request);
     const headers = {
       ...(key !== undefined && { "idempotency-key": key }),
-      ...(if_match !== undefined && { "if-match": `"${if_match}"` }),
+      ...(ifMatch !== undefined && { "if-match": `"${ifMatch}"` }),
     };
     events += 1;
     const started = events;
@@ -171,12 +171,12 @@ async function runRound(pair: Pair, random: Random, known: Known): Promise<Excha
   return exchanges;
 }
 
-/** One line, as `PATCH /users/1 {"name":null} if_match 1 returns 200 {"data":…}`. */
-function describeExchange({ response, body, key, if_match, ...exchange }: Exchange): string {
+/** One line, as `PATCH /users/1 {"name":null} ifMatch 1 returns 200 {"data":…}`. */
+function describeExchange({ response, body, key, ifMatch, ...exchange }: Exchange): string {
   const { method, path, started, ended } = exchange;
   const words = [`${started}-${ended}`, method, path, JSON.stringify(body)];
   if (key !== undefined) words.push(key);
-  if (if_match !== undefined) words.push(`if_match ${if_match}`);
+  if (ifMatch !== undefined) words.push(`ifMatch ${ifMatch}`);
   const replayed = response.headers.has("idempotent-replayed") ? " (replayed)" : "";
   return `${words.join(" ")} returns ${response.status}${replayed} ${response.text}`;
 }
@@ -187,7 +187,7 @@ function outcomeOf({ method, path, response }: Exchange): string {
   return `${method} ${collection} ${response.status}${replayed}`;
 }
 
-test.if(against_binary && against_postgres)(
+test.if(againstBinary && againstPostgres)(
   "concurrent requests to two replicas have the outcomes of a sequential order when they are random",
   async () => {
     using directory = makeDirectory();
@@ -196,10 +196,10 @@ test.if(against_binary && against_postgres)(
     {
       await using pair = await startPair(database);
       const random = makeRandom(SEED);
-      const known: Known = { users: new Map(), orders: new Map(), with_keys: [] };
+      const known: Known = { users: new Map(), orders: new Map(), withKeys: [] };
       const model = makeModel();
-      const deadline_ms = performance.now() + DURATION_MS;
-      for (let round = 1; performance.now() < deadline_ms || round <= MIN_ROUNDS; round += 1) {
+      const deadlineMs = performance.now() + DURATION_MS;
+      for (let round = 1; performance.now() < deadlineMs || round <= MIN_ROUNDS; round += 1) {
         const exchanges = await runRound(pair, random, known);
         const unexplained = applyInSomeOrder(model, exchanges);
         const run = `TEST_PROPERTY_SEED=${SEED}, round ${round}`;
@@ -209,7 +209,7 @@ test.if(against_binary && against_postgres)(
         expect(await walk(pair, "/users"), run).toEqual(rowsOf(model.users));
         expect(await walk(pair, "/orders"), run).toEqual(rowsOf(model.orders));
       }
-      expect([...outcomes]).toEqual(expect.arrayContaining(common_outcomes));
+      expect([...outcomes]).toEqual(expect.arrayContaining(commonOutcomes));
       expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
     }
     await dropDatabase(database);

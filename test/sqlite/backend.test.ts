@@ -22,8 +22,8 @@ import { openDatabase } from "./open.ts";
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };
 
-function open(database_url: string, exclusive = true, create = true): Promise<Store> {
-  return openDatabase(database_url, { exclusive, create, now });
+function open(databaseUrl: string, exclusive = true, create = true): Promise<Store> {
+  return openDatabase(databaseUrl, { exclusive, create, now });
 }
 
 /** Runs a statement on a connection of its own. */
@@ -225,15 +225,15 @@ test("statistics returns the sizes of the files and the number of waiting writes
   const path = directory.at("a.db");
   const store = await open(path);
   const written = Promise.all([newUser(store), newUser(store)]);
-  const { pending_writes } = await store.statistics();
-  expect(pending_writes).toBe(2);
+  const { pendingWrites } = await store.statistics();
+  expect(pendingWrites).toBe(2);
   await written;
   const sizeOf = (name: string) => statSync(name).size;
   expect(await store.statistics()).toEqual({
-    pending_writes: 0,
-    unsent_bytes: 0,
-    database_bytes: sizeOf(path),
-    wal_bytes: sizeOf(`${path}-wal`),
+    pendingWrites: 0,
+    unsentBytes: 0,
+    databaseBytes: sizeOf(path),
+    walBytes: sizeOf(`${path}-wal`),
   });
   expect(sizeOf(path)).not.toBe(sizeOf(`${path}-wal`));
   await store.close();

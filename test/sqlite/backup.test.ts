@@ -26,8 +26,8 @@ import { openDatabase } from "./open.ts";
 const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 
-function open(database_url: string, exclusive = false): Promise<Store> {
-  return openDatabase(database_url, { exclusive, now });
+function open(databaseUrl: string, exclusive = false): Promise<Store> {
+  return openDatabase(databaseUrl, { exclusive, now });
 }
 
 /** Creates a database with two users and an order. @returns its path */
@@ -65,8 +65,8 @@ async function totalOf(path: string): Promise<number> {
   return total;
 }
 
-function restore(from: string, database_url: string) {
-  return restoreSqlite({ from, database_url, now });
+function restore(from: string, databaseUrl: string) {
+  return restoreSqlite({ from, databaseUrl, now });
 }
 
 test("backUp writes a complete copy while the database is in use", async () => {
@@ -156,9 +156,9 @@ test("backUp fails with the reason when a page cannot be read", async () => {
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-const is_root = process.getuid?.() === 0;
+const isRoot = process.getuid?.() === 0;
 
-test.if(is_root)("backUp and restore keep the owner when root calls them", async () => {
+test.if(isRoot)("backUp and restore keep the owner when root calls them", async () => {
   using directory = makeDirectory();
   const { path, copy } = await makeBackup(directory);
   chownSync(path, 4321, 1234);
@@ -189,11 +189,11 @@ test("restore replaces the database with the backup, and keeps the previous one"
   const store = await open(path);
   await newUser(store);
   await store.close();
-  const { previous_path, users, orders } = await restore(copy, path);
+  const { previousPath, users, orders } = await restore(copy, path);
   expect([users, orders]).toEqual([2, 1]);
-  expect(previous_path).toBe(`${path}.2026-11-20T18-57-03.120Z`);
+  expect(previousPath).toBe(`${path}.2026-11-20T18-57-03.120Z`);
   expect(await totalOf(path)).toBe(2);
-  expect(await totalOf(previous_path ?? "")).toBe(3);
+  expect(await totalOf(previousPath ?? "")).toBe(3);
   expect(await totalOf(copy)).toBe(2);
 });
 
@@ -202,7 +202,7 @@ test("restore creates the database when there is none", async () => {
   const copy = directory.at("copy.db");
   await backUp(await makeDatabase(directory), copy);
   const path = directory.at("new/b.db");
-  expect((await restore(copy, path)).previous_path).toBeNull();
+  expect((await restore(copy, path)).previousPath).toBeNull();
   expect(await totalOf(path)).toBe(2);
 });
 
@@ -213,12 +213,12 @@ test("restore keeps the log of a database whose file is missing or empty", async
     rmSync(path);
     if (left !== null) writeFileSync(path, left);
     writeFileSync(`${path}-wal`, "a log");
-    const { previous_path } = await restoreSqlite({
+    const { previousPath } = await restoreSqlite({
       from: copy,
-      database_url: path,
+      databaseUrl: path,
       now: () => new Date(left === null ? 0 : 1),
     });
-    expect(await Bun.file(`${previous_path}-wal`).text()).toBe("a log");
+    expect(await Bun.file(`${previousPath}-wal`).text()).toBe("a log");
     expect(existsSync(`${path}-wal`)).toBe(false);
     expect(await totalOf(path)).toBe(2);
   }
@@ -267,8 +267,8 @@ test("restore moves the log of a damaged database away from the new one", async 
   const { path, copy } = await makeBackup(directory);
   writeFileSync(path, "not a database at all");
   writeFileSync(`${path}-wal`, "a log");
-  const { previous_path } = await restore(copy, path);
-  expect(await Bun.file(previous_path ?? "").text()).toBe("not a database at all");
+  const { previousPath } = await restore(copy, path);
+  expect(await Bun.file(previousPath ?? "").text()).toBe("not a database at all");
   expect(existsSync(`${path}-wal`)).toBe(false);
   expect(await totalOf(path)).toBe(2);
 });
@@ -293,7 +293,7 @@ test("backUp and restore reject a database when a row breaks a constraint", asyn
     `Cannot back up to ${directory.at("b.db")}: ${finding}`,
   );
   await damaged.close();
-  const restored = restoreSqlite({ from: path, database_url: directory.at("c.db"), now });
+  const restored = restoreSqlite({ from: path, databaseUrl: directory.at("c.db"), now });
   await expectRejection(restored, "operator", `Cannot restore ${path}: ${finding}`);
   expect(existsSync(directory.at("c.db"))).toBe(false);
 });
@@ -303,8 +303,8 @@ test("restore replaces a damaged database", async () => {
   const { path, copy } = await makeBackup(directory);
   damagePage(path, 1);
   const damaged = readFileSync(path);
-  const { previous_path } = await restore(copy, path);
-  expect(readFileSync(previous_path ?? "").equals(damaged)).toBe(true);
+  const { previousPath } = await restore(copy, path);
+  expect(readFileSync(previousPath ?? "").equals(damaged)).toBe(true);
   expect(await totalOf(path)).toBe(2);
 });
 

@@ -28,8 +28,8 @@ test("write waits, and reads succeed, while another process is writing", async (
 test("write rejects with unavailable when another process writes for 5 seconds", async () => {
   using it = makeWriter();
   const real = performance.now.bind(performance);
-  let passed_ms = 0;
-  const clock = spyOn(performance, "now").mockImplementation(() => real() + passed_ms);
+  let passedMs = 0;
+  const clock = spyOn(performance, "now").mockImplementation(() => real() + passedMs);
   /** Waits until the writer starts an attempt, when it reads the clock. */
   async function nextAttempt(): Promise<void> {
     const calls = clock.mock.calls.length;
@@ -39,7 +39,7 @@ test("write rejects with unavailable when another process writes for 5 seconds",
     it.other.run("begin immediate");
     const writes = [1, 2].map((n) => it.writer.write(() => it.insert(n)));
     await nextAttempt();
-    passed_ms = 5000;
+    passedMs = 5000;
     for (const write of writes) await expectRejection(write, "unavailable");
     it.other.run("rollback");
     // The timeout starts again with each batch.

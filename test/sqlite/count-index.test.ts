@@ -2,7 +2,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type OrderStatus, order_statuses } from "../../src/order.ts";
+import { type OrderStatus, orderStatuses } from "../../src/order.ts";
 import { prepareIdTracker } from "../../src/sqlite/count-index.import.ts";
 import type { Store } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
@@ -128,7 +128,7 @@ const changes: [string, string][] = [
 for (const [when, sql] of changes) {
   test(`orders.list returns every page of each status when ${when}`, async () => {
     db.run(sql);
-    for (const status of order_statuses) await expectOrders(status);
+    for (const status of orderStatuses) await expectOrders(status);
   });
 }
 
@@ -136,7 +136,7 @@ test("orders.list returns every page when a change was rolled back", async () =>
   db.run("begin");
   db.run("update orders set status = 'paid'");
   db.run("rollback");
-  for (const status of order_statuses) await expectOrders(status);
+  for (const status of orderStatuses) await expectOrders(status);
 });
 
 test("orders.list returns every page of a status when ids span more than 64 top-level buckets", async () => {
@@ -156,14 +156,14 @@ test("orders.list returns every page of a status when ids span more than 64 top-
     from n
   `);
   db.run("commit");
-  for (const status of order_statuses) await expectOrders(status);
+  for (const status of orderStatuses) await expectOrders(status);
   for (const [from, to] of [
     ["pending", "canceled"],
     ["paid", "shipped"],
     ["canceled", "pending"],
   ]) {
     db.run(`update orders set status = '${to}' where status = '${from}' and id % 900000 <> 0`);
-    for (const status of order_statuses) await expectOrders(status);
+    for (const status of orderStatuses) await expectOrders(status);
     // Pages do not depend on every level.
     expect((await store.check()).filter((finding) => finding.includes("bucket"))).toEqual([]);
   }

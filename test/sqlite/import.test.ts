@@ -2,7 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type Order, type OrderStatus, order_statuses } from "../../src/order.ts";
+import { type Order, type OrderStatus, orderStatuses } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
 import { orderFields, userFields } from "../contract/open.ts";
@@ -68,11 +68,11 @@ for (const seed of [3, 11, 42]) {
     const users = new Set<number>();
     const orders = new Map<number, number>();
     const statuses = new Map<number, OrderStatus>();
-    let last_user = 0;
-    let last_order = 0;
+    let lastUser = 0;
+    let lastOrder = 0;
 
     async function importUsers(): Promise<void> {
-      const ids = someIds(last_user, random);
+      const ids = someIds(lastUser, random);
       const batch: User[] = ids.map((id) => ({
         id,
         ...userFields({ email: `${id}@b.cd` }),
@@ -80,12 +80,12 @@ for (const seed of [3, 11, 42]) {
       }));
       await store.bulk.users.import(batch, false);
       for (const id of ids) users.add(id);
-      last_user = Math.max(last_user, ...ids);
+      lastUser = Math.max(lastUser, ...ids);
     }
     async function createUser(): Promise<void> {
       const { record } = await store.users.create(userFields(), null);
-      expect(record.id).toBe(last_user + 1);
-      last_user = record.id;
+      expect(record.id).toBe(lastUser + 1);
+      lastUser = record.id;
       users.add(record.id);
     }
     async function removeUser(): Promise<void> {
@@ -95,12 +95,12 @@ for (const seed of [3, 11, 42]) {
       users.delete(id);
     }
     async function importOrders(): Promise<void> {
-      const ids = someIds(last_order, random);
+      const ids = someIds(lastOrder, random);
       const of = [...users].slice(0, 3);
       const batch: Order[] = ids.map((id) => ({
         id,
         ...orderFields(of[random(of.length)] ?? 0),
-        status: order_statuses[random(5)] ?? "paid",
+        status: orderStatuses[random(5)] ?? "paid",
         ...given,
       }));
       const results = await store.bulk.orders.import(batch, false);
@@ -109,14 +109,14 @@ for (const seed of [3, 11, 42]) {
         orders.set(id, user_id);
         statuses.set(id, status);
       }
-      last_order = Math.max(last_order, ...orders.keys());
+      lastOrder = Math.max(lastOrder, ...orders.keys());
     }
     async function placeOrder(): Promise<void> {
-      const user_id = [...users][0] ?? 0;
-      const { record } = await store.orders.place(orderFields(user_id), null);
-      expect(record.id).toBe(last_order + 1);
-      last_order = record.id;
-      orders.set(record.id, user_id);
+      const userId = [...users][0] ?? 0;
+      const { record } = await store.orders.place(orderFields(userId), null);
+      expect(record.id).toBe(lastOrder + 1);
+      lastOrder = record.id;
+      orders.set(record.id, userId);
       statuses.set(record.id, "pending");
     }
 
@@ -129,14 +129,14 @@ for (const seed of [3, 11, 42]) {
       const ascending = (ids: Iterable<number>) => [...ids].sort((left, right) => left - right);
       await expectPages(store, "users", ascending(users), random);
       await expectPages(store, "orders", ascending(orders.keys()), random);
-      for (const status of order_statuses) {
+      for (const status of orderStatuses) {
         const ids = ascending(statuses.keys()).filter((id) => statuses.get(id) === status);
         await expectPages(store, "orders", ids, random, { status });
       }
-      for (const user_id of new Set(orders.values())) {
-        const ids = ascending([...orders].filter(([, of]) => of === user_id).map(([id]) => id));
+      for (const userId of new Set(orders.values())) {
+        const ids = ascending([...orders].filter(([, of]) => of === userId).map(([id]) => id));
         const { rows, total } = await listed(
-          store.orders.list({ user_id, limit: 1000, offset: 0 }),
+          store.orders.list({ user_id: userId, limit: 1000, offset: 0 }),
         );
         expect([total, rows.map(({ id }) => id)]).toEqual([ids.length, ids.slice(0, 1000)]);
       }
@@ -162,18 +162,18 @@ test("import counts the skipped ids when the gap is as large as allowed", async 
 
 test("import keeps totals exact when it touches more buckets than it collects in memory", async () => {
   await using it = await openStore();
-  const { id: user_id } = (await it.store.users.create(userFields(), null)).record;
+  const { id: userId } = (await it.store.users.create(userFields(), null)).record;
   // A gap of 6,250 buckets of the lowest level, and then lower ids.
   const ids = [400_000, 399_999, 64, 65, 1, 270_000, 4096, 4097, 400_001];
   const records = ids.map((id, at) => ({
-    ...orderFields(user_id),
+    ...orderFields(userId),
     ...given,
     id,
-    status: order_statuses[at % 3] ?? "pending",
+    status: orderStatuses[at % 3] ?? "pending",
   }));
   await it.store.bulk.orders.import(records, false);
   expect(await it.store.check()).toEqual([]);
-  for (const status of order_statuses.slice(0, 3)) {
+  for (const status of orderStatuses.slice(0, 3)) {
     const expected = records.filter((record) => record.status === status).map(({ id }) => id);
     await expectPages(
       it.store,

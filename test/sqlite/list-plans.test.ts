@@ -6,10 +6,10 @@ import { makeDirectory } from "../directory.ts";
 import { openDatabase } from "./open.ts";
 
 /** @returns the statements that a store prepares */
-async function collectStatements(database_url: string): Promise<string[]> {
+async function collectStatements(databaseUrl: string): Promise<string[]> {
   const prepare = spyOn(Database.prototype, "prepare");
   try {
-    await (await openDatabase(database_url)).close();
+    await (await openDatabase(databaseUrl)).close();
     return prepare.mock.calls.map(([sql]) => sql);
   } finally {
     prepare.mockRestore();

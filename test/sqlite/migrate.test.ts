@@ -179,8 +179,8 @@ test("backUpBeforeMigration leaves no temporary file when a directory has the na
   using db = new Database(directory.at("a.db"), { create: true });
   db.run("create table t (n); pragma user_version = 1");
   mkdirSync(directory.at("a.db.v1"));
-  const copy_path = directory.at("a.db.v1");
-  const why = `cannot copy the database to ${copy_path} before the migration: it is a directory`;
+  const copyPath = directory.at("a.db.v1");
+  const why = `cannot copy the database to ${copyPath} before the migration: it is a directory`;
   expectThrown(() => backUpBeforeMigration(db), "operator", why);
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v1"]);
 });

@@ -12,10 +12,10 @@ import { openDatabase } from "./open.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();
-const older_versions = Array.from({ length: SCHEMA_VERSION - 1 }, (_, before) => before + 1);
+const olderVersions = Array.from({ length: SCHEMA_VERSION - 1 }, (_, before) => before + 1);
 
-function open(database_url: string, exclusive: boolean): Promise<Store> {
-  return openDatabase(database_url, { create: false, exclusive, now });
+function open(databaseUrl: string, exclusive: boolean): Promise<Store> {
+  return openDatabase(databaseUrl, { create: false, exclusive, now });
 }
 
 /** Creates a database with two users, a pending order and a paid one. @returns its path */
@@ -72,7 +72,7 @@ async function expectConsistent(store: Store): Promise<void> {
   expect(await store.check()).toEqual([]);
 }
 
-for (const version of older_versions) {
+for (const version of olderVersions) {
   test.each([
     ["a server opens it", true],
     ["a command opens it", false],
@@ -97,11 +97,11 @@ for (const version of older_versions) {
   test(`a backup of version ${version} is migrated in the new database, and not changed, when it is restored`, async () => {
     using directory = makeDirectory();
     const from = makeOlder(directory, version);
-    const database_url = directory.at("new.db");
-    const contents = await restoreSqlite({ from, database_url, now });
-    expect(contents).toMatchObject({ users: 2, orders: 2, previous_path: null });
+    const databaseUrl = directory.at("new.db");
+    const contents = await restoreSqlite({ from, databaseUrl, now });
+    expect(contents).toMatchObject({ users: 2, orders: 2, previousPath: null });
     expect(versionOf(from)).toBe(version);
-    const store = await open(database_url, true);
+    const store = await open(databaseUrl, true);
     await expectConsistent(store);
     await store.close();
     expect(readdirSync(directory.path).filter((name) => name.includes(".v"))).toEqual([]);

@@ -4,8 +4,8 @@ import { storeOptions } from "../open-store.ts";
 
 /** Opens a database as a server does, unless the options say otherwise. */
 export function openDatabase(
-  database_url: string,
+  databaseUrl: string,
   options: Partial<StoreOptions> = {},
 ): Promise<Store> {
-  return openSqlite({ ...storeOptions, database_url, ...options });
+  return openSqlite({ ...storeOptions, databaseUrl, ...options });
 }

@@ -8,7 +8,7 @@ import { createWriter } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
-export function makeWriter(max_pending = 1000) {
+export function makeWriter(maxPending = 1000) {
   const directory = makeDirectory();
   const path = directory.at("a.db");
   const db = new Database(path, { create: true, strict: true });
@@ -21,7 +21,7 @@ export function makeWriter(max_pending = 1000) {
   const checkpoints = createCheckpointer(db);
   const files = watchFiles(path, () => {});
   const reader = createReader(db, files.isReadable);
-  const options = { max_pending_writes: max_pending };
+  const options = { maxPendingWrites: maxPending };
   const { forTable, ...writer } = createWriter(
     createWriteBatch(db, files),
     reader,
@@ -39,9 +39,9 @@ export function makeWriter(max_pending = 1000) {
     /** @returns the number of commits in the write-ahead log @see https://sqlite.org/fileformat2.html#walformat */
     commits() {
       const wal = readFileSync(`${path}-wal`);
-      const frame_size = 24 + wal.readUInt32BE(8);
+      const frameSize = 24 + wal.readUInt32BE(8);
       let commits = 0;
-      for (let at = 32; at < wal.length; at += frame_size) {
+      for (let at = 32; at < wal.length; at += frameSize) {
         // The size of the database after a commit; 0 in any other frame.
         if (wal.readUInt32BE(at + 4) > 0) commits += 1;
       }

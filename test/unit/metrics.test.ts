@@ -2,7 +2,7 @@ import { expect, test } from "bun:test";
 import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
-const statistics = { pending_writes: 0, unsent_bytes: 0, database_bytes: 0, wal_bytes: 0 };
+const statistics = { pendingWrites: 0, unsentBytes: 0, databaseBytes: 0, walBytes: 0 };
 const store = { statistics: async () => statistics } as Store;
 
 /** @returns the values by series, e.g. `up{a="b"}` */
@@ -18,8 +18,8 @@ async function read(metrics: Metrics): Promise<Map<string, number>> {
 
 test("observeRequest counts a response in every bucket from its duration upwards, in seconds", async () => {
   const metrics = createMetrics("1.2.3");
-  for (const duration_ms of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
-    metrics.observeRequest("GET", "/a", 200, duration_ms);
+  for (const durationMs of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
+    metrics.observeRequest("GET", "/a", 200, durationMs);
   }
   metrics.observeRequest("GET", "/b", 200, 1);
   const values = await read(metrics);

@@ -2,9 +2,9 @@ import { expect, test } from "bun:test";
 import { createRateLimiter } from "../../src/http/rate-limit.ts";
 
 /** A rate limiter with a clock that the test moves. */
-function makeLimit(per_second: number) {
-  const clock = { time_ms: 1_000_000 };
-  const limiter = createRateLimiter(per_second, () => clock.time_ms);
+function makeLimit(perSecond: number) {
+  const clock = { timeMs: 1_000_000 };
+  const limiter = createRateLimiter(perSecond, () => clock.timeMs);
   const allow = (owner: string) => limiter?.allow(owner) ?? true;
   return {
     allow,
@@ -29,15 +29,15 @@ test("headers has the policy and the remaining requests of the token", () => {
   passing(20);
   expect(headers()["ratelimit"]).toBe('"token";r=0;t=1');
   expect(headers("b")["ratelimit"]).toBe('"token";r=10');
-  clock.time_ms += 500;
+  clock.timeMs += 500;
   passing(1);
   expect(headers()["ratelimit"]).toBe('"token";r=4;t=1');
 });
 
-for (const per_second of [1, 2, 10, 1000]) {
-  test(`createRateLimiter allows a burst of ${per_second} when that is the rate`, () => {
-    const { allow, passing } = makeLimit(per_second);
-    for (let count = 0; count < per_second; count += 1) expect(allow("a")).toBe(true);
+for (const perSecond of [1, 2, 10, 1000]) {
+  test(`createRateLimiter allows a burst of ${perSecond} when that is the rate`, () => {
+    const { allow, passing } = makeLimit(perSecond);
+    for (let count = 0; count < perSecond; count += 1) expect(allow("a")).toBe(true);
     expect(passing(100)).toBe(0);
   });
 }
@@ -54,11 +54,11 @@ const pauses: [number, number][] = [
   [3_600_000, 10],
 ];
 
-for (const [pause_ms, expected] of pauses) {
-  test(`createRateLimiter allows ${expected} requests at a rate of 10 when ${pause_ms} ms have passed`, () => {
+for (const [pauseMs, expected] of pauses) {
+  test(`createRateLimiter allows ${expected} requests at a rate of 10 when ${pauseMs} ms have passed`, () => {
     const { clock, passing } = makeLimit(10);
     expect(passing(15)).toBe(10);
-    clock.time_ms += pause_ms;
+    clock.timeMs += pauseMs;
     expect(passing(15)).toBe(expected);
   });
 }
@@ -67,10 +67,10 @@ test("createRateLimiter keeps a partial refill when a request is rejected", () =
   const { clock, allow } = makeLimit(1);
   expect(allow("a")).toBe(true);
   for (let count = 0; count < 3; count += 1) {
-    clock.time_ms += 250;
+    clock.timeMs += 250;
     expect(allow("a")).toBe(false);
   }
-  clock.time_ms += 250;
+  clock.timeMs += 250;
   expect(allow("a")).toBe(true);
   expect(allow("a")).toBe(false);
 });
@@ -80,7 +80,7 @@ test("createRateLimiter allows exactly the rate when requests are continuous", (
   let passed = 0;
   for (let count = 0; count < 10_000; count += 1) {
     if (allow("a")) passed += 1;
-    clock.time_ms += 1;
+    clock.timeMs += 1;
   }
   // A burst of 4, and 4 in each of the 10 seconds except for the last millisecond.
   expect(passed).toBe(4 + 39);
@@ -90,7 +90,7 @@ test("createRateLimiter counts each token separately", () => {
   const { clock, passing } = makeLimit(3);
   expect(passing(5, "a")).toBe(3);
   expect(passing(5, "b")).toBe(3);
-  clock.time_ms += 1000;
+  clock.timeMs += 1000;
   expect(passing(2, "a")).toBe(2);
   expect(passing(5, "b")).toBe(3);
   expect(passing(5, "a")).toBe(1);

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode } from "../../src/error.ts";
-import { error_responses, errorBody, logServerError } from "../../src/http/errors.ts";
+import { errorBody, errorTemplates, logServerError } from "../../src/http/errors.ts";
 import { createLog } from "../../src/log.ts";
 
 function databaseError(): unknown {
@@ -101,8 +101,8 @@ test("logServerError writes a line when the thrown value is not an Error", () =>
 });
 
 test("logServerError writes nothing when the response is a 4xx", () => {
-  for (const code of Object.keys(error_responses) as ErrorCode[]) {
+  for (const code of Object.keys(errorTemplates) as ErrorCode[]) {
     const error = new AppError(code, "a message");
-    expect(logged(error), code).toHaveLength(error_responses[code].status < 500 ? 0 : 1);
+    expect(logged(error), code).toHaveLength(errorTemplates[code].status < 500 ? 0 : 1);
   }
 });

@@ -64,8 +64,8 @@ function withFoldedErrors({ React: { createElement, Fragment, useState } }) {
 function withTokenCheck({ React: { createElement } }) {
   const check = (Execute) => (props) => {
     function onClickCapture(event) {
-      const is_public = props.operation.get("security")?.size === 0;
-      if (token !== "" || is_public) return;
+      const isPublic = props.operation.get("security")?.size === 0;
+      if (token !== "" || isPublic) return;
       event.stopPropagation();
       say("Enter a token first: this operation needs one.", "bad");
       field.focus();

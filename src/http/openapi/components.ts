@@ -4,7 +4,7 @@ import { KEY_LIFETIME_MS } from "../../idempotency.ts";
 import { MAX_PROBLEMS } from "../../schema.ts";
 import { errorEnvelope, REVALIDATE } from "../bodies.ts";
 import { ENTITY_TAGS } from "../entity-tags.ts";
-import { error_responses, type ResponseTemplate, service_doc } from "../errors.ts";
+import { errorTemplates, type ResponseTemplate, serviceDoc } from "../errors.ts";
 import { IDEMPOTENCY_KEY } from "../idempotency-key.ts";
 import type { JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPES, TEXT_TYPE } from "../media-types.ts";
@@ -59,7 +59,7 @@ export function headers(): Record<string, JsonSchema> {
       {},
       pages,
     ),
-    ServiceDoc: constantHeader("The interactive reference (RFC 8631)", service_doc.link),
+    ServiceDoc: constantHeader("The interactive reference (RFC 8631)", serviceDoc.link),
     IdempotentReplayed: {
       ...constantHeader("Present if this is the stored response to an earlier request", "true"),
       required: false,
@@ -140,7 +140,7 @@ export function parameters(): Record<string, JsonSchema> {
  * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
  * codes with one status, they share a response, which has the name of the last one.
  */
-const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...string[]]> = {
+const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...string[]]> = {
   invalid: [
     "Invalid",
     "The request is not valid: `meta.problems` lists the reasons",
@@ -208,13 +208,13 @@ const error_docs: Record<ErrorCode, readonly [name: string, meaning: string, ...
 
 /** @param codes all with the same status; at least one */
 export function errorName(codes: readonly ErrorCode[], method: string): string {
-  const [name] = error_docs[codes.at(-1) ?? "internal"];
+  const [name] = errorDocs[codes.at(-1) ?? "internal"];
   // Only that of PATCH has `Accept-Patch`.
   return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
 }
 
 export function errorSchemas(): Record<string, JsonSchema> {
-  const templates: readonly ResponseTemplate[] = Object.values(error_responses);
+  const templates: readonly ResponseTemplate[] = Object.values(errorTemplates);
   const codes = new Set(templates.flatMap((template) => ("code" in template ? template.code : [])));
   const code = { ...text, enum: [...codes], description: "A stable identifier for programs" };
   const problems = {
@@ -237,47 +237,47 @@ export function errorSchemas(): Record<string, JsonSchema> {
  * @param invalid the problem in the example of a validation error
  * @returns the name and the value of each example
  */
-function errorExamples(error_code: ErrorCode, code: string, invalid: FieldError) {
-  if (error_code === "invalid") {
+function errorExamples(errorCode: ErrorCode, code: string, invalid: FieldError) {
+  if (errorCode === "invalid") {
     const message = `Validation failed: ${invalid.field} ${invalid.problem}`;
     return [["invalid", { value: errorEnvelope(code, message, [invalid]) }]] as const;
   }
-  const [, , ...messages] = error_docs[error_code];
+  const [, , ...messages] = errorDocs[errorCode];
   return messages.map(
     (message) => [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, message) }] as const,
   );
 }
 
 /**
- * @param error_codes all with the same status
+ * @param errorCodes all with the same status
  * @returns the content by media type
  */
 function errorContent(
-  error_codes: readonly ErrorCode[],
+  errorCodes: readonly ErrorCode[],
   invalid: FieldError,
 ): Record<string, JsonSchema> {
   const content: Record<string, JsonSchema> = {};
   const codes: string[] = [];
   const examples: (readonly [string, JsonSchema])[] = [];
-  for (const error_code of error_codes) {
-    const template: ResponseTemplate = error_responses[error_code];
+  for (const errorCode of errorCodes) {
+    const template: ResponseTemplate = errorTemplates[errorCode];
     if ("text" in template) {
       content[TEXT_TYPE] = { schema: { ...text, const: template.text }, example: template.text };
     } else {
       codes.push(template.code);
-      examples.push(...errorExamples(error_code, template.code, invalid));
+      examples.push(...errorExamples(errorCode, template.code, invalid));
     }
   }
   if (codes.length === 0) return content;
   const properties = {
     code: { ...text, enum: codes },
     // Tools reject examples with members that only one part of an `allOf` has.
-    ...(error_codes.includes("invalid") && {
+    ...(errorCodes.includes("invalid") && {
       problems: { type: "array", items: ref("schemas", "FieldError") },
     }),
   };
-  const with_code = { type: "object", properties: { meta: { type: "object", properties } } };
-  const schema = { allOf: [ref("schemas", "Error"), with_code] };
+  const withCode = { type: "object", properties: { meta: { type: "object", properties } } };
+  const schema = { allOf: [ref("schemas", "Error"), withCode] };
   content[JSON_TYPE] = { schema, examples: Object.fromEntries(examples) };
   return content;
 }
@@ -291,12 +291,12 @@ export function errorResponseDoc(
   name: string,
   invalid: FieldError,
 ): JsonSchema {
-  const fields = codes.map((code) => (error_responses[code] as ResponseTemplate).headers ?? {});
+  const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
   const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
   const scheme = "The authentication scheme (RFC 6750)";
-  const has = (field_name: string) => fields.some((field) => field[field_name] !== undefined);
+  const has = (fieldName: string) => fields.some((field) => field[fieldName] !== undefined);
   return {
-    description: codes.map((code) => error_docs[code][1]).join("; or: "),
+    description: codes.map((code) => errorDocs[code][1]).join("; or: "),
     headers: withCommonHeaders({
       ...(challenges.length > 0 && {
         "WWW-Authenticate": header(scheme, { enum: challenges }, challenges[0]),

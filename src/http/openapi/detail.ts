@@ -1,6 +1,6 @@
 /** Describes routes for the OpenAPI document. */
 import type { ErrorCode } from "../../error.ts";
-import { page_query } from "../../page.ts";
+import { pageQuery } from "../../page.ts";
 import type { JsonSchema } from "../input.ts";
 import { integer, object, ref } from "./components.ts";
 
@@ -76,7 +76,7 @@ export function createdRecord(record: JsonSchema, example: unknown) {
 
 /** Describes a `pageBody`. */
 export function pageOf(record: JsonSchema, example: unknown) {
-  const { minimum = 0, maximum } = page_query.limit;
+  const { minimum = 0, maximum } = pageQuery.limit;
   const total = {
     ...integer(0),
     description: "The exact number of records that match the filters",

@@ -3,9 +3,9 @@
  * @see https://spec.openapis.org/oas/v3.1.0
  */
 import type { ErrorCode } from "../../error.ts";
-import { page_query } from "../../page.ts";
+import { pageQuery } from "../../page.ts";
 import { describeConstraint } from "../../schema.ts";
-import { error_responses } from "../errors.ts";
+import { errorTemplates } from "../errors.ts";
 import type { InputSchema, JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
 import type { RouteDefinition, RouteEntry } from "../route.ts";
@@ -87,7 +87,7 @@ function createSchemas(components: Record<string, JsonSchema>) {
 }
 
 /** Parameters of every list. */
-const page_parameters: Readonly<Record<string, string>> = {
+const pageParameters: Readonly<Record<string, string>> = {
   limit: "The maximum number of records in the page",
   offset: "The number of records to skip",
   after:
@@ -95,10 +95,10 @@ const page_parameters: Readonly<Record<string, string>> = {
 };
 
 /** Describes the bounds of a number in words, because Swagger UI does not show them. */
-function describeBounds({ minimum, maximum, default: default_value }: JsonSchema): string {
-  if (default_value === undefined) return "";
+function describeBounds({ minimum, maximum, default: defaultValue }: JsonSchema): string {
+  if (defaultValue === undefined) return "";
   const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
-  return `: from ${minimum}${upTo}, default ${default_value}`;
+  return `: from ${minimum}${upTo}, default ${defaultValue}`;
 }
 
 function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema][] {
@@ -106,12 +106,12 @@ function properties(part: InputSchema<unknown> | undefined): [string, JsonSchema
 }
 
 /** The error codes of a route by status. */
-function errorCodes(method: string, { security, errors = [] }: Detail, has_body: boolean) {
+function errorCodes(method: string, { security, errors = [] }: Detail, hasBody: boolean) {
   const codes: ErrorCode[] = [...commonErrors.all];
   if (security === undefined) codes.push(...commonErrors.token);
   if (security === undefined && method !== "GET") codes.push(...commonErrors.write);
-  if (has_body) codes.push(...commonErrors.body);
-  return Map.groupBy([...codes, ...errors], (code) => error_responses[code].status);
+  if (hasBody) codes.push(...commonErrors.body);
+  return Map.groupBy([...codes, ...errors], (code) => errorTemplates[code].status);
 }
 
 /** @returns a validation error that the route can return, and a name for it */
@@ -128,22 +128,22 @@ function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown
   if (properties(query).length === 0) {
     return { name: "", error: { field: "page", problem: "is not allowed" } };
   }
-  const problem = describeConstraint(page_query.limit);
+  const problem = describeConstraint(pageQuery.limit);
   return { name: "Query", error: { field: "limit", problem } };
 }
 
 /** The names of the header fields that a route reads, most of which follow from its errors. */
-function headerNames(method: string, errors: readonly ErrorCode[], has_body: boolean): string[] {
+function headerNames(method: string, errors: readonly ErrorCode[], hasBody: boolean): string[] {
   const names: string[] = [];
   if (errors.includes("version_mismatch")) {
     names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
   }
   if (errors.includes("key_reused")) names.push("IdempotencyKey");
-  else if (has_body) names.push("UnusedIdempotencyKey");
+  else if (hasBody) names.push("UnusedIdempotencyKey");
   return [...names, "RequestId"];
 }
 
-const not_modified: SuccessResponse = {
+const notModified: SuccessResponse = {
   description: "The record still has one of the versions in `If-None-Match`",
   headers: recordHeaders,
 };
@@ -169,13 +169,13 @@ function createOperation(components: Components): OperationOf {
   }
 
   function errorResponses(method: string, { detail, query, body }: DocumentedRoute): JsonSchema {
-    const codes_by_status = errorCodes(method, detail, body !== undefined);
+    const codesByStatus = errorCodes(method, detail, body !== undefined);
     const invalid = invalidExample(query, body);
-    const entries = [...codes_by_status].map(([status, codes]) => {
-      const shared_name = errorName(codes, method);
+    const entries = [...codesByStatus].map(([status, codes]) => {
+      const sharedName = errorName(codes, method);
       // The example is one of this operation.
-      const name = codes.includes("invalid") ? `${shared_name}${invalid.name}` : shared_name;
-      components.responses[name] ??= errorResponseDoc(codes, shared_name, invalid.error);
+      const name = codes.includes("invalid") ? `${sharedName}${invalid.name}` : sharedName;
+      components.responses[name] ??= errorResponseDoc(codes, sharedName, invalid.error);
       return [status, ref("responses", name)];
     });
     return Object.fromEntries(entries);
@@ -190,10 +190,10 @@ function createOperation(components: Components): OperationOf {
   return (method, tags, route) => {
     const { detail, params, query, body } = route;
     const { responses, errors = [], filters, example, security, ...texts } = detail;
-    const descriptions = { ...page_parameters, ...filters };
-    const has_body = body !== undefined;
-    const names = headerNames(method, errors, has_body);
-    const media = has_body && { schema: schemaOf(body.schema), example };
+    const descriptions = { ...pageParameters, ...filters };
+    const hasBody = body !== undefined;
+    const names = headerNames(method, errors, hasBody);
+    const media = hasBody && { schema: schemaOf(body.schema), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
       tags,
@@ -218,7 +218,7 @@ function createOperation(components: Components): OperationOf {
       }),
       responses: {
         ...mapValues(responses, successResponse),
-        ...(names.includes("IfNoneMatch") && { 304: successResponse(not_modified) }),
+        ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
         ...errorResponses(method, route),
       },
     };

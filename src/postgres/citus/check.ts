@@ -4,14 +4,14 @@ import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
 
-const miscounted_users = `
+const miscountedUsers = `
   select stored - counted as difference
   from (select coalesce(sum(users), 0) as stored from user_totals) as totals,
     (select count(*) as counted from users) as counts
   where stored <> counted
 `;
 /** The number of orders in each bucket, by status. */
-export const counted_orders = `
+export const countedOrders = `
   select bucket, count(*) filter (where status = 'pending') as pending,
     count(*) filter (where status = 'paid') as paid,
     count(*) filter (where status = 'shipped') as shipped,
@@ -20,10 +20,10 @@ export const counted_orders = `
   from orders
   group by bucket
 `;
-const miscounted_buckets = `
+const miscountedBuckets = `
   select order_totals.bucket
   from order_totals
-  left join (${counted_orders}) as counted on counted.bucket = order_totals.bucket
+  left join (${countedOrders}) as counted on counted.bucket = order_totals.bucket
   where order_totals.pending <> coalesce(counted.pending, 0)
     or order_totals.paid <> coalesce(counted.paid, 0)
     or order_totals.shipped <> coalesce(counted.shipped, 0)
@@ -31,14 +31,14 @@ const miscounted_buckets = `
     or order_totals.canceled <> coalesce(counted.canceled, 0)
   limit ${MAX_FINDINGS}
 `;
-const stored_buckets = "select count(*)::integer as buckets from order_totals";
+const storedBuckets = "select count(*)::integer as buckets from order_totals";
 /** Sums instead of a join, which Citus would perform by sending one of the tables to all servers. */
-const directory_sums = `
+const directorySums = `
   select count(*)::text as entries, sum(order_id::numeric)::text as ids,
     sum(order_id::numeric * bucket)::text as products
   from order_buckets
 `;
-const copied_sums = `
+const copiedSums = `
   select count(*)::text as entries, sum(id::numeric)::text as ids,
     sum(id::numeric * bucket)::text as products
   from orders
@@ -46,9 +46,9 @@ const copied_sums = `
 `;
 
 async function findMiscounts(session: Session): Promise<readonly string[]> {
-  const users = await session.all(miscounted_users);
-  const buckets = await session.all<{ bucket: number }>(miscounted_buckets);
-  const stored = await session.first<{ buckets: number }>(stored_buckets);
+  const users = await session.all(miscountedUsers);
+  const buckets = await session.all<{ bucket: number }>(miscountedBuckets);
+  const stored = await session.first<{ buckets: number }>(storedBuckets);
   return [
     ...users.map(() => "the total of users is wrong"),
     ...buckets.map(({ bucket }) => `the totals of orders in bucket ${bucket} are wrong`),
@@ -57,13 +57,13 @@ async function findMiscounts(session: Session): Promise<readonly string[]> {
 }
 
 async function findWrongDirectory(session: Session): Promise<readonly string[]> {
-  const directory = await session.first<object>(directory_sums);
-  const orders = await session.first<object>(copied_sums);
+  const directory = await session.first<object>(directorySums);
+  const orders = await session.first<object>(copiedSums);
   if (Bun.deepEquals(directory, orders)) return [];
   return ["the directory of order ids does not match the orders"];
 }
 
-export const citus_sections: readonly Section[] = [
+export const citusSections: readonly Section[] = [
   ["the totals", findMiscounts],
   ["the directory of order ids", findWrongDirectory],
   ...commonSections(citusCopySourceOf),

@@ -1,19 +1,19 @@
 /** Reads all rows of a database in pages by sort key: Citus would collect the rows of a cursor on the coordinator. */
-import { type CopiedTable, type CopyRow, type CopySource, copied_tables } from "../../copy.ts";
+import { type CopiedTable, type CopyRow, type CopySource, copiedTables } from "../../copy.ts";
 import type { Session, Value } from "../connection.ts";
 import { copySourceOf, selectColumns, sortColumns } from "../copy-source.ts";
 import { BUCKETS } from "./bucket.ts";
 import { MAX_ROWS, scanOrders } from "./scan.ts";
 
 /** One connection per server, so that there is one snapshot per server. */
-const one_connection = "set local citus.max_adaptive_executor_pool_size = 1";
+const oneConnection = "set local citus.max_adaptive_executor_pool_size = 1";
 /** Reads from every shard, so the snapshots of all servers are taken within milliseconds. */
-const take_snapshots = "select count(*) from order_totals";
+const takeSnapshots = "select count(*) from order_totals";
 
-function pageStatement(table: CopiedTable, is_first: boolean): string {
+function pageStatement(table: CopiedTable, isFirst: boolean): string {
   const keys = sortColumns(table);
   const values = keys.map((_, at) => `$${at + 1}`);
-  const where = is_first ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
+  const where = isFirst ? "" : `where (${keys.join(", ")}) > (${values.join(", ")})`;
   return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${MAX_ROWS}`;
 }
 
@@ -31,7 +31,7 @@ export function citusCopySourceOf(session: Session): CopySource {
       while (rows.length > 0) {
         yield rows;
         const last = rows.at(-1);
-        const values = copied_tables[table].sort_key.map((name): Value => last?.[name] ?? null);
+        const values = copiedTables[table].sortKey.map((name): Value => last?.[name] ?? null);
         rows = await session.all<CopyRow>(pageStatement(table, false), ...values);
       }
     },
@@ -45,7 +45,7 @@ export function citusCopySourceOf(session: Session): CopySource {
 
 /** Begins to read. The session must be in a transaction with `repeatable read`. */
 export async function openCitusCopySource(session: Session): Promise<CopySource> {
-  await session.script(one_connection);
-  await session.all(take_snapshots);
+  await session.script(oneConnection);
+  await session.all(takeSnapshots);
   return citusCopySourceOf(session);
 }

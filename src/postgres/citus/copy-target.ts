@@ -1,24 +1,24 @@
 /** Writes rows of another database, and what only the layout for Citus has: buckets and totals. */
-import { type CopiedTable, type CopyRow, type CopyTarget, copied_tables } from "../../copy.ts";
+import { type CopiedTable, type CopyRow, type CopyTarget, copiedTables } from "../../copy.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
-import { counted_orders } from "./check.ts";
+import { countedOrders } from "./check.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
 
 /** Characters of collected rows. */
 const MAX_PENDING_LENGTH = 4 * 2 ** 20;
 
-const count_users = "select count(*)::float8 as users from users";
+const countUsers = "select count(*)::float8 as users from users";
 // Users that were deleted can have left slots above and below 0.
-const set_total = `
+const setTotal = `
   update user_totals
   set users = case slot when 0 then $1 else 0 end
 `;
-const store_order_totals = `
+const storeOrderTotals = `
   update order_totals
   set pending = counted.pending, paid = counted.paid, shipped = counted.shipped,
     delivered = counted.delivered, canceled = counted.canceled
-  from (${counted_orders}) as counted
+  from (${countedOrders}) as counted
   where counted.bucket = order_totals.bucket
 `;
 
@@ -33,7 +33,7 @@ async function copyOrders(session: Session, rows: readonly CopyRow[]): Promise<v
     order_id: Number(row["id"]),
     bucket: bucketOf(Number(row["user_id"])),
   }));
-  await session.copy("orders", ["bucket", ...copied_tables.orders.columns], orders);
+  await session.copy("orders", ["bucket", ...copiedTables.orders.columns], orders);
   const entries = orders.filter(({ order_id, bucket }) => bucketOf(order_id) !== bucket);
   if (entries.length > 0) await session.copy("order_buckets", ["order_id", "bucket"], entries);
 }
@@ -53,7 +53,7 @@ export function citusCopyTargetOf(session: Session): CopyTarget {
     const { table, rows } = pending;
     pending = null;
     if (table === "orders") return copyOrders(session, rows);
-    await session.copy(table, copied_tables[table].columns, rows);
+    await session.copy(table, copiedTables[table].columns, rows);
   }
 
   return {
@@ -82,7 +82,7 @@ export function citusCopyTargetOf(session: Session): CopyTarget {
 
 /** Call after all rows were written. */
 export async function countRows(session: Session): Promise<void> {
-  const counted = await session.first<{ users: number }>(count_users);
-  await session.all(set_total, counted?.users ?? 0);
-  await session.all(store_order_totals);
+  const counted = await session.first<{ users: number }>(countUsers);
+  await session.all(setTotal, counted?.users ?? 0);
+  await session.all(storeOrderTotals);
 }

@@ -8,7 +8,7 @@ export type TableWithIds = "users" | "orders";
 /** First number of the locks; the second is that of the table. */
 const ID_LOCK = 0x75616964;
 /** Second number of advisory locks. */
-export const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
+export const tableNumbers: Readonly<Record<TableWithIds, number>> = { users: 1, orders: 2 };
 
 /**
  * @returns a statement that assigns the next `$1` numbers of the sequence, as `number`. From here to the end of the
@@ -17,7 +17,7 @@ export const table_numbers: Readonly<Record<TableWithIds, number>> = { users: 1,
 export function nextNumbers(table: TableWithIds): string {
   // The columns are evaluated in this order.
   return `
-    select pg_advisory_xact_lock_shared(${ID_LOCK}, ${table_numbers[table]}),
+    select pg_advisory_xact_lock_shared(${ID_LOCK}, ${tableNumbers[table]}),
       nextval('${table}_id_seq')::float8 as number,
       set_config('citus.propagate_set_commands', 'local', true)
     from generate_series(1, $1::integer)
@@ -26,5 +26,5 @@ export function nextNumbers(table: TableWithIds): string {
 
 /** @returns a statement that waits for creates in progress, and excludes others until the end of the transaction */
 export function lockIds(table: TableWithIds): string {
-  return `select pg_advisory_xact_lock(${ID_LOCK}, ${table_numbers[table]})`;
+  return `select pg_advisory_xact_lock(${ID_LOCK}, ${tableNumbers[table]})`;
 }

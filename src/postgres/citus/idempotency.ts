@@ -17,22 +17,22 @@ const claim = `
   where idempotency_keys.created_at <= $6
   returning owner
 `;
-const find_one = `
+const findOne = `
   select fingerprint, record
   from idempotency_keys
   where owner = $1 and key = $2
 `;
-const find_many = `
+const findMany = `
   select owner, key, fingerprint, record, created_at
   from idempotency_keys
   where key = any($1::text[]) and owner = any($2::text[])
 `;
-const delete_expired = `
+const deleteExpired = `
   delete from idempotency_keys
   where key = any($1::text[]) and owner = any($2::text[]) and created_at <= $3
 `;
 // Without `on conflict`, with which Citus writes the rows to a file for each shard first: 75 ms instead of 3.
-const insert_many = `
+const insertMany = `
   insert into idempotency_keys (owner, key, fingerprint, record, created_at)
   select owner, key, fingerprint, record, $2
   from json_to_recordset($1::text::json) as input (
@@ -59,7 +59,7 @@ export async function claimKey(
 ): Promise<Outcome<never> | null> {
   const claimed = await session.first(claim, owner, key, fingerprint, record, time, expiry);
   if (claimed !== null) return null;
-  const row = await session.first<NewKey>(find_one, owner, key);
+  const row = await session.first<NewKey>(findOne, owner, key);
   // It has expired and was deleted since the claim, so it can be claimed again.
   if (row === null) return { kind: "conflict" };
   return { kind: "stored", fingerprint: row.fingerprint, record: row.record };
@@ -82,7 +82,7 @@ export async function findKeys(
   const stored = new Map<string, Outcome<never>>();
   const expired: IdempotencyKey[] = [];
   if (keys.length === 0) return { stored, expired };
-  const rows = await session.all<StoredKey>(find_many, ...namesOf(keys));
+  const rows = await session.all<StoredKey>(findMany, ...namesOf(keys));
   for (const row of rows) {
     const { fingerprint, record } = row;
     if (row.created_at > expiry) stored.set(nameOf(row), { kind: "stored", fingerprint, record });
@@ -97,7 +97,7 @@ export async function deleteKeys(
   keys: readonly IdempotencyKey[],
   expiry: string,
 ): Promise<void> {
-  if (keys.length > 0) await session.all(delete_expired, ...namesOf(keys), expiry);
+  if (keys.length > 0) await session.all(deleteExpired, ...namesOf(keys), expiry);
 }
 
 /** Stores keys, none of which is stored already. */
@@ -106,5 +106,5 @@ export async function insertKeys(
   keys: readonly NewKey[],
   time: string,
 ): Promise<void> {
-  if (keys.length > 0) await session.all(insert_many, JSON.stringify(keys), time);
+  if (keys.length > 0) await session.all(insertMany, JSON.stringify(keys), time);
 }

@@ -1,6 +1,6 @@
 /** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
 import type { CopyRow, CopyTarget } from "../../copy.ts";
-import { type Order, order_statuses, parseStoredOrder, type StoredOrder } from "../../order.ts";
+import { type Order, orderStatuses, parseStoredOrder, type StoredOrder } from "../../order.ts";
 import type { Store } from "../../store.ts";
 import type { Database, Session } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
@@ -9,10 +9,10 @@ import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
 import { lockIds } from "./id-lock.ts";
 import { scanOrders } from "./scan.ts";
-import { add_to_total } from "./users.ts";
+import { addToTotal } from "./users.ts";
 
 /** `$1` is a JSON array of changes, one per bucket. */
-const add_to_totals = `
+const addToTotals = `
   insert into order_totals (bucket, pending, paid, shipped, delivered, canceled)
   select bucket, pending, paid, shipped, delivered, canceled
   from json_to_recordset($1::text::json) as changes (
@@ -28,11 +28,11 @@ const add_to_totals = `
 
 /** @returns the number of orders by bucket and status, in the order of buckets */
 function countByBucket(rows: readonly CopyRow[]) {
-  const no_orders = Object.fromEntries(order_statuses.map((status) => [status, 0]));
+  const noOrders = Object.fromEntries(orderStatuses.map((status) => [status, 0]));
   const buckets = new Map<number, Record<string, number>>();
   for (const row of rows) {
     const bucket = bucketOf(Number(row["user_id"]));
-    const counts = buckets.get(bucket) ?? { bucket, ...no_orders };
+    const counts = buckets.get(bucket) ?? { bucket, ...noOrders };
     const status = String(row["status"]);
     counts[status] = (counts[status] ?? 0) + 1;
     buckets.set(bucket, counts);
@@ -47,9 +47,9 @@ function importTargetOf(session: Session): CopyTarget {
     async write(table, rows) {
       await target.write(table, rows);
       if (rows.length === 0) return;
-      if (table === "users") await session.all(add_to_total, rows.length);
+      if (table === "users") await session.all(addToTotal, rows.length);
       if (table === "orders") {
-        await session.all(add_to_totals, JSON.stringify(countByBucket(rows)));
+        await session.all(addToTotals, JSON.stringify(countByBucket(rows)));
       }
     },
   };

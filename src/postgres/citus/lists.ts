@@ -37,7 +37,7 @@ export interface ListParts {
    */
   readonly valuesOf: ((query: ListQuery) => readonly Value[]) | null;
   /** Larger offsets are rejected; `null` for no limit. */
-  readonly max_offset: number | null;
+  readonly maxOffset: number | null;
 }
 
 interface SmallPage {
@@ -72,7 +72,7 @@ function sliceRows(rows: readonly JsonRow[]): number {
  * @throws {AppError} by the result: invalid if the page exceeds 16 MiB, unavailable if the offset is too large, a large
  * page takes too long to read, or the database is unreachable or busy
  */
-export function prepareCitusList(db: Database, large_pages: LargePages, list: ListParts): ReadPage {
+export function prepareCitusList(db: Database, largePages: LargePages, list: ListParts): ReadPage {
   const statements = statementsOf(list);
 
   async function readTotal(session: Session, values: readonly Value[]): Promise<number> {
@@ -89,8 +89,8 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
   ): Promise<number | null> {
     if (offset === 0) return after;
     if (offset >= total) return null;
-    if (list.max_offset !== null && offset > list.max_offset) {
-      fail("unavailable", `an offset above ${list.max_offset} takes too long here, use after`);
+    if (list.maxOffset !== null && offset > list.maxOffset) {
+      fail("unavailable", `an offset above ${list.maxOffset} takes too long here, use after`);
     }
     const first = await session.first<{ id: number }>(statements.seek, ...values, after, offset);
     return first && first.id - 1;
@@ -105,16 +105,16 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
     let start = await findStart(session, query, values, total);
     if (start === null) yield { total, rows: [], isLast: true };
     let missing = rowsToRead(query);
-    let slice_rows = SLICE_ROWS;
+    let sliceSize = SLICE_ROWS;
     while (start !== null) {
-      const limit = Math.min(slice_rows, missing);
+      const limit = Math.min(sliceSize, missing);
       const rows = await session.all<JsonRow>(statements.page, ...values, start, limit, 0);
       missing -= rows.length;
       const isLast = rows.length < limit || missing === 0;
       yield { total, rows, isLast };
       if (isLast) return;
       start = rows.at(-1)?.id ?? start;
-      slice_rows = sliceRows(rows);
+      sliceSize = sliceRows(rows);
     }
   }
 
@@ -124,8 +124,8 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
     return db.run("read", async (session) => {
       const parameters = [...values, after ?? 0, limit + 1, offset];
       const rows = await session.all<JsonRow>(statements.page, ...parameters);
-      const is_last = rows.length <= limit && (rows.length > 0 || offset === 0);
-      if (is_last && after === undefined) return { total: offset + rows.length, rows };
+      const isLast = rows.length <= limit && (rows.length > 0 || offset === 0);
+      if (isLast && after === undefined) return { total: offset + rows.length, rows };
       return { total: await readTotal(session, values), rows };
     });
   }
@@ -160,7 +160,7 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
       await Promise.allSettled(results);
       return results;
     },
-    max_items: MAX_SHARED,
+    maxItems: MAX_SHARED,
   });
 
   /** @returns `null` if the page exceeds 256 KiB */
@@ -171,16 +171,16 @@ export function prepareCitusList(db: Database, large_pages: LargePages, list: Li
     const joined = joinSmall(rows, query.limit);
     if (joined === null) return null;
     const { records } = joined;
-    if (query.after !== undefined) return { total, records, next_after: nextAfter(joined) };
+    if (query.after !== undefined) return { total, records, nextAfter: nextAfter(joined) };
     // Orders may have been placed between the two statements.
     const seen = rows.length === 0 ? 0 : query.offset + Math.min(rows.length, query.limit);
-    return { total: Math.max(total, seen), records, next_after: null };
+    return { total: Math.max(total, seen), records, nextAfter: null };
   }
 
   return async (query) => {
     const values = list.valuesOf?.(query) ?? [];
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
     if (small !== null) return small;
-    return buildInSlices(db, large_pages, query, (session) => readSlices(session, query, values));
+    return buildInSlices(db, largePages, query, (session) => readSlices(session, query, values));
   };
 }

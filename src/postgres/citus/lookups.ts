@@ -12,18 +12,18 @@ import { bucketOf } from "./bucket.ts";
 const MAX_ALONE = 8;
 
 // Citus routes a statement to a shard without planning it only if the column is compared with a parameter.
-const select_in_bucket = `
+const selectInBucket = `
   select ${columns}
   from orders
   where bucket = $1 and id = $2
 `;
-const select_bucket = `
+const selectBucket = `
   select bucket
   from order_buckets
   where order_id = $1
 `;
 // Not by bucket, although that would leave out shards: PostgreSQL would then look up each id in each bucket.
-const select_by_ids = `
+const selectByIds = `
   select ${columns}
   from orders
   where id = any($1::bigint[])
@@ -33,7 +33,7 @@ const select_by_ids = `
  * Returns a row if the server of a bucket has transactions that were interrupted in their commit: prepared before
  * the server started, or more than a second ago. The table only leads to the server.
  */
-const select_interrupted = `
+const selectInterrupted = `
   select bucket
   from order_totals
   where bucket = $1 and exists (
@@ -47,17 +47,17 @@ const select_interrupted = `
 
 /** @throws {AppError} unavailable if the commit of an order with this id may have been interrupted */
 async function requireRecovered(session: Session, id: number): Promise<null> {
-  const interrupted = await session.first(select_interrupted, bucketOf(id));
+  const interrupted = await session.first(selectInterrupted, bucketOf(id));
   if (interrupted !== null) fail("unavailable", "the cluster is recovering from a failure");
   return null;
 }
 
 /** Reads an order from the bucket in its id, or in the directory. @throws {AppError} unavailable if it may exist */
 export async function findOrder(session: Session, id: number): Promise<StoredOrder | null> {
-  const findIn = (bucket: number) => session.first<StoredOrder>(select_in_bucket, bucket, id);
+  const findIn = (bucket: number) => session.first<StoredOrder>(selectInBucket, bucket, id);
   const found = await findIn(bucketOf(id));
   if (found !== null) return found;
-  const entry = await session.first<{ bucket: number }>(select_bucket, id);
+  const entry = await session.first<{ bucket: number }>(selectBucket, id);
   return (entry && (await findIn(entry.bucket))) ?? requireRecovered(session, id);
 }
 
@@ -78,11 +78,11 @@ export function createOrderLookup(db: Database): Lookup<number, RecordText<Order
 
   async function run(ids: readonly number[]) {
     // Also after a shared statement has failed: the loss of a worker concerns only the orders on this worker.
-    const is_alone = ids.length === 1 || (shared === 0 && alone + ids.length <= MAX_ALONE);
-    if (is_alone) return ids.map(readAlone);
+    const isAlone = ids.length === 1 || (shared === 0 && alone + ids.length <= MAX_ALONE);
+    if (isAlone) return ids.map(readAlone);
     shared += 1;
     try {
-      const rows = await db.run("read", (session) => session.all<StoredOrder>(select_by_ids, ids), {
+      const rows = await db.run("read", (session) => session.all<StoredOrder>(selectByIds, ids), {
         admitted: ids.length,
       });
       const found = new Map(rows.map((row) => [row.id, toRecord(row)]));

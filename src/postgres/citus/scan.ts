@@ -5,7 +5,7 @@
 import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
 
-const last_order = "select coalesce(max(id), 0)::float8 as id from orders";
+const lastOrder = "select coalesce(max(id), 0)::float8 as id from orders";
 
 /** Rows per read. With rows of the maximum size, these have about 30 MB. */
 export const MAX_ROWS = 1000;
@@ -19,24 +19,24 @@ export async function* scanOrders<Row extends { readonly id?: unknown }>(
   select: string,
   after: number,
 ): AsyncGenerator<readonly Row[]> {
-  const orders_in_range = `
+  const ordersInRange = `
     ${select}
     where orders.id > $1 and orders.id <= $2
     order by orders.id
     limit $3
   `;
-  const last_id = (await read<{ id: number }>(last_order))[0]?.id ?? 0;
+  const lastId = (await read<{ id: number }>(lastOrder))[0]?.id ?? 0;
   // New orders have one id in 1024.
   let width = BUCKETS * MAX_ROWS;
-  for (let position = after; position < last_id; ) {
-    const end = Math.min(position + width, last_id);
-    const rows = await read<Row>(orders_in_range, position, end, MAX_ROWS);
+  for (let position = after; position < lastId; ) {
+    const end = Math.min(position + width, lastId);
+    const rows = await read<Row>(ordersInRange, position, end, MAX_ROWS);
     if (rows.length > 0) yield rows;
-    const read_up_to = rows.length < MAX_ROWS ? end : Number(rows.at(-1)?.id);
+    const readUpTo = rows.length < MAX_ROWS ? end : Number(rows.at(-1)?.id);
     // Few ranges reach the limit, with which every shard reads more rows than are used.
-    const wanted_rows = MAX_ROWS / 2;
-    const estimate = ((read_up_to - position) * wanted_rows) / Math.max(rows.length, 1);
+    const wantedRows = MAX_ROWS / 2;
+    const estimate = ((readUpTo - position) * wantedRows) / Math.max(rows.length, 1);
     width = Math.max(1, Math.ceil(Math.min(estimate, 8 * width)));
-    position = read_up_to;
+    position = readUpTo;
   }
 }

@@ -6,7 +6,7 @@ import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.t
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { createUserStore, json, toRecord, user_creates } from "../users.ts";
+import { createUserStore, json, toRecord, userCreates } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 
@@ -14,61 +14,61 @@ import { prepareCitusList } from "./lists.ts";
 const USER_LOCK = 0x75736572;
 
 // Without `on conflict`, which Citus performs one after the other on a table that is on every server.
-const insert_user = `
+const insertUser = `
   insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
   values ($1, $2, $3, $4, $5, 1, $6, $6)
 `;
-const insert_users = `
+const insertUsers = `
   insert into users (id, email, email_key, name, metadata, version, created_at, updated_at)
   select id, email, email_key, name, metadata, 1, created_at, created_at
   from json_to_recordset($1::text::json) as input (
     id bigint, email text, email_key text, name text, metadata text, created_at text
   )
 `;
-const taken_emails = `
+const takenEmails = `
   select email_key
   from users
   where email_key = any($1::text[])
 `;
 /** Changes the number of users by `$1`. */
-export const add_to_total = `
+export const addToTotal = `
   update user_totals
   set users = users + $1
   where slot = pg_backend_pid() % 16
 `;
-const lock_user = "select pg_advisory_xact_lock($1, $2)";
+const lockUser = "select pg_advisory_xact_lock($1, $2)";
 
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, large_pages } = context;
+  const { db, largePages } = context;
   return createUserStore(context, {
-    listAll: prepareCitusList(db, large_pages, {
+    listAll: prepareCitusList(db, largePages, {
       table: "users",
       json,
       where: "",
       total: "select coalesce(sum(users), 0)::float8 as total from user_totals",
       valuesOf: null,
-      max_offset: null,
+      maxOffset: null,
     }),
 
     create: prepareCitusCreate(context, {
       table: "users",
-      ...user_creates,
-      async findRejected(session, all_fields) {
-        const keys = all_fields.map(({ email_key }) => email_key);
-        const rows = await session.all<{ email_key: string }>(taken_emails, keys);
+      ...userCreates,
+      async findRejected(session, allFields) {
+        const keys = allFields.map(({ email_key }) => email_key);
+        const rows = await session.all<{ email_key: string }>(takenEmails, keys);
         const taken = new Set(rows.map(({ email_key }) => email_key));
         return keys.map((key) => taken.has(key));
       },
       newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
       toRecord,
       async insertOne(session, { id, email, name, metadata, created_at }) {
-        await session.all(insert_user, id, email, emailKey(email), name, metadata, created_at);
-        await session.all(add_to_total, 1);
+        await session.all(insertUser, id, email, emailKey(email), name, metadata, created_at);
+        await session.all(addToTotal, 1);
       },
       async insertMany(session, users) {
         const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
-        await session.all(insert_users, JSON.stringify(rows));
-        await session.all(add_to_total, rows.length);
+        await session.all(insertUsers, JSON.stringify(rows));
+        await session.all(addToTotal, rows.length);
       },
       async explainViolation(error) {
         if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
@@ -80,11 +80,11 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       // Without the lock, the second of two concurrent changes would be repeated, and each attempt is a transaction on
       // all servers.
       const change = async (session: Session) => {
-        await session.all(lock_user, USER_LOCK, id % 2 ** 31);
+        await session.all(lockUser, USER_LOCK, id % 2 ** 31);
         return work(session);
       };
       return db.run("write", change, { transaction: true, record: `users ${id}` });
     },
-    onDelete: (session) => session.all(add_to_total, -1),
+    onDelete: (session) => session.all(addToTotal, -1),
   });
 }

@@ -1,11 +1,11 @@
 import { expect, test } from "bun:test";
 import { newEmail, newOrder, newUser } from "../make.ts";
-import { against_binary, startServer, type TestResponse, type TestServer } from "../server.ts";
+import { againstBinary, startServer, type TestResponse, type TestServer } from "../server.ts";
 import { startRequest, untilPortClosed } from "../stopping.ts";
 
 /** Kills the server. In process, it can only be stopped. */
 function kill(server: TestServer): Promise<number> {
-  return against_binary ? server.stop("SIGKILL") : server.stop();
+  return againstBinary ? server.stop("SIGKILL") : server.stop();
 }
 
 function create(server: TestServer, email: string, key: string): Promise<TestResponse> {
@@ -42,9 +42,9 @@ test("versions, tokens and idempotency keys persist after the server was killed"
   await server.call("PATCH", path, { body: { name: "Second" } });
   await kill(server);
   await server.restart();
-  const edit = (etag: string, token = server.write_token) =>
+  const edit = (etag: string, token = server.writeToken) =>
     server.call("PATCH", path, { body: { name: "Third" }, headers: { "if-match": etag }, token });
-  expect((await edit('"2"', server.read_token)).status).toBe(403);
+  expect((await edit('"2"', server.readToken)).status).toBe(403);
   expect((await edit('"1"')).status).toBe(412);
   const replay = await create(server, email, key);
   expect([replay.status, replay.text]).toEqual([201, first.text]);
@@ -88,7 +88,7 @@ test("acknowledged writes persist, and retries create no duplicates, when the se
   expect(new Set(emails)).toEqual(new Set(jobs.map(({ email }) => email)));
 }, 20_000);
 
-test.if(against_binary)("SIGTERM lets a request in flight finish", async () => {
+test.if(againstBinary)("SIGTERM lets a request in flight finish", async () => {
   await using server = await startServer({ SHUTDOWN_SECONDS: "30" });
   const email = newEmail();
   const request = startRequest(server, email);

@@ -4,8 +4,8 @@ import { newEmail, newUser } from "../make.ts";
 import { sendRaw } from "../raw.ts";
 import { startServer, type TestResponse } from "../server.ts";
 
-const second_token = newToken();
-const server = await startServer({ API_TOKEN: second_token });
+const secondToken = newToken();
+const server = await startServer({ API_TOKEN: secondToken });
 afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 
@@ -120,11 +120,11 @@ describe.each([
   test("a key is independent when another token sends it", async () => {
     const [key, body, other] = [newKey(), newBody(), newBody()];
     const first = await post(path, key, body);
-    const second = await post(path, key, other, { token: second_token });
+    const second = await post(path, key, other, { token: secondToken });
     expectFresh(second);
     expect(second.json.data.id).not.toBe(first.json.data.id);
     expectReplay(await post(path, key, body), first);
-    expectReplay(await post(path, key, other, { token: second_token }), second);
+    expectReplay(await post(path, key, other, { token: secondToken }), second);
   });
 
   test("an error is not stored when the first request was invalid", async () => {
@@ -162,7 +162,7 @@ describe.each([
     "a key is accepted when it is %s",
     async (key) => {
       const body = newBody();
-      const token = path === "/users" ? server.write_token : second_token;
+      const token = path === "/users" ? server.writeToken : secondToken;
       const first = await post(path, key, body, { token });
       expectFresh(first);
       expectReplay(await post(path, key, body, { token }), first);
@@ -178,7 +178,7 @@ describe.each([
       [a, a],
     ]) {
       const headers = keys.map((key) => `Idempotency-Key: ${key}`);
-      const request = { token: server.write_token, headers, json };
+      const request = { token: server.writeToken, headers, json };
       expect((await sendRaw(server, "POST", `/api/v1${path}`, request)).status).toBe(400);
     }
     expect(await count(path)).toBe(before);

@@ -4,9 +4,9 @@ import { expectError, newOrder, newUser, orderText, send } from "../make.ts";
 import { startServer } from "../server.ts";
 
 const server = await startServer();
-let user_id = 0;
+let userId = 0;
 beforeAll(async () => {
-  user_id = (await newUser(server)).id;
+  userId = (await newUser(server)).id;
 });
 afterAll(() => server[Symbol.asyncDispose]());
 
@@ -34,14 +34,14 @@ async function placed(raw: string): Promise<string> {
   expect(response.status, response.text.slice(0, 500)).toBe(201);
   const got = await server.call("GET", `/orders/${response.json.data.id}`);
   expect(got.text).toBe(response.text);
-  const { total } = (await server.call("GET", `/orders?user_id=${user_id}&limit=1`)).json.meta;
-  const list = await server.call("GET", `/orders?user_id=${user_id}&limit=1&offset=${total - 1}`);
+  const { total } = (await server.call("GET", `/orders?user_id=${userId}&limit=1`)).json.meta;
+  const list = await server.call("GET", `/orders?user_id=${userId}&limit=1&offset=${total - 1}`);
   expect(list.text).toContain(got.text.slice('{"data":'.length, got.text.lastIndexOf(',"error"')));
   return got.text;
 }
 for (const edge of edges) {
   test(`unit_price and total stay exact when they are ${edge}`, async () => {
-    const text = await placed(orderText(user_id, ["1", edge]));
+    const text = await placed(orderText(userId, ["1", edge]));
     expect(text).toContain(`"unit_price":${edge}`);
     expect(text).toContain(`"total":${edge}`);
   });
@@ -49,11 +49,11 @@ for (const edge of edges) {
 
 for (const literal of one) {
   test(`quantity, unit_price and user_id are exact when written ${literal.slice(0, 12)}`, async () => {
-    const text = await placed(orderText(`${user_id}.0`, [literal, literal]));
+    const text = await placed(orderText(`${userId}.0`, [literal, literal]));
     expect(text).toMatch(/"quantity":1[,}]/);
     expect(text).toMatch(/"unit_price":1[,}]/);
     expect(text).toMatch(/"total":1[,}]/);
-    expect(text).toMatch(new RegExp(`"user_id":${user_id}[,}]`));
+    expect(text).toMatch(new RegExp(`"user_id":${userId}[,}]`));
   });
 }
 
@@ -72,14 +72,14 @@ for (const [literal, shown] of [
   ["2251799813685249e0", "2251799813685249"],
 ] as const) {
   test(`unit_price is ${shown} when written ${literal}`, async () => {
-    const text = await placed(orderText(user_id, ["1", literal]));
+    const text = await placed(orderText(userId, ["1", literal]));
     expect(text).toMatch(new RegExp(`"unit_price":${shown}[,}]`));
     expect(text).toMatch(new RegExp(`"total":${shown}[,}]`));
   });
 }
 
 test("quantity is exact when it is 1,000,000", async () => {
-  expect(await placed(orderText(user_id, ["1000000", "7"]))).toContain('"total":7000000');
+  expect(await placed(orderText(userId, ["1000000", "7"]))).toContain('"total":7000000');
 });
 
 for (const edge of edges) {
@@ -111,14 +111,14 @@ test("total is exact up to 2^53 − 1 when many items add up to it", async () =>
     ],
   ] as [string, string][][]) {
     const sum = items.reduce((total, [count, price]) => total + BigInt(count) * BigInt(price), 0n);
-    expect(await placed(orderText(user_id, ...items))).toContain(`"total":${sum}`);
+    expect(await placed(orderText(userId, ...items))).toContain(`"total":${sum}`);
   }
 });
 
 test("text stays text when it looks like a number", async () => {
   const metadata = { n: "9007199254740993", "1e400": "1.00000000000000000001", z: "-0" };
   const items = [{ sku: "9007199254740993", name: "1.0", quantity: 1, unit_price: 1 }];
-  const order = await newOrder(server, user_id, { items, metadata });
+  const order = await newOrder(server, userId, { items, metadata });
   expect(order).toMatchObject({ items, metadata });
   expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);
 });

@@ -52,7 +52,7 @@ function stall(path: string): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
   const socket = connect(Number(new URL(server.url).port), "127.0.0.1", () => {
     socket.pause();
-    const request = { token: server.write_token, keepAlive: true };
+    const request = { token: server.writeToken, keepAlive: true };
     socket.write(rawRequest("GET", `/api/v1${path}`, request));
     resolve(socket);
   });

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { against_postgres } from "../backend.ts";
+import { againstPostgres } from "../backend.ts";
 import { newUser } from "../make.ts";
 import { startServer } from "../server.ts";
 
@@ -36,7 +36,7 @@ test("GET /metrics counts requests by route and status, and commits", async () =
   expect(sample(text, "user_api_pending_writes")).toBe(0);
   expect(sample(text, "user_api_database_bytes")).toBeGreaterThan(4096);
   // The log of PostgreSQL is not counted.
-  expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!against_postgres);
+  expect(Number(sample(text, "user_api_wal_bytes")) > 0).toBe(!againstPostgres);
   expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
   expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
   expect(sample(text, "process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
@@ -47,6 +47,6 @@ test("GET /metrics counts requests by route and status, and commits", async () =
 test("GET /metrics needs a token, of any scope", async () => {
   await using server = await startServer();
   expect((await server.call("GET", "/metrics", { token: null })).status).toBe(401);
-  expect((await server.call("GET", "/metrics", { token: server.read_token })).status).toBe(200);
+  expect((await server.call("GET", "/metrics", { token: server.readToken })).status).toBe(200);
   expect((await server.call("GET", "/metrics?a=1")).status).toBe(400);
 });

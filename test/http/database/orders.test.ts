@@ -1,5 +1,5 @@
 import { afterAll, describe, expect, test } from "bun:test";
-import { expectError, expectText, newOrder, newUser, order_keys, time_format } from "../make.ts";
+import { expectError, expectText, newOrder, newUser, orderKeys, timeFormat } from "../make.ts";
 import { startServer, type TestResponse } from "../server.ts";
 
 const server = await startServer();
@@ -19,7 +19,7 @@ describe("POST /orders", () => {
     expect(Object.keys(response.json).sort()).toEqual(["data", "error"]);
     expect(response.json.error).toBeNull();
     const order = response.json.data;
-    expect(Object.keys(order).sort()).toEqual([...order_keys]);
+    expect(Object.keys(order).sort()).toEqual([...orderKeys]);
     expect(order).toMatchObject({
       user_id: buyer.id,
       currency: "EUR",
@@ -29,7 +29,7 @@ describe("POST /orders", () => {
       version: 1,
     });
     expect(order.items).toStrictEqual([line]);
-    expect(order.created_at).toMatch(time_format);
+    expect(order.created_at).toMatch(timeFormat);
     expect(order.updated_at).toBe(order.created_at);
     expect(response.headers.get("location")).toBe(`/api/v1/orders/${order.id}`);
     expect(response.headers.get("etag")).toBe('"1"');
@@ -132,9 +132,9 @@ describe("PATCH /orders/:id", () => {
     expect(response.status).toBe(200);
     expect(response.headers.get("etag")).toBe('"2"');
     const { updated_at, ...rest } = response.json.data;
-    const { updated_at: created_at, ...old } = order;
+    const { updated_at: createdAt, ...old } = order;
     expect(rest).toEqual({ ...old, metadata: { b: "2", c: "3" }, version: 2 });
-    expect(updated_at >= created_at).toBe(true);
+    expect(updated_at >= createdAt).toBe(true);
     const cleared = await server.call("PATCH", `/orders/${order.id}`, { body: { metadata: null } });
     expect(cleared.json.data).toMatchObject({ metadata: {}, version: 3 });
     expect((await server.call("GET", `/orders/${order.id}`)).text).toBe(cleared.text);
@@ -148,26 +148,26 @@ describe("PATCH /orders/:id", () => {
     expect(response.headers.get("etag")).toBe('"1"');
   });
 
-  const STEPS: Record<string, string[]> = {
+  const steps: Record<string, string[]> = {
     pending: ["paid", "canceled"],
     paid: ["shipped", "canceled"],
     shipped: ["delivered"],
     delivered: [],
     canceled: [],
   };
-  const WAY: Record<string, string[]> = {
+  const way: Record<string, string[]> = {
     pending: [],
     paid: ["paid"],
     shipped: ["paid", "shipped"],
     delivered: ["paid", "shipped", "delivered"],
     canceled: ["canceled"],
   };
-  const matrix = Object.keys(STEPS).flatMap((from) => Object.keys(STEPS).map((to) => [from, to]));
+  const matrix = Object.keys(steps).flatMap((from) => Object.keys(steps).map((to) => [from, to]));
 
   /** Creates an order and changes its status step by step. @returns the response to a GET */
   async function orderAt(status: string): Promise<TestResponse> {
     const { id } = await newOrder(server, buyer.id);
-    for (const step of WAY[status] ?? []) {
+    for (const step of way[status] ?? []) {
       const response = await server.call("PATCH", `/orders/${id}`, { body: { status: step } });
       expect(response.status).toBe(200);
     }
@@ -177,7 +177,7 @@ describe("PATCH /orders/:id", () => {
   test.each(matrix)("status and metadata change only if %s → %s is allowed", async (from, to) => {
     const before = await orderAt(from as string);
     const { id, version } = before.json.data;
-    const allowed = STEPS[from as string] as string[];
+    const allowed = steps[from as string] as string[];
     const body = { status: to, metadata: { changed: "too" } };
     const response = await server.call("PATCH", `/orders/${id}`, { body });
     const after = await server.call("GET", `/orders/${id}`);

@@ -12,7 +12,7 @@ await newOrder(server, user.id);
 
 /** The same input in every run. */
 const RUNS = { seed: 20_261_121, numRuns: 60 };
-const tokens = [server.write_token, server.read_token, null];
+const tokens = [server.writeToken, server.readToken, null];
 
 const operations = Object.entries(document.paths).flatMap(([template, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({ template, method, operation })),

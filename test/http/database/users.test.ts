@@ -7,8 +7,8 @@ import {
   newUser,
   send,
   stored,
-  time_format,
-  user_keys,
+  timeFormat,
+  userKeys,
 } from "../make.ts";
 import { startServer } from "../server.ts";
 
@@ -30,11 +30,11 @@ test("POST /users returns the record with its defaults when only email is given"
   expect(Object.keys(response.json).sort()).toEqual(["data", "error"]);
   expect(response.json.error).toBeNull();
   const user = response.json.data;
-  expect(Object.keys(user).sort()).toEqual([...user_keys]);
+  expect(Object.keys(user).sort()).toEqual([...userKeys]);
   expect(user).toMatchObject({ email, name: null, metadata: {}, version: 1 });
   expect(Number.isSafeInteger(user.id) && user.id >= 1).toBe(true);
-  expect(user.created_at).toMatch(time_format);
-  expect(user.updated_at).toMatch(time_format);
+  expect(user.created_at).toMatch(timeFormat);
+  expect(user.updated_at).toMatch(timeFormat);
   expect(response.headers.get("location")).toBe(`/api/v1/users/${user.id}`);
   expect(response.headers.get("etag")).toBe('"1"');
   const got = await server.call("GET", `/users/${user.id}`);
@@ -125,7 +125,7 @@ for (const { name, body, changed } of [
     expect(response.status).toBe(200);
     expect(response.headers.get("etag")).toBe('"2"');
     const { updated_at } = response.json.data;
-    expect(updated_at).toMatch(time_format);
+    expect(updated_at).toMatch(timeFormat);
     expect(updated_at >= user.updated_at).toBe(true);
     expect(response.json).toEqual({
       data: { ...user, ...changed, version: 2, updated_at },
@@ -201,7 +201,7 @@ test("DELETE /users/:id returns 409 and deletes nothing when the user has orders
   expect(await stored(server, ...paths)).toEqual(before);
 });
 
-const bad_id = "Validation failed: id must be a positive integer";
+const badId = "Validation failed: id must be a positive integer";
 for (const [id, status, error] of [
   ...[
     "0",
@@ -217,7 +217,7 @@ for (const [id, status, error] of [
     "abc",
     "1,2",
     "%D9%A1",
-  ].map((id) => [id, 400, bad_id] as const),
+  ].map((id) => [id, 400, badId] as const),
   ...["9007199254740993", "9223372036854775808", "1".repeat(30)].map(
     (id) => [id, 404, "user not found"] as const,
   ),

@@ -4,8 +4,11 @@
 import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { copyFileSync, existsSync, readdirSync } from "node:fs";
+import type { Order } from "../../src/order.ts";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { newToken } from "../../src/token.ts";
+import type { User } from "../../src/user.ts";
+import { parsed } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
 import {
@@ -213,7 +216,8 @@ async function findLost(
       }
       for (const [path, record] of records) {
         const [, resource, id] = path.split("/");
-        const found = await (resource === "users" ? store.users : store.orders).get(Number(id));
+        const { get } = resource === "users" ? store.users : store.orders;
+        const found = parsed<User | Order>(await get(Number(id)));
         if (!Bun.deepEquals(found, record)) {
           problems.push(`${path}: ${JSON.stringify(found)} after a crash`);
         }

@@ -15,7 +15,13 @@ import { createDocument } from "./openapi/document.ts";
 import { orders } from "./orders.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
-import { createPipeline, type HandleRequest, isPublic, type RouteEntry } from "./route.ts";
+import {
+  createPipeline,
+  type HandleRequest,
+  isPublic,
+  type RouteEntry,
+  routesOf,
+} from "./route.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
@@ -30,19 +36,17 @@ export function allRoutes() {
 export type App = ClientApp<ReturnType<typeof allRoutes>>;
 
 /** @param version of the program. @returns the OpenAPI document, as JSON */
-export function openapiJson(version: string): JsonText<JsonSchema> {
-  return jsonText(createDocument(version, allRoutes().routes));
+export function openapiJson(version: string, routes = routesOf(allRoutes())): JsonText<JsonSchema> {
+  return jsonText(createDocument(version, routes));
 }
+
+type NativeHandler = (request: Bun.BunRequest) => ReturnType<HandleRequest>;
 
 /** @returns the handlers by path and method, as Bun's router expects them. It also calls GET for HEAD */
 function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[]) {
-  const routes: Record<
-    string,
-    Record<string, (request: Request) => ReturnType<HandleRequest>>
-  > = {};
+  const routes: Record<string, Record<string, NativeHandler>> = {};
   for (const [{ method, path }, handle] of handlers) {
-    // Bun's second argument is the server.
-    routes[path] = { ...routes[path], [method]: (request) => handle(request) };
+    routes[path] = { ...routes[path], [method]: (request) => handle(request, request.params) };
   }
   return routes;
 }
@@ -61,9 +65,10 @@ export interface AppOptions {
 export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
+  const routes = routesOf(allRoutes());
   let documentText: JsonText<JsonSchema> | null = null;
   function document(): JsonText<JsonSchema> {
-    documentText ??= openapiJson(version);
+    documentText ??= openapiJson(version, routes);
     return documentText;
   }
   const { handle, handleUnmatched } = createPipeline({
@@ -75,7 +80,6 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     log,
   });
 
-  const routes: readonly RouteEntry[] = allRoutes().routes;
   const handlers = routes.map((route) => [route, handle(route)] as const);
   const handleOther = handleUnmatched(createUnmatched(cors, routes, routes.filter(isPublic)));
   const app = new Elysia({
@@ -84,10 +88,8 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     // With `standardHostname`, Elysia assumes that a host has at least three characters.
     handler: { standardHostname: false },
     serve: { routes: nativeRoutes(handlers) },
-  })
-    .onError(({ request }) => handleOther(request))
-    .all("/*", ({ request }) => handleOther(request));
-  // For paths that Bun's router does not resolve, such as `/docs/../users`, and for `app.handle`.
+  }).all("/*", ({ request }) => handleOther(request, {}));
+  // For paths that Bun's router does not resolve, such as `/docs/../users`.
   for (const [{ method, path }, handleRequest] of handlers) {
     app.route(method, path, ({ request, params }) => handleRequest(request, params));
   }

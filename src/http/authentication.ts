@@ -12,12 +12,13 @@ import {
   truncateToMinute,
 } from "../token.ts";
 
-/** The scheme in any case (RFC 9110 §11.1), spaces, and one word. */
-const CREDENTIALS = /^bearer +[^\s,]+ *$/i;
-const SCHEME = "Bearer";
+/** The scheme in any case (RFC 9110 §11.1). */
+const SCHEME = /^bearer /i;
+/** One word, after any number of spaces. */
+const CREDENTIALS = /^ *([^\s,]+) *$/;
 
-/** @returns the token in an `Authorization` header; `null` if the header is missing or malformed */
-export type ExtractToken = (authorization: string | null) => string | null;
+/** @param authorization the header field; empty for none. @returns its token; `null` if it has none */
+export type ExtractToken = (authorization: string) => string | null;
 
 /** The hook of the bearer plugin. */
 type DeriveBearer = (context: {
@@ -26,17 +27,18 @@ type DeriveBearer = (context: {
 }) => { readonly bearer: string | undefined };
 
 /**
- * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query and
- * `Bearerx…`, and reject `bearer …`. So it gets well-formed headers only, with the scheme as it expects it.
+ * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query,
+ * `Bearerx…`, and several words, and reject `bearer …`.
  */
 export function createTokenExtractor(): ExtractToken {
   // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
   const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
   if (hook === undefined) throw new Error("the bearer plugin has no hook");
   return (authorization) => {
-    if (authorization === null || !CREDENTIALS.test(authorization)) return null;
-    const headers = { authorization: SCHEME + authorization.slice(SCHEME.length) };
-    return hook({ headers, query: {} }).bearer?.trim() ?? null;
+    if (!SCHEME.test(authorization)) return null;
+    const headers = { authorization: authorization.replace(SCHEME, "Bearer ") };
+    const { bearer: credentials = "" } = hook({ headers, query: {} });
+    return CREDENTIALS.exec(credentials)?.[1] ?? null;
   };
 }
 
@@ -65,11 +67,11 @@ const MAX_HEADER_LENGTH = 64;
 
 /**
  * Finds the valid token of a request.
- * @param authorization the header field
+ * @param authorization the header field; empty for none
  * @throws {AppError} unauthorised if it has no token
  * @throws {AppError} invalid_token if its token is not valid now
  */
-export type Authenticate = (authorization: string | null) => Maybe<Token>;
+export type Authenticate = (authorization: string) => Maybe<Token>;
 
 export function createAuthenticator(options: AuthenticationOptions): Authenticate {
   const { tokens, apiToken, now } = options;
@@ -121,12 +123,11 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
   }
 
   return (authorization) => {
-    const header = authorization ?? "";
-    const hash = cachedHashes.get(header) ?? hashOf(header);
+    const hash = cachedHashes.get(authorization) ?? hashOf(authorization);
     const found = hash === environment?.hash ? environment : tokens.find(hash);
     return found instanceof Promise
-      ? found.then((token) => requireActive(header, token))
-      : requireActive(header, found);
+      ? found.then((token) => requireActive(authorization, token))
+      : requireActive(authorization, found);
   };
 }
 

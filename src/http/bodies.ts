@@ -1,4 +1,4 @@
-/** The bodies of responses, and the headers that belong to them. All of them are text, made from records that are text. */
+/** JSON bodies, made from records that are text already, and the headers that belong to them. */
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
@@ -89,7 +89,7 @@ export function createdBody<Row>(
   return recordBody(head, record);
 }
 /** Streams a large page at the speed of the client; discards the rest if the client disconnects. */
-function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Uint8Array> {
+function streamOf(start: string, chunks: Chunks, end: string): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   let begun = false;
   return new ReadableStream<Uint8Array>(
@@ -97,7 +97,7 @@ function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Ui
       pull(controller) {
         if (!begun) {
           begun = true;
-          controller.enqueue(encoder.encode(head));
+          controller.enqueue(encoder.encode(start));
           return;
         }
         const chunk = chunks.next();
@@ -105,7 +105,7 @@ function streamOf(head: string, chunks: Chunks, tail: string): ReadableStream<Ui
           controller.enqueue(chunk);
           return;
         }
-        controller.enqueue(encoder.encode(tail));
+        controller.enqueue(encoder.encode(end));
         controller.close();
       },
       cancel: () => chunks[Symbol.dispose](),

@@ -27,10 +27,10 @@ const STYLE = "text/css; charset=utf-8";
 /** Listed one by one, because no other path under `/api/v1/docs` is public. */
 const assets: readonly Asset[] = [
   { path: docsPath, file: String(page), type: HTML, brotli: false },
-  { path: "/api/v1/docs/page.js", file: pageScript, type: SCRIPT, brotli: false },
-  { path: "/api/v1/docs/page.css", file: pageStyle, type: STYLE, brotli: false },
-  { path: "/api/v1/docs/swagger-ui.js", file: swaggerScript, type: SCRIPT, brotli: true },
-  { path: "/api/v1/docs/swagger-ui.css", file: swaggerStyle, type: STYLE, brotli: true },
+  { path: `${docsPath}/page.js`, file: pageScript, type: SCRIPT, brotli: false },
+  { path: `${docsPath}/page.css`, file: pageStyle, type: STYLE, brotli: false },
+  { path: `${docsPath}/swagger-ui.js`, file: swaggerScript, type: SCRIPT, brotli: true },
+  { path: `${docsPath}/swagger-ui.css`, file: swaggerStyle, type: STYLE, brotli: true },
 ];
 
 /**
@@ -49,7 +49,7 @@ const POLICY = [
 ].join("; ");
 
 /** The headers of the page. */
-const headers = {
+const pageHeaders = {
   "Cache-Control": constantHeader("`no-cache`", "no-cache"),
   ETag: header("The version of the page", { pattern: '^W/"' }, 'W/"7f3c"'),
   "Content-Security-Policy": header("Allows content of this server only", {}, "default-src"),
@@ -58,7 +58,7 @@ const headers = {
 };
 
 /** Of the page. Its assets are not documented one by one. */
-const detail: Detail = {
+const pageDetail: Detail = {
   operationId: "getDocs",
   summary: "Interactive reference",
   description:
@@ -70,8 +70,8 @@ const detail: Detail = {
     }),
   ],
   responses: {
-    200: { description: "The page", headers, type: HTML, schema: { type: "string" } },
-    304: { description: "The page has not changed", headers },
+    200: { description: "The page", headers: pageHeaders, type: HTML, schema: { type: "string" } },
+    304: { description: "The page has not changed", headers: pageHeaders },
   },
 };
 
@@ -171,8 +171,11 @@ function createAssetHandler(asset: Asset) {
 export function docs() {
   const app = new Elysia({ tags: ["system"] });
   for (const asset of assets) {
-    const hook = { query: noQuery, detail: asset.path === docsPath ? detail : undocumented };
-    app.get(asset.path, ...route(hook, createAssetHandler(asset)));
+    const definition = {
+      query: noQuery,
+      detail: asset.path === docsPath ? pageDetail : undocumented,
+    };
+    app.get(asset.path, ...route(definition, createAssetHandler(asset)));
   }
   return app;
 }

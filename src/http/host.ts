@@ -19,7 +19,7 @@ function isHost(value: string): boolean {
 export type RequireHost = (value: string | null) => void;
 
 export function createHostCheck(): RequireHost {
-  /** Most requests have the host of the previous one. To compare is ten times as fast as to match the pattern. */
+  /** Most requests have the host of the previous one. Comparing is faster than matching the pattern. */
   let validHost: string | null = null;
   return (value) => {
     if (value === validHost || value === null) return;

@@ -17,7 +17,7 @@ function decodePercent(text: string): string | null {
  * contains spaces.
  * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
  */
-function readQuery(url: string): Map<string, string> {
+function parseQuery(url: string): Map<string, string> {
   const values = new Map<string, string>();
   for (const part of url.slice(url.indexOf("?") + 1).split("&")) {
     if (part === "") continue;
@@ -51,12 +51,15 @@ export function querySchema<Of extends Schema>(schema: Of) {
     return Object.fromEntries(values);
   }
 
-  // Most requests have no query: compute its value once.
-  const defaultQuery = Object.fromEntries(defaults) as ValueOf<Of>;
+  /** Most requests have no query: its value is computed once. */
+  let defaultQuery: ValueOf<Of> | null = null;
   return inputSchema(schema, (value) => {
     const url = String(value);
-    if (!url.includes("?")) return defaultQuery;
-    const given = readQuery(url);
+    if (!url.includes("?")) {
+      defaultQuery ??= validate(coerce(new Map()));
+      return defaultQuery;
+    }
+    const given = parseQuery(url);
     if (takesCursor && given.has("after") && given.has("offset")) {
       failField("offset", "cannot be combined with after");
     }

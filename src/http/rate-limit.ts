@@ -13,7 +13,7 @@ export interface RateLimiter {
 }
 
 /**
- * A token bucket for each API token: bursts of up to `perSecond` requests, refilled at the same rate.
+ * A token bucket for each access token: bursts of up to `perSecond` requests, refilled at the same rate.
  * @param perSecond 0 for no limit
  * @returns `null` if there is no limit
  */

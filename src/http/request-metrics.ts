@@ -25,18 +25,18 @@ export interface RequestMetrics {
 export function createRequestMetrics(): RequestMetrics {
   const methods = new Map<string, Map<string, Series>>();
 
-  function seriesOf(method: string, route: string): Series {
+  function addSeries(method: string, route: string): Series {
     const routes = methods.get(method) ?? new Map<string, Series>();
     methods.set(method, routes);
     const durationsS = createHistogram(DURATIONS_S);
-    const series = { method, route, byStatus: new Map(), durationsS };
+    const series = { method, route, byStatus: new Map<number, number>(), durationsS };
     routes.set(route, series);
     return series;
   }
 
   return {
     observe(method, route, status, durationMs) {
-      const series = methods.get(method)?.get(route) ?? seriesOf(method, route);
+      const series = methods.get(method)?.get(route) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);
       series.durationsS.observe(durationMs / 1000);
     },

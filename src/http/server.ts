@@ -52,7 +52,7 @@ const listenErrors: Readonly<Record<string, string>> = {
   EACCES: "no permission to use the port",
 };
 
-/** @returns the message for the operator */
+/** @returns the error for the operator */
 function describeListenError({ host, port, tlsCert, tlsKey }: Config, error: unknown): AppError {
   const code = systemCode(error);
   const description = listenErrors[code];
@@ -69,8 +69,8 @@ function describeListenError({ host, port, tlsCert, tlsKey }: Config, error: unk
   );
 }
 
-/** Handles errors that Elysia does not handle, such as `throw null`, as a 500. */
-function handleEscapedError(log: Log) {
+/** @returns what responds to an error outside the pipeline, such as one while a response is created */
+function createErrorHandler(log: Log) {
   return (error: unknown) => {
     logServerError(log, error, undefined);
     const headers = {
@@ -122,7 +122,7 @@ export async function listen(
       development: false,
       idleTimeout: IDLE_TIMEOUT_S,
       maxRequestBodySize: MAX_REQUEST_BYTES,
-      error: handleEscapedError(log),
+      error: createErrorHandler(log),
       ...tls,
     });
   } catch (error) {

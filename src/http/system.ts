@@ -1,3 +1,4 @@
+/** The routes of the server itself: health, the OpenAPI document and metrics. */
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
 import { jsonText } from "../record.ts";

@@ -51,7 +51,7 @@ type Parsed<Body> =
   Body extends JsonText<infer Value> ? (unknown extends Value ? string : Value) : never;
 
 /** What a client receives from a route, in the form in which Elysia infers it from the result of a handler. */
-export type Outcome<Definition extends Documented, Body> =
+export type ClientResponses<Definition extends Documented, Body> =
   | ElysiaCustomStatusResponse<SuccessStatus<Definition>, Parsed<Body>>
   | ErrorResponse<ErrorOf<Definition>>;
 

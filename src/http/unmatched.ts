@@ -2,10 +2,10 @@
  * Requests that match no route: 405 for another method of a known path, otherwise 404. Redirects to the reference, and
  * CORS preflights.
  */
-import { fail } from "../error.ts";
-import { errorEnvelope, type ResponseHead } from "./bodies.ts";
+import { AppError, fail } from "../error.ts";
+import type { ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
-import { docsPath, errorTemplates } from "./errors.ts";
+import { docsPath, errorBody } from "./errors.ts";
 
 export interface PathAndMethod {
   readonly method: string;
@@ -88,14 +88,14 @@ export function createUnmatched(
   const publicPaths = new Set([...redirects, ...publicRoutes].map(({ path }) => path));
   const redirectPaths = new Set(redirects.map(({ path }) => path));
 
-  function isPublic(request: Request): boolean {
+  function isPublicPath(request: Request): boolean {
     return publicPaths.has(pathOf(request.url));
   }
 
   return {
-    routeOf: (request) => (isPublic(request) ? pathOf(request.url) : "/*"),
+    routeOf: (request) => (isPublicPath(request) ? pathOf(request.url) : "/*"),
 
-    needsToken: (request) => !isPublic(request) && !cors?.preflight(request),
+    needsToken: (request) => !isPublicPath(request) && !cors?.preflight(request),
 
     handle({ request, head }) {
       const preflight = cors?.preflight(request);
@@ -117,11 +117,10 @@ export function createUnmatched(
         head.headers["location"] = docsPath;
         return null;
       }
-      const { status, code } = errorTemplates.method_not_allowed;
-      head.status = status;
-      head.headers["allow"] = known.allow;
       const message = `method ${method} is not allowed here, use ${known.allow}`;
-      return JSON.stringify(errorEnvelope(code, message));
+      const body = errorBody(head, new AppError("method_not_allowed", message), method);
+      head.headers["allow"] = known.allow;
+      return body;
     },
   };
 }

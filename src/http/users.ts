@@ -1,3 +1,4 @@
+/** The routes of users. */
 import { Elysia } from "elysia";
 import { fail } from "../error.ts";
 import { andThen } from "../maybe.ts";

@@ -1,6 +1,6 @@
-/** Values of `Authorization`, `null` for none, and the token in them, `null` for none. */
+/** Values of `Authorization`, empty for none, and the token in them, `null` for none. */
 export const authorizationHeaders: readonly {
-  readonly header: string | null;
+  readonly header: string;
   readonly token: string | null;
 }[] = [
   { header: "Bearer abc", token: "abc" },
@@ -11,7 +11,6 @@ export const authorizationHeaders: readonly {
   { header: "Bearer abc  ", token: "abc" },
   { header: "Bearer a-b_c.d~e+f/g==", token: "a-b_c.d~e+f/g==" },
   { header: 'Bearer "abc"', token: '"abc"' },
-  { header: null, token: null },
   { header: "", token: null },
   { header: "abc", token: null },
   { header: "Bearer", token: null },
@@ -21,6 +20,7 @@ export const authorizationHeaders: readonly {
   { header: "Bearer\tabc", token: null },
   { header: "Bearer=abc", token: null },
   { header: " Bearer abc", token: null },
+  { header: "Bearer \tabc", token: null },
   { header: "Bearer abc def", token: null },
   { header: "Bearer abc,def", token: null },
   { header: "Bearer abc, Bearer def", token: null },

@@ -44,7 +44,7 @@ function makeAuthenticator({ apiToken = null as string | null, later = false } =
   const now = () => new Date(it.timeMs);
   const authenticate = createAuthenticator({ tokens, apiToken, now });
   return Object.assign(it, {
-    authenticate: async (authorization: string | null) => authenticate(authorization),
+    authenticate: async (authorization: string) => authenticate(authorization),
   });
 }
 
@@ -54,7 +54,7 @@ for (const later of [false, true]) {
   test(`authentication reads ${store} only when the credentials have the format of a token`, async () => {
     const it = makeAuthenticator({ later });
     const unknown = newToken();
-    await expectRejection(it.authenticate(null), "unauthorised", "unauthorised");
+    await expectRejection(it.authenticate(""), "unauthorised", "unauthorised");
     for (const credentials of ["ab", unknown.slice(1), unknown]) {
       const result = it.authenticate(`Bearer ${credentials}`);
       await expectRejection(result, "invalid_token", "unauthorised");

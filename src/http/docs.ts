@@ -122,30 +122,28 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
   };
 }
 
-/** Reads an asset on first use, to keep startup fast. */
+/**
+ * Reads an asset on first use, to keep startup fast. Each coding is one `Blob`, which all responses share: Bun copies
+ * bytes for each response, so that clients that do not read would fill the memory.
+ */
 function createAssetReader({ file, brotli }: Asset) {
-  const stored = lazy(async () => {
-    const bytes = await Bun.file(file).bytes();
+  const bytes = lazy(() => Bun.file(file).bytes());
+  const decoded = lazy(async () => (brotli ? decompress(await bytes()) : bytes()));
+  return {
     // Weak, because all encodings share it.
-    return { bytes, etag: `W/"${Bun.hash(bytes).toString(36)}"` };
-  });
-  const plain = lazy(async () => {
-    const { bytes } = await stored();
-    return brotli ? decompress(bytes) : bytes;
-  });
-  const gzipped = lazy(async () => compressGzip(await plain()));
-  return { stored, plain, gzipped };
+    etag: lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`),
+    stored: lazy(async () => new Blob([await bytes()])),
+    plain: lazy(async () => new Blob([await decoded()])),
+    gzipped: lazy(async () => new Blob([await compressGzip(await decoded())])),
+  };
 }
 
 /** Creates a handler that returns the asset, or 304 if the client already has it. */
 function createAssetHandler(asset: Asset) {
-  const { stored, plain, gzipped } = createAssetReader(asset);
-  return async ({
-    request,
-    head,
-  }: Pick<Call, "request" | "head">): Promise<Uint8Array<ArrayBuffer> | null> => {
+  const reader = createAssetReader(asset);
+  return async ({ request, head }: Pick<Call, "request" | "head">): Promise<Blob | null> => {
     const { headers } = request;
-    const { bytes, etag } = await stored();
+    const etag = await reader.etag();
     Object.assign(head.headers, {
       "content-type": asset.type,
       // Always revalidated, so that assets of two versions never mix.
@@ -161,9 +159,9 @@ function createAssetHandler(asset: Asset) {
       return null;
     }
     const coding = asset.brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : null;
-    if (coding === null) return plain();
+    if (coding === null) return reader.plain();
     head.headers["content-encoding"] = coding;
-    return coding === "br" ? bytes : gzipped();
+    return coding === "br" ? reader.stored() : reader.gzipped();
   };
 }
 

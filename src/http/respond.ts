@@ -11,7 +11,7 @@ import type { RateLimiter } from "./rate-limit.ts";
 const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
 
 /** `null` for no body. */
-export type ResponseBody = string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | null;
+export type ResponseBody = string | Blob | ReadableStream<Uint8Array> | null;
 
 /** A request, and what is known of its response so far. */
 export interface Exchange {

@@ -1,6 +1,6 @@
 import { expect, test } from "bun:test";
 import { allRoutes } from "../../src/http/app.ts";
-import { isPublic, type RouteEntry } from "../../src/http/route.ts";
+import { isPublic, type RouteEntry, routesOf } from "../../src/http/route.ts";
 
 const routes: readonly RouteEntry[] = allRoutes().routes;
 
@@ -25,5 +25,23 @@ test("a route fails when Elysia handles it without the checks of the pipeline", 
     const headers = { "content-type": "application/json" };
     const response = await app.handle(new Request(url, { method, headers, body }));
     expect(response.ok, `${method} ${path}`).toBe(false);
+  }
+});
+
+test("responses with an asset share one Blob for each coding", async () => {
+  const assets = routesOf(allRoutes()).filter(({ path }) => path.startsWith("/api/v1/docs"));
+  expect(assets).toHaveLength(5);
+  for (const { path, hooks } of assets) {
+    for (const coding of ["identity", "br", "gzip"]) {
+      const bodies = [1, 2].map(() => {
+        const request = new Request(`http://localhost${path}`, {
+          headers: { "accept-encoding": coding },
+        });
+        return hooks.handler({ request, head: { status: 200, headers: {} } } as never);
+      });
+      const [first, second] = await Promise.all(bodies);
+      expect(first, `${path} ${coding}`).toBeInstanceOf(Blob);
+      expect(second).toBe(first);
+    }
   }
 });

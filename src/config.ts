@@ -240,21 +240,11 @@ export function readDatabaseUrl(flag: string, text: string): string {
   return parseValue(flag, text, settings.databaseUrl);
 }
 
-/** @throws {AppError} operator if a variable is set that was a setting once */
-function checkFormerSettings(environment: Environment): void {
-  if (!environment["POSTGRES_LAYOUT"]) return;
-  fail(
-    "operator",
-    "POSTGRES_LAYOUT is no longer a setting: unset it, and for Citus add ?layout=citus to DATABASE_URL",
-  );
-}
-
 /**
  * A flag takes precedence over the environment. An empty variable counts as not set.
  * @throws {AppError} invalid if a flag is wrong, operator if a variable is
  */
 export function readConfig(environment: Environment, flags: Flags = {}): Config {
-  checkFormerSettings(environment);
   const config: Record<string, unknown> = {};
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
     const flag = flags[key as SettingName];

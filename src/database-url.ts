@@ -1,4 +1,5 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
+
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
 export const postgresLayouts = ["plain", "citus"] as const;
 export type PostgresLayout = (typeof postgresLayouts)[number];

@@ -19,7 +19,7 @@ function rejected(reason: string): ImportResult {
 const MAX_ID_GAP = 2 ** 24;
 
 /** @returns the reason for rejecting the id if the gap is too large, otherwise `null` */
-export function checkIdGap(id: number, last: number): string | null {
+export function idGapProblem(id: number, last: number): string | null {
   if (id <= last + MAX_ID_GAP) return null;
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
 }
@@ -162,7 +162,7 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
       if (userId !== null && !stored.hasUser(userId)) {
         return rejected("user_id must be an existing user");
       }
-      const gap = checkIdGap(id, lastId);
+      const gap = idGapProblem(id, lastId);
       if (gap !== null) return rejected(gap);
       newRecords.set(id, { row, key });
       if (key !== null) keys.set(key, id);

@@ -11,7 +11,7 @@ const MAX_DEPTH = 16;
 /** Text that needs no escapes in JSON. */
 const UNESCAPED = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
 
-/** @returns the text as a JSON string; twice as fast as `JSON.stringify` for most texts */
+/** @returns the text as a JSON string; cheaper than `JSON.stringify` for most texts */
 export function quote(text: string): string {
   return UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text);
 }

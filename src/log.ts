@@ -52,7 +52,7 @@ interface Formatter {
   request(time: string, fields: RequestFields, url: string): string;
 }
 
-// A single object with the fields spread into it would cost 4 % of the throughput.
+// Cheaper than a single object with the fields spread into it.
 function formatJson(time: string, level: Severity, event: string, fields?: Fields): string {
   const head = `{"time":"${time}","level":"${level}","event":${JSON.stringify(event)}`;
   const rest = fields === undefined ? "{}" : JSON.stringify(fields);

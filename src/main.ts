@@ -98,14 +98,14 @@ function untilStopped(): Promise<StopReason> {
 const sqlite: Backend = {
   open: openSqlite,
   restore: restoreSqlite,
-  copyTarget: withSqliteCopyTarget,
+  withCopyTarget: withSqliteCopyTarget,
   isServed,
 };
 
 const postgres: Backend = {
   open: openPostgres,
   restore: restorePostgres,
-  copyTarget: withPostgresCopyTarget,
+  withCopyTarget: withPostgresCopyTarget,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
 };

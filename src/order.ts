@@ -119,14 +119,18 @@ export function parseStoredOrder(order: StoredOrder): Order {
   return { ...order, items: JSON.parse(order.items), metadata: JSON.parse(order.metadata) };
 }
 
-/** The only renderer of orders. @returns the same JSON as `JSON.stringify`, without parsing items and metadata */
+/**
+ * Renders an order in TypeScript. `json` in both adapters renders the same text in SQL;
+ * `test/contract/record-text.ts` compares them.
+ * @returns the same JSON as `JSON.stringify`, without parsing items and metadata
+ */
 export function orderJson(order: StoredOrder): JsonText<Order> {
   const { id, user_id, currency, items, total, status, metadata, version } = order;
-  const json =
+  return (
     `{"id":${id},"user_id":${user_id},"currency":"${currency}","items":${items},"total":${total},` +
     `"status":"${status}","metadata":${metadata},"version":${version},` +
-    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`;
-  return json as JsonText<Order>;
+    `"created_at":"${order.created_at}","updated_at":"${order.updated_at}"}`
+  );
 }
 
 /** @returns a new order, with items and metadata as values or as text. @param time RFC 3339 */

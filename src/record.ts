@@ -5,7 +5,10 @@ import type { Preconditions } from "./precondition.ts";
 
 declare const parsed: unique symbol;
 
-/** JSON text. `Value` is the type of the parsed value; it exists only for the compiler. */
+/**
+ * JSON text. `Value` documents the type of the parsed value, from which typed clients derive theirs. The compiler accepts
+ * any string.
+ */
 export type JsonText<Value> = string & { readonly [parsed]?: Value };
 
 export function jsonText<Value>(value: Value): JsonText<Value> {
@@ -30,7 +33,7 @@ export function recordText<Stored extends { readonly id: number; readonly versio
 /** @param json text of a record, as `recordText` has rendered it. @returns the same record */
 export function parseRecordText<Row>(json: string): RecordText<Row> {
   const { id, version } = JSON.parse(json);
-  return { id, version, json: json as JsonText<Row> };
+  return { id, version, json };
 }
 
 /**

@@ -121,7 +121,7 @@ export type WithCopyTarget = <Result>(
 export interface Backend {
   readonly open: OpenStore;
   readonly restore: RestoreStore;
-  readonly copyTarget: WithCopyTarget;
+  readonly withCopyTarget: WithCopyTarget;
   /** @returns whether a server is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
 }

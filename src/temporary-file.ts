@@ -7,7 +7,8 @@ import { basename, dirname, join, resolve } from "node:path";
 import { systemCode } from "./error.ts";
 
 /** The target, the process id, a random part, and an optional suffix that SQLite adds. */
-const PARTIAL = /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial(?:-wal|-shm|-journal)?$/;
+const TEMPORARY =
+  /^(?<target>.+)\.user-api-(?<pid>\d+)-[0-9a-f]{8}\.partial(?:-wal|-shm|-journal)?$/;
 
 /**
  * Minimum age at which the files of other targets are removed. Each container has its own process ids, so a live
@@ -29,7 +30,7 @@ function isAlive(pid: number): boolean {
 function findStale(path: string): string[] {
   const directory = dirname(resolve(path));
   return readdirSync(directory).flatMap((name) => {
-    const { target, pid } = PARTIAL.exec(name)?.groups ?? {};
+    const { target, pid } = TEMPORARY.exec(name)?.groups ?? {};
     if (target === undefined || isAlive(Number(pid))) return [];
     const file = join(directory, name);
     const { mtimeMs = 0 } = statSync(file, { throwIfNoEntry: false }) ?? {};
@@ -42,7 +43,7 @@ function findStale(path: string): string[] {
  * process in another container, that process fails, because the name is never used again.
  * @returns a new temporary name
  */
-export function claimPartial(path: string): string {
+export function claimTemporary(path: string): string {
   try {
     for (const file of findStale(path)) rmSync(file, { force: true });
   } catch {

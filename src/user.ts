@@ -71,14 +71,18 @@ export function parseStoredUser(user: StoredUser): User {
   return { ...user, metadata: JSON.parse(user.metadata) };
 }
 
-/** The only renderer of users. @returns the same JSON as `JSON.stringify`, without parsing the metadata */
+/**
+ * Renders a user in TypeScript. `json` in both adapters renders the same text in SQL; `test/contract/record-text.ts`
+ * compares them.
+ * @returns the same JSON as `JSON.stringify`, without parsing the metadata
+ */
 export function userJson(user: StoredUser): JsonText<User> {
   const { id, email, metadata, version, created_at, updated_at } = user;
   const name = user.name === null ? "null" : quote(user.name);
-  const json =
+  return (
     `{"id":${id},"email":${quote(email)},"name":${name},"metadata":${metadata},` +
-    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`;
-  return json as JsonText<User>;
+    `"version":${version},"created_at":"${created_at}","updated_at":"${updated_at}"}`
+  );
 }
 
 /** @returns a new user, with metadata as a value or as text. @param time RFC 3339 */

@@ -255,16 +255,6 @@ test("readConfig rejects one of TLS_CERT and TLS_KEY when the other is missing",
   expect(readConfig({ TLS_KEY: "a" }, { tlsCert: "b" })).toMatchObject({ tlsCert: "b" });
 });
 
-test("readConfig says what replaces POSTGRES_LAYOUT when it is set", () => {
-  for (const layout of ["citus", "plain"]) {
-    expectThrown(
-      () => readConfig({ POSTGRES_LAYOUT: layout, DATABASE_URL: "postgres://a/b" }),
-      "operator",
-      "POSTGRES_LAYOUT is no longer a setting: unset it, and for Citus add ?layout=citus to DATABASE_URL",
-    );
-  }
-});
-
 /** A URL, its layout, and the URL for the driver. */
 const layouts: [string, string, string][] = [
   ["postgres://a/b", "plain", "postgres://a/b"],

@@ -34,9 +34,9 @@ async function copyWithProgress(
   const signal = stopSignal(system);
   const onProgress = (rows: number, total: number) =>
     progress.update(total === 0 ? 1 : rows / total);
-  const { copyTarget } = system.backendOf(targetUrl);
+  const { withCopyTarget } = system.backendOf(targetUrl);
   return await store.withCopySource((source) =>
-    copyTarget({ databaseUrl: targetUrl }, (target) =>
+    withCopyTarget({ databaseUrl: targetUrl }, (target) =>
       copyRows(source, target, onProgress, signal),
     ),
   );

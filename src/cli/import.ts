@@ -42,7 +42,7 @@ interface ImportCounts {
 }
 
 /** @throws {AppError} invalid */
-function checkKey(table: BulkTable, key: string | null): void {
+function requireValidKey(table: BulkTable, key: string | null): void {
   if (key === null) return;
   if (table === "users") {
     fail("invalid", "--key is for orders only: users are recognized by their email");
@@ -238,7 +238,7 @@ function summarize(
 export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
   const { table, dryRun, path, key } = options;
   const format = formatFor(options);
-  checkKey(table, key);
+  requireValidKey(table, key);
   const input = system.openInput(path);
   if (input.isTerminal) {
     const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";

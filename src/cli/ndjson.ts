@@ -38,7 +38,7 @@ function isBlank(bytes: Uint8Array): boolean {
  * Detects a file that has JSON, but not one record per line.
  * @throws {AppError} invalid
  */
-function checkFirstLine(bytes: Uint8Array): void {
+function requireOneRecordPerLine(bytes: Uint8Array): void {
   const start = new TextDecoder().decode(bytes.subarray(0, 16)).trim();
   if (start.startsWith("[")) {
     fail("invalid", "it is a JSON array, not one object per line; convert it with: jq -c '.[]'");
@@ -68,7 +68,7 @@ export async function* readNdjson(
       const record = bytes.subarray(start, end);
       start = end + 1;
       if (isBlank(record)) continue;
-      if (isFirst) checkFirstLine(record);
+      if (isFirst) requireOneRecordPerLine(record);
       isFirst = false;
       entries.push(createRawRecord(line, record));
     }
@@ -77,7 +77,7 @@ export async function* readNdjson(
     yield entries;
   }
   if (isBlank(partialLine)) return;
-  if (isFirst) checkFirstLine(partialLine);
+  if (isFirst) requireOneRecordPerLine(partialLine);
   yield [createRawRecord(line + 1, partialLine)];
 }
 

@@ -17,7 +17,7 @@ import {
 import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
 import { fail, systemCode } from "../error.ts";
-import { claimPartial, fsyncPath } from "../temporary-file.ts";
+import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import type { InputStream, OutputStream } from "./system.ts";
 
 const STDIN = 0;
@@ -157,7 +157,7 @@ export function openOutput(path: string | null, force: boolean): OutputStream {
   const inPlace = stats !== undefined && !stats.isFile();
   // `/dev/stdout` has no real path if it is a pipe.
   const target = stats === undefined || inPlace ? path : realpathSync(path);
-  const written = inPlace ? target : claimPartial(target);
+  const written = inPlace ? target : claimTemporary(target);
   const descriptor = withFileErrors("write", path, () => openSync(written, inPlace ? "w" : "wx"));
   let open = true;
   let done = inPlace;

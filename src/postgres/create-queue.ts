@@ -126,8 +126,8 @@ function createQueue<Fields, Row>(
     try {
       return await runUnlocked(creates);
     } catch (error) {
-      const isOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
-      if (isOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
+      const mayBeOfOne = creates.length > 1 && mayBeCausedByOneItem(error);
+      if (mayBeOfOne || isRowLockTimeout(error)) return creates.map(runAlone);
       throw error;
     }
   }

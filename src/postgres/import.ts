@@ -32,7 +32,7 @@ const ordersWithKeys = `
   where import_key = any($1::text[])
 `;
 
-interface BulkTable<Row, Import> {
+interface BulkTableParts<Row, Import> {
   readonly table: "users" | "orders";
   readonly columns: string;
   readonly fromRow: (row: never) => Row;
@@ -72,7 +72,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   db: Database,
   now: () => Date,
   { targetOf, lockIds }: ImportWriter,
-  { table, columns, fromRow, rules, withKeys }: BulkTable<Row, Import>,
+  { table, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
   const page = `

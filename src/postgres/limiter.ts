@@ -14,7 +14,7 @@ export const QUEUE_TIMEOUT_MS = 5_000;
  * Default timeout of work. It must exceed the statement timeout, so that only an unresponsive server reaches it, or one
  * on which each of several statements almost times out.
  */
-const STATEMENT_TIMEOUT_MS = 10_000;
+const WORK_TIMEOUT_MS = 10_000;
 
 export type Access = "read" | "write";
 
@@ -141,7 +141,7 @@ export function createLimiter({
         wakeIfIdle();
       }
     },
-    async run(access, work, timeoutMs = STATEMENT_TIMEOUT_MS) {
+    async run(access, work, timeoutMs = WORK_TIMEOUT_MS) {
       await acquire(access);
       const startedMs = performance.now();
       const result = work();

@@ -20,13 +20,16 @@ function splitStatements(script: string): Migration {
 
 /**
  * By layout, in order. The schema version is the number of migrations that have run. A released migration is never
- * edited. Version 1 of the layout for Citus ran only on a single server, and is not updated.
+ * edited.
  */
 const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
   plain: [[tables, plain], [freeSlot]],
   citus: [[], splitStatements(citus)],
 };
-/** The first version of each layout that can be updated. */
+/**
+ * The first version of each layout that can be updated. No release has created version 1 of the layout for Citus, but
+ * databases of development builds have it. It ran only on a single server.
+ */
 const oldestVersions: Readonly<Record<PostgresLayout, number>> = { plain: 1, citus: 2 };
 
 /** Key of the advisory lock, "uapi" in ASCII: replicas that start at the same time migrate one after the other. */

@@ -1,7 +1,7 @@
 /** Large pages. Each is read in slices, because Bun.SQL keeps a whole result in memory. */
 import { fail } from "../error.ts";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
-import { nextAfter, type Page, type PageQuery } from "../page.ts";
+import { type JsonRow, nextAfter, type Page, type PageQuery } from "../page.ts";
 import type { Database, Session } from "./connection.ts";
 
 /**
@@ -11,12 +11,6 @@ import type { Database, Session } from "./connection.ts";
 const LARGE_PAGE_TIMEOUT_MS = 20_000;
 /** Timeout in the limiter. Only a server that does not respond at all reaches it. */
 const NO_RESPONSE_TIMEOUT_MS = 60_000;
-
-/** A record as JSON, built by the server: one long text takes less time in Bun.SQL than many columns. */
-export interface JsonRow {
-  readonly id: number;
-  readonly json: string;
-}
 
 export interface Slice {
   /** Exact number of records that match the filters. */

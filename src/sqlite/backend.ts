@@ -78,7 +78,7 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
     tokens: createTokenStore(context),
     bulk: createBulkStores(context),
     async checkWritable() {
-      files.check();
+      files.requireInPlace();
       if (!files.isReadable()) throw unreadableError();
       await probe();
     },

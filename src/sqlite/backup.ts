@@ -5,7 +5,7 @@ import { resolve } from "node:path";
 import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
-import { claimPartial } from "../temporary-file.ts";
+import { claimTemporary } from "../temporary-file.ts";
 import { checkDatabase } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
@@ -72,7 +72,7 @@ export async function backUp(
   onProgress: OnProgress,
   signal: AbortSignal,
 ): Promise<BackupSummary> {
-  const temporaryPath = claimPartial(path);
+  const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
     if (databaseFiles(db.filename).some((file) => resolve(file) === resolve(path))) {

@@ -2,8 +2,8 @@
 import type { Database } from "bun:sqlite";
 import { type CopiedTable, type CopyRow, copiedTables } from "../copy.ts";
 import type { OrderStatus } from "../order.ts";
-import { type IdTracker, prepareIdTracker } from "./count-index.import.ts";
 import type { CountedTable } from "./count-index.ts";
+import { type IdTracker, prepareIdTracker } from "./id-tracker.ts";
 import { prepareUserPositions } from "./user-positions.ts";
 
 function insertInto(table: CopiedTable): string {

@@ -5,8 +5,8 @@ const OPEN_TIMEOUT_MS = 5_000;
 
 /**
  * Number of pages in the log that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are
- * written again soon after they were copied. With four times as many, each page is copied less often, and the
- * server places 7 % more orders per second.
+ * written again soon after they were copied. With four times as many, each page is copied less often, so
+ * writes are cheaper.
  */
 export const CHECKPOINT_PAGES = 4000;
 

@@ -2,9 +2,9 @@
 import type { Database } from "bun:sqlite";
 import type { CopyTarget } from "../copy.ts";
 import { fail, systemCode } from "../error.ts";
-import { checkIdGap } from "../import-plan.ts";
+import { idGapProblem } from "../import-plan.ts";
 import type { WithCopyTarget } from "../store.ts";
-import { claimPartial } from "../temporary-file.ts";
+import { claimTemporary } from "../temporary-file.ts";
 import { verifyDatabase } from "./backup.ts";
 import { prepareBulkInsert } from "./bulk-insert.ts";
 import { connect } from "./connection.ts";
@@ -27,7 +27,7 @@ function copyTargetOf(db: Database): CopyTarget {
 
   /** @throws {AppError} operator if the gap before `id` is too large */
   function requireSmallGap(table: CountedTable, id: number): void {
-    const gap = checkIdGap(id, ids[table].last());
+    const gap = idGapProblem(id, ids[table].last());
     if (gap !== null) fail("operator", `${table}: ${gap}`);
   }
 
@@ -74,7 +74,7 @@ async function buildDatabase<Result>(
 
 /** @see WithCopyTarget */
 export const withSqliteCopyTarget: WithCopyTarget = async ({ databaseUrl: path }, work) => {
-  const temporaryPath = claimPartial(path);
+  const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
     createPrivateFile(temporaryPath);

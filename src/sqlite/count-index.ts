@@ -1,7 +1,7 @@
 /**
  * Exact totals in constant time, and pages at any offset for the cost of the first page. The ids of a list are
  * counted in buckets of consecutive ids. The counts change in the same transaction as the rows: triggers maintain
- * them (see the table `buckets`), and `count-index.import.ts` does for imported rows.
+ * them (see the table `buckets`), and `id-tracker.ts` does for imported rows.
  */
 import type { Database } from "bun:sqlite";
 import type { OrderStatus } from "../order.ts";

@@ -15,7 +15,7 @@ export interface FileWatch {
    * Verifies that all files are in place, in 2 µs. Call it before a write begins and again before it is acknowledged.
    * @throws {AppError} unavailable if a file was moved, deleted or replaced
    */
-  check(): void;
+  requireInPlace(): void;
   /** @returns whether no file was moved, deleted or replaced */
   isInPlace(): boolean;
   /** @returns whether the operating system can read samples of the database and its log */
@@ -74,7 +74,7 @@ export function watchFiles(path: string, onChange: (problem: string | null) => v
 
   return {
     isInPlace,
-    check() {
+    requireInPlace() {
       if (isInPlace()) return;
       throw unavailableError("written", new Error(problem ?? ""));
     },

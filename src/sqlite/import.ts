@@ -19,7 +19,7 @@ import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { columns as orderColumns } from "./orders.ts";
 import { columns as userColumns } from "./users.ts";
 
-interface BulkTable<Row, Import> {
+interface BulkTableParts<Row, Import> {
   readonly table: CountedTable;
   readonly columns: string;
   readonly fromRow: (row: never) => Row;
@@ -65,7 +65,7 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 function createBulkStore<Row extends { readonly id: number }, Import extends object>(
   { db, clock, reader, writer }: StoreContext,
   openBulkInsert: () => BulkInsert,
-  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTable<Row, Import>,
+  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTableParts<Row, Import>,
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);

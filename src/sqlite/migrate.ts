@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
-import { claimPartial, fsyncPath } from "../temporary-file.ts";
+import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";
@@ -56,7 +56,7 @@ export function backUpBeforeMigration(db: Database): void {
   const version = pragma(db, "user_version");
   if (version === 0) return;
   const backupPath = `${db.filename}.v${version}`;
-  const temporaryPath = claimPartial(backupPath);
+  const temporaryPath = claimTemporary(backupPath);
   try {
     createPrivateFile(temporaryPath);
     db.run("vacuum into ?", [temporaryPath]);

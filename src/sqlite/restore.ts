@@ -13,7 +13,7 @@ import {
 import { dirname } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
-import { claimPartial, fsyncPath } from "../temporary-file.ts";
+import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
@@ -123,7 +123,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
     // Only under the lock: a concurrent restore may be writing its temporary file.
-    const temporaryPath = claimPartial(path);
+    const temporaryPath = claimTemporary(path);
     using cleanup = new DisposableStack();
     cleanup.defer(() => discard(temporaryPath));
     const contents = prepareReplacement(backup, temporaryPath);

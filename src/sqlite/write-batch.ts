@@ -96,7 +96,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
       begin.run();
       const result = write.work();
       commit.run();
-      files.check();
+      files.requireInPlace();
       return () => write.resolve(result);
     } catch (error) {
       rollBackQuietly();
@@ -121,7 +121,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
       if ("settles" in attempt) {
         commit.run();
         // If the files were moved during the commit, it went to the moved files.
-        files.check();
+        files.requireInPlace();
         return [...attempt.settles, ...suspects.map(runAlone)];
       }
       const { failed } = attempt;
@@ -133,7 +133,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
 
   return {
     begin() {
-      files.check();
+      files.requireInPlace();
       begin.run();
     },
     commit(writes) {

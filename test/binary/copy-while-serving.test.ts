@@ -5,7 +5,7 @@ import { readdirSync } from "node:fs";
 import { dirname } from "node:path";
 import { newUser } from "../http/make.ts";
 import { againstBinary, startServer, type TestServer } from "../http/server.ts";
-import { cluster, makeHarness } from "../postgres/harness.ts";
+import { cluster, makeHarness } from "../postgres/postgres-harness.ts";
 import { binary, runBinary, startProgram } from "../program.ts";
 
 const startCopy = (...args: string[]) => startProgram([binary, "copy", ...args]);

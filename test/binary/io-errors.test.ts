@@ -20,7 +20,7 @@ import {
   type TestTokens,
 } from "../http/server.ts";
 import { binary, runProgram, startProgram } from "../program.ts";
-import { openDatabase } from "../sqlite/open.ts";
+import { openDatabase } from "../sqlite/open-database.ts";
 import { untilHealth } from "./health.ts";
 import { type Fault, inject, optionsOf, readInjected, skipTraced } from "./strace.ts";
 

@@ -9,7 +9,7 @@ import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/
 import { damagePage, PAGE_BYTES } from "../damage.ts";
 import { listed } from "../listed.ts";
 import { withStore } from "../open-store.ts";
-import { cluster, makeHarness as makePostgres } from "../postgres/harness.ts";
+import { cluster, makeHarness as makePostgres } from "../postgres/postgres-harness.ts";
 import type { Outcome } from "../program.ts";
 import { type Harness, makeHarness } from "./harness.ts";
 

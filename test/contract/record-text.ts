@@ -9,7 +9,7 @@ const filler = "é".repeat(20_000);
 const firstPage = { limit: 1000, offset: 0 };
 
 export function recordTextContract(open: Open): void {
-  test("`users` returns the same JSON from each operation", async () => {
+  test("users returns the same JSON from each operation", async () => {
     await using it = await openWithClock(open);
     const { users } = it.store;
     const time = it.clock.time.toISOString();
@@ -46,7 +46,7 @@ export function recordTextContract(open: Open): void {
     expect<string | undefined>(removed?.json).toBe(expected[0]);
   });
 
-  test("`orders` returns the same JSON from each operation", async () => {
+  test("orders returns the same JSON from each operation", async () => {
     await using it = await openWithClock(open);
     const { orders, users } = it.store;
     const time = it.clock.time.toISOString();

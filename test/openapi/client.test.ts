@@ -19,7 +19,7 @@ const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
 const [, lines = ""] = /^```ts\n(.*?)^```$/ms.exec(page) ?? [];
 
 test.skipIf(!enabled)(
-  "`client` of docs/api.md compiles under strict and works; misuse does not compile",
+  "client of docs/api.md compiles under strict and works; misuse does not compile",
   async () => {
     await Bun.write(made("client.ts"), lines.replaceAll(ADDRESS, server.url));
     await Bun.write(

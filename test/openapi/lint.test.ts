@@ -46,13 +46,13 @@ const TIMEOUT_MS = 60_000;
 
 for (const [name, wordsFor] of linters) {
   test.skipIf(!enabled)(
-    `\`${name}\` reports nothing, not even a hint, about the document`,
+    `${name} reports nothing, not even a hint, about the document`,
     async () => expect(await lint(name, wordsFor, openapiJson("1.2.3"))).toEqual([]),
     TIMEOUT_MS,
   );
 
   test.skipIf(!enabled)(
-    `\`${name}\` reports the error and the warning in a faulty document`,
+    `${name} reports the error and the warning in a faulty document`,
     async () => {
       const problems = (await lint(name, wordsFor, JSON.stringify(faulty))).join("\n");
       expect(problems).toMatch(/operationId/i);

@@ -32,7 +32,7 @@ function same<Expected>() {
   ) => undefined;
 }
 
-test("`App` has exactly the statuses that each route can return", () => {
+test("App has exactly the statuses that each route can return", () => {
   type Get = 200 | 304 | 400 | 401 | 404 | 405 | 412 | 429 | 500 | 503;
   type List = 200 | 400 | 401 | 405 | 429 | 500 | 503;
   type Create = 201 | 400 | 401 | 403 | 405 | 413 | 415 | 422 | 429 | 500 | 503;
@@ -54,7 +54,7 @@ test("`App` has exactly the statuses that each route can return", () => {
   same<200 | 400>()<Statuses<Calls["users"]["post"]>>();
 });
 
-test("`App` rejects requests and responses that do not exist", () => {
+test("App rejects requests and responses that do not exist", () => {
   const compiled = async (api: Api) => {
     // @ts-expect-error: the email is required
     await api.users.post({ name: "Ann" });
@@ -90,7 +90,7 @@ test("`App` rejects requests and responses that do not exist", () => {
   expect(compiled).toBeFunction();
 });
 
-test.skipIf(!enabled)("`treaty` returns what the types say when it calls a server", async () => {
+test.skipIf(!enabled)("treaty returns what the types say when it calls a server", async () => {
   const api = (await createApi(server.writeToken)).api.v1;
   const email = "ann@example.com";
   const created = await api.users.post({ email, metadata: { team: "blue" } });
@@ -136,7 +136,7 @@ const blockOf = (language: string) =>
 const TIMEOUT_MS = 60_000;
 
 test.skipIf(!enabled)(
-  "the example of `docs/api.md` with Eden Treaty compiles and works",
+  "the example of docs/api.md with Eden Treaty compiles and works",
   async () => {
     const checkout = "../../../..";
     const here = (text: string) => text.replaceAll("../user-api", checkout);

@@ -5,7 +5,7 @@ import { connect } from "../../src/postgres/connection.ts";
 import { newUser, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 /** @returns the URL with some parts replaced */
 function change(

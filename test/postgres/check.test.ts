@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 /** Damage, the statement that causes it, and the problems that `check` must report. */
 const damages: [string, string, string[]][] = [

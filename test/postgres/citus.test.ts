@@ -72,7 +72,7 @@ if (cluster !== null) {
       await server.dropDatabase(url);
     });
 
-    test("copyTarget stores buckets and totals when the orders have ids of their own", async () => {
+    test("withCopyTarget stores buckets and totals when the orders have ids of their own", async () => {
       const url = await server.createDatabase(await template);
       // As after a user was created on one connection and deleted on another.
       await server.run(url, "update user_totals set users = 1 where slot = 3");

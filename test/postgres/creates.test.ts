@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, type Harness, makeHarness, waitingBackends } from "./harness.ts";
+import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };

@@ -9,7 +9,7 @@ import { describePostgresError, toUnavailable } from "../../src/postgres/errors.
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
-import { cluster, type Harness, makeHarness } from "./harness.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const page = { limit: 10, offset: 0 };
 

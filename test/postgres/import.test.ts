@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { cluster, makeHarness, waitingBackends } from "./harness.ts";
+import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 

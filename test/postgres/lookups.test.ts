@@ -10,7 +10,7 @@ import { createTokenStore } from "../../src/postgres/tokens.ts";
 import { createPlainUserStore } from "../../src/postgres/users.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { listed } from "../listed.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 /** The stores on one connection, so that its prepared statements can be looked at. */
 function openOnOneConnection(url: string) {

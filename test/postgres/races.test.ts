@@ -5,7 +5,7 @@ import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { ifMatch } from "../preconditions.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const KEYS = 200;
 const POSTS = 8;

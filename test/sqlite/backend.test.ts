@@ -17,7 +17,7 @@ import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection, expectThrown } from "../expect-error.ts";
 import { listed } from "../listed.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const all = { limit: 1000, offset: 0 };

@@ -21,7 +21,7 @@ import { newUser, orderFields } from "../contract/open.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const never = new AbortController().signal;
 const now = () => new Date("2026-11-20T18:57:03.120Z");

@@ -2,7 +2,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { makeDirectory } from "../directory.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");

@@ -3,7 +3,7 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { newUser, orderFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 const path = directory.at("a.db");

@@ -3,12 +3,12 @@ import { Database } from "bun:sqlite";
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type OrderStatus, orderStatuses } from "../../src/order.ts";
-import { prepareIdTracker } from "../../src/sqlite/count-index.import.ts";
+import { prepareIdTracker } from "../../src/sqlite/id-tracker.ts";
 import type { Store } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { makeRandom } from "../random.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 /** More than the 262,144 ids of a top-level bucket. */
 const USERS = 270_000;

@@ -9,7 +9,7 @@ import { orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { makeRandom } from "../random.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 const given = { version: 1, created_at: time, updated_at: time };

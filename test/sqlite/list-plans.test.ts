@@ -3,7 +3,7 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 /** @returns the statements that a store prepares */
 async function collectStatements(databaseUrl: string): Promise<string[]> {

@@ -8,7 +8,7 @@ import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { orderFields } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();

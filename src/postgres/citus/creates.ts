@@ -53,7 +53,7 @@ export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Field
   readonly explainViolation: (error: unknown, fields: Fields) => Promise<Outcome<Row>>;
 }
 
-/** Assigns numbers, after the locks that a transaction waits for as long as the connection permits. */
+/** Waits for imports, with the connection's lock timeout; assigns numbers; then sets the shorter lock timeout. */
 async function assignNumbers(
   session: Session,
   table: TableWithIds,

@@ -5,6 +5,7 @@
 import { fail } from "../../error.ts";
 import type { LargePages } from "../../large-page.ts";
 import {
+  type JsonRow,
   joinSmall,
   LARGE_PAGE_BYTES,
   nextAfter,
@@ -15,7 +16,7 @@ import {
 import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
 import type { ListQuery, ReadPage } from "../lists.ts";
-import { buildInSlices, type JsonRow, type Slice } from "../slices.ts";
+import { buildInSlices, type Slice } from "../slices.ts";
 
 /** Rows of the first slice of a page. Later slices have more if the rows turn out to be small. */
 const SLICE_ROWS = 100;
@@ -47,7 +48,7 @@ interface SmallPage {
 
 function statementsOf({ table, json, where }: ListParts) {
   const values = where.match(/\$\d/g)?.length ?? 0;
-  const [after, last, offset] = [1, 2, 3].map((at) => `$${values + at}`);
+  const [after, second, third] = [1, 2, 3].map((at) => `$${values + at}`);
   // `id` is qualified, because a column alias hides it.
   const rest = `
     from ${table}
@@ -56,9 +57,9 @@ function statementsOf({ table, json, where }: ListParts) {
   `;
   return {
     /** The last parameters are the id after which the page begins, the limit and the offset. */
-    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${last} offset ${offset}`,
+    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${second} offset ${third}`,
     /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
-    seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${last}`,
+    seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${second}`,
   };
 }
 

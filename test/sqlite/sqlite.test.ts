@@ -4,7 +4,7 @@ import { hashToken, newToken } from "../../src/token.ts";
 import { openWithClock, orderFields, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { storeContract } from "../store.contract.ts";
-import { openDatabase } from "./open.ts";
+import { openDatabase } from "./open-database.ts";
 
 const directory = makeDirectory();
 afterAll(() => directory[Symbol.dispose]());
@@ -36,7 +36,7 @@ test("get and find return the record, not a promise, once a write has resolved",
   expect(tokens.find(hash)).toEqual(revoked);
 });
 
-test("`create` replays the stored text of a record byte for byte", async () => {
+test("create replays the stored text of a record byte for byte", async () => {
   using files = makeDirectory();
   const path = files.at("a.db");
   await using it = await openWithClock((options) => openDatabase(path, options));

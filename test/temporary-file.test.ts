@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { readdirSync, utimesSync, writeFileSync } from "node:fs";
 import { basename } from "node:path";
-import { claimPartial } from "../src/temporary-file.ts";
+import { claimTemporary } from "../src/temporary-file.ts";
 import { makeDirectory, type TemporaryDirectory } from "./directory.ts";
 
 /** Process id of a process that has ended. */
@@ -21,30 +21,30 @@ const of = (target: string, pid: number) => `${target}.user-api-${pid}-0123abcd.
 const ownName = new RegExp(`^a\\.db\\.user-api-${process.pid}-[0-9a-f]{8}\\.partial$`);
 const withSidecars = (name: string) => ["", "-wal", "-shm", "-journal"].map((end) => name + end);
 
-test("claimPartial removes the files of dead processes, and of its own id, for the same target", () => {
+test("claimTemporary removes the files of dead processes, and of its own id, for the same target", () => {
   using directory = makeDirectory();
   write(directory, [...withSidecars(of("a.db", dead)), ...withSidecars(of("a.db", process.pid))]);
-  expect(basename(claimPartial(directory.at("a.db")))).toMatch(ownName);
+  expect(basename(claimTemporary(directory.at("a.db")))).toMatch(ownName);
   expect(readdirSync(directory.path)).toEqual([]);
 });
 
-test("claimPartial keeps the files of live processes", () => {
+test("claimTemporary keeps the files of live processes", () => {
   using directory = makeDirectory();
   const names = alive.flatMap((pid) => withSidecars(of("a.db", pid)));
   write(directory, names, 86_400);
-  claimPartial(directory.at("a.db"));
+  claimTemporary(directory.at("a.db"));
   expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
-test("claimPartial removes files of other targets when they are older than an hour", () => {
+test("claimTemporary removes files of other targets when they are older than an hour", () => {
   using directory = makeDirectory();
   write(directory, [of("monday.db", dead)], 3_700);
   write(directory, [of("tuesday.db", dead)], 3_500);
-  claimPartial(directory.at("wednesday.db"));
+  claimTemporary(directory.at("wednesday.db"));
   expect(readdirSync(directory.path)).toEqual([of("tuesday.db", dead)]);
 });
 
-test("claimPartial keeps other files with similar names", () => {
+test("claimTemporary keeps other files with similar names", () => {
   using directory = makeDirectory();
   const names = [
     "a.db",
@@ -57,11 +57,11 @@ test("claimPartial keeps other files with similar names", () => {
     `.user-api-${dead}-0123abcd.partial`,
   ];
   write(directory, names, 86_400);
-  claimPartial(directory.at("a.db"));
+  claimTemporary(directory.at("a.db"));
   expect(readdirSync(directory.path).sort()).toEqual(names.sort());
 });
 
-test("claimPartial only returns the name when the directory cannot be read", () => {
+test("claimTemporary only returns the name when the directory cannot be read", () => {
   using directory = makeDirectory();
-  expect(basename(claimPartial(directory.at("no/such/a.db")))).toMatch(ownName);
+  expect(basename(claimTemporary(directory.at("no/such/a.db")))).toMatch(ownName);
 });

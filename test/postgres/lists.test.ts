@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
-import { cluster, type Harness, makeHarness } from "./harness.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const RECORDS = 20_000;
 /** The ids after which pages begin. */

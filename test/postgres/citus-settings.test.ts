@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { connect } from "../../src/postgres/connection.ts";
-import { cluster, makeHarness } from "./harness.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
 
 const pool = "citus.max_adaptive_executor_pool_size";
 const binary = "citus.enable_binary_protocol";

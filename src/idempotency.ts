@@ -1,5 +1,6 @@
+import { fail } from "./error.ts";
 import { sortMembers } from "./json.ts";
-import type { RecordText } from "./record.ts";
+import { parseRecordText, type RecordText } from "./record.ts";
 
 /**
  * Identifies a request that a client may send more than once.
@@ -18,6 +19,24 @@ export interface IdempotencyKey {
 export interface CreateResult<Row> {
   readonly record: RecordText<Row>;
   readonly replayed: boolean;
+}
+
+/** What the first request with a key has stored. */
+interface StoredResult {
+  readonly fingerprint: string;
+  /** The record that it created, as JSON. */
+  readonly record: string;
+}
+
+/**
+ * @returns the result of the first request with the key
+ * @throws {AppError} key_reused if that was another request
+ */
+export function replay<Row>(stored: StoredResult, key: IdempotencyKey | null): CreateResult<Row> {
+  if (stored.fingerprint !== key?.fingerprint) {
+    fail("key_reused", "the idempotency key was used for another request");
+  }
+  return { record: parseRecordText(stored.record), replayed: true };
 }
 
 /** How long a response is stored and replayed. */

@@ -108,6 +108,23 @@ export function orderFields(input: OrderInput): OrderFields {
   };
 }
 
+/** @throws {AppError} invalid: the user of an order does not exist */
+export function failUnknownUser(): never {
+  failField("user_id", "must be an existing user");
+}
+
+/** @returns the values of the columns of a new order, apart from the id, the version and the times */
+export function orderRow({ items, metadata, ...fields }: OrderFields) {
+  return {
+    ...fields,
+    items: JSON.stringify(items),
+    status: "pending" as const,
+    metadata: JSON.stringify(metadata),
+  };
+}
+
+export type OrderRow = ReturnType<typeof orderRow>;
+
 /** An order as stored: `items` and `metadata` are JSON text. */
 export type StoredOrder = Omit<Order, "items" | "metadata"> & {
   readonly items: string;

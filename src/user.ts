@@ -1,4 +1,5 @@
 import { type Static, Type } from "@sinclair/typebox";
+import { fail } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { quote } from "./json.ts";
@@ -62,6 +63,23 @@ export function emailKey(email: string): string {
 export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
 }
+
+/** @throws {AppError} email_taken */
+export function failEmailTaken(): never {
+  fail("email_taken", "email is already taken");
+}
+
+/** @throws {AppError} user_has_orders */
+export function failUserHasOrders(): never {
+  fail("user_has_orders", "user has orders");
+}
+
+/** @returns the values of the columns that a client sets */
+export function userRow({ email, name, metadata }: UserFields) {
+  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
+}
+
+export type UserRow = ReturnType<typeof userRow>;
 
 /** A user as stored: `metadata` is JSON text. */
 export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };

@@ -93,7 +93,7 @@ export function createBatchQueue<Item, Result>({
     try {
       const results = await run(batch.map(({ item }) => item));
       for (const [at, waiting] of batch.entries()) {
-        settle(waiting, results[at] as Maybe<Result>);
+        settle(waiting, itemAt(results, at));
       }
     } catch (error) {
       for (const waiting of batch) {
@@ -156,14 +156,25 @@ export function separateOnError<Item, Result>(
       return await run(items);
     } catch (error) {
       if (items.length === 1 || !mayBeCausedByOneItem(error)) throw error;
-      return items.map(async (item) => (await run([item]))[0] as Result);
+      return items.map(async (item) => itemAt(await run([item]), 0));
     }
   };
 }
 
+/**
+ * @returns the item at an index, which may be `undefined` itself
+ * @throws if there is none
+ */
+export function itemAt<Item>(items: readonly (Item | undefined)[], at: number): Item {
+  if (!Object.hasOwn(items, at)) throw new Error(`the database returned no result ${at}`);
+  return items[at] as Item;
+}
+
 /** @returns the rows in the order of their `position`, which starts at 1; positions without a row stay empty */
-export function byPosition<Row extends { readonly position: number }>(rows: readonly Row[]): Row[] {
-  const ordered: Row[] = [];
+export function byPosition<Row extends { readonly position: number }>(
+  rows: readonly Row[],
+): (Row | undefined)[] {
+  const ordered: (Row | undefined)[] = [];
   for (const row of rows) ordered[row.position - 1] = row;
   return ordered;
 }

@@ -2,10 +2,9 @@
  * Batches of creates, each with its own outcome. Those that fail or wait for a locked row do not hold up the others:
  * they run alone.
  */
-import { fail } from "../error.ts";
-import type { CreateResult, IdempotencyKey } from "../idempotency.ts";
-import { parseRecordText, type RecordText } from "../record.ts";
-import { createBatchQueue, createOrderedQueue, type RunInOrder } from "./batch.ts";
+import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
+import type { RecordText } from "../record.ts";
+import { createBatchQueue, createOrderedQueue, itemAt, type RunInOrder } from "./batch.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
 
@@ -84,13 +83,13 @@ function createQueue<Fields, Row>(
   runLocked: RunInOrder,
 ): (create: PendingCreate<Fields>) => Promise<Outcome<Row>> {
   const waitForRow = (create: PendingCreate<Fields>) =>
-    runLocked(lockOf(create.fields), async () => (await run([create], null))[0] as Outcome<Row>);
+    runLocked(lockOf(create.fields), async () => itemAt(await run([create], null), 0));
 
   /** Runs creates that do not wait for the rows that they refer to. */
   async function runUnlocked(creates: readonly PendingCreate<Fields>[]) {
     const outcomes = await run(creates, ROW_LOCK_TIMEOUT);
     return creates.map((create, at) => {
-      const outcome = outcomes[at] as Outcome<Row>;
+      const outcome = itemAt(outcomes, at);
       return outcome.kind === "locked" ? waitForRow(create) : outcome;
     });
   }
@@ -164,12 +163,7 @@ export function createCreateQueue<Fields, Row>(
       const outcome = await enqueue(pending);
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
       if (outcome.kind === "rejected") options.throwRejected();
-      if (outcome.kind === "stored") {
-        if (outcome.fingerprint !== key?.fingerprint) {
-          fail("key_reused", "the idempotency key was used for another request");
-        }
-        return { record: parseRecordText(outcome.record), replayed: true };
-      }
+      if (outcome.kind === "stored") return replay(outcome, key);
     }
   }
 

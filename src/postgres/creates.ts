@@ -3,7 +3,7 @@
  * one statement and therefore one commit.
  */
 import type { RecordText } from "../record.ts";
-import { byPosition } from "./batch.ts";
+import { byPosition, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import {
@@ -198,7 +198,7 @@ export function prepareCreate<Fields, Row>(
         mayRetry: (error) => isRolledBack(error) || isConstraintViolation(error),
       });
       const ordered = byPosition(rows);
-      return creates.map((create, at) => outcomeOf(ordered[at] as CreatedRow, create, createdAt));
+      return creates.map((create, at) => outcomeOf(itemAt(ordered, at), create, createdAt));
     },
     mayBeCausedByOneItem: isStatementError,
   });

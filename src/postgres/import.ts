@@ -32,10 +32,10 @@ const ordersWithKeys = `
   where import_key = any($1::text[])
 `;
 
-interface BulkTableParts<Row, Import> {
+interface BulkTableParts<Row, Import, Stored> {
   readonly table: "users" | "orders";
   readonly columns: string;
-  readonly fromRow: (row: never) => Row;
+  readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
   /** Query for the records that have one of the keys. */
   readonly withKeys: string;
@@ -68,11 +68,11 @@ const plainWriter: ImportWriter = {
   lockIds: (table) => `lock table ${table} in share row exclusive mode`,
 };
 
-function createBulkStore<Row extends { readonly id: number }, Import extends object>(
+function createBulkStore<Row extends { readonly id: number }, Import extends object, Stored>(
   db: Database,
   now: () => Date,
   { targetOf, lockIds }: ImportWriter,
-  { table, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import>,
+  { table, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
   const page = `
@@ -101,7 +101,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     const lastId = await targetOf(session).lastId(table);
     const foundKeys = await session.all<{ key: string; id: number }>(withKeys, keys);
     const idsByKey = new Map(foundKeys.map(({ key, id }) => [key, id]));
-    const foundRows = await session.all<never>(withIds, [...ids, ...idsByKey.values()]);
+    const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(fromRow).map((row) => [row.id, row]));
     const foundUsers = await session.all<{ id: number }>(existingUsers, [...userIds]);
     const users = new Set(foundUsers.map(({ id }) => id));
@@ -115,7 +115,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
 
   return {
     async exportPage(after, limit) {
-      const rows = await db.run("read", (session) => session.all<never>(page, after, limit));
+      const rows = await db.run("read", (session) => session.all<Stored>(page, after, limit));
       return rows.map(fromRow);
     },
 

@@ -5,7 +5,7 @@
 import type { LargePages } from "../large-page.ts";
 import type { OrderStatus } from "../order.ts";
 import { type JsonRow, LARGE_PAGE_BYTES, type Page, type PageQuery, rowsToRead } from "../page.ts";
-import { byPosition, createBatchQueue, separateOnError } from "./batch.ts";
+import { byPosition, createBatchQueue, itemAt, separateOnError } from "./batch.ts";
 import type { Database, Session } from "./connection.ts";
 import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
@@ -205,7 +205,8 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
       (session) => session.all<SmallPageRow>(statement, JSON.stringify(queries)),
       { admitted: queries.length },
     );
-    return byPosition(rows);
+    const ordered = byPosition(rows);
+    return queries.map((_query, at) => itemAt(ordered, at));
   }
 
   const enqueue = createBatchQueue({
@@ -217,14 +218,13 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
     sizeOf,
   });
 
-  async function readSmall(query: ListQuery): Promise<SmallPageRow | undefined> {
+  async function readSmall(query: ListQuery): Promise<SmallPageRow> {
     if (sizeOf(query) <= MAX_BATCH_ROWS) return enqueue(query);
-    return (await run([query]))[0];
+    return itemAt(await run([query]), 0);
   }
 
   return async (query) => {
     const row = await db.limiter.admit("read", () => readSmall(query));
-    if (row === undefined) throw new Error("the query for a page returned no row");
     const { total, is_large, records, next_after } = row;
     if (!is_large) return { total, records: records ?? "", nextAfter: next_after };
     return buildInSlices(db, largePages, query, (session) => readSlices(session, query));

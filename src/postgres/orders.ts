@@ -1,13 +1,14 @@
 import { latestOf } from "../clock.ts";
-import { failField } from "../error.ts";
 import {
+  failUnknownUser,
   newOrder,
   type Order,
-  type OrderFields,
   type OrderQuery,
+  type OrderRow,
   type OrderStatus,
   type OrderStore,
   orderJson,
+  orderRow,
   parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
@@ -30,23 +31,11 @@ export function toRecord(row: StoredOrder): RecordText<Order> {
   return recordText(row, orderJson);
 }
 
-/** @returns the values of the columns of a new order, apart from the id, the version and the times */
-function toRow({ items, metadata, ...fields }: OrderFields) {
-  return {
-    ...fields,
-    items: JSON.stringify(items),
-    status: "pending",
-    metadata: JSON.stringify(metadata),
-  };
-}
-
-export type OrderRow = ReturnType<typeof toRow>;
-
 /** How orders are placed. */
 export const orderCreates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
   lockOf: ({ user_id }) => String(user_id),
-  throwRejected: () => failField("user_id", "must be an existing user"),
+  throwRejected: failUnknownUser,
 };
 
 /** An order as JSON, from the columns of its table. `format` takes less time than `||`, also to parse and to plan. */
@@ -114,7 +103,7 @@ export function createOrderStore(
 
     get,
 
-    place: (fields, key) => place(toRow(fields), key),
+    place: (fields, key) => place(orderRow(fields), key),
 
     update(id, edit, preconditions) {
       const change = async (session: Session) => {

@@ -1,18 +1,21 @@
 import { latestOf } from "../clock.ts";
-import { fail } from "../error.ts";
 import type { Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import {
   emailKey,
+  failEmailTaken,
+  failUserHasOrders,
   newUser,
   parseStoredUser,
   type StoredUser,
   type User,
   type UserFields,
   type UserQuery,
+  type UserRow,
   type UserStore,
   userJson,
+  userRow,
 } from "../user.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -30,13 +33,6 @@ export const columns =
 export function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
 }
-
-/** @returns the values of the columns that a client sets */
-function toRow({ email, name, metadata }: UserFields) {
-  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
-}
-
-export type UserRow = ReturnType<typeof toRow>;
 
 /** How users are created. */
 export const userCreates: CreateRules<UserRow> = {
@@ -86,10 +82,6 @@ const deleteUserSql = `
   returning id
 `;
 
-function failEmailTaken(): never {
-  fail("email_taken", "email is already taken");
-}
-
 /** @returns the updated user. @param updatedAt RFC 3339 */
 async function updateUser(
   session: Session,
@@ -97,7 +89,7 @@ async function updateUser(
   fields: UserFields,
   updatedAt: string,
 ): Promise<StoredUser> {
-  const { email, email_key, name, metadata } = toRow(fields);
+  const { email, email_key, name, metadata } = userRow(fields);
   const values = [id, version, email, email_key, name, metadata, updatedAt];
   try {
     const row = await session.first<StoredUser>(updateUserSql, ...values);
@@ -114,7 +106,7 @@ async function deleteUser(session: Session, { id, version }: StoredUser): Promis
     const deleted = await session.first(deleteUserSql, id, version);
     if (deleted === null) throw versionConflict;
   } catch (error) {
-    if (isForeignKeyViolation(error)) fail("user_has_orders", "user has orders");
+    if (isForeignKeyViolation(error)) failUserHasOrders();
     throw error;
   }
 }
@@ -147,7 +139,7 @@ export function createUserStore(
 
     get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
 
-    create: (fields, key) => create(toRow(fields), key),
+    create: (fields, key) => create(userRow(fields), key),
 
     update(id, edit, preconditions) {
       return change(id, async (session) => {

@@ -1,8 +1,7 @@
 import type { Database } from "bun:sqlite";
 import { type Clock, createClock } from "../clock.ts";
-import { fail } from "../error.ts";
-import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS } from "../idempotency.ts";
-import { parseRecordText, type RecordText } from "../record.ts";
+import { type CreateResult, type IdempotencyKey, KEY_LIFETIME_MS, replay } from "../idempotency.ts";
+import type { RecordText } from "../record.ts";
 
 /** Maximum number of keys deleted per transaction. It bounds how long requests wait. */
 const DELETE_BATCH_SIZE = 500;
@@ -55,10 +54,7 @@ export function createIdempotencyStore(
     once(key, create) {
       if (key === null) return { record: create(), replayed: false };
       const existing = find.get({ owner: key.owner, key: key.key, expired: expiryTime() });
-      if (existing !== null && existing.fingerprint !== key.fingerprint) {
-        fail("key_reused", "the idempotency key was used for another request");
-      }
-      if (existing !== null) return { record: parseRecordText(existing.record), replayed: true };
+      if (existing !== null) return replay(existing, key);
       const record = create();
       claim.run({ ...key, record: record.json, now: clock() });
       return { record, replayed: false };

@@ -19,10 +19,10 @@ import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { columns as orderColumns } from "./orders.ts";
 import { columns as userColumns } from "./users.ts";
 
-interface BulkTableParts<Row, Import> {
+interface BulkTableParts<Row, Import, Stored> {
   readonly table: CountedTable;
   readonly columns: string;
-  readonly fromRow: (row: never) => Row;
+  readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
   /** Query for the id of the record with a key. */
   readonly withKey: string;
@@ -62,21 +62,21 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
   };
 }
 
-function createBulkStore<Row extends { readonly id: number }, Import extends object>(
+function createBulkStore<Row extends { readonly id: number }, Import extends object, Stored>(
   { db, clock, reader, writer }: StoreContext,
   openBulkInsert: () => BulkInsert,
-  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTableParts<Row, Import>,
+  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);
-  const page = db.prepare<never, { after: number; limit: number }>(`
+  const page = db.prepare<Stored, { after: number; limit: number }>(`
     select ${columns}
     from ${table}
     where id > $after
     order by id
     limit +$limit
   `);
-  const withId = db.prepare<never, { id: number }>(`
+  const withId = db.prepare<Stored, { id: number }>(`
     select ${columns}
     from ${table}
     where id = $id

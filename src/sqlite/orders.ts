@@ -1,13 +1,16 @@
 import type { Database } from "bun:sqlite";
 import { latestOf } from "../clock.ts";
-import { failField, systemCode } from "../error.ts";
+import { systemCode } from "../error.ts";
 import {
+  failUnknownUser,
   newOrder,
   type Order,
   type OrderQuery,
+  type OrderRow,
   type OrderStatus,
   type OrderStore,
   orderJson,
+  orderRow,
   parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
@@ -18,9 +21,7 @@ import type { StoreContext } from "./context.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadRows } from "./lists.ts";
 
-type NewOrder = Pick<StoredOrder, "user_id" | "currency" | "items" | "total" | "metadata"> & {
-  readonly now: string;
-};
+type NewOrder = OrderRow & { readonly now: string };
 
 export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
@@ -186,9 +187,7 @@ export function createOrderStore({
       return Number(insert.run(order).lastInsertRowid);
     } catch (error) {
       // The only foreign key of an order is its user.
-      if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") {
-        failField("user_id", "must be an existing user");
-      }
+      if (systemCode(error) === "SQLITE_CONSTRAINT_FOREIGNKEY") failUnknownUser();
       throw error;
     }
   }
@@ -202,11 +201,7 @@ export function createOrderStore({
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
-          const row = {
-            ...fields,
-            items: JSON.stringify(fields.items),
-            metadata: JSON.stringify(fields.metadata),
-          };
+          const row = orderRow(fields);
           const id = insertOrder({ ...row, now: time });
           return recordText(newOrder(id, row, time), orderJson);
         }),

@@ -1,27 +1,25 @@
 import type { Database } from "bun:sqlite";
 import { latestOf } from "../clock.ts";
-import { fail } from "../error.ts";
 import { type JsonRow, rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import {
   emailKey,
+  failEmailTaken,
+  failUserHasOrders,
   newUser,
   parseStoredUser,
   type StoredUser,
   type User,
-  type UserFields,
   type UserQuery,
+  type UserRow,
   type UserStore,
   userJson,
+  userRow,
 } from "../user.ts";
 import type { StoreContext } from "./context.ts";
 import { createCountIndex, type PageStart } from "./count-index.ts";
 import type { ReadRows } from "./lists.ts";
-
-function toRow({ email, name, metadata }: UserFields) {
-  return { email, email_key: emailKey(email), name, metadata: JSON.stringify(metadata) };
-}
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
@@ -86,7 +84,7 @@ export function createUserStore({
   `);
   // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
   // just written.
-  const insert = db.prepare<null, ReturnType<typeof toRow> & { now: string }>(`
+  const insert = db.prepare<null, UserRow & { now: string }>(`
     insert into users (email, email_key, name, metadata, version, created_at, updated_at)
     values ($email, $email_key, $name, $metadata, 1, $now, $now)
     on conflict (email_key) do nothing
@@ -97,7 +95,7 @@ export function createUserStore({
     from users
     where email_key = $email_key and id <> $id
   `);
-  const updateUser = db.prepare<null, StoredUser & ReturnType<typeof toRow>>(`
+  const updateUser = db.prepare<null, StoredUser & UserRow>(`
     update users
     set email = $email,
       email_key = $email_key,
@@ -127,9 +125,9 @@ export function createUserStore({
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
-          const row = toRow(fields);
+          const row = userRow(fields);
           const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
-          if (changes === 0) fail("email_taken", "email is already taken");
+          if (changes === 0) failEmailTaken();
           return recordText(newUser(Number(lastInsertRowid), row, time), userJson);
         }),
       );
@@ -142,9 +140,9 @@ export function createUserStore({
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return recordText(user, userJson);
-        const row = toRow(fields);
+        const row = userRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
-          fail("email_taken", "email is already taken");
+          failEmailTaken();
         }
         const updatedAt = latestOf(user.updated_at, clock());
         const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
@@ -158,7 +156,7 @@ export function createUserStore({
         const user = find(id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
-        if (firstOrderOf.get({ id }) !== null) fail("user_has_orders", "user has orders");
+        if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
         deleteUser.run({ id });
         return recordText(user, userJson);
       });

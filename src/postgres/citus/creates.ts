@@ -4,6 +4,7 @@
  * is alone has fewer and simpler statements.
  */
 import type { RecordText } from "../../record.ts";
+import { itemAt } from "../batch.ts";
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import {
@@ -80,8 +81,8 @@ async function createOne<Fields, Stored, Row>(
   const createdAt = time.toISOString();
   // Checked first, because an insert consumes an id even if it fails. A request with a key may be a repeated one.
   if (key === null && (await findRejected(session, [fields]))[0]) return { kind: "rejected" };
-  const [number] = await assignNumbers(session, table, 1, lockTimeout);
-  const stored = newRecord(Number(number), fields, createdAt);
+  const numbers = await assignNumbers(session, table, 1, lockTimeout);
+  const stored = newRecord(itemAt(numbers, 0), fields, createdAt);
   const record = toRecord(stored);
   if (key !== null) {
     const newKey = { ...key, record: record.json };
@@ -135,19 +136,22 @@ async function createMany<Fields, Stored, Row>(
   const numbers = await assignNumbers(session, table, accepted.length, lockTimeout);
   onLocked();
   const newRecords = accepted.map(({ fields }, at) =>
-    newRecord(Number(numbers[at]), fields, createdAt),
+    newRecord(itemAt(numbers, at), fields, createdAt),
   );
   const records = newRecords.map(toRecord);
   const newKeys = accepted.flatMap(({ key }, at) =>
-    key === null ? [] : { ...key, record: (records[at] as RecordText<Row>).json },
+    key === null ? [] : { ...key, record: itemAt(records, at).json },
   );
   await deleteKeys(session, expired, expiry);
   await insertKeys(session, newKeys, createdAt);
   await insertMany(session, newRecords);
-  const created = records.values();
-  return outcomes.map(
-    (outcome) => outcome ?? { kind: "created", record: created.next().value as RecordText<Row> },
-  );
+  let created = 0;
+  return outcomes.map((outcome) => {
+    if (outcome !== null) return outcome;
+    const record = itemAt(records, created);
+    created += 1;
+    return { kind: "created", record };
+  });
 }
 
 /** @returns a function that creates records of one table */

@@ -92,9 +92,9 @@ export function createBatchQueue<Item, Result>({
   async function runBatch(batch: readonly Waiting<Item, Result>[]): Promise<void> {
     try {
       const results = await run(batch.map(({ item }) => item));
-      for (const [at, waiting] of batch.entries()) {
-        settle(waiting, itemAt(results, at));
-      }
+      // Before the first is settled, so that a missing result rejects the whole batch.
+      const pairs = batch.map((waiting, at) => [waiting, itemAt(results, at)] as const);
+      for (const [waiting, result] of pairs) settle(waiting, result);
     } catch (error) {
       for (const waiting of batch) {
         waiting.reject(error);

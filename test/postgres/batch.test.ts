@@ -1,5 +1,10 @@
 import { expect, test } from "bun:test";
-import { type BatchOptions, createBatchQueue } from "../../src/postgres/batch.ts";
+import {
+  type BatchOptions,
+  byPosition,
+  createBatchQueue,
+  itemAt,
+} from "../../src/postgres/batch.ts";
 import { expectRejection } from "../expect-error.ts";
 
 type Results = readonly (string | Promise<string>)[];
@@ -162,6 +167,22 @@ test("enqueue rejects all items of a batch when it fails, and runs the next ones
   expect(items()).toEqual(["ab", "a"]);
   batches[1]?.end(["1"]);
   expect(await next).toBe("1");
+});
+
+test("enqueue rejects all items of a batch when a result is missing", async () => {
+  const { batches, enqueue } = makeQueue();
+  const results = Promise.allSettled(["a", "b"].map(enqueue));
+  await turns();
+  batches[0]?.end(["1"]);
+  expect((await results).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+});
+
+test("itemAt returns undefined when that is the item, and throws when there is none", () => {
+  const rows = byPosition([{ position: 1 }, { position: 3 }]);
+  expect([itemAt(rows, 0), itemAt(rows, 2)]).toEqual([{ position: 1 }, { position: 3 }]);
+  expect(() => itemAt(rows, 1)).toThrow("no result 1");
+  expect(() => itemAt(rows, 3)).toThrow("no result 3");
+  expect(itemAt([undefined], 0)).toBeUndefined();
 });
 
 test("enqueue rejects an item when it waits too long, and never runs it", async () => {

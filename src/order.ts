@@ -85,7 +85,7 @@ export const OrderQuery = Type.Object(
 export type OrderQuery = Static<typeof OrderQuery>;
 
 /** The fields that are set when an order is placed. */
-export type OrderFields = Pick<Order, "user_id" | "currency" | "items" | "total" | "metadata">;
+export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at" | "updated_at">;
 /** The fields of an order that can change afterwards. */
 export type OrderChange = Pick<Order, "status" | "metadata">;
 

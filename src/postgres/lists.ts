@@ -103,9 +103,9 @@ function smallPageStatement(list: List): string {
   `;
 }
 
-/** Upper bound of the size of a row in bytes. No other text is longer than 254 characters. */
+/** Upper bound of the size of a record as JSON, in bytes. JSON writes a control character of a name as 6 bytes. */
 const textBytes = {
-  users: "octet_length(metadata) + 1000",
+  users: "octet_length(metadata) + octet_length(email) + coalesce(6 * octet_length(name), 0) + 300",
   orders: "octet_length(items) + octet_length(metadata) + 1000",
 };
 

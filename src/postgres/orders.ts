@@ -3,6 +3,7 @@ import {
   failUnknownUser,
   newOrder,
   type Order,
+  type OrderChange,
   type OrderQuery,
   type OrderRow,
   type OrderStatus,
@@ -60,7 +61,7 @@ const updateOrder = `
 `;
 
 /** The fields of a changed order. */
-export type OrderUpdate = Pick<StoredOrder, "status" | "metadata" | "updated_at">;
+export type OrderUpdate = Pick<StoredOrder, keyof OrderChange | "updated_at">;
 
 /** What depends on the layout. */
 export interface OrderLayout {
@@ -113,7 +114,7 @@ export function createOrderStore(
         const changed = edit(parseStoredOrder(order));
         if (changed === null) return toRecord(order);
         const row = await update(session, order, {
-          status: changed.status,
+          ...changed,
           metadata: JSON.stringify(changed.metadata),
           updated_at: latestOf(now().toISOString(), order.updated_at),
         });

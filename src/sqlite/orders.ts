@@ -217,7 +217,7 @@ export function createOrderStore({
         if (change === null) return recordText(order, orderJson);
         const changed = {
           ...order,
-          status: change.status,
+          ...change,
           metadata: JSON.stringify(change.metadata),
           version: order.version + 1,
           updated_at: latestOf(order.updated_at, clock()),

@@ -20,7 +20,8 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
 # Cheapest first. test/http runs twice: in process, for coverage, and on the binary. Its tests of what a database
 # decides, in test/http/database, also run on the binary with PostgreSQL, if there is one. test/binary needs the
-# binary, and test/replicas needs PostgreSQL, too: they are skipped in process.
+# binary, and test/replicas needs PostgreSQL, too: they are skipped in process. The two runs on the binary run at the
+# same time, because both wait for processes a lot.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
 	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 3 minutes on 2 cores'
 	@rm -rf dist/test
@@ -31,9 +32,11 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	$(bun) test $(parallel) --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
 	scripts/build.sh
-	TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test $(parallel) test/http/database test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml
 	@: >dist/test/binary.xml
-	TEST_BINARY="$$PWD/dist/user-api" $(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml
+	@export TEST_BINARY="$$PWD/dist/user-api"; status=0; \
+	$(bun) scripts/postgres.ts $(bun) test $(parallel) test/http/database test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml >dist/test/postgres.log 2>&1 & postgres=$$!; \
+	$(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml || status=$$?; \
+	wait $$postgres || status=$$?; cat dist/test/postgres.log; exit $$status
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts

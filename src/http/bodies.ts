@@ -88,6 +88,7 @@ export function createdBody<Row>(
   if (replayed) head.headers["idempotent-replayed"] = "true";
   return recordBody(head, record);
 }
+
 /** Streams a large page at the speed of the client; discards the rest if the client disconnects. */
 function streamOf(start: string, chunks: Chunks, end: string): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();

@@ -88,14 +88,15 @@ export function createUnmatched(
   const publicPaths = new Set([...redirects, ...publicRoutes].map(({ path }) => path));
   const redirectPaths = new Set(redirects.map(({ path }) => path));
 
-  function isPublicPath(request: Request): boolean {
-    return publicPaths.has(pathOf(request.url));
+  function routeOf({ url }: Request): string {
+    const path = pathOf(url);
+    return publicPaths.has(path) ? path : "/*";
   }
 
   return {
-    routeOf: (request) => (isPublicPath(request) ? pathOf(request.url) : "/*"),
+    routeOf,
 
-    needsToken: (request) => !isPublicPath(request) && !cors?.preflight(request),
+    needsToken: (request) => routeOf(request) === "/*" && !cors?.preflight(request),
 
     handle({ request, head }) {
       const preflight = cors?.preflight(request);

@@ -173,7 +173,7 @@ test.each(Object.entries(VARIANTS))(
 
 // Spaces before the value of a header do not count in HTTP.
 test.each(authorizationHeaders.filter(({ header }) => !header?.startsWith(" ")))(
-  "every route takes the token of $header for $token",
+  "every route takes the token, or none, from $header",
   async ({ header, token }) => {
     const authorization = header?.replaceAll("abc", valid).replaceAll("def", valid);
     const headers: Record<string, string> = authorization === undefined ? {} : { authorization };

@@ -6,9 +6,12 @@ import { authorizationHeaders } from "../http/authorization-headers.ts";
 
 const MINUTE_MS = 60_000;
 
-test.each(authorizationHeaders)("the token in $header is $token", ({ header, token }) => {
-  expect(createTokenExtractor()(header)).toBe(token);
-});
+test.each(authorizationHeaders)(
+  "the token, or none, is extracted from $header",
+  ({ header, token }) => {
+    expect(createTokenExtractor()(header)).toBe(token);
+  },
+);
 
 /** An authenticator with one stored token, and a clock that the tests change. */
 function makeAuthenticator({ apiToken = null as string | null, later = false } = {}) {

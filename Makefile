@@ -13,9 +13,10 @@ help: ## list the commands
 run: node_modules/.production ## start the server, and restart it when a file changes
 	@exec $(bun) --watch --no-clear-screen src/main.ts serve
 
-# Test files run in this many processes. --no-isolate: a new global object for each file takes half as much
-# time again. --timeout is for busy machines: a test that needs longer sets its own.
-JOBS := 2
+# Test files run in this many processes, two per core of a small machine: half of the time they wait for programs and
+# for the disk. --no-isolate: a new global object for each file takes half as much time again. --timeout is for busy
+# machines: a test that needs longer sets its own.
+JOBS := 4
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
 # Cheapest first. test/http runs twice: in process, for coverage, and on the binary. Its tests of what a database

@@ -96,7 +96,8 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
 
   function cacheHash(authorization: string, hash: string): void {
     if (authorization.length > MAX_HEADER_LENGTH || cachedHashes.has(authorization)) return;
-    if (cachedHashes.size >= MAX_HASHES) cachedHashes.clear();
+    const [oldest] = cachedHashes.keys();
+    if (cachedHashes.size >= MAX_HASHES && oldest !== undefined) cachedHashes.delete(oldest);
     cachedHashes.set(authorization, hash);
   }
 

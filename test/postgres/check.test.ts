@@ -100,6 +100,6 @@ describe.if(cluster !== null)("check", () => {
     await using world = await makeHarness();
     const store = await world.open();
     await store.orders.place(orderFields((await newUser(store)).id), null);
-    expect(world.run("delete from orders")).rejects.toThrow("orders are never deleted");
+    await expect(world.run("delete from orders")).rejects.toThrow("orders are never deleted");
   });
 });

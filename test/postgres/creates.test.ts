@@ -277,6 +277,26 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
+  test("claim their keys in one order when the requests arrive in any order", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const keys = [
+      { ...keyOf("b"), owner: "2" },
+      { ...keyOf("c"), owner: "1" },
+      { ...keyOf("b"), owner: "1" },
+      { ...keyOf("a"), owner: "3" },
+    ];
+    await Promise.all(keys.map((key) => store.users.create(userFields(), key)));
+    // The order in which the rows were inserted.
+    const claimed = await world.run("select key, owner from idempotency_keys order by ctid");
+    expect(claimed).toEqual([
+      { key: "a", owner: "3" },
+      { key: "b", owner: "1" },
+      { key: "b", owner: "2" },
+      { key: "c", owner: "1" },
+    ]);
+  });
+
   test("succeed when only one of them fails", async () => {
     await using world = await makeHarness();
     const store = await world.open();

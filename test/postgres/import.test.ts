@@ -66,7 +66,7 @@ describe.if(cluster !== null)("import", () => {
     const store = await world.open();
     await world.run("alter table users add check (name <> 'no')");
     const users = [userFields(), userFields({ name: "no" })];
-    expect(store.bulk.users.import(users, false)).rejects.toThrow();
+    await expect(store.bulk.users.import(users, false)).rejects.toThrow();
     expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(0);
     await newUser(store);
     expect(await store.check()).toEqual([]);

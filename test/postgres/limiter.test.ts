@@ -34,7 +34,7 @@ test("run starts as many tasks as there are connections, and the next when one e
   await turn();
   expect(begun()).toEqual([true, true, true, false]);
   works[0]?.reject(new Error("a"));
-  expect(results[0]).rejects.toThrow("a");
+  await expect(results[0]).rejects.toThrow("a");
   await turn();
   expect(begun()).toEqual([true, true, true, true]);
   expect(limiter.pendingWrites()).toBe(1);
@@ -94,6 +94,21 @@ test("run rejects a task when it waits too long for a connection, and never star
   await limiter.idle();
   expect(late.begun).toBe(false);
   expect(await limiter.run("read", async () => "next")).toBe("next");
+});
+
+test("run starts a task when it waits while the timeout of one that has started passes", async () => {
+  const limiter = createLimiter({ connections: 1, maxPendingWrites: 10, queueTimeoutMs: 50 });
+  const [first, second] = [makeWork(), makeWork()];
+  const running = limiter.run("write", first.run);
+  const waiting = limiter.run("write", second.run);
+  first.resolve("first");
+  expect(await running).toBe("first");
+  const third = Promise.withResolvers<string>();
+  // On any machine, timers fire in the order of their times.
+  setTimeout(() => third.resolve(limiter.run("read", async () => "third")), 45);
+  setTimeout(() => second.resolve("second"), 55);
+  expect(await waiting).toBe("second");
+  expect(await third.promise).toBe("third");
 });
 
 test("run rejects a task when there is no response, and frees its connection when it ends", async () => {

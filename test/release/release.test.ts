@@ -48,11 +48,11 @@ describe("contents", () => {
     expect(text).toContain("Cure53");
   });
 
-  test("readContents fails when a file belongs to no package", () => {
+  test("readContents fails when a file belongs to no package", async () => {
     const strange = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 1 } } } } };
-    expect(readContents(strange)).rejects.toThrow("Cannot find the package of ../b.ts");
+    await expect(readContents(strange)).rejects.toThrow("Cannot find the package of ../b.ts");
     const empty = { outputs: { a: { inputs: { "../b.ts": { bytesInOutput: 0 } } } } };
-    expect(readContents(empty)).resolves.toEqual([]);
+    await expect(readContents(empty)).resolves.toEqual([]);
   });
 });
 

@@ -1,6 +1,8 @@
 import { Database } from "bun:sqlite";
-import { afterAll, expect, test } from "bun:test";
+import { afterAll, expect, spyOn, test } from "bun:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { checkDatabase } from "../../src/sqlite/check.ts";
+import { migrate } from "../../src/sqlite/migrate.ts";
 import { makeDirectory } from "../directory.ts";
 import { openDatabase } from "./open-database.ts";
 
@@ -107,4 +109,27 @@ test.each([
   ],
 ])("check reports it when %s", async (_what, sql, findings) => {
   expect(await findingsAfter(sql)).toEqual(expect.arrayContaining(findings));
+});
+
+test("check ignores a problem of a section when it is gone at the second look", () => {
+  using other = new Database(":memory:", { strict: true });
+  migrate(other);
+  const insertInvalid = `
+    pragma ignore_check_constraints = on;
+    insert into users values (1, '', '', null, '{}', 1, 't', 't');
+    pragma ignore_check_constraints = off;
+  `;
+  // SQLite reports a read that fails once as damage, too.
+  const { prepare } = Database.prototype;
+  let looks = 0;
+  const spy = spyOn(other, "prepare").mockImplementation(((sql: string) => {
+    if (sql.includes("integrity_check")) {
+      looks += 1;
+      other.run(looks === 1 ? insertInvalid : "delete from users");
+    }
+    return prepare.call(other, sql);
+  }) as typeof prepare);
+  expect(checkDatabase(other)).toEqual([]);
+  expect(looks).toBe(2);
+  spy.mockRestore();
 });

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { renameSync } from "node:fs";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -303,4 +304,30 @@ test("writeUnlimited is accepted when the queue is full, and does not count towa
   unlimited.push(it.writer.writeUnlimited(() => it.insert(4)));
   await Promise.all([...unlimited, write]);
   expect(it.visible()).toEqual([1, 2, 3, 4]);
+});
+
+test("write rejects the whole batch with unavailable when the database is moved before the commit", async () => {
+  using it = makeWriter();
+  const { filename } = it.db;
+  const writes = [
+    it.writer.write(() => it.insert(1)),
+    it.writer.write(() => renameSync(filename, `${filename}.moved`)),
+  ];
+  for (const write of writes) await expectRejection(write, "unavailable");
+});
+
+test("write rejects with unavailable when the database is moved before it is committed alone", async () => {
+  using it = makeWriter();
+  addDamagedTable(it);
+  const { filename } = it.db;
+  let runs = 0;
+  const other = it.writer.write(() => it.insert(1));
+  const alone = it.writer.write(() => {
+    runs += 1;
+    if (runs === 1) it.db.run("update damaged set n = n + 1");
+    renameSync(filename, `${filename}.moved`);
+  });
+  await expectRejection(alone, "unavailable");
+  await other;
+  expect(runs).toBe(2);
 });

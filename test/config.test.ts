@@ -97,7 +97,7 @@ test("flagOf returns the variable in kebab case", () => {
   expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
 });
 
-const pathRule = "must be a path, e.g. data/user-api.db, or postgres://…";
+const pathRule = "must be a path, e.g. data/user-api.db or ./name, or postgres://…";
 const originRule = "must be * or origins such as https://app.example.com, comma-separated";
 const range = (low: number, high: number) => `must be an integer from ${low} to ${high}`;
 
@@ -112,6 +112,11 @@ const rejected: [keyof typeof environment, string[], string][] = [
       "postgres://a",
       "postgres://a/",
       "postgres://a:b:c/d",
+      "postgres:/a:secret@b/c",
+      "postgresql:a:secret@b/c",
+      "postgres:\\\\a:secret@b\\c",
+      "postgres://a@b/c&password=secret",
+      "postgres://a@b/c password=secret",
     ],
     "must be a URL such as postgres://user@localhost/user_api; " +
       "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25",
@@ -144,7 +149,31 @@ const rejected: [keyof typeof environment, string[], string][] = [
   ],
   ["DATABASE_URL", ["postgres://a/b?max=5&max=6"], "the parameter max is given more than once"],
   ["DATABASE_URL", [":memory:", "file:a.db", "mysql://a/b", "HTTP://a"], pathRule],
-  ["DATABASE_URL", ["postgresql+asyncpg://a:secret@b/c", "x-y://a:secret@b/c"], pathRule],
+  [
+    "DATABASE_URL",
+    [
+      "postgresql+asyncpg://a:secret@b/c",
+      "x-y://a:secret@b/c",
+      "postgres//a:secret@b/c",
+      "postgres//b/c",
+      "Postgres://a:secret@b/c",
+      "PostgreSQL//b/c?password=secret",
+      "postgre//a:secret@b/c",
+      "pg//b/c?user=a&password=secret",
+      "//a:secret@b/c",
+      "a:secret@b/c",
+      "a:sec/ret@b/c",
+      "jdbc:postgresql:c?password=secret",
+      "sqlite:a.db",
+      "host=b password=secret dbname=c",
+      "PGPASSWORD=secret",
+      "password = 'secret' user=a",
+      "application_name=d\tpassword=secret",
+      "Server=b;User Id=a;Password=secret",
+      "connect_timeout=1 host=b password=secret",
+    ],
+    pathRule,
+  ],
   [
     "DATABASE_URL",
     [" postgres://a:secret@b/c", "'postgres://a:secret@b/c'", '"a.db"', "a.db\n", "\ta.db"],
@@ -223,8 +252,21 @@ test("readConfig accepts a value when it is at a bound", () => {
     [{ CORS_ORIGIN: "*" }, { corsOrigin: ["*"] }],
     [{ DATABASE_URL: "C:\\data\\a.db" }, { databaseUrl: "C:\\data\\a.db" }],
     [{ DATABASE_URL: "postgres://a:b@c:1/d?max=5" }, { databaseUrl: "postgres://a:b@c:1/d?max=5" }],
+    [{ DATABASE_URL: "postgres://a@b/c=d%20e" }, { databaseUrl: "postgres://a@b/c=d%20e" }],
     [{ DATABASE_URL: "postgresql:///a?host=/b" }, { databaseUrl: "postgresql:///a?host=/b" }],
-    [{ DATABASE_URL: "./a b.db" }, { databaseUrl: "./a b.db" }],
+    ...[
+      "./a b.db",
+      "data/a=b.db",
+      "a=b.db",
+      "data//a.db",
+      "data/ann@example.com.db",
+      "data/2026-11-22T06:11.db",
+      "postgres/a.db",
+      "hosts.db",
+      "./host=a.db",
+      "../a:b@c.db",
+      "/srv/a:b@c/host=d.db",
+    ].map((path): (typeof accepted)[number] => [{ DATABASE_URL: path }, { databaseUrl: path }]),
   ];
   for (const [variables, expected] of accepted) {
     expect(readConfig(variables)).toMatchObject(expected);

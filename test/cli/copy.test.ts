@@ -334,7 +334,7 @@ test("copy fails with one line when the target cannot be written", async () => {
   const to = `${dirname(world.path)}/copy.db`;
   const failures: [string[], number, string][] = [
     [["--to", to], 1, `Cannot open ${world.path}: no such file\n`],
-    [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db, or "],
+    [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db or "],
     [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],
     [["--to", ""], 2, "Invalid --to: must be a path\n"],
   ];

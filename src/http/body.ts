@@ -5,7 +5,6 @@
 import { AppError, fail, failField } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
-import { requireIdempotencyKey } from "./idempotency-key.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
 
@@ -77,7 +76,7 @@ function decode(bytes: Uint8Array): string {
 }
 
 /**
- * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, reads the body, then checks `Idempotency-Key`.
+ * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
  * @returns the JSON value
  * @throws {AppError} unsupported_media_type, payload_too_large, invalid
  */
@@ -90,8 +89,6 @@ export function createBodyReader(maxBytes: number): ReadBody {
     // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
     requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), maxBytes);
     const bytes = await readBytes(request, maxBytes).catch(failIncomplete);
-    // Not earlier: 413 comes before 400, and a chunked body is measured while it is read.
-    requireIdempotencyKey(request.headers);
     return parseJson(decode(bytes));
   };
 }

@@ -5,25 +5,24 @@ import type { Token } from "../token.ts";
 /** A valid `Idempotency-Key`. */
 export const IDEMPOTENCY_KEY = /^[\x21-\x7e]{1,255}$/;
 
-/** @throws {AppError} invalid if the request has a malformed `Idempotency-Key` */
-export function requireIdempotencyKey(headers: Headers): void {
-  const key = headers.get("idempotency-key");
-  if (key === null || IDEMPOTENCY_KEY.test(key)) return;
-  failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
-}
-
 interface Creation {
   readonly request: Request;
   readonly token: Pick<Token, "hash">;
   readonly body: unknown;
 }
 
-/** @returns the key of a POST to `path`, which `requireIdempotencyKey` has accepted; `null` if it has none */
+/**
+ * @returns the key of a POST to `path`; `null` if it has none
+ * @throws {AppError} invalid if the key is malformed
+ */
 export function idempotencyKeyOf(
   { request, token, body }: Creation,
   path: string,
 ): IdempotencyKey | null {
   const key = request.headers.get("idempotency-key");
   if (key === null) return null;
+  if (!IDEMPOTENCY_KEY.test(key)) {
+    failField("Idempotency-Key", "must be 1 to 255 visible ASCII characters");
+  }
   return { owner: token.hash, key, fingerprint: fingerprint("POST", path, body) };
 }

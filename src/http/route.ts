@@ -4,6 +4,7 @@
  * handlers for Bun's router and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
 import type { AnyElysia } from "elysia";
+import { failField } from "../error.ts";
 import type { Log } from "../log.ts";
 import type { Maybe } from "../maybe.ts";
 import type { JsonText } from "../record.ts";
@@ -56,6 +57,14 @@ export interface Call<Definition extends RouteDefinition = RouteDefinition> exte
   readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
   readonly head: ResponseHead;
 }
+
+/** By method: fields that protect clients on other methods only. A client that sends one believes that it is protected. */
+const misplacedFields: Readonly<Record<string, readonly string[]>> = {
+  POST: ["If-Match", "If-None-Match"],
+  PATCH: ["Idempotency-Key"],
+  PUT: ["Idempotency-Key"],
+  DELETE: ["Idempotency-Key"],
+};
 
 /** A call of any route. */
 interface AnyCall extends Omit<Call, "token"> {
@@ -131,9 +140,9 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
- *     readBody      415, 413, 400  media type, length, Idempotency-Key, JSON
- *     parse         400  parameters of the path, of the query, body
- *     handler       400  If-Match, If-None-Match
+ *     readBody      415, 413, 400  media type, length, JSON
+ *     parse         400  header fields for another method, parameters of the path, of the query, body
+ *     handler       400  Idempotency-Key, If-Match, If-None-Match
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
@@ -169,9 +178,13 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
+    const misplaced = misplacedFields[entry.method] ?? [];
 
     function parseAndCall(exchange: Exchange, token: Token | null, given: unknown, json: unknown) {
       const { request, head } = exchange;
+      for (const name of misplaced) {
+        if (request.headers.has(name)) failField(name, `is not allowed with ${entry.method}`);
+      }
       const params = definition.params?.parse(given);
       const query = definition.query.parse(request.url);
       const body = definition.body?.parse(json);

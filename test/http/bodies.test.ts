@@ -38,6 +38,14 @@ const bytes = (...parts: (string | number[])[]) =>
     parts.flatMap((part) => (typeof part === "string" ? [...Buffer.from(part)] : part)),
   );
 
+test("DELETE /users/:id returns 400 when it has Idempotency-Key", async () => {
+  const before = await state();
+  const headers = { "idempotency-key": "a" };
+  const response = await server.call("DELETE", `/users/${userId}`, { headers });
+  expectError(response, 400, "Validation failed: Idempotency-Key is not allowed with DELETE");
+  expect(await state()).toEqual(before);
+});
+
 for (const { route, method, path, json } of routes) {
   const merge = "application/merge-patch+json";
   const patch = method === "PATCH";
@@ -103,15 +111,29 @@ for (const { route, method, path, json } of routes) {
     }
   });
 
-  test(`${route} returns 400 when Idempotency-Key is malformed`, async () => {
+  const protections =
+    method === "POST" ? { "If-Match": "*", "If-None-Match": '"1"' } : { "Idempotency-Key": "a" };
+  test(`${route} returns 400 when it has ${Object.keys(protections).join(" or ")}`, async () => {
     const before = await state();
-    for (const key of ["", "k".repeat(256), "a b", "a\tb", "é", "ÿ", "a\u007f"]) {
-      const headers = { "content-type": "application/json", "idempotency-key": key };
+    for (const [name, value] of Object.entries(protections)) {
+      const headers = { "content-type": "application/json", [name]: value };
       const response = await server.call(method, path(), { raw: json(), headers });
-      expectError(response, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
+      expectError(response, 400, `Validation failed: ${name} is not allowed with ${method}`);
     }
     expect(await state()).toEqual(before);
   });
+
+  if (method === "POST") {
+    test(`${route} returns 400 when Idempotency-Key is malformed`, async () => {
+      const before = await state();
+      for (const key of ["", "k".repeat(256), "a b", "a\tb", "é", "ÿ", "a\u007f"]) {
+        const headers = { "content-type": "application/json", "idempotency-key": key };
+        const response = await server.call(method, path(), { raw: json(), headers });
+        expectError(response, 400, /^Validation failed: Idempotency-Key must be 1 to 255 visible/);
+      }
+      expect(await state()).toEqual(before);
+    });
+  }
 
   test(`${route} accepts a body of the maximum size, and returns 413 when it is one byte larger`, async () => {
     const exact = await send(server, method, path(), json().padEnd(limit));

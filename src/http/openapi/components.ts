@@ -99,7 +99,6 @@ export function parameter(name: string, description: string, schema: JsonSchema)
 
 export function parameters(): Record<string, JsonSchema> {
   const hours = KEY_LIFETIME_MS / 3_600_000;
-  const key = { pattern: IDEMPOTENCY_KEY.source };
   const list = "entity tags, separated by commas, or `*`";
   const tags = { pattern: ENTITY_TAGS.source, examples: ['"1"'] };
   return {
@@ -111,12 +110,7 @@ export function parameters(): Record<string, JsonSchema> {
     IdempotencyKey: parameter(
       "Idempotency-Key",
       `Makes a retry safe: for ${hours} hours, the same request with the same key returns the first response`,
-      key,
-    ),
-    UnusedIdempotencyKey: parameter(
-      "Idempotency-Key",
-      "Validated, but without effect on this method. Use `If-Match` to make a retry safe",
-      key,
+      { pattern: IDEMPOTENCY_KEY.source },
     ),
     IfMatch: parameter(
       "If-Match",

@@ -133,13 +133,12 @@ function invalidExample(query?: InputSchema<unknown>, body?: InputSchema<unknown
 }
 
 /** The names of the header fields that a route reads, most of which follow from its errors. */
-function headerNames(method: string, errors: readonly ErrorCode[], hasBody: boolean): string[] {
+function headerNames(method: string, errors: readonly ErrorCode[]): string[] {
   const names: string[] = [];
   if (errors.includes("version_mismatch")) {
     names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
   }
   if (errors.includes("key_reused")) names.push("IdempotencyKey");
-  else if (hasBody) names.push("UnusedIdempotencyKey");
   return [...names, "RequestId"];
 }
 
@@ -192,7 +191,7 @@ function createOperation(components: Components): OperationOf {
     const { responses, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
     const hasBody = body !== undefined;
-    const names = headerNames(method, errors, hasBody);
+    const names = headerNames(method, errors);
     const media = hasBody && { schema: schemaOf(body.schema), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {

@@ -60,6 +60,9 @@ async function brightness(page: Page): Promise<number> {
   return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255;
 }
 
+/** In pixels from the top, also on a phone. */
+const MAX_FIRST_OPERATION_END = 600;
+
 const LOOKS = [1280, 390].flatMap((width) =>
   (["light", "dark"] as const).map((colorScheme) => ({ width, colorScheme })),
 );
@@ -67,13 +70,15 @@ for (const { width, colorScheme } of LOOKS) {
   testPage(
     `page shows every operation without errors when it is ${width} pixels wide and ${colorScheme}`,
     async () => {
-      const options = { viewport: { width, height: 900 }, colorScheme };
+      const options = { viewport: { width, height: 800 }, colorScheme };
       await using opened = await openReference(browser, server.url, options);
       const { page, faults } = opened;
       const document: any = await (await fetch(`${server.url}/api/v1/openapi.json`)).json();
       const operations = Object.values<object>(document.paths).flatMap((path) => Object.keys(path));
       expect(await page.locator(".opblock").count()).toBe(operations.length);
       expect(await page.locator(".info .title").textContent()).toContain(document.info.title);
+      const first = await page.locator(".opblock").first().boundingBox();
+      expect((first?.y ?? Infinity) + (first?.height ?? 0)).toBeLessThan(MAX_FIRST_OPERATION_END);
       const dark = colorScheme === "dark";
       expect(await brightness(page)).toBeWithin(dark ? 0 : 0.8, dark ? 0.2 : 1.01);
       expect(await page.locator("html").getAttribute("class")).toBe(dark ? "dark-mode" : null);
@@ -113,6 +118,26 @@ testPage("page creates a user and an order with a pasted token", async () => {
   const stored = await server.call("GET", `/orders/${order.json.data.id}`);
   expect(stored.json).toEqual(order.json);
   expect(faults).toEqual([]);
+});
+
+testPage("page continues a list after an id without any other parameter", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page, faults } = opened;
+  await giveToken(page, server.readToken, GOOD);
+  const operation = operationOf(page, "users", "listUsers");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.getByPlaceholder("after").fill("0");
+  await operation.getByRole("button", { name: "Execute" }).click();
+  expect(await responseIn(operation)).toMatchObject({ status: "200" });
+  expect(faults).toEqual([]);
+});
+
+testPage("forms have no field for the request id", async () => {
+  await using opened = await openReference(browser, server.url);
+  const operation = operationOf(opened.page, "users", "createUser");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.getByPlaceholder("Idempotency-Key").waitFor();
+  expect(await operation.getByPlaceholder("X-Request-Id").count()).toBe(0);
 });
 
 testPage("page neither stores nor shows a token", async () => {
@@ -156,6 +181,45 @@ testPage("page rejects an invalid token, and forgets a valid one on request", as
   expect(faults).toEqual([]);
 });
 
+testPage("page stops using a token when the next one is rejected", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  await giveToken(page, server.readToken, GOOD);
+  await giveToken(page, "uat_wrong", UNKNOWN);
+  expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
+  const operation = operationOf(page, "users", "listUsers");
+  await operation.locator(".opblock-summary-control").click();
+  await operation.getByRole("button", { name: "Execute" }).click();
+  await page.getByRole("status").filter({ hasText: "Enter a token first" }).waitFor();
+  expect(await operation.locator(".live-responses-table").count()).toBe(0);
+});
+
+testPage("page ignores the check of a token that ends after that of the next one", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  await page.evaluate(`
+    var accepted = Promise.withResolvers();
+    const send = fetch;
+    fetch = async (...input) => {
+      const response = await send(...input);
+      if (response.ok) accepted.resolve();
+      return response;
+    };
+  `);
+  const first = Promise.withResolvers<void>();
+  await page.route("**/api/v1/users?limit=1", async (route) => {
+    const isFirst = route.request().headers()["authorization"]?.endsWith(server.readToken);
+    if (isFirst) await first.promise;
+    await route.fulfill({ status: isFirst ? 200 : 401 });
+  });
+  await giveToken(page, server.readToken, "Checking the token");
+  await giveToken(page, "uat_wrong", UNKNOWN);
+  first.resolve();
+  await page.evaluate("accepted.promise");
+  expect(await page.getByRole("status").textContent()).toContain(UNKNOWN);
+  expect(await page.getByRole("button", { name: "Forget" }).isVisible()).toBe(false);
+});
+
 testPage("page uses no token when the service cannot verify it", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
@@ -176,6 +240,79 @@ testPage("public operations can be tried without a token", async () => {
     json: { data: { status: "ok" }, error: null },
   });
   expect(faults).toEqual([]);
+});
+
+/** @returns the arguments of `curl` when a shell with this token runs the command */
+function argumentsOf(command: string, token: string): string[] {
+  const script = `curl() { printf '%s\\0' "$@"; }\n${command}`;
+  const { stdout, exitCode } = Bun.spawnSync(["bash", "-c", script], { env: { TOKEN: token } });
+  expect(exitCode).toBe(0);
+  return stdout.toString().split("\0").slice(0, -1);
+}
+
+testPage("copied command takes the token from the environment and nothing else", async () => {
+  const permissions = ["clipboard-read", "clipboard-write"];
+  await using opened = await openReference(browser, server.url, { permissions });
+  const { page, faults } = opened;
+  await giveToken(page, server.writeToken, GOOD);
+  const operation = operationOf(page, "users", "createUser");
+  const body = { email: "pat@example.com", name: "Pat O'Neil $TOKEN" };
+  expect(await send(operation, body)).toMatchObject({ status: "201" });
+  await operation.locator(".answer > .highlight-code").getByRole("button").click();
+  const command = String(await page.evaluate("navigator.clipboard.readText()"));
+  const values = argumentsOf(command, "uat_from_the_shell");
+  expect(values).toContain("Authorization: Bearer uat_from_the_shell");
+  expect(values).toContain(`${server.url}/api/v1/users`);
+  expect(JSON.parse(values.at(-1) ?? "")).toEqual(body);
+  expect(faults).toEqual([]);
+});
+
+for (const viewport of [
+  { width: 1280, height: 800 },
+  { width: 390, height: 844 },
+]) {
+  testPage(`response comes into view at a width of ${viewport.width} pixels`, async () => {
+    await using opened = await openReference(browser, server.url, { viewport });
+    const { page } = opened;
+    await giveToken(page, server.writeToken, GOOD);
+    const operation = operationOf(page, "orders", "createOrder");
+    expect(await send(operation, { user_id: 1, currency: "EUR" })).toMatchObject({ status: "400" });
+    await expectInView(
+      operation.locator(".answer .response .response-col_status"),
+      viewport.height,
+    );
+    await expectInView(operation.getByText("Response body"), viewport.height);
+    // The page does not move when an operation with a response is opened again.
+    const summary = operation.locator(".opblock-summary-control");
+    await summary.click();
+    await summary.click();
+    await operation.locator(".answer").waitFor();
+    await expectInView(summary, viewport.height);
+  });
+}
+
+async function expectInView(element: Locator, height: number): Promise<void> {
+  const box = await element.boundingBox();
+  expect(box?.y).toBeGreaterThanOrEqual(0);
+  // Chromium scrolls to whole pixels.
+  expect(box?.y).toBeLessThanOrEqual(height - (box?.height ?? 0) + 1);
+}
+
+testPage("response looks different from the example of the documentation", async () => {
+  await using opened = await openReference(browser, server.url);
+  const { page } = opened;
+  await giveToken(page, server.writeToken, GOOD);
+  const operation = operationOf(page, "users", "createUser");
+  await send(operation, { email: "lea@example.com" });
+  const tables = [".live-responses-table", ".responses-table:not(.live-responses-table)"];
+  const backgrounds = tables.map((table) =>
+    page.evaluate(
+      `getComputedStyle(document.querySelector("${table} .highlight-code > .microlight")).backgroundColor`,
+    ),
+  );
+  expect(new Set(await Promise.all(backgrounds)).size).toBe(2);
+  expect(await operation.locator(".answer").getAttribute("data-kind")).toBe("good");
+  expect(await operation.getByText("Request URL").isVisible()).toBe(false);
 });
 
 /** In pixels, at a width of 1280. */
@@ -201,18 +338,13 @@ testPage("an operation opens compactly, with its error responses folded", async 
   expect(faults).toEqual([]);
 });
 
-testPage("the page has guides for authentication, pagination, retries and errors", async () => {
+testPage("page explains the conventions of the API on request", async () => {
   await using opened = await openReference(browser, server.url);
   const { page } = opened;
-  const titles = page.locator(".guide-title");
-  expect(await titles.allTextContents()).toEqual([
-    "Authentication",
-    "Pagination",
-    "Retries",
-    "Errors",
-  ]);
-  await titles.nth(1).click();
-  expect(await page.getByText("follow the Link header").isVisible()).toBe(true);
+  const convention = page.getByText("To create nothing twice, send the same");
+  expect(await convention.isVisible()).toBe(false);
+  await page.getByText("Responses, errors, tokens, lists, retries").click();
+  expect(await convention.isVisible()).toBe(true);
 });
 
 /** Presses Tab until the focus is on `target`. */

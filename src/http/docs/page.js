@@ -76,6 +76,68 @@ function withTokenCheck({ React: { createElement } }) {
   return { wrapComponents: { execute: check } };
 }
 
+/** Shows the conventions of the API as one line, which opens, so that its operations come first. */
+function withFoldedInfo({ React: { createElement } }) {
+  const fold = (InfoContainer) => (props) =>
+    createElement(
+      "details",
+      { className: "about" },
+      createElement(
+        "summary",
+        { className: "about-title" },
+        "Responses, errors, tokens, lists, retries",
+      ),
+      createElement(InfoContainer, props),
+    );
+  return { wrapComponents: { InfoContainer: fold } };
+}
+
+/** @returns a command that takes the token from the environment, which a shell does not do within single quotes */
+function curlCommand(request, generate) {
+  const header = `Authorization: Bearer ${TOKEN_PLACEHOLDER}`;
+  return generate(request).replace(`'${header}'`, `"${header}"`);
+}
+
+/** Shows the response before the command that repeats it, tells it from the example below, and scrolls to it once. */
+function withAnswer({ fn, React: { createElement, useLayoutEffect, useRef } }) {
+  let isNew = false;
+  const setResponse =
+    (original) =>
+    (...given) => {
+      isNew = true;
+      return original(...given);
+    };
+  const answer = (LiveResponse) => (props) => {
+    const { response, path, method, specSelectors, getComponent } = props;
+    const section = useRef(null);
+    useLayoutEffect(() => {
+      if (!isNew) return;
+      isNew = false;
+      section.current.scrollIntoView({ block: "nearest" });
+    }, [response]);
+    const command = curlCommand(
+      specSelectors.requestFor(path, method),
+      fn.requestSnippetGenerator_curl_bash,
+    );
+    const isGood = response.get("status") < 400;
+    return createElement(
+      "section",
+      { className: "answer", "data-kind": isGood ? "good" : "bad", ref: section },
+      createElement(LiveResponse, props),
+      createElement("h4", null, "Command"),
+      createElement(
+        getComponent("HighlightCode", true),
+        { language: "bash", className: "curl", canCopy: true },
+        command,
+      ),
+    );
+  };
+  return {
+    statePlugins: { spec: { wrapActions: { setResponse } } },
+    wrapComponents: { liveResponse: answer, curl: () => () => null },
+  };
+}
+
 /** @returns the value at a path of keys; `undefined` if there is none */
 function partOf(spec, path) {
   return path.reduce((part, key) => part?.[key], spec);
@@ -113,7 +175,14 @@ const ui = SwaggerUIBundle({
   persistAuthorization: false,
   requestInterceptor: insertToken,
   showMutatedRequest: false,
-  plugins: [withoutExtraButtons, withFoldedErrors, withTokenCheck, withFastReferences],
+  plugins: [
+    withoutExtraButtons,
+    withFoldedErrors,
+    withTokenCheck,
+    withFoldedInfo,
+    withAnswer,
+    withFastReferences,
+  ],
 });
 
 const form = document.getElementById("token-form");
@@ -144,12 +213,27 @@ async function problemWith(given) {
   return null;
 }
 
+function forgetToken() {
+  if (token === "") return;
+  token = "";
+  ui.authActions.logout([schemeName()]);
+  forget.hidden = true;
+}
+
+/** How often a token has been given. A check that ends after a later one began has no effect. */
+let attempts = 0;
+
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
+  // A token that is rejected must not leave the previous one in use.
+  forgetToken();
+  attempts += 1;
+  const attempt = attempts;
   // The value of the header is accepted as well.
   const given = field.value.trim().replace(/^Bearer\s+/i, "");
   say("Checking the token…", "waiting");
   const problem = await problemWith(given);
+  if (attempt !== attempts) return;
   const name = schemeName();
   if (problem !== null || name === undefined) {
     say(problem ?? "The document is still loading.", "bad");
@@ -163,9 +247,7 @@ form.addEventListener("submit", async (event) => {
 });
 
 forget.addEventListener("click", () => {
-  token = "";
-  ui.authActions.logout([schemeName()]);
-  forget.hidden = true;
+  forgetToken();
   say(BEFORE, "");
   field.focus();
 });

@@ -102,11 +102,6 @@ export function parameters(): Record<string, JsonSchema> {
   const list = "entity tags, separated by commas, or `*`";
   const tags = { pattern: ENTITY_TAGS.source, examples: ['"1"'] };
   return {
-    RequestId: parameter(
-      "X-Request-Id",
-      "Id of the request, 1 to 128 visible ASCII characters. If it is missing or anything else, the server generates one.",
-      { examples: ["7f3c2b1a"] },
-    ),
     IdempotencyKey: parameter(
       "Idempotency-Key",
       `Makes a retry safe: for ${hours} hours, the same request with the same key returns the first response`,

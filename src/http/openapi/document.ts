@@ -23,15 +23,22 @@ import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "
 const description = `
 Users and their orders, as JSON over HTTP.
 
-- **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`. Errors have a sentence for people in \`error\`
-  and a stable identifier for programs in \`meta.code\`. Validation errors list up to 20 problems in
-  \`meta.problems\`. A few errors are plain text, as documented for each operation.
+- **Responses** are \`{"data": …, "error": null}\`. Lists add \`meta\`.
+- **Errors** have a sentence for people in \`error\` and a stable identifier for programs in \`meta.code\`. Validation
+  errors list up to 20 problems in \`meta.problems\`. A few errors are plain text, as documented for each operation.
 - **Authentication**: send a token as \`Authorization: Bearer …\`. A token of scope \`read\` may only GET and HEAD.
   Without a valid token, every path except the public ones returns 401, including paths that do not exist.
 - **Input is strict**: unknown or duplicate fields and parameters, read-only fields, and numbers that would lose
   precision return a 400 that names the field. Text is well-formed Unicode without U+0000.
 - **HEAD** works wherever GET does.
-- **Retries**: send an \`Idempotency-Key\` with POST. **Concurrent edits**: send the \`ETag\` back in \`If-Match\`.
+- **Lists**: to read a whole list, start with \`after=0\` and follow the \`Link\` header with \`rel="next"\` until there is
+  none. \`offset\` leads to any page directly. \`meta.total\` is exact.
+- **Retries**: retry after 429, 503 and a broken connection; \`Retry-After\` says how many seconds to wait. To create
+  nothing twice, send the same \`Idempotency-Key\` with every attempt of a POST.
+- **Concurrent edits**: to overwrite nothing, send the \`ETag\` back in \`If-Match\`. A 412 means that the record has
+  changed: read it again.
+- **Request ids**: every response has an \`X-Request-Id\`, which is also in the log of the server. To choose it, send an
+  \`X-Request-Id\` of 1 to 128 visible ASCII characters.
 - **Money** is an integer in the minor unit of its currency.
 - **Within v1**, fields, operations and error codes are only added: ignore what you do not know.
 `.trim();
@@ -95,7 +102,7 @@ const pageParameters: Readonly<Record<string, string>> = {
 };
 
 /** Describes the bounds of a number in words, because Swagger UI does not show them. */
-function describeBounds({ minimum, maximum, default: defaultValue }: JsonSchema): string {
+function describeBounds({ minimum, maximum }: JsonSchema, defaultValue: unknown): string {
   if (defaultValue === undefined) return "";
   const upTo = maximum === Number.MAX_SAFE_INTEGER ? "" : ` to ${maximum}`;
   return `: from ${minimum}${upTo}, default ${defaultValue}`;
@@ -139,7 +146,7 @@ function headerNames(method: string, errors: readonly ErrorCode[]): string[] {
     names.push("IfMatch", method === "GET" ? "IfNoneMatch" : "ChangeIfNoneMatch");
   }
   if (errors.includes("key_reused")) names.push("IdempotencyKey");
-  return [...names, "RequestId"];
+  return names;
 }
 
 const notModified: SuccessResponse = {
@@ -191,6 +198,16 @@ function createOperation(components: Components): OperationOf {
     const { responses, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
     const hasBody = body !== undefined;
+    const queryParameter = ([name, { default: defaultValue, ...schema }]: [
+      string,
+      JsonSchema,
+    ]) => ({
+      name,
+      in: "query",
+      description: `${descriptions[name] ?? ""}${describeBounds(schema, defaultValue)}`,
+      // Without the default: tools send it, and `offset` may not be sent beside `after`.
+      schema: schemaOf(schema),
+    });
     const names = headerNames(method, errors);
     const media = hasBody && { schema: schemaOf(body.schema), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
@@ -200,12 +217,7 @@ function createOperation(components: Components): OperationOf {
       security: security ?? [{ token: [] }],
       parameters: [
         ...properties(params).map(pathParameter),
-        ...properties(query).map(([name, schema]) => ({
-          name,
-          in: "query",
-          description: `${descriptions[name] ?? ""}${describeBounds(schema)}`,
-          schema: schemaOf(schema),
-        })),
+        ...properties(query).map(queryParameter),
         ...(detail.parameters ?? []),
         ...names.map((name) => ref("parameters", name)),
       ],

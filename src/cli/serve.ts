@@ -4,6 +4,7 @@ import { isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
+import { createServerErrorLog } from "../http/errors.ts";
 import { createMetrics } from "../http/metrics.ts";
 import { listen } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
@@ -88,10 +89,21 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
     (opened) => opened.close(),
   );
   const drain = createDrain();
-  const app = createApp({ store, config, log, now: system.now, metrics, drain, version });
+  const logServerError = createServerErrorLog(log);
+  const { now } = system;
+  const app = createApp({
+    store,
+    config,
+    log,
+    logServerError,
+    now,
+    metrics,
+    drain,
+    version,
+  });
   const timeoutMs = config.shutdownSeconds * 1000;
   let drainMs = 0;
-  const listener = resources.adopt(await listen(app, config, log), (listening) =>
+  const listener = resources.adopt(await listen(app, config, logServerError), (listening) =>
     listening.stop(Math.max(0, timeoutMs - drainMs)),
   );
   // In a container, the host is 0.0.0.0, which is not an address to open.

@@ -9,6 +9,7 @@ import { createBodyReader } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
+import type { LogServerError } from "./errors.ts";
 import type { JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
 import { createDocument } from "./openapi/document.ts";
@@ -55,6 +56,7 @@ export interface AppOptions {
   readonly store: Store;
   readonly config: Config;
   readonly log: Log;
+  readonly logServerError: LogServerError;
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
@@ -62,7 +64,16 @@ export interface AppOptions {
   readonly version: string;
 }
 
-export function createApp({ store, config, log, now, metrics, drain, version }: AppOptions) {
+export function createApp({
+  store,
+  config,
+  log,
+  logServerError,
+  now,
+  metrics,
+  drain,
+  version,
+}: AppOptions) {
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
@@ -77,7 +88,7 @@ export function createApp({ store, config, log, now, metrics, drain, version }: 
     rateLimiter,
     readBody: createBodyReader(config.maxBodyBytes),
     respond: createResponder({ log, cors, metrics, drain, rateLimiter }),
-    log,
+    logServerError,
   });
 
   const handlers = routes.map((route) => [route, handle(route)] as const);

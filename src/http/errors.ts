@@ -1,6 +1,6 @@
 /** Maps errors to responses. */
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
-import type { Log } from "../log.ts";
+import type { Fields, Log } from "../log.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
 
@@ -72,13 +72,53 @@ export const errorTemplates = {
   operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;
 
-/** Logs server errors, since the response has no details of them. */
-export function logServerError(log: Log, error: unknown, requestId: string | undefined): void {
-  if (error instanceof AppError && errorTemplates[error.code].status < 500) return;
-  const expected = error instanceof AppError;
-  const stack = error instanceof Error && !expected ? error.stack : undefined;
-  const event = expected ? error.code : "internal error";
-  log.error(event, { request_id: requestId, reason: messageOf(error), stack });
+/** Minimum time between two lines about responses with 503. */
+const UNAVAILABLE_LOG_MS = 1_000;
+
+/** Logs an error. @param requestId `undefined` outside the pipeline */
+export type LogServerError = (error: unknown, requestId: string | undefined) => void;
+
+/**
+ * Logs server errors, since the response has no details of them. Of those with 503, which clients can cause in any
+ * number, it logs the first, and then one per interval with the number of others.
+ */
+export function createServerErrorLog(log: Log, intervalMs = UNAVAILABLE_LOG_MS): LogServerError {
+  /** Of the last error that has not been logged. */
+  let pending: Fields = {};
+  let pendingCount = 0;
+  let timer: Timer | null = null;
+
+  function startInterval(): void {
+    timer = setTimeout(logPending, intervalMs);
+    timer.unref();
+  }
+
+  function logPending(): void {
+    timer = null;
+    if (pendingCount === 0) return;
+    log.warn("unavailable", { ...pending, omitted: pendingCount - 1 || undefined });
+    pendingCount = 0;
+    startInterval();
+  }
+
+  function logUnavailable(fields: Fields): void {
+    if (timer === null) {
+      log.warn("unavailable", fields);
+      startInterval();
+      return;
+    }
+    pending = fields;
+    pendingCount += 1;
+  }
+
+  return (error, requestId) => {
+    const fields = { request_id: requestId, reason: messageOf(error) };
+    if (!(error instanceof AppError)) {
+      const stack = error instanceof Error ? error.stack : undefined;
+      log.error("internal error", { ...fields, stack });
+    } else if (error.code === "unavailable") logUnavailable(fields);
+    else if (errorTemplates[error.code].status >= 500) log.error(error.code, fields);
+  };
 }
 
 /**

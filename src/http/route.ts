@@ -5,7 +5,6 @@
  */
 import type { AnyElysia } from "elysia";
 import { failField } from "../error.ts";
-import type { Log } from "../log.ts";
 import type { Maybe } from "../maybe.ts";
 import type { JsonText } from "../record.ts";
 import type { Store } from "../store.ts";
@@ -14,7 +13,7 @@ import { type Authenticate, requireScope } from "./authentication.ts";
 import type { ResponseHead } from "./bodies.ts";
 import type { ReadBody } from "./body.ts";
 import type { Drain } from "./drain.ts";
-import { errorBody, logServerError } from "./errors.ts";
+import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
 import type { InputSchema, JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
@@ -120,7 +119,7 @@ export interface PipelineOptions {
   readonly rateLimiter: RateLimiter | null;
   readonly readBody: ReadBody;
   readonly respond: Respond;
-  readonly log: Log;
+  readonly logServerError: LogServerError;
 }
 
 /** Makes the handlers of requests. */
@@ -146,7 +145,7 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
-  const { authenticate, rateLimiter, readBody, respond, log } = options;
+  const { authenticate, rateLimiter, readBody, respond, logServerError } = options;
   const { store, metrics, drain, document } = options.services;
   const requireHost = createHostCheck();
 
@@ -220,7 +219,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
   function reject(exchange: Exchange, error: unknown): Response {
     const { request, requestId, head } = exchange;
-    logServerError(log, error, requestId);
+    logServerError(error, requestId);
     return respond(exchange, errorBody(head, error, request.method));
   }
 

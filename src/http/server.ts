@@ -1,8 +1,7 @@
 import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
-import type { Log } from "../log.ts";
 import type { createApp } from "./app.ts";
-import { internalError, logServerError } from "./errors.ts";
+import { internalError, type LogServerError } from "./errors.ts";
 import { TEXT_TYPE } from "./media-types.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
@@ -70,9 +69,9 @@ function describeListenError({ host, port, tlsCert, tlsKey }: Config, error: unk
 }
 
 /** @returns what responds to an error outside the pipeline, such as one while a response is created */
-function createErrorHandler(log: Log) {
+function createErrorHandler(logServerError: LogServerError) {
   return (error: unknown) => {
-    logServerError(log, error, undefined);
+    logServerError(error, undefined);
     const headers = {
       "content-type": TEXT_TYPE,
       "cache-control": "no-store",
@@ -109,7 +108,7 @@ async function untilIdle(
 export async function listen(
   app: ReturnType<typeof createApp>,
   config: Config,
-  log: Log,
+  logServerError: LogServerError,
 ): Promise<Listener> {
   const tls = await readTls(config);
   try {
@@ -122,7 +121,7 @@ export async function listen(
       development: false,
       idleTimeout: IDLE_TIMEOUT_S,
       maxRequestBodySize: MAX_REQUEST_BYTES,
-      error: createErrorHandler(log),
+      error: createErrorHandler(logServerError),
       ...tls,
     });
   } catch (error) {

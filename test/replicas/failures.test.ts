@@ -4,7 +4,7 @@ import { chownSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { makeDirectory } from "../directory.ts";
-import { logs, startReplica, type TestServer } from "../http/server.ts";
+import { startReplica, type TestServer } from "../http/server.ts";
 import { findPrograms, freePort, type Instance, makeInstance } from "../postgres/instance.ts";
 import { possible, runCommand } from "./pair.ts";
 
@@ -75,12 +75,19 @@ async function reload({ url }: Instance): Promise<void> {
   );
 }
 
-/** @returns the reasons in the log of a request; one for each line */
+/**
+ * Waits for the log of a request that returned 503. There is one line a second, so no other request is sent meanwhile.
+ * @returns its reasons; one for each line
+ */
 async function reasonsOf(server: TestServer, requestId: string): Promise<unknown[]> {
-  const lines = await logs(server);
-  return lines
-    .filter((line) => line["request_id"] === requestId && line["event"] === "unavailable")
-    .map(({ reason }) => reason);
+  for (;;) {
+    const lines = server.output.split("\n").filter((line) => line.includes(`"${requestId}"`));
+    const found = lines
+      .map((line) => JSON.parse(line))
+      .filter(({ event }) => event === "unavailable");
+    if (found.length > 0) return found.map(({ reason }) => reason);
+    await Bun.sleep(10);
+  }
 }
 
 test.if(programs !== null)(

@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { AppError, type ErrorCode } from "../../src/error.ts";
-import { errorBody, errorTemplates, logServerError } from "../../src/http/errors.ts";
+import { createServerErrorLog, errorBody, errorTemplates } from "../../src/http/errors.ts";
 import { createLog } from "../../src/log.ts";
 
 function databaseError(): unknown {
@@ -56,15 +56,24 @@ for (const [what, error] of foreign) {
   });
 }
 
-function logged(error: unknown): Record<string, unknown>[] {
-  const lines: string[] = [];
-  const write = (line: string) => lines.push(line);
+/** @param onLine called at the end of the turn that has written a line */
+function createErrorLog(intervalMs?: number, onLine = () => {}) {
+  const lines: Record<string, unknown>[] = [];
+  const write = (line: string) => {
+    lines.push(JSON.parse(line));
+    queueMicrotask(onLine);
+  };
   const log = createLog({ level: "debug", format: "json", now: () => new Date(0), write });
-  logServerError(log, error, "request-1");
-  return lines.map((line) => JSON.parse(line));
+  return { logServerError: createServerErrorLog(log, intervalMs), lines };
 }
 
-test("logServerError writes the reason and the stack when the error is a bug", () => {
+function logged(error: unknown): Record<string, unknown>[] {
+  const { logServerError, lines } = createErrorLog();
+  logServerError(error, "request-1");
+  return lines;
+}
+
+test("the error log has the reason and the stack when the error is a bug", () => {
   const [line, ...rest] = logged(new Error("a bug"));
   expect(rest).toEqual([]);
   expect(line).toMatchObject({
@@ -76,13 +85,13 @@ test("logServerError writes the reason and the stack when the error is a bug", (
   });
 });
 
-test("logServerError writes the cause when the database is unavailable", () => {
+test("the error log has the cause when the database is unavailable", () => {
   const error = new AppError("unavailable", "a message");
   expect(logged(error)).toMatchObject([{ event: "unavailable", reason: "a message" }]);
   error.cause = new Error("disk full");
   expect(logged(error)).toMatchObject([
     {
-      level: "error",
+      level: "warn",
       event: "unavailable",
       request_id: "request-1",
       reason: "a message: disk full",
@@ -90,7 +99,7 @@ test("logServerError writes the cause when the database is unavailable", () => {
   ]);
 });
 
-test("logServerError writes a line when the thrown value is not an Error", () => {
+test("the error log has a line when the thrown value is not an Error", () => {
   for (const [thrown, reason] of [
     [null, "null"],
     [undefined, "undefined"],
@@ -100,9 +109,40 @@ test("logServerError writes a line when the thrown value is not an Error", () =>
   }
 });
 
-test("logServerError writes nothing when the response is a 4xx", () => {
+test("the error log has nothing when the response is a 4xx", () => {
   for (const code of Object.keys(errorTemplates) as ErrorCode[]) {
     const error = new AppError(code, "a message");
     expect(logged(error), code).toHaveLength(errorTemplates[code].status < 500 ? 0 : 1);
   }
+});
+
+test("the error log has one line per interval, with the number of others, when responses are 503", async () => {
+  const { logServerError, lines } = createErrorLog(50, () => {
+    if (lines.length !== 2) return;
+    logServerError(new AppError("unavailable", "5"), "5");
+    expect(lines).toHaveLength(2);
+  });
+  for (const id of ["1", "2", "3", "4"]) logServerError(new AppError("unavailable", id), id);
+  expect(lines).toMatchObject([{ request_id: "1", reason: "1" }]);
+  while (lines.length < 3) await Bun.sleep(1);
+  expect(lines[0]).not.toHaveProperty("omitted");
+  expect(lines[1]).toMatchObject({ level: "warn", request_id: "4", reason: "4", omitted: 2 });
+  expect(lines[2]).toMatchObject({ request_id: "5" });
+  expect(lines[2]).not.toHaveProperty("omitted");
+  // After an interval without an error, the next one is logged at once.
+  await Bun.sleep(200);
+  logServerError(new AppError("unavailable", "6"), "6");
+  expect(lines).toHaveLength(4);
+});
+
+test("the error log has every line when responses are 500", () => {
+  const { logServerError, lines } = createErrorLog();
+  for (const id of ["1", "2"]) logServerError(new AppError("damaged", "a table"), id);
+  for (const id of ["3", "4"]) logServerError(new Error("a bug"), id);
+  expect(lines.map(({ level, request_id }) => [level, request_id])).toEqual([
+    ["error", "1"],
+    ["error", "2"],
+    ["error", "3"],
+    ["error", "4"],
+  ]);
 });

@@ -15,6 +15,8 @@ export type RequestFields = {
   readonly method: string;
   /** The pattern of the path, e.g. `/api/v1/users/:id`, or one of {@link UNKNOWN_ROUTES}. */
   readonly route: string;
+  /** Id of the record that was created, changed or deleted. */
+  readonly record_id?: number | undefined;
   readonly status: number;
   readonly duration_ms: number;
   readonly request_id: string;

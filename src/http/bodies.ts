@@ -30,6 +30,8 @@ export interface ResponseHead {
   status: number;
   /** By lower-case name. The default of `content-type` is JSON, that of `cache-control` is `no-store`. */
   headers: Record<string, string>;
+  /** Id of the record in the body, for the log. */
+  recordId?: number;
 }
 
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
@@ -51,8 +53,9 @@ export function errorEnvelope(
 /** @returns the body of a response with one record. Sets its `ETag` */
 export function recordBody<Row>(
   head: ResponseHead,
-  { version, json }: RecordText<Row>,
+  { id, version, json }: RecordText<Row>,
 ): JsonText<Envelope<Row>> {
+  head.recordId = id;
   head.headers["etag"] = `"${version}"`;
   head.headers["cache-control"] = REVALIDATE;
   return envelope(json);

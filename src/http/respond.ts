@@ -64,12 +64,21 @@ export function createResponder({
 
   function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
     const { method } = request;
-    const { status } = head;
+    const { status, recordId } = head;
     const durationMs = roundToMicroseconds(performance.now() - startedMs);
     metrics.observeRequest(method, route, status, durationMs);
     if (!log.enabled("info")) return;
-    const fields = { method, route, status, duration_ms: durationMs };
-    log.request({ ...fields, request_id: requestId, token: token?.name }, request.url);
+    const isChange = method !== "GET" && method !== "HEAD";
+    const fields = {
+      method,
+      route,
+      record_id: isChange ? recordId : undefined,
+      status,
+      duration_ms: durationMs,
+      request_id: requestId,
+      token: token?.name,
+    };
+    log.request(fields, request.url);
   }
 
   return (exchange, body) => {

@@ -152,8 +152,9 @@ const deleteUser = route(
       errors: ["not_found", "user_has_orders", "version_mismatch"],
     },
   },
-  async ({ params, request, store }) => {
+  async ({ params, request, head, store }) => {
     const user = await store.users.remove(params.id, preconditionsOf(request));
+    head.recordId = params.id;
     return envelope(requireUser(user).json);
   },
 );

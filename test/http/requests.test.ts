@@ -580,6 +580,25 @@ describe("the log", () => {
     },
   );
 
+  test("the log has the id of the record when it was created, changed or deleted", async () => {
+    const requestId = crypto.randomUUID();
+    const send = (method: string, path: string, body?: unknown) =>
+      server.call(method, path, withId({ ...(body === undefined ? {} : { body }) }, requestId));
+    const { id } = (await send("POST", "/users", { email: newEmail() })).json.data;
+    await send("GET", `/users/${id}`);
+    await send("PATCH", `/users/${id}`, { name: "Ann" });
+    await send("PATCH", `/users/${id}`, { name: 1 });
+    await send("DELETE", `/users/${id}`);
+    const ids = (await linesOf(requestId)).map((line) => [line["method"], line["record_id"]]);
+    expect(ids).toEqual([
+      ["POST", id],
+      ["GET", undefined],
+      ["PATCH", id],
+      ["PATCH", undefined],
+      ["DELETE", id],
+    ]);
+  });
+
   test("the log names the token when there is one", async () => {
     const [ids, names] = [
       ["w", "r", "none"].map((who) => `${who}-${crypto.randomUUID()}`),

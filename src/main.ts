@@ -170,6 +170,7 @@ if (import.meta.main) {
     openInput,
     openOutput,
     untilStopped,
+    onHangup: (listener) => process.on("SIGHUP", listener),
   });
   // TypeScript does not see the assignment in `openLog`.
   const opened = server as ReturnType<typeof createServerOutput> | null;

@@ -6,7 +6,7 @@ import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
 import { createServerErrorLog } from "../http/errors.ts";
 import { createMetrics } from "../http/metrics.ts";
-import { listen } from "../http/server.ts";
+import { listen, type Servers } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { localUrl } from "./local-url.ts";
@@ -90,6 +90,7 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
   );
   const drain = createDrain();
   const logServerError = createServerErrorLog(log);
+  const servers: Servers = new Set();
   const { now } = system;
   const app = createApp({
     store,
@@ -103,9 +104,16 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
   });
   const timeoutMs = config.shutdownSeconds * 1000;
   let drainMs = 0;
-  const listener = resources.adopt(await listen(app, config, logServerError), (listening) =>
+  const opened = await listen(app, config, servers, logServerError);
+  const listener = resources.adopt(opened, (listening) =>
     listening.stop(Math.max(0, timeoutMs - drainMs)),
   );
+  system.onHangup(() => {
+    listener.reloadTls().then(
+      (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
+      (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
+    );
+  });
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const { host, databaseUrl } = config;

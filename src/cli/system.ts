@@ -55,6 +55,8 @@ export interface System {
   readonly openOutput: (path: string | null, force: boolean) => OutputStream;
   /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
+  /** Calls the listener at every SIGHUP, which ends the process before the first call. */
+  readonly onHangup: (listener: () => void) => void;
 }
 
 /** The environment of one command. */

@@ -17,15 +17,27 @@ const IDLE_MS = 250;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
 
+/** Those that have connections: several, after the certificate was renewed. */
+export type Servers = Set<Bun.Server<unknown>>;
+
 export interface Listener {
   /** The address, e.g. `http://127.0.0.1:3000`. */
   readonly url: string;
+  /**
+   * Reads the TLS files again, for new connections. Requests in flight are completed, and idle connections closed.
+   * @returns whether there was something to reload: not without TLS, and not after `stop`
+   * @throws {AppError} operator if the files cannot be used; the previous certificate then stays in use
+   */
+  reloadTls(): Promise<boolean>;
   /**
    * Stops accepting connections, waits for requests in flight, and aborts the rest at the deadline.
    * @param timeoutMs the time until the deadline
    */
   stop(timeoutMs: number): Promise<void>;
 }
+
+/** The TLS options of the server; `tls` is missing without a certificate. */
+type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
 
 /** @throws {AppError} operator */
 async function readPem(variable: string, path: string): Promise<string> {
@@ -36,7 +48,8 @@ async function readPem(variable: string, path: string): Promise<string> {
   }
 }
 
-async function readTls({ tlsCert, tlsKey }: Config) {
+/** @throws {AppError} operator */
+async function readTls({ tlsCert, tlsKey }: Config): Promise<Tls> {
   if (tlsCert === null || tlsKey === null) return {};
   const cert = await readPem("TLS_CERT", tlsCert);
   const key = await readPem("TLS_KEY", tlsKey);
@@ -88,8 +101,8 @@ function createErrorHandler(logServerError: LogServerError) {
  * @returns whether all connections are closed
  */
 async function untilIdle(
-  server: Pick<Bun.Server<unknown>, "pendingRequests">,
-  closed: Promise<void>,
+  servers: Iterable<Pick<Bun.Server<unknown>, "pendingRequests">>,
+  closed: Promise<unknown>,
   timeoutMs: number,
 ): Promise<boolean> {
   const deadlineMs = performance.now() + timeoutMs;
@@ -97,44 +110,82 @@ async function untilIdle(
   const allClosed = closed.then(() => true);
   for (;;) {
     const timeMs = performance.now();
-    if (server.pendingRequests > 0) lastBusyMs = timeMs;
+    for (const { pendingRequests } of servers) if (pendingRequests > 0) lastBusyMs = timeMs;
     const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
     if (waitMs <= 0) return false;
     if (await Promise.race([allClosed, Bun.sleep(waitMs).then(() => false)])) return true;
   }
 }
 
-/** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
+/**
+ * @param servers to which it adds those that it starts
+ * @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid
+ */
 export async function listen(
   app: ReturnType<typeof createApp>,
   config: Config,
+  servers: Servers,
   logServerError: LogServerError,
 ): Promise<Listener> {
-  const tls = await readTls(config);
-  try {
-    app.listen({
-      hostname: config.host,
-      port: config.port,
-      // Otherwise a second server could silently share the port.
-      reusePort: false,
-      // Otherwise the response to an uncaught error shows our source code.
-      development: false,
-      idleTimeout: IDLE_TIMEOUT_S,
-      maxRequestBodySize: MAX_REQUEST_BYTES,
-      error: createErrorHandler(logServerError),
-      ...tls,
-    });
-  } catch (error) {
-    throw describeListenError(config, error);
+  /** Servers that accept no more connections, and when all of their connections are closed. */
+  const stopping = new Map<Bun.Server<unknown>, Promise<void>>();
+
+  function start(port: number, tls: Tls): Bun.Server<unknown> {
+    try {
+      app.listen({
+        hostname: config.host,
+        port,
+        // Otherwise a second server could silently share the port.
+        reusePort: false,
+        // Otherwise the response to an uncaught error shows our source code.
+        development: false,
+        idleTimeout: IDLE_TIMEOUT_S,
+        maxRequestBodySize: MAX_REQUEST_BYTES,
+        error: createErrorHandler(logServerError),
+        ...tls,
+      });
+    } catch (error) {
+      throw describeListenError(config, error);
+    }
+    const { server } = app;
+    if (server === null) throw new Error("listening, but without a server");
+    servers.add(server);
+    return server;
   }
-  const { server } = app;
-  if (server === null) throw new Error("listening, but without a server");
+
+  function stopAccepting(server: Bun.Server<unknown>): void {
+    const closed = server.stop().then(() => {
+      stopping.delete(server);
+      servers.delete(server);
+    });
+    stopping.set(server, closed);
+  }
+
+  let isStopped = false;
+  let tls = await readTls(config);
+  let server = start(config.port, tls);
   return {
     url: server.url.origin,
+    async reloadTls() {
+      const renewed = await readTls(config);
+      if (renewed.tls === undefined || isStopped) return false;
+      const { port = config.port } = server;
+      // Bun ignores `tls` in `server.reload`.
+      stopAccepting(server);
+      try {
+        server = start(port, renewed);
+        tls = renewed;
+      } catch (error) {
+        server = start(port, tls);
+        throw error;
+      }
+      return true;
+    },
     async stop(timeoutMs) {
-      const closed = server.stop();
-      if (await untilIdle(server, closed, timeoutMs)) return;
-      await server.stop(true);
+      isStopped = true;
+      stopAccepting(server);
+      if (await untilIdle(servers, Promise.all(stopping.values()), timeoutMs)) return;
+      await Promise.all([...servers].map((each) => each.stop(true)));
     },
   };
 }

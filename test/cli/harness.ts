@@ -103,6 +103,7 @@ export function makeHarness(options: Options = {}): Harness {
         return { write, finish() {}, [Symbol.dispose]() {} };
       },
       untilStopped: () => stopped.promise,
+      onHangup() {},
     };
     const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
     const failed = ended.then((outcome) => {

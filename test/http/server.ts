@@ -79,6 +79,7 @@ function runHere(environment: Settings): Running {
     openInput,
     openOutput,
     untilStopped: () => stopping.promise,
+    onHangup() {},
   });
   return {
     pid: null,

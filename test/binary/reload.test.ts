@@ -1,0 +1,116 @@
+// SIGHUP: the server reads a renewed certificate, and keeps the previous one if the new files cannot be used.
+import { expect, test } from "bun:test";
+import { copyFileSync, writeFileSync } from "node:fs";
+import { connect, type TLSSocket } from "node:tls";
+import { makeDirectory } from "../directory.ts";
+import { newEmail } from "../http/make.ts";
+import { rawRequest } from "../http/raw.ts";
+import { againstBinary, startServer, type TestServer } from "../http/server.ts";
+
+const fixtures = `${import.meta.dir}/../fixtures`;
+
+function openTls(server: TestServer): Promise<TLSSocket> {
+  const { promise, resolve, reject } = Promise.withResolvers<TLSSocket>();
+  const port = Number(new URL(server.url).port);
+  const socket: TLSSocket = connect({ port, host: "127.0.0.1", rejectUnauthorized: false }, () =>
+    resolve(socket),
+  );
+  socket.on("error", reject);
+  return promise;
+}
+
+/** @returns the common name in the certificate that a new connection gets */
+async function commonName(server: TestServer): Promise<unknown> {
+  const socket = await openTls(server);
+  const { subject } = socket.getPeerCertificate();
+  socket.destroy();
+  return subject.CN;
+}
+
+/** Sends SIGHUP, and waits for the log line of its end. */
+async function hangUp(server: TestServer, line: RegExp): Promise<void> {
+  const before = server.output.length;
+  process.kill(server.pid ?? 0, "SIGHUP");
+  while (!line.test(server.output.slice(before))) await Bun.sleep(2);
+}
+
+test.if(againstBinary)(
+  "SIGHUP changes the certificate of new connections and completes requests in flight",
+  async () => {
+    using directory = makeDirectory();
+    const [tlsCert, tlsKey] = [directory.at("tls.crt"), directory.at("tls.key")];
+    const renew = (name: string) => {
+      copyFileSync(`${fixtures}/${name}.crt`, tlsCert);
+      copyFileSync(`${fixtures}/${name}.key`, tlsKey);
+    };
+    renew("localhost");
+    await using server = await startServer({ TLS_CERT: tlsCert, TLS_KEY: tlsKey });
+    const writer = await openTls(server);
+    let received = "";
+    writer.on("data", (data) => {
+      received += data;
+    });
+    const token = server.writeToken;
+    const json = JSON.stringify({ email: newEmail() });
+    const post = rawRequest("POST", "/api/v1/users", { token, json, keepAlive: true });
+    writer.write(post.slice(0, -5));
+    expect(await commonName(server)).toBe("localhost");
+
+    renew("renewed");
+    await hangUp(server, /"certificate reloaded"/);
+    expect(await commonName(server)).toBe("renewed");
+    writer.write(post.slice(-5));
+    while (!received.includes("created_at")) await Bun.sleep(2);
+    expect(received).toStartWith("HTTP/1.1 201");
+
+    copyFileSync(`${fixtures}/localhost.crt`, tlsCert);
+    await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
+    writeFileSync(tlsCert, "");
+    await hangUp(server, /"certificate not reloaded".*not a PEM certificate and its key/);
+    expect(await commonName(server)).toBe("renewed");
+    expect(await server.stop("SIGTERM")).toBe(0);
+    while (!writer.closed) await Bun.sleep(2);
+  },
+);
+
+test.if(againstBinary)("unfinished requests count after SIGHUP", async () => {
+  const certificate = {
+    TLS_CERT: `${fixtures}/localhost.crt`,
+    TLS_KEY: `${fixtures}/localhost.key`,
+  };
+  await using server = await startServer(certificate);
+  const token = server.writeToken;
+  const authorization = `Bearer ${token}`;
+  const users = `${server.url}/api/v1/users`;
+  const tls = { rejectUnauthorized: false };
+  const metadata = Object.fromEntries(
+    Array.from({ length: 42 }, (_, at) => [`field-${at}`, "x".repeat(500)]),
+  );
+  for (let user = 0; user < 4; user += 1) {
+    const body = new TextEncoder().encode(JSON.stringify({ email: newEmail(), metadata }));
+    await fetch(users, { method: "POST", headers: { authorization }, body, tls });
+  }
+  const framing = async () => {
+    const response = await fetch(users, { headers: { authorization }, keepalive: false, tls });
+    await response.body?.cancel();
+    return response.headers.get("transfer-encoding") ?? "none";
+  };
+  expect(await framing()).toBe("none");
+  const headers = ["Content-Type: application/json", "Content-Length: 10"];
+  const post = rawRequest("POST", "/api/v1/users", { token, headers });
+  const sockets = await Promise.all(Array.from({ length: 65 }, () => openTls(server)));
+  for (const socket of sockets) socket.write(post);
+  while ((await framing()) === "none") await Bun.sleep(10);
+  await hangUp(server, /"certificate reloaded"/);
+  // Many requests are unfinished, so this page counts as a large one.
+  expect(await framing()).toBe("chunked");
+  for (const socket of sockets) socket.destroy();
+  while ((await framing()) === "chunked") await Bun.sleep(10);
+});
+
+test.if(againstBinary)("SIGHUP changes nothing when the server has no certificate", async () => {
+  await using server = await startServer();
+  await hangUp(server, /"nothing to reload"/);
+  expect((await server.call("GET", "/users")).status).toBe(200);
+  expect(await server.stop("SIGTERM")).toBe(0);
+});

@@ -13,6 +13,7 @@ RUN bun install --frozen-lockfile --production --ignore-scripts
 COPY tsconfig.json ./
 COPY scripts scripts
 COPY src src
+ARG COMMIT=unknown
 RUN scripts/build.sh && scripts/rootfs.sh /rootfs
 
 # `make image-test` builds only this stage. A directory replaces the stage above.

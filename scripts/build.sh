@@ -3,6 +3,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+# `user-api version` prints it. A container image is built without the repository.
+commit=${COMMIT:-$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo unknown)}
+
 # The compressed files that the binary serves.
 scripts/bun.sh scripts/assets.ts --best
 
@@ -17,5 +20,5 @@ scripts/bun.sh scripts/assets.ts --best
 NODE_ENV=production scripts/bun.sh build src/main.ts src/sqlite/thread.worker.ts --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
-  --bytecode --format=esm \
+  --bytecode --format=esm --define "BUILD_COMMIT=\"$commit\"" \
   --banner='Bun.env.NODE_ENV = "production";' "$@"

@@ -15,7 +15,8 @@ trap 'rm -rf "$directory"' EXIT
 trap 'exit 1' HUP INT TERM
 
 build_with_docker() {
-  docker build --build-arg VERSION="$version" --tag "$image" --tag user-api:latest .
+  commit=$(git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo unknown)
+  docker build --build-arg VERSION="$version" --build-arg COMMIT="$commit" --tag "$image" --tag user-api:latest .
   # `docker export`, since the layers of `docker save` may be compressed.
   container=$(docker create "$image")
   docker export "$container" >"$directory/image.tar"

@@ -19,7 +19,7 @@ function sha256(bytes: Uint8Array): string {
 
 async function requireVersion(directory: string): Promise<void> {
   const reported = (await $`${directory}/user-api version`.text()).trim();
-  if (reported !== version)
+  if (!reported.startsWith(`${version} (commit `))
     throw new Error(`the binary reports version ${reported}, not ${version}`);
 }
 

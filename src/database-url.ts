@@ -4,6 +4,8 @@
 export const postgresLayouts = ["plain", "citus"] as const;
 export type PostgresLayout = (typeof postgresLayouts)[number];
 
+export type DatabaseKind = "SQLite" | "PostgreSQL" | "Citus";
+
 /** @returns whether this is the URL of a PostgreSQL database; otherwise it is the path of a SQLite file */
 export function isPostgres(databaseUrl: string): boolean {
   return /^postgres(ql)?:/.test(databaseUrl);
@@ -76,4 +78,10 @@ export function withLayout(databaseUrl: string, layout: PostgresLayout): string 
   const url = new URL(databaseUrl);
   url.search = [...otherParameters(url), `layout=${layout}`].join("&");
   return url.href;
+}
+
+/** @returns the kind of a valid URL */
+export function databaseKind(databaseUrl: string): DatabaseKind {
+  if (!isPostgres(databaseUrl)) return "SQLite";
+  return splitLayout(databaseUrl).layout === "citus" ? "Citus" : "PostgreSQL";
 }

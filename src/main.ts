@@ -17,9 +17,11 @@ import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openPostgres } from "./postgres/backend.ts";
 import { restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
+import { migrations } from "./postgres/migrate.ts";
 import { openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
+import { SCHEMA_VERSION } from "./sqlite/migrate.ts";
 import { restoreSqlite } from "./sqlite/restore.ts";
 import { isServed } from "./sqlite/server-lock.ts";
 import type { Backend } from "./store.ts";
@@ -114,6 +116,12 @@ export function backendOf(databaseUrl: string): Backend {
   return isPostgres(databaseUrl) ? postgres : sqlite;
 }
 
+export const schemaVersions = {
+  SQLite: SCHEMA_VERSION,
+  PostgreSQL: migrations.plain.length,
+  Citus: migrations.citus.length,
+};
+
 /**
  * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, so
  * errors of SQLite are translated here.
@@ -156,6 +164,7 @@ if (import.meta.main) {
     program: programName(),
     environment: Bun.env,
     backendOf,
+    schemaVersions,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: output.to(STDOUT),

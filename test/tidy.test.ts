@@ -72,7 +72,7 @@ describe("layers", () => {
           expect([path, specifier]).toEqual([path, expect.stringMatching(allowed ?? /^$/)]);
         } else if (target === "outside") {
           // The version is only in package.json.
-          expect([path, specifier]).toEqual(["src/cli/program.ts", "../../package.json"]);
+          expect([path, specifier]).toEqual(["src/cli/build.ts", "../../package.json"]);
         } else if (target === "http" && source.layer === "cli") {
           expect(["src/cli/serve.ts", "src/cli/openapi.ts"]).toContain(path);
         } else {

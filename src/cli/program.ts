@@ -1,10 +1,10 @@
 import { Argument, Command, CommanderError, Option } from "commander";
-import { version } from "../../package.json" with { type: "json" };
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { postgresLayouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
 import { tokenScopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
+import { build } from "./build.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
@@ -68,7 +68,7 @@ const commands: Commands = {
       "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
       "LOG_LEVEL=warn user-api serve",
     ],
-    run: (system) => serve(version, system),
+    run: (system) => serve(build, system),
   },
   token: {
     description: "create, list and revoke access tokens",
@@ -186,15 +186,21 @@ const commands: Commands = {
     description: "print the OpenAPI document, as served at /api/v1/openapi.json",
     settings: [],
     examples: ["user-api openapi >openapi.json"],
-    run: (system) => printDocument(version, system),
+    run: (system) => printDocument(build.version, system),
   },
   version: {
     description: "print the version",
     settings: [],
     examples: ["user-api version"],
-    run: (system) => system.stdout(`${version}\n`),
+    run: (system) => system.stdout(`${versionText(system)}\n`),
   },
 };
+
+/** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 3, PostgreSQL 5, Citus 4)` */
+function versionText({ schemaVersions }: System): string {
+  const schemas = Object.entries(schemaVersions).map(([name, version]) => `${name} ${version}`);
+  return `${build.version} (commit ${build.commit}; schemas: ${schemas.join(", ")})`;
+}
 
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
@@ -291,7 +297,7 @@ function createProgram(system: System): Command {
       writeErr: system.stderr,
       outputError: (message, write) => write(capitalize(message)),
     })
-    .version(version, "-V, --version", "print the version");
+    .version(versionText(system), "-V, --version", "print the version");
   addCommands(program, commands, system);
   addExamples(program, [
     "user-api serve",

@@ -1,6 +1,6 @@
 import { styleText } from "node:util";
 import { type Config, readConfig } from "../config.ts";
-import { isPostgres, redactPassword } from "../database-url.ts";
+import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
@@ -9,6 +9,7 @@ import { createMetrics } from "../http/metrics.ts";
 import { listen, type Servers } from "../http/server.ts";
 import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
+import type { Build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
 import type { CommandSystem } from "./system.ts";
 
@@ -60,7 +61,7 @@ ${rule}
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(version: string, system: CommandSystem): Promise<void> {
+export async function serve(build: Build, system: CommandSystem): Promise<void> {
   const config = readConfig(system.environment, system.flags);
   const format = config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json");
   const output = system.openLog();
@@ -77,7 +78,9 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
   const stopped = system.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const metrics = createMetrics(version, output.droppedLines);
+  const { databaseUrl } = config;
+  const schema = system.schemaVersions[databaseKind(databaseUrl)];
+  const metrics = createMetrics({ ...build, schema }, output.droppedLines);
   const onCommit = metrics.observeCommit;
   const onStorageProblem = (problem: string | null) => {
     if (problem === null) log.info("writes resumed");
@@ -100,7 +103,7 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
     now,
     metrics,
     drain,
-    version,
+    version: build.version,
   });
   const timeoutMs = config.shutdownSeconds * 1000;
   let drainMs = 0;
@@ -116,8 +119,8 @@ export async function serve(version: string, system: CommandSystem): Promise<voi
   });
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
-  const { host, databaseUrl } = config;
-  log.info("listening", { url, host, database: redactPassword(databaseUrl) });
+  const database = redactPassword(databaseUrl);
+  log.info("listening", { url, host: config.host, database, ...build, schema });
 
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   const firstToken = config.apiToken === null ? await createFirstToken(store.tokens, config) : null;

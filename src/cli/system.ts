@@ -1,5 +1,5 @@
 import { type Config, type Environment, type Flags, readConfig } from "../config.ts";
-import { redactPassword } from "../database-url.ts";
+import { type DatabaseKind, redactPassword } from "../database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { Backend, Store, StoreOptions } from "../store.ts";
@@ -32,6 +32,8 @@ export interface System {
   readonly program: string;
   readonly environment: Environment;
   readonly backendOf: (databaseUrl: string) => Backend;
+  /** The newest schema version of each kind of database. */
+  readonly schemaVersions: Readonly<Record<DatabaseKind, number>>;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;

@@ -46,10 +46,13 @@ function processMetrics(startedS: number): MetricFamily[] {
 }
 
 /**
- * @param version of the program
+ * @param build labels that tell builds of the program apart
  * @param droppedLogLines returns the number of lines since the start
  */
-export function createMetrics(version: string, droppedLogLines = () => 0): Metrics {
+export function createMetrics(
+  build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
+  droppedLogLines = () => 0,
+): Metrics {
   // Computed once: the two clocks drift apart, and a new start time would look like a restart.
   const startedS = Math.round(Date.now() / 1000 - process.uptime());
   const requests = createRequestMetrics();
@@ -68,9 +71,9 @@ export function createMetrics(version: string, droppedLogLines = () => 0): Metri
         ...processMetrics(startedS),
         {
           name: "user_api_build_info",
-          help: "Always 1. The label has the version of the program.",
+          help: "Always 1. The labels have the version and the commit of the program, and that of its schema.",
           type: "gauge",
-          samples: [{ labels: { version }, value: 1 }],
+          samples: [{ labels: build, value: 1 }],
         },
         ...requests.families(),
         {

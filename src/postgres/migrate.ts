@@ -22,7 +22,7 @@ function splitStatements(script: string): Migration {
  * By layout, in order. The schema version is the number of migrations that have run. A released migration is never
  * edited.
  */
-const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
+export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
   plain: [[tables, plain], [freeSlot]],
   citus: [[], splitStatements(citus)],
 };

@@ -1,7 +1,7 @@
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason, System } from "../../src/cli/system.ts";
 import type { Environment } from "../../src/config.ts";
-import { backendOf, main } from "../../src/main.ts";
+import { backendOf, main, schemaVersions } from "../../src/main.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
@@ -80,6 +80,7 @@ export function makeHarness(options: Options = {}): Harness {
         const backend = backendOf(url);
         return { ...backend, open: openStore ?? backend.open };
       },
+      schemaVersions,
       stdoutIsTerminal: false,
       now: () => clock.time,
       stdout: print,

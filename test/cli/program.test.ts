@@ -4,13 +4,17 @@ import manifest from "../../package.json" with { type: "json" };
 import { flagOf, settings } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
 import { openapiJson } from "../../src/http/app.ts";
+import { migrations } from "../../src/postgres/migrate.ts";
+import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { makeHarness } from "./harness.ts";
 
 for (const args of [["version"], ["--version"], ["-V"]]) {
-  test(`${args.join(" ")} prints only the version`, async () => {
+  test(`${args.join(" ")} prints only the version, the commit and the schemas`, async () => {
     using world = makeHarness();
     const outcome = await world.run(...args);
-    expect(outcome).toEqual({ code: 0, stdout: `${manifest.version}\n`, stderr: "" });
+    const schemas = `SQLite ${SCHEMA_VERSION}, PostgreSQL ${migrations.plain.length}, Citus ${migrations.citus.length}`;
+    const stdout = `${manifest.version} (commit source; schemas: ${schemas})\n`;
+    expect(outcome).toEqual({ code: 0, stdout, stderr: "" });
     expect(existsSync(world.path)).toBe(false);
   });
 }

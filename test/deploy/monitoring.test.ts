@@ -8,7 +8,7 @@ const directory = `${import.meta.dir}/../../deploy`;
 
 /** @returns the metrics of a server that has handled a request */
 async function metricsText(): Promise<string> {
-  const metrics = createMetrics("0.1.0");
+  const metrics = createMetrics({ version: "0.1.0", commit: "1cc9c668", schema: 3 });
   metrics.observeRequest("GET", "/api/v1/users/:id", 200, 1);
   metrics.observeCommit(1, 1);
   const statistics = async () => ({

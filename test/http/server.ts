@@ -2,7 +2,7 @@
 import { connect } from "node:net";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason } from "../../src/cli/system.ts";
-import { backendOf, main } from "../../src/main.ts";
+import { backendOf, main, schemaVersions } from "../../src/main.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
@@ -69,6 +69,7 @@ function runHere(environment: Settings): Running {
     program: "user-api",
     environment,
     backendOf,
+    schemaVersions,
     stdoutIsTerminal: false,
     now: () => new Date(),
     stdout: write,

@@ -2,6 +2,7 @@ import { expect, test } from "bun:test";
 import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
+const build = { version: "1.2.3", commit: "1cc9c668", schema: 3 };
 const statistics = { pendingWrites: 0, unsentBytes: 0, databaseBytes: 0, walBytes: 0 };
 const store = { statistics: async () => statistics } as Store;
 
@@ -17,7 +18,7 @@ async function read(metrics: Metrics): Promise<Map<string, number>> {
 }
 
 test("observeRequest counts a response in every bucket from its duration upwards, in seconds", async () => {
-  const metrics = createMetrics("1.2.3");
+  const metrics = createMetrics(build);
   for (const durationMs of [0.1, 0.5, 0.501, 1, 40, 5_000, 5_001]) {
     metrics.observeRequest("GET", "/a", 200, durationMs);
   }
@@ -49,7 +50,7 @@ test("observeRequest counts a response in every bucket from its duration upwards
 });
 
 test("observeCommit records the writes per commit and its duration in seconds", async () => {
-  const metrics = createMetrics("1.2.3");
+  const metrics = createMetrics(build);
   metrics.observeCommit(3, 20);
   metrics.observeCommit(5, 400);
   const values = await read(metrics);
@@ -65,7 +66,7 @@ test("observeCommit records the writes per commit and its duration in seconds", 
 
 // Dashboards and alerts of operators depend on these names.
 test("render has these metrics, of these types, before the first request", async () => {
-  const text = await createMetrics('1.2.3"').render(store);
+  const text = await createMetrics({ ...build, version: '1.2.3"' }).render(store);
   expect([...text.matchAll(/^# TYPE (.+)$/gm)].map(([, type]) => type)).toEqual([
     "process_cpu_seconds_total counter",
     "process_resident_memory_bytes gauge",
@@ -81,5 +82,7 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_unsent_bytes gauge",
     "user_api_wal_bytes gauge",
   ]);
-  expect(text).toContain('\nuser_api_build_info{version="1.2.3\\""} 1\n');
+  expect(text).toContain(
+    '\nuser_api_build_info{version="1.2.3\\"",commit="1cc9c668",schema="3"} 1\n',
+  );
 });

@@ -40,7 +40,7 @@ test("GET /metrics counts requests by route and status, and commits", async () =
   expect(sample(text, "process_resident_memory_bytes")).toBeGreaterThan(1e6);
   expect(sample(text, "process_cpu_seconds_total")).toBeGreaterThan(0);
   expect(sample(text, "process_start_time_seconds")).toBeWithin(1.7e9, Date.now() / 1000 + 2);
-  expect(text).toMatch(/^user_api_build_info\{version="[^"]+"\} 1$/m);
+  expect(text).toMatch(/^user_api_build_info\{version="[^"]+",commit="[^"]+",schema="\d+"\} 1$/m);
   expect(text).not.toContain("secret");
 });
 

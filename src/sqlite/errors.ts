@@ -1,5 +1,5 @@
 /** Classifies errors of SQLite as transient or as damage, and translates them for operators. */
-import { SQLiteError } from "bun:sqlite";
+import { constants, type Database, SQLiteError } from "bun:sqlite";
 import { AppError, systemCode } from "../error.ts";
 
 /** Another connection holds a lock. */
@@ -33,7 +33,23 @@ export function unreadableError(verb: "read" | "written" = "read", cause?: unkno
   return unavailableError(verb, new Error("I/O error while reading the file", { cause }));
 }
 
+/** On Linux and macOS. */
+const EIO = 5;
+
+/**
+ * @returns whether the last system call that failed on the database file of this connection was an I/O error. SQLite
+ * reports such a read as damage. The log of the database has no such record.
+ */
+function hadIoError(db: Database): boolean {
+  // An `int` of C; Bun requires eight bytes.
+  const errno = new Int32Array(2);
+  db.fileControl(constants.SQLITE_FCNTL_LAST_ERRNO, errno);
+  return errno[0] === EIO;
+}
+
 export interface FailedWork {
+  /** The connection that failed. */
+  readonly db: Database;
   readonly verb: "read" | "written";
   /** The table that was read or written, for the log. */
   readonly table: string;
@@ -46,10 +62,10 @@ export interface FailedWork {
  * page with the same code.
  * @returns an AppError `unavailable` or `damaged`; any error that storage did not cause, unchanged
  */
-export function storageError(error: unknown, { verb, table, isReadable }: FailedWork): unknown {
+export function storageError(error: unknown, { db, verb, table, isReadable }: FailedWork): unknown {
   if (hasCode(error, TRANSIENT)) return unavailableError(verb, error);
   if (!hasCode(error, DAMAGE)) return error;
-  if (!isReadable()) return unreadableError(verb, error);
+  if (hadIoError(db) || !isReadable()) return unreadableError(verb, error);
   const damaged = new AppError(
     "damaged",
     `the database file is damaged: cannot ${verb === "read" ? "read" : "write"} table ${table}; run \`user-api check\` and restore a backup`,

@@ -116,7 +116,7 @@ export function createListReader(
         try {
           return await addAll(query, page);
         } catch (error) {
-          throw storageError(error, { verb: "read", table, isReadable: files.isReadable });
+          throw storageError(error, { db: own, verb: "read", table, isReadable: files.isReadable });
         }
       }
 

@@ -116,7 +116,7 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
         return work(...args);
       } catch (error) {
         reset();
-        throw storageError(error, { verb: "read", table, isReadable });
+        throw storageError(error, { db, verb: "read", table, isReadable });
       }
     };
     return {

@@ -48,7 +48,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
 
   function rejectionOf({ table }: Write, cause: unknown): AppError {
     const { isReadable } = files;
-    const error = storageError(cause, { verb: "written", table, isReadable });
+    const error = storageError(cause, { db, verb: "written", table, isReadable });
     return error instanceof AppError ? error : unavailableError("written", cause);
   }
 

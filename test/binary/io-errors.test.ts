@@ -78,6 +78,13 @@ function nextCall(call: number): number {
   return call < EACH_CALL_TO ? call + 1 : call + Math.ceil(call / 4);
 }
 
+/** How often an error occurs from a call on. A full disk stays full for a while, but a disk can fail briefly. */
+function durationsOf(kind: Kind): readonly ("once" | "twice" | "always")[] {
+  if (kind.error === "ENOSPC") return ["always"];
+  // A read that fails is tried again, and reported as damage.
+  return kind === read ? ["once", "twice", "always"] : ["once", "always"];
+}
+
 /** Runs `attempt` with a fault in each call of each kind, and expects no problem in any run. */
 async function failEachCall(
   scenario: string,
@@ -86,17 +93,15 @@ async function failEachCall(
 ): Promise<void> {
   const problems: string[] = [];
   const counts: Record<string, number> = {};
-  // A full disk stays full for a while, but an I/O error can occur once.
-  const jobs = kinds.flatMap((kind) =>
-    (kind.error === "ENOSPC" ? ["+"] : ["", "+"]).map((suffix) => ({ kind, suffix })),
-  );
+  const jobs = kinds.flatMap((kind) => durationsOf(kind).map((duration) => ({ kind, duration })));
 
-  async function run({ kind, suffix }: (typeof jobs)[number]): Promise<void> {
-    const name = `${kind.calls} ${kind.error}${suffix}`;
+  async function run({ kind, duration }: (typeof jobs)[number]): Promise<void> {
+    const name = `${kind.calls} ${kind.error} ${duration}`;
     counts[name] = 0;
     for (let call = 1; call < MAX_CALLS; call = nextCall(call)) {
-      const outcome = await attempt(kind, `${call}${suffix}`);
-      const fault = `${scenario}: ${kind.calls} #${call}${suffix} ${kind.error}`;
+      const when = { once: `${call}`, twice: `${call}..${call + 1}`, always: `${call}+` }[duration];
+      const outcome = await attempt(kind, when);
+      const fault = `${scenario}: ${kind.calls} #${when} ${kind.error}`;
       const [first = "no call failed"] = outcome.injected;
       problems.push(...outcome.problems.map((problem) => `${fault} (${first}): ${problem}`));
       if (outcome.injected.length === 0) return;

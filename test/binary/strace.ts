@@ -24,8 +24,8 @@ export interface Fault {
   /** The error that they return, e.g. `EIO`. */
   readonly error: string;
   /**
-   * `3` for the third call, `3+` for the third and all later ones; by default all calls. strace counts each
-   * system call and each thread by itself.
+   * `3` for the third call, `3..4` for the third and the fourth, `3+` for the third and all later ones; by default all.
+   * strace counts each system call and each thread by itself.
    */
   readonly when?: string;
   /** Only calls on these files are counted and fail; by default all. */

@@ -18,10 +18,18 @@ export function redactPassword(databaseUrl: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
+/** What the names of the files next to an SQLite database end with. */
+export const suffixes = {
+  log: "-wal",
+  index: "-shm",
+  journal: "-journal",
+  serverLock: "-serving",
+} as const;
+
 /** @returns the paths of an SQLite database and of the files next to it: those of SQLite, and the lock of a server */
 export function databaseFiles(databaseUrl: string): readonly string[] {
   if (isPostgres(databaseUrl)) return [];
-  return ["", "-wal", "-shm", "-journal", "-serving"].map((suffix) => databaseUrl + suffix);
+  return ["", ...Object.values(suffixes)].map((suffix) => databaseUrl + suffix);
 }
 
 const SECONDS = { valid: /^\d{1,9}$/, problem: "must be a number of seconds" };

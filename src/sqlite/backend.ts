@@ -2,6 +2,7 @@ import type { Database } from "bun:sqlite";
 import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
+import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
@@ -19,7 +20,7 @@ import { createListReader } from "./lists.ts";
 import { backUpBeforeMigration, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createReader, type Reader } from "./reader.ts";
-import { LOCK_TIMEOUT_MS, requireUnused, takeServerLock } from "./server-lock.ts";
+import { LOCK_TIMEOUT_MS, lockPath, requireUnused, takeServerLock } from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 import { createWriteBatch } from "./write-batch.ts";
@@ -38,7 +39,7 @@ function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
 }
 
-/** Checkpoints the log: its file may have been deleted, and then its writes would be lost at exit. */
+/** Checkpoints the log: its file may have been moved or deleted, and then its writes would be lost at exit. */
 function checkpointWal(db: Database, reader: Reader): void {
   reader.reset();
   try {
@@ -53,7 +54,8 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const { now } = options;
   const files = watchFiles(db.filename, (problem) => {
     options.onStorageProblem?.(problem);
-    if (problem !== null) checkpointWal(db, reader);
+    // The log does not belong to a file that was overwritten, and would damage it.
+    if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
   });
   const reader = createReader(db, files.isReadable);
   const checkpointer = createCheckpointer(db);
@@ -113,16 +115,36 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
 }
 
 /**
- * Rejects a log without its database. The database was probably moved, and SQLite would delete the log.
+ * Rejects other files of a database without the database itself. It was probably moved or emptied, and SQLite would
+ * delete its log and start with an empty database.
  * @throws {AppError} operator
  */
-function requireNoOrphanWal(path: string): void {
-  const log = `${path}-wal`;
-  if (existsSync(path) || sizeOf(log) === 0) return;
+function requireNoOrphans(path: string): void {
+  if (!existsSync(path)) {
+    const log = path + suffixes.log;
+    if (sizeOf(log) === 0) return;
+    fail(
+      "operator",
+      `the database file is missing but its log ${log} exists: move the database file back, or move the log away`,
+    );
+  }
+  if (sizeOf(path) > 0) return;
+  // The other files are next to the target of a symbolic link.
+  const realPath = realpathSync(path);
+  if (sizeOf(realPath + suffixes.log) === 0 && !existsSync(lockPath(realPath))) return;
   fail(
     "operator",
-    `the database file is missing but its log ${log} exists: move the database file back, or move the log away`,
+    "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database",
   );
+}
+
+/**
+ * Writes the first page of a new file. Call it before taking the lock: a file that is empty although a lock file is
+ * next to it has been emptied.
+ */
+function createFile(path: string): void {
+  using db = connect(path, true);
+  db.run("pragma journal_mode = wal");
 }
 
 /**
@@ -182,7 +204,8 @@ export const openSqlite: OpenStore = async (options) => {
   try {
     if (options.create) mkdirSync(dirname(path), { recursive: true });
     else if (!existsSync(path)) fail("operator", "no such file");
-    requireNoOrphanWal(path);
+    requireNoOrphans(path);
+    if (options.create && sizeOf(path) === 0) createFile(path);
     const missing = requireOwnDatabase(path);
     // E.g. a backup that was cut off.
     if (!options.create && missing === SCHEMA_VERSION) fail("operator", "the database is empty");

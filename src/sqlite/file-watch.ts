@@ -1,68 +1,157 @@
 /**
- * Detects that a file of the open database was moved, deleted or replaced. SQLite keeps writing to its open
- * files, so later writes would be acknowledged and missing after a restart.
+ * Detects that a file of the open database was moved, deleted, replaced, or overwritten by another program. SQLite keeps
+ * writing to its open files, so later writes would be acknowledged and missing after a restart.
  */
-import { closeSync, fstatSync, openSync, readSync, statSync } from "node:fs";
+import { closeSync, fstatSync, openSync, readSync, type Stats, statSync } from "node:fs";
+import { suffixes } from "../database-url.ts";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
+import { createWalIndexReader, mayHaveCopied, type WalIndex } from "./wal-index.ts";
 
 /** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
 const SAMPLES = 8;
 const SAMPLE_BYTES = 512;
 
+/** Bytes at the beginning of the database that are compared when its time has changed. */
+const PREFIX_BYTES = 2 ** 20;
+
 export interface FileWatch {
   /**
-   * Verifies that all files are in place, in 2 µs. Call it before a write begins and again before it is acknowledged.
-   * @throws {AppError} unavailable if a file was moved, deleted or replaced
+   * Verifies that all files are in place. Call it before a write begins and again before it is acknowledged.
+   * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten
    */
   requireInPlace(): void;
-  /** @returns whether no file was moved, deleted or replaced */
+  /** @returns whether no file was moved, deleted, replaced or overwritten */
   isInPlace(): boolean;
+  /** @returns whether a file was overwritten, so that the log does not belong to the database */
+  isOverwritten(): boolean;
   /** @returns whether the operating system can read samples of the database and its log */
   isReadable(): boolean;
   /** Call it after the database is closed. */
   close(): void;
 }
 
-/** @returns the device and inode, or the error code if the file cannot be examined */
-function fileIdentity(path: string): string {
-  try {
-    const { dev, ino } = statSync(path);
-    return `${dev}:${ino}`;
-  } catch (error) {
-    return systemCode(error);
-  }
+interface WatchedFile {
+  readonly path: string;
+  /** Stays open as long as the database. */
+  readonly descriptor: number;
+  /** Properties of the file that is open. */
+  readonly opened: Stats;
 }
 
-function describeChange(found: string): string {
-  if (found === "ENOENT") return "has been moved or deleted";
-  return found.includes(":")
-    ? "has been replaced by another file"
-    : `cannot be examined (${found})`;
+/** Tells whether the database file has changed. */
+interface Content {
+  readonly sizeBytes: number;
+  readonly modifiedMs: number;
+  /** Of its first bytes. */
+  readonly hash: number | bigint;
+}
+
+export type ReadFile = (
+  descriptor: number,
+  buffer: Buffer,
+  offset: number,
+  length: number,
+  position: number,
+) => number;
+
+function openFile(path: string): WatchedFile {
+  const descriptor = openSync(path, "r");
+  return { path, descriptor, opened: fstatSync(descriptor) };
+}
+
+/** @returns the properties of the file; if it is not the one that is open, what has happened */
+function examine({ path, opened }: WatchedFile): Stats | string {
+  try {
+    const stats = statSync(path);
+    const isSame = stats.ino === opened.ino && stats.dev === opened.dev;
+    return isSame ? stats : `${path} has been replaced by another file`;
+  } catch (error) {
+    const code = systemCode(error);
+    const what = code === "ENOENT" ? "has been moved or deleted" : `cannot be examined (${code})`;
+    return `${path} ${what}`;
+  }
 }
 
 /**
  * @param path path of the open database. Its files must exist.
- * @param onChange called with the problem when a file is missing or replaced, and with `null` when all are back
+ * @param onChange called with the problem when a file is not in place, and with `null` when all are back. A file that
+ * was overwritten does not come back.
+ * @param readFile reads samples of the files
  */
-export function watchFiles(path: string, onChange: (problem: string | null) => void): FileWatch {
-  // The database, its write-ahead log, and the shared index of that log.
-  const files = ["", "-wal", "-shm"].map((suffix) => ({
-    path: path + suffix,
-    identity: fileIdentity(path + suffix),
-  }));
+export function watchFiles(
+  path: string,
+  onChange: (problem: string | null) => void,
+  readFile: ReadFile = readSync,
+): FileWatch {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
-  const descriptors = [openSync(path, "r"), openSync(`${path}-wal`, "r")];
+  const database = openFile(path);
+  const log = openFile(path + suffixes.log);
+  const index = openFile(path + suffixes.index);
+  const open = [database, log, index];
+  const readIndex = createWalIndexReader(index.descriptor);
+  const prefix = Buffer.alloc(PREFIX_BYTES);
   const sample = Buffer.alloc(SAMPLE_BYTES);
+  let lastIndex = readIndex();
+  let content = readContent();
+  let overwritten: string | null = null;
   let problem: string | null = null;
 
-  function findProblem(): string | null {
-    for (const file of files) {
-      const found = fileIdentity(file.path);
-      if (found !== file.identity) return `${file.path} ${describeChange(found)}`;
+  function readContent(): Content {
+    const { size, mtimeMs } = fstatSync(database.descriptor);
+    const bytes = readSync(database.descriptor, prefix, 0, PREFIX_BYTES, 0);
+    const hash = Bun.hash(prefix.subarray(0, bytes));
+    return { sizeBytes: size, modifiedMs: Math.floor(mtimeMs), hash };
+  }
+
+  /**
+   * Only checkpoints write to the database, and the index of the log shows what they have copied.
+   * @param current state of the log before the database was examined
+   * @returns false also if the disk fails, because a write that was committed must not be reported as failed
+   */
+  function findOverwrite({ size, mtimeMs }: Stats, current: WalIndex | null): boolean {
+    if (size === content.sizeBytes && Math.floor(mtimeMs) === content.modifiedMs) {
+      lastIndex = current ?? lastIndex;
+      return false;
     }
-    return null;
+    // Once more: now it shows every checkpoint that had written to the database when that was examined.
+    const [before, after] = [lastIndex, readIndex()];
+    // A checkpoint is recognized when it has ended.
+    if (after === null || after.backfilledFrames < after.backfillTargetFrames) return false;
+    const last = content;
+    try {
+      content = readContent();
+    } catch {
+      return false;
+    }
+    lastIndex = after;
+    // Some file systems update the time of a file late.
+    const isSame = content.sizeBytes === last.sizeBytes && content.hash === last.hash;
+    return !isSame && before !== null && !mayHaveCopied(before, after);
+  }
+
+  function isTruncated(current: WalIndex | null, logBytes: number): boolean {
+    return current !== null && logBytes < current.logBytes;
+  }
+
+  function findProblem(): string | null {
+    // Before the size of the log, which grows before the index says so.
+    const current = readIndex();
+    const databaseStats = examine(database);
+    if (typeof databaseStats === "string") return databaseStats;
+    const logStats = examine(log);
+    if (typeof logStats === "string") return logStats;
+    const indexStats = examine(index);
+    if (typeof indexStats === "string") return indexStats;
+    // Once more, because another process may have emptied the log after a checkpoint.
+    const isLogTruncated =
+      isTruncated(current, logStats.size) &&
+      isTruncated(readIndex(), fstatSync(log.descriptor).size);
+    if (isLogTruncated) overwritten = `${log.path} has been truncated by another program`;
+    else if (findOverwrite(databaseStats, current))
+      overwritten = `${path} has been overwritten by another program`;
+    return overwritten;
   }
 
   function isInPlace(): boolean {
@@ -74,16 +163,17 @@ export function watchFiles(path: string, onChange: (problem: string | null) => v
 
   return {
     isInPlace,
+    isOverwritten: () => overwritten !== null,
     requireInPlace() {
       if (isInPlace()) return;
       throw unavailableError("written", new Error(problem ?? ""));
     },
     isReadable() {
       try {
-        for (const descriptor of descriptors) {
+        for (const { descriptor } of [database, log]) {
           const { size } = fstatSync(descriptor);
           for (let at = 0; at < SAMPLES; at += 1) {
-            readSync(descriptor, sample, 0, sample.length, Math.floor((at * size) / SAMPLES));
+            readFile(descriptor, sample, 0, sample.length, Math.floor((at * size) / SAMPLES));
           }
         }
         return true;
@@ -92,7 +182,7 @@ export function watchFiles(path: string, onChange: (problem: string | null) => v
       }
     },
     close() {
-      for (const descriptor of descriptors.splice(0)) closeSync(descriptor);
+      for (const { descriptor } of open.splice(0)) closeSync(descriptor);
     },
   };
 }

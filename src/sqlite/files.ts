@@ -12,11 +12,12 @@ import {
   writeFileSync,
 } from "node:fs";
 import { dirname, resolve } from "node:path";
+import { suffixes } from "../database-url.ts";
 import { fail, systemCode } from "../error.ts";
 import { fsyncPath } from "../temporary-file.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
-const SIDECAR_SUFFIXES = ["-wal", "-shm", "-journal"];
+const SIDECAR_SUFFIXES = [suffixes.log, suffixes.index, suffixes.journal];
 
 /** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
 export function sidecarsOf(path: string): readonly string[] {

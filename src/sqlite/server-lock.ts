@@ -1,5 +1,6 @@
 import { Database } from "bun:sqlite";
 import { existsSync, statSync } from "node:fs";
+import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { connect } from "./connection.ts";
 import { isBusy } from "./errors.ts";
@@ -7,8 +8,9 @@ import { isBusy } from "./errors.ts";
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
-function lockPath(databasePath: string): string {
-  return `${databasePath}-serving`;
+/** @returns the path of the lock file, which stays when the server has stopped */
+export function lockPath(databasePath: string): string {
+  return databasePath + suffixes.serverLock;
 }
 
 /**

@@ -1,7 +1,17 @@
-// Moves, removes and replaces the database files while the server uses them. A process can still write to a file
-// without a name, but such writes are lost after a restart, so they must not be acknowledged.
+// Moves, removes, replaces and overwrites the database files while the server uses them. A process can still write to a
+// file without a name, but such writes are lost after a restart, so they must not be acknowledged.
 import { expect, test } from "bun:test";
-import { copyFileSync, linkSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { randomBytes } from "node:crypto";
+import {
+  copyFileSync,
+  linkSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from "node:fs";
 import { basename } from "node:path";
 import { makeDirectory } from "../directory.ts";
 import { newEmail, newUser } from "../http/make.ts";
@@ -112,6 +122,14 @@ const fileChanges: readonly (readonly [name: string, change: FileChange])[] = [
     },
   ],
   ["removed", { happen: (database) => rmSync(database), repair: null }],
+  ["emptied", { happen: (database) => truncateSync(database), repair: null }],
+  [
+    "overwritten by another file",
+    {
+      happen: (database) => writeFileSync(database, randomBytes(statSync(database).size)),
+      repair: null,
+    },
+  ],
 ];
 
 test.skipIf(!againstBinary).each(fileChanges)(
@@ -152,6 +170,25 @@ test.skipIf(!againstBinary).each(fileChanges)(
     expect(await findMissing(server, writers.acknowledged.keys())).toEqual([]);
   },
   120_000,
+);
+
+test.skipIf(!againstBinary)(
+  "a running server leaves the file unchanged when another database has overwritten it",
+  async () => {
+    await using other = await startServer();
+    await newUser(other);
+    await other.stop();
+    const otherBytes = readFileSync(other.database);
+    await using server = await startServer();
+    for (let user = 0; user < 20; user += 1) await newUser(server);
+    writeFileSync(server.database, otherBytes);
+    await untilHealth(server, 503);
+    await server.call("POST", "/users", { body: { email: newEmail() } });
+    expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
+    await server.stop("SIGKILL");
+    expect(readFileSync(server.database).equals(otherBytes)).toBe(true);
+  },
+  60_000,
 );
 
 test.skipIf(!againstBinary)(

@@ -6,8 +6,10 @@ import {
   existsSync,
   openSync,
   readdirSync,
+  rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
   writeSync,
 } from "node:fs";
@@ -98,6 +100,29 @@ test("openSqlite creates nothing when create is false", async () => {
   await (await open(directory.at("a.db"))).close();
   await (await open(directory.at("a.db"), false, false)).close();
 });
+
+test.each(["-serving", "-wal"])(
+  "openSqlite rejects a database that was emptied when its %s is there",
+  async (suffix) => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    await (await open(path)).close();
+    rmSync(`${path}-serving`);
+    truncateSync(path);
+    symlinkSync(path, directory.at("link.db"));
+    writeFileSync(path + suffix, suffix === "-wal" ? "x" : "");
+    const reason =
+      "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database";
+    for (const name of [path, directory.at("link.db")]) {
+      for (const exclusive of [true, false]) {
+        await expectRejection(open(name, exclusive), "operator", `Cannot open ${name}: ${reason}`);
+      }
+    }
+    expect(statSync(path).size).toBe(0);
+    rmSync(path + suffix);
+    await (await open(path)).close();
+  },
+);
 
 test("openSqlite finds all data and used ids when it opens the database again", async () => {
   using directory = makeDirectory();

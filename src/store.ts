@@ -19,6 +19,9 @@ export type OnProgress = (fraction: number) => void;
 /** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
+/** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
+export type OnMigration = (from: number, to: number) => void;
+
 /** Current figures for the metrics. */
 export interface Statistics {
   /** Queued writes. */
@@ -73,12 +76,21 @@ export interface StoreOptions {
   readonly maxPendingWrites: number;
   /** Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. */
   readonly maxUnsentBytes: number;
-  /** For a server: only one process can open a SQLite file like this. Any number can open it otherwise. */
+  /**
+   * For a server and for a migration: an older schema is migrated, and only one process can open a SQLite file like
+   * this. Any number can open it otherwise.
+   */
   readonly exclusive: boolean;
+  /**
+   * Whether the work only reads. It leaves no trace in or next to a SQLite file that no process has open, and may read
+   * an older schema. By default it may write.
+   */
+  readonly readOnly?: boolean;
   /** Whether a missing database is created. */
   readonly create: boolean;
   readonly now: () => Date;
   readonly onCommit?: OnCommit;
+  readonly onMigration?: OnMigration;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
 }
@@ -96,8 +108,9 @@ export interface RestoreResult extends BackupSummary {
 }
 
 /**
- * Opens a database. Creates it or updates its schema if that is safe.
- * @throws {AppError} operator if it cannot be opened, is newer than this program, or is in use by another server
+ * Opens a database. Creates it, or migrates its schema, if the options allow it.
+ * @throws {AppError} operator if it cannot be opened, is newer or older than this program, or is in use by another
+ * server
  */
 export type OpenStore = (options: StoreOptions) => Promise<Store>;
 

@@ -15,7 +15,7 @@ function describeResult({ users, orders, tokens, bytes }: BackupSummary, target:
  * @throws {AppError} operator
  */
 export async function backUpStore(path: string, system: CommandSystem): Promise<void> {
-  const contents = await withStore(system, { create: false }, async (store) => {
+  const contents = await withStore(system, { readOnly: true }, async (store) => {
     using progress = createProgress(system, 1);
     return await store.backUp(path, progress.update, stopSignal(system));
   });

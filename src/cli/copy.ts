@@ -56,7 +56,7 @@ function readTargetUrl(to: string, layout: PostgresLayout | null): string {
  */
 export async function copyStore({ to, layout }: CopyOptions, system: CommandSystem): Promise<void> {
   const targetUrl = readTargetUrl(to, layout);
-  await withStore(system, { create: false }, async (store, config) => {
+  await withStore(system, { readOnly: true }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
     if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {
       system.stderr(

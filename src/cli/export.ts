@@ -74,7 +74,7 @@ async function writeTable(
 export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
   const { table, path, force } = options;
   const format = formatFor(options);
-  const count = await withStore(system, { create: false }, async (store, { databaseUrl }) => {
+  const count = await withStore(system, { readOnly: true }, async (store, { databaseUrl }) => {
     if (path !== null && databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) {
       fail("operator", `Cannot write ${path}: it belongs to the database`);
     }

@@ -245,7 +245,7 @@ export async function importTable(options: ImportOptions, system: CommandSystem)
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
-  await withStore(system, { create: !dryRun }, async (store, config) => {
+  await withStore(system, dryRun ? { readOnly: true } : { create: true }, async (store, config) => {
     try {
       await importAll(store, options, input, counts, system);
     } catch (error) {

@@ -11,6 +11,7 @@ import { exportTable } from "./export.ts";
 import { bulkTables, fileFormats } from "./file-format.ts";
 import { checkHealth } from "./health.ts";
 import { importTable } from "./import.ts";
+import { migrateStore } from "./migrate.ts";
 import { printDocument } from "./openapi.ts";
 import { seedStore } from "./seed.ts";
 import { serve } from "./serve.ts";
@@ -145,6 +146,11 @@ const commands: Commands = {
     ],
     examples: ["user-api seed", "user-api seed --users 1000 --orders 100000"],
     run: (system, { users, orders }) => seedStore({ users, orders }, system),
+  },
+  migrate: {
+    description: "bring the schema of a database up to date, as the start of a server does",
+    examples: ["user-api migrate", "user-api migrate --database-url copy.db"],
+    run: migrateStore,
   },
   check: {
     description: "verify a database; exits with 1 if problems are found",

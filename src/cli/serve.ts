@@ -86,7 +86,11 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
     if (problem === null) log.info("writes resumed");
     else log.error("writes rejected", { reason: problem });
   };
-  const options = { ...config, now: system.now, onCommit, onStorageProblem };
+  const onMigration = (from: number, to: number) => {
+    if (from > 0) log.info("schema migrated", { from, to });
+  };
+  const listeners = { onCommit, onStorageProblem, onMigration };
+  const options = { ...config, now: system.now, ...listeners };
   const store = resources.adopt(
     await system.backendOf(config.databaseUrl).open({ ...options, exclusive: true, create: true }),
     (opened) => opened.close(),

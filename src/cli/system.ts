@@ -77,18 +77,26 @@ function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {
   return new AppError("operator", `Cannot use ${database}: ${messageOf(error)}`);
 }
 
+/** What a command does with its database. By default it writes to one that exists. */
+type Use = Partial<Pick<StoreOptions, "create" | "readOnly" | "exclusive" | "onMigration">>;
+
 /**
- * Runs the work of a command on the configured database, which a server may have open as well.
+ * Runs the work of a command on the configured database, which a server may have open as well unless the command needs
+ * it alone.
  * @throws the error of the work, even if the database cannot be closed afterwards
  */
 export async function withStore<Result>(
   system: CommandSystem,
-  { create }: Pick<StoreOptions, "create">,
+  use: Use,
   work: (store: Store, config: Config) => Promise<Result>,
 ): Promise<Result> {
   const config = readConfig(system.environment, system.flags);
   const { open } = system.backendOf(config.databaseUrl);
-  const store = await open({ ...config, exclusive: false, create, now: system.now });
+  // In a wrong directory, a command would otherwise silently create a database that no server uses.
+  const onMigration = () =>
+    system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`);
+  const defaults = { create: false, exclusive: false, now: system.now, onMigration };
+  const store = await open({ ...config, ...defaults, ...use });
   let result: Result;
   try {
     result = await work(store, config);

@@ -1,6 +1,5 @@
-import { existsSync } from "node:fs";
 import { invalidValue, readConfig } from "../config.ts";
-import { isPostgres, redactPassword } from "../database-url.ts";
+import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import {
   hashToken,
@@ -44,8 +43,6 @@ export async function createToken(
   const expiresAt = expires === null ? null : expiryAfter(expires, system.now());
   const token = newToken();
   const { databaseUrl } = readConfig(system.environment, system.flags);
-  // In a wrong directory the command would silently create a database that no server uses.
-  const isNew = !isPostgres(databaseUrl) && !existsSync(databaseUrl);
   const isPrinted = await withStore(system, { create: true }, async (store) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at: expiresAt });
     system.stdout(`${token}\n`);
@@ -59,13 +56,12 @@ export async function createToken(
       "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked",
     );
   }
-  const database = `${isNew ? "the new database " : ""}${redactPassword(databaseUrl)}`;
-  system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
+  system.stderr(`Created token "${name}" (scope: ${scope}) in ${redactPassword(databaseUrl)}. `);
   system.stderr("It will not be shown again.\n");
 }
 
 export async function revokeToken(name: string, system: CommandSystem): Promise<void> {
-  const revoked = await withStore(system, { create: false }, (store) => store.tokens.revoke(name));
+  const revoked = await withStore(system, {}, (store) => store.tokens.revoke(name));
   if (revoked === null) {
     fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
   }
@@ -88,7 +84,7 @@ function formatTable(rows: readonly (readonly string[])[]): string {
 }
 
 export async function listTokens(system: CommandSystem): Promise<void> {
-  const tokens = await withStore(system, { create: false }, (store) => store.tokens.list());
+  const tokens = await withStore(system, { readOnly: true }, (store) => store.tokens.list());
   const now = system.now();
   const rows = tokens.map((token) => [
     token.name,

@@ -92,7 +92,7 @@ export const openPostgres: OpenStore = async (options) => {
   try {
     const db = connect(options);
     try {
-      await migrate(db, options.create);
+      await migrate(db, options);
       return createStore(db, options);
     } catch (error) {
       await db.close();

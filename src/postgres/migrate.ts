@@ -1,5 +1,7 @@
 import type { PostgresLayout } from "../database-url.ts";
-import { AppError, fail } from "../error.ts";
+import { fail } from "../error.ts";
+import { requireCurrent, requireSupported } from "../schema-version.ts";
+import type { StoreOptions } from "../store.ts";
 import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
 import { sequentialMode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
@@ -119,13 +121,7 @@ async function findVersion(
       `the database was created with the layout ${current.layout}: use ?layout=${current.layout} in its URL`,
     );
   }
-  if (current.schema_version > available) {
-    const limit = `this program supports versions up to ${available}`;
-    throw new AppError(
-      "operator",
-      `the schema has version ${current.schema_version}, but ${limit}: use a newer program`,
-    );
-  }
+  requireSupported(current.schema_version, available);
   if (current.schema_version < oldestVersions[layout]) {
     fail(
       "operator",
@@ -137,25 +133,39 @@ async function findVersion(
 
 /**
  * Brings the schema up to date in one transaction. Replicas may call it concurrently.
- * @param create whether to create a missing schema
- * @throws {AppError} operator if the program cannot use this database, or the schema is missing and not created
+ * @param available the migrations that this program knows
+ * @throws {AppError} operator if the program cannot use this database, the schema is missing and must not be created,
+ * or it is older and must not be migrated
  */
-export async function migrate(db: Database, create: boolean): Promise<void> {
+export async function migrate(
+  db: Database,
+  { create, exclusive, onMigration }: Pick<StoreOptions, "create" | "exclusive" | "onMigration">,
+  available = migrations[db.layout],
+): Promise<void> {
   const { layout } = db;
-  const available = migrations[layout];
-  const version = await db.run("read", (session) => findVersion(session, layout, available.length));
-  if (version === available.length) return;
-  if (version === 0 && !create)
-    fail("operator", "the database is empty: run `user-api serve` to create its tables");
+  const newest = available.length;
+  async function findUsable(session: Session): Promise<number> {
+    const version = await findVersion(session, layout, newest);
+    if (version === 0 && !create)
+      fail("operator", "the database is empty: run `user-api serve` to create its tables");
+    if (version > 0 && !exclusive) requireCurrent(version, newest);
+    return version;
+  }
+  if ((await db.run("read", findUsable)) === newest) return;
   const run = async (session: Session) => {
     // Replicas wait for the lock as long as the migration takes.
     await session.script("set local lock_timeout = 0; set local statement_timeout = 0");
     if (layout === "citus") await session.script(sequentialMode);
     await session.all(takeLock, MIGRATION_LOCK);
-    const from = await findVersion(session, layout, available.length);
+    const from = await findUsable(session);
     for (const statement of available.slice(from).flat()) await session.script(statement);
-    if (from === 0) await session.all(insertVersion, available.length, layout);
-    else if (from < available.length) await session.all(updateVersion, available.length);
+    if (from === 0) await session.all(insertVersion, newest, layout);
+    else if (from < newest) await session.all(updateVersion, newest);
+    return from;
   };
-  await db.run("write", run, { transaction: true, timeoutMs: Number.POSITIVE_INFINITY });
+  const from = await db.run("write", run, {
+    transaction: true,
+    timeoutMs: Number.POSITIVE_INFINITY,
+  });
+  if (from < newest) onMigration?.(from, newest);
 }

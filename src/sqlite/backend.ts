@@ -5,8 +5,16 @@ import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
+import { requireCurrent } from "../schema-version.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
+import {
+  createReaderAtRest,
+  nothingToWatch,
+  type Source,
+  sharedSource,
+  sourceAtRest,
+} from "./at-rest.ts";
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
@@ -17,7 +25,7 @@ import { watchFiles } from "./file-watch.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { createListReader } from "./lists.ts";
-import { backUpBeforeMigration, migrate, missingMigrations, SCHEMA_VERSION } from "./migrate.ts";
+import { backUpBeforeMigration, findVersion, migrate, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createReader, type Reader } from "./reader.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireUnused, takeServerLock } from "./server-lock.ts";
@@ -49,21 +57,37 @@ function checkpointWal(db: Database, reader: Reader): void {
   }
 }
 
-/** Creates the store of an open, migrated database. @param release called when the store is closed */
-function createStore(db: Database, options: StoreOptions, release: () => void): Store {
+/**
+ * Creates the store of an open database.
+ * @param opened closes the database. Closing the store disposes of it.
+ */
+async function createStore(
+  db: Database,
+  source: Source,
+  options: StoreOptions,
+  opened: DisposableStack,
+): Promise<Store> {
   const { now } = options;
-  const files = watchFiles(db.filename, (problem) => {
+  const { path, atRest } = source;
+  const onProblem = (problem: string | null) => {
     options.onStorageProblem?.(problem);
     // The log does not belong to a file that was overwritten, and would damage it.
     if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
-  });
-  const reader = createReader(db, files.isReadable);
+  };
+  using resources = new DisposableStack();
+  const files = atRest ? nothingToWatch : watchFiles(path, onProblem);
+  resources.defer(files.close);
+  resources.use(opened.move());
+  const sharedReader = createReader(db, files.isReadable);
+  const reader = atRest ? createReaderAtRest(sharedReader, source) : sharedReader;
   const checkpointer = createCheckpointer(db);
+  resources.defer(checkpointer.close);
   const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, options);
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
   const largePages = createLargePages(options.maxUnsentBytes);
-  const lists = createListReader(db, reader, files, largePages);
+  const own = resources.adopt(source.connect(), (connection) => connection.close(true));
+  const lists = createListReader(db, own, reader, files, largePages);
   const context = { db, reader, writer, lists, idempotency, clock };
   // Writes the first page without changing it.
   const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
@@ -74,6 +98,8 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
   const watchTimer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
   // The timer must not keep a command running.
   watchTimer.unref();
+  resources.defer(() => clearInterval(watchTimer));
+  const cleanup = resources.move();
   return {
     users: createUserStore(context),
     orders: createOrderStore(context),
@@ -92,9 +118,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
         walBytes: sizeOf(`${db.filename}-wal`),
       };
     },
-    backUp: (path, onProgress, signal) => backUp(db, path, onProgress, signal),
-    withCopySource: (work) => withCopySource(db.filename, work),
-    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db),
+    backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
+    withCopySource: (work) => withCopySource(source, work),
+    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
     async deleteExpiredKeys() {
       const { write } = writer.forTable("idempotency_keys");
       while (await write(() => idempotency.deleteExpired())) {
@@ -102,14 +128,9 @@ function createStore(db: Database, options: StoreOptions, release: () => void): 
       }
     },
     async close() {
-      clearInterval(watchTimer);
       await writer.idle();
       reader.reset();
-      using cleanup = new DisposableStack();
-      cleanup.defer(files.close);
-      cleanup.defer(release);
-      cleanup.defer(checkpointer.close);
-      cleanup.defer(lists.close);
+      cleanup.dispose();
     },
   };
 }
@@ -148,17 +169,6 @@ function createFile(path: string): void {
 }
 
 /**
- * Call it before changing the file or creating another file next to it.
- * @returns the number of missing migrations; 0 if the file does not exist
- * @throws {AppError} operator if the database belongs to another application
- */
-function requireOwnDatabase(path: string): number {
-  if (!existsSync(path)) return 0;
-  using db = connect(path);
-  return missingMigrations(db);
-}
-
-/**
  * Writes something and rolls it back, because SQLite opens a read-only file without an error and even
  * `begin immediate` succeeds on it.
  * @throws {SQLiteError} SQLITE_READONLY
@@ -180,61 +190,90 @@ function touchTables(db: Database): void {
   }
 }
 
-function upgrade(db: Database): void {
-  if (missingMigrations(db) > 0) backUpBeforeMigration(db);
-  migrate(db);
+/**
+ * Call it before changing the file or creating another file next to it.
+ * @returns the schema version; 0 if the database is new
+ * @throws {AppError} operator if this store cannot use the database
+ */
+function requireUsable(source: Source, { create, exclusive, readOnly }: StoreOptions): number {
+  using db = source.connect();
+  const version = findVersion(db);
+  // E.g. a backup that was cut off.
+  if (version === 0 && !create) fail("operator", "the database is empty");
+  if (version > 0 && !exclusive && readOnly !== true) requireCurrent(version, SCHEMA_VERSION);
+  return version;
 }
 
-/**
- * Migrates the database for a command. While a server is running, only the server may do so.
- * @throws {AppError} operator if a server is using a database with an older schema
- */
-function migrateUnderLock(db: Database, path: string): void {
-  if (missingMigrations(db) === 0) return;
+/** @throws {AppError} operator if another process serves or migrates the database */
+function lockForServer(path: string): Disposable {
+  requireUnused(path);
+  const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
+  return lock ?? fail("operator", "the database is in use by another server");
+}
+
+/** Creates the schema for a command. @throws {AppError} operator if a server does so */
+function createUnderLock(db: Database, path: string): number {
   using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
-  if (lock === null)
-    fail("operator", "the schema is older than this program, and a server is using the database");
-  upgrade(db);
+  if (lock === null) fail("operator", "a server is creating the database: run the command again");
+  return migrate(db);
+}
+
+/** Creates the schema, or migrates it if the store is exclusive. A database that has data is copied first. */
+function prepareSchema(db: Database, path: string, { exclusive, onMigration }: StoreOptions): void {
+  if (findVersion(db) === SCHEMA_VERSION) return;
+  if (exclusive) backUpBeforeMigration(db);
+  const from = exclusive ? migrate(db) : createUnderLock(db, path);
+  // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
+  if (from === 0) db.run("pragma wal_checkpoint(truncate)");
+  if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
+}
+
+/** All statements are constant, so SQLITE_ERROR means that the schema is not the expected one. */
+function isSchemaError(error: unknown): boolean {
+  return systemCode(error) === "SQLITE_ERROR";
+}
+
+async function openStore(path: string, options: StoreOptions): Promise<Store> {
+  if (options.create) mkdirSync(dirname(path), { recursive: true });
+  else if (!existsSync(path)) fail("operator", "no such file");
+  if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
+    fail("operator", "it is a directory");
+  requireNoOrphans(path);
+  if (options.create && sizeOf(path) === 0) createFile(path);
+  // A symbolic link and its target are one database.
+  const realPath = realpathSync(path);
+  const readOnly = options.readOnly === true;
+  const source = (readOnly ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
+  const version = requireUsable(source, options);
+  using resources = new DisposableStack();
+  if (options.exclusive) resources.use(lockForServer(realPath));
+  try {
+    // `true` closes the file even if prepared statements are still open.
+    const db = resources.adopt(source.connect(), (opened) => opened.close(true));
+    if (!source.atRest) {
+      requireWritable(db);
+      configure(db);
+    }
+    if (!readOnly) prepareSchema(db, realPath, options);
+    db.run(`pragma cache_size = -${CACHE_KIB}`);
+    touchTables(db);
+    // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
+    db.run("pragma busy_timeout = 0");
+    return await createStore(db, source, options, resources);
+  } catch (error) {
+    // A statement can need what a later migration adds.
+    if (readOnly && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);
+    throw error;
+  }
 }
 
 /** @see OpenStore */
 export const openSqlite: OpenStore = async (options) => {
   const path = options.databaseUrl;
-  using resources = new DisposableStack();
   try {
-    if (options.create) mkdirSync(dirname(path), { recursive: true });
-    else if (!existsSync(path)) fail("operator", "no such file");
-    requireNoOrphans(path);
-    if (options.create && sizeOf(path) === 0) createFile(path);
-    const missing = requireOwnDatabase(path);
-    // E.g. a backup that was cut off.
-    if (!options.create && missing === SCHEMA_VERSION) fail("operator", "the database is empty");
-    // A symbolic link and its target are one database.
-    const realPath = existsSync(path) ? realpathSync(path) : path;
-    if (options.exclusive || missing > 0) requireUnused(realPath);
-    if (options.exclusive) {
-      const lock = takeServerLock(realPath, LOCK_TIMEOUT_MS);
-      if (lock === null) fail("operator", "the database is in use by another server");
-      resources.use(lock);
-    }
-    // `true` closes the file even if prepared statements are still open.
-    const db = resources.adopt(connect(realPath, options.create), (opened) => opened.close(true));
-    requireWritable(db);
-    configure(db);
-    db.run(`pragma cache_size = -${CACHE_KIB}`);
-    if (options.exclusive) upgrade(db);
-    else migrateUnderLock(db, realPath);
-    touchTables(db);
-    // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
-    db.run("pragma busy_timeout = 0");
-    const cleanup = new DisposableStack();
-    const store = createStore(db, options, () => cleanup.dispose());
-    cleanup.use(resources.move());
-    return store;
+    return await openStore(path, options);
   } catch (error) {
-    // All statements are constant, so SQLITE_ERROR means that the schema is not the expected one.
-    const isSchema = systemCode(error) === "SQLITE_ERROR";
-    const cause = isSchema
+    const cause = isSchemaError(error)
       ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
       : error;
     throw describeSqliteError(`Cannot open ${path}`, cause);

@@ -6,11 +6,12 @@ import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
 import { claimTemporary } from "../temporary-file.ts";
+import type { Source } from "./at-rest.ts";
 import { checkDatabase } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
-import { missingMigrations } from "./migrate.ts";
+import { findVersion } from "./migrate.ts";
 import { createThread } from "./thread.ts";
 
 /** Interval between progress reports. */
@@ -19,13 +20,13 @@ const PROGRESS_MS = 100;
 /**
  * Checks a database that no other process uses.
  * @returns its row counts and its size
- * @throws {AppError} operator if it belongs to another application, has another schema version, or is damaged
+ * @throws {AppError} operator if it belongs to another application, is newer than this program, empty, or damaged
  */
 export function verifyDatabase(path: string): BackupSummary {
   // Not a read-only connection: SQLite does not verify CHECK constraints on one.
   using db = connect(path);
   db.run("pragma query_only = on");
-  if (missingMigrations(db) > 0) fail("operator", "the schema is older than this program");
+  if (findVersion(db) === 0) fail("operator", "the database is empty");
   const [finding] = checkDatabase(db);
   if (finding !== undefined) fail("operator", finding);
   return {
@@ -39,6 +40,7 @@ export function verifyDatabase(path: string): BackupSummary {
 /** @throws {AppError} operator if the copy fails. @throws the reason of `signal` if it is aborted */
 async function vacuumInto(
   db: Database,
+  source: Source,
   temporaryPath: string,
   onProgress: OnProgress,
   signal: AbortSignal,
@@ -46,7 +48,7 @@ async function vacuumInto(
   // `vacuum into` does not copy free pages.
   const pages = pragma(db, "page_count") - pragma(db, "freelist_count");
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
-  const thread = createThread(db.filename);
+  const thread = createThread(source.path, source.atRest);
   const progressTimer = setInterval(() => {
     const writtenBytes = statSync(temporaryPath, { throwIfNoEntry: false })?.size ?? 0;
     onProgress(Math.min(1, writtenBytes / expectedBytes));
@@ -62,12 +64,14 @@ async function vacuumInto(
   } finally {
     clearInterval(progressTimer);
     thread.close();
+    source.requireUnchanged();
   }
 }
 
 /** @see Store.backUp */
 export async function backUp(
   db: Database,
+  source: Source,
   path: string,
   onProgress: OnProgress,
   signal: AbortSignal,
@@ -75,13 +79,13 @@ export async function backUp(
   const temporaryPath = claimTemporary(path);
   try {
     requireAbsent(path);
-    if (databaseFiles(db.filename).some((file) => resolve(file) === resolve(path))) {
+    if (databaseFiles(source.path).some((file) => resolve(file) === resolve(path))) {
       fail("operator", "the file belongs to the database");
     }
     createPrivateFile(temporaryPath);
-    await vacuumInto(db, temporaryPath, onProgress, signal);
+    await vacuumInto(db, source, temporaryPath, onProgress, signal);
     const contents = verifyDatabase(temporaryPath);
-    copyOwnership(temporaryPath, db.filename);
+    copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);
     return contents;
   } catch (error) {

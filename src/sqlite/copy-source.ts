@@ -8,7 +8,8 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../copy.ts";
-import { connect, countRows } from "./connection.ts";
+import type { Source } from "./at-rest.ts";
+import { countRows } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";
 import { describeSqliteError } from "./errors.ts";
 
@@ -56,14 +57,29 @@ export function copySourceOf(db: Database): CopySource {
 
 /** Opens its own connection, because the store's takes a new snapshot in every turn. @see Store.withCopySource */
 export async function withCopySource<Result>(
-  path: string,
-  work: (source: CopySource) => Promise<Result>,
+  source: Source,
+  work: (rows: CopySource) => Promise<Result>,
 ): Promise<Result> {
-  using db = connect(path);
-  db.run("begin");
-  return await work(
-    withMappedErrors(copySourceOf(db), (error) =>
-      describeSqliteError(`Cannot read ${path}`, error),
-    ),
-  );
+  const explain = (error: unknown) => describeSqliteError(`Cannot read ${source.path}`, error);
+  try {
+    using db = source.connect();
+    db.run("begin");
+    const rows = copySourceOf(db);
+    const checked: CopySource = {
+      ...rows,
+      async *read(table) {
+        yield* rows.read(table);
+        source.requireUnchanged();
+      },
+      async lastId(table) {
+        const id = await rows.lastId(table);
+        source.requireUnchanged();
+        return id;
+      },
+    };
+    return await work(withMappedErrors(checked, explain));
+  } catch (error) {
+    source.requireUnchanged();
+    throw error;
+  }
 }

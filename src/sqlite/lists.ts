@@ -11,7 +11,6 @@ import {
   type PageEnd,
   type PageQuery,
 } from "../page.ts";
-import { connect } from "./connection.ts";
 import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./reader.ts";
@@ -59,14 +58,17 @@ async function addInSlices(
   return { lastId, hasMore };
 }
 
+/**
+ * @param own a connection that keeps a snapshot over several turns. That of the writer cannot, because it also
+ * writes.
+ */
 export function createListReader(
   db: Database,
+  own: Database,
   reader: Reader,
   files: FileWatch,
   large: LargePages,
 ) {
-  /** Keeps a snapshot over several turns. The connection of the writer cannot, because it also writes. */
-  const own = connect(db.filename);
   own.run("pragma query_only = on");
   // Waiting for a lock would block the event loop.
   own.run("pragma busy_timeout = 0");
@@ -123,9 +125,6 @@ export function createListReader(
       return (query) =>
         read<[Query], Page | null>(readSmall, query) ??
         large.build((page) => buildLarge(query, page));
-    },
-    close() {
-      own.close(true);
     },
   };
 }

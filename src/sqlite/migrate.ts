@@ -1,5 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
+import { requireSupported } from "../schema-version.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
@@ -19,13 +20,13 @@ const APPLICATION_ID = 0x75617069;
 const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
 /**
- * Counts the migrations that must run before this program can use the database.
+ * Reads the schema version.
  * @param available the migrations that this program knows
- * @returns 0 if the schema is up to date
+ * @returns 0 if the database is empty
  * @throws {AppError} operator if the schema is newer than this program or incomplete, or if the database belongs
  * to another application
  */
-export function missingMigrations(db: Database, available = migrations): number {
+export function findVersion(db: Database, available = migrations): number {
   const version = pragma(db, "user_version");
   // In this order: another process may commit the first migration between two reads.
   const isEmpty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
@@ -33,10 +34,7 @@ export function missingMigrations(db: Database, available = migrations): number 
   if (!isOurs && (version > 0 || !isEmpty)) {
     fail("operator", "the database belongs to another application");
   }
-  if (version > available.length) {
-    const limit = `this program supports versions up to ${available.length}`;
-    fail("operator", `the schema has version ${version}, but ${limit}: use a newer release`);
-  }
+  requireSupported(version, available.length);
   if (isOurs) {
     const hasTable = db.prepare("select 1 from sqlite_schema where type = 'table' and name = ?");
     const missing = tables.filter((table) => hasTable.get(table) === null);
@@ -44,7 +42,7 @@ export function missingMigrations(db: Database, available = migrations): number 
       fail("operator", `the user-api database lacks these tables: ${missing.join(", ")}`);
     }
   }
-  return available.length - version;
+  return version;
 }
 
 /**
@@ -74,14 +72,18 @@ export function backUpBeforeMigration(db: Database): void {
   }
 }
 
-/** Brings the schema up to date in one transaction. Two processes may call it concurrently. */
-export function migrate(db: Database, available = migrations): void {
+/**
+ * Brings the schema up to date in one transaction. Two processes may call it concurrently.
+ * @returns the version before
+ */
+export function migrate(db: Database, available = migrations): number {
   const run = db.transaction(() => {
-    const missing = missingMigrations(db, available);
-    if (missing === 0) return;
-    for (const sql of available.slice(-missing)) db.run(sql);
+    const version = findVersion(db, available);
+    if (version === available.length) return version;
+    for (const sql of available.slice(version)) db.run(sql);
     db.run(`pragma application_id = ${APPLICATION_ID}`);
     db.run(`pragma user_version = ${available.length}`);
+    return version;
   });
-  run.immediate();
+  return run.immediate();
 }

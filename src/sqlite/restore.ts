@@ -14,6 +14,7 @@ import { dirname } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
+import { isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
@@ -25,7 +26,6 @@ import {
   replaceFile,
   sidecarsOf,
 } from "./files.ts";
-import { migrate } from "./migrate.ts";
 import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
 
 /** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
@@ -53,7 +53,7 @@ function findBackup(from: string): string {
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
   if (!isDatabase(path)) fail("operator", "the file is not a SQLite database");
-  if (sidecarsOf(path).some((suffix) => suffix !== "-shm")) {
+  if (!isAtRest(path)) {
     fail(
       "operator",
       "it is a database in use, not a backup: create a backup with `user-api backup`",
@@ -62,14 +62,13 @@ function findBackup(from: string): string {
   return path;
 }
 
-/** Copies a backup to a temporary file, migrates its schema, and verifies it. */
+/** Copies a backup to a temporary file, and verifies it. */
 function prepareReplacement(from: string, temporaryPath: string): BackupSummary {
   copyFileSync(from, temporaryPath);
   // The backup may be read-only.
   chmodSync(temporaryPath, PRIVATE_MODE);
   {
     using db = connect(temporaryPath);
-    migrate(db);
     // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
   }

@@ -1,7 +1,8 @@
 import { Database } from "bun:sqlite";
-import { existsSync, statSync } from "node:fs";
+import { existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
+import { isAtRest } from "./at-rest.ts";
 import { connect } from "./connection.ts";
 import { isBusy } from "./errors.ts";
 
@@ -14,9 +15,10 @@ export function lockPath(databasePath: string): string {
 }
 
 /**
- * Rejects a database that another process uses without our lock file, either under another name (a hard link)
- * or after its lock file was deleted. Only in these cases does it try SQLite's own lock, because a long-running
- * command may hold that lock legitimately. Call it before this process opens the database.
+ * Rejects a database that another process uses without our lock file: a server under another name (a hard link) or
+ * after its lock file was deleted, or another program. It tries SQLite's own lock only if the file has another name or
+ * no lock file, because a long-running command may hold that lock legitimately. Call it before this process opens the
+ * database.
  * @throws {AppError} operator
  */
 export function requireUnused(databasePath: string): void {
@@ -31,8 +33,8 @@ export function requireUnused(databasePath: string): void {
     db.run("rollback");
   } catch (error) {
     if (!isBusy(error)) throw error;
-    const cause = "through a hard link, or its lock file was deleted";
-    fail("operator", `the database is in use by another process (${cause})`);
+    const server = "a server through a hard link or whose lock file was deleted";
+    fail("operator", `the database is in use by ${server}, or by a program such as sqlite3`);
   }
 }
 
@@ -59,7 +61,10 @@ export function takeServerLock(databasePath: string, timeoutMs: number): Disposa
 
 /** @returns whether another process holds the lock of a server */
 export function isServed(databasePath: string): boolean {
-  if (!existsSync(lockPath(databasePath))) return false;
-  using lock = takeServerLock(databasePath, 0);
+  // A server has a log, and the lock file may be read-only.
+  // The other files are next to the target of a symbolic link.
+  const path = realpathSync(databasePath);
+  if (isAtRest(path) || !existsSync(lockPath(path))) return false;
+  using lock = takeServerLock(path, 0);
   return lock === null;
 }

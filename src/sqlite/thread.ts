@@ -5,6 +5,8 @@ export interface Task {
   readonly path: string;
   readonly sql: string;
   readonly values: readonly string[];
+  /** Whether the statement only reads, and the database is at rest. */
+  readonly atRest: boolean;
 }
 
 export interface Thread {
@@ -28,8 +30,9 @@ function createWorker(): Worker {
 /**
  * The worker starts with the first statement and takes 5 MB.
  * @param path path of the database
+ * @param atRest whether the statements only read, and the database is at rest
  */
-export function createThread(path: string): Thread {
+export function createThread(path: string, atRest = false): Thread {
   let worker: Worker | null = null;
   let broken: Error | null = null;
   return {
@@ -47,7 +50,7 @@ export function createThread(path: string): Thread {
       worker.onmessageerror = () => markBroken("the reply of the thread cannot be decoded");
       worker.addEventListener("close", () => markBroken("the thread has ended"), { once: true });
       worker.ref();
-      worker.postMessage({ path, sql, values } satisfies Task);
+      worker.postMessage({ path, sql, values, atRest } satisfies Task);
       try {
         return await promise;
       } finally {

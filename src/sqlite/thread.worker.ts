@@ -1,13 +1,14 @@
 /** The worker of `thread.ts`. Replies `null`, or the message of the error. */
+import { connectAtRest } from "./at-rest.ts";
 import { configure, connect } from "./connection.ts";
 import type { Task } from "./thread.ts";
 
 declare const self: Worker;
 
-function run({ path, sql, values }: Task): void {
+function run({ path, sql, values, atRest }: Task): void {
   // Opened per statement, so that terminating the thread leaves no open connection.
-  using db = connect(path);
-  configure(db);
+  using db = atRest ? connectAtRest(path) : connect(path);
+  if (!atRest) configure(db);
   db.prepare(sql).all(...values);
 }
 

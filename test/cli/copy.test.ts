@@ -1,12 +1,13 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { basename, dirname } from "node:path";
 import { withLayout } from "../../src/database-url.ts";
 import type { Store } from "../../src/store.ts";
 import { hashToken, newToken } from "../../src/token.ts";
 import { newUser, oddTexts, orderFields, parsed, userFields } from "../contract/open.ts";
 import { damagePage, PAGE_BYTES } from "../damage.ts";
+import { makeDirectory } from "../directory.ts";
 import { listed } from "../listed.ts";
 import { withStore } from "../open-store.ts";
 import { cluster, makeHarness as makePostgres } from "../postgres/postgres-harness.ts";
@@ -392,9 +393,15 @@ test("copy warns when a server is using the source", async () => {
   await fill(world);
   const serving = await world.serve();
   const to = (name: string) => ["copy", "--to", `${dirname(world.path)}/${name}`];
-  const { code, stderr } = await world.run(...to("one.db"));
-  const warning = `A server is using ${world.path}: what it writes after the copy has started is not copied\n`;
-  expect([code, stderr]).toEqual([0, warning]);
+  using elsewhere = makeDirectory();
+  const link = elsewhere.at("link.db");
+  symlinkSync(world.path, link);
+  for (const path of [world.path, link]) {
+    const args = [...to(`${basename(path)}-copy`), "--database-url", path];
+    const { code, stderr } = await world.run(...args);
+    const warning = `A server is using ${path}: what it writes after the copy has started is not copied\n`;
+    expect([code, stderr]).toEqual([0, warning]);
+  }
   await serving.stop();
   expectCopied(await world.run(...to("two.db")));
 });

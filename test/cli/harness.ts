@@ -1,7 +1,11 @@
+import { Database } from "bun:sqlite";
+import { mkdirSync } from "node:fs";
+import { dirname } from "node:path";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason, System } from "../../src/cli/system.ts";
 import type { Environment } from "../../src/config.ts";
 import { backendOf, main, schemaVersions } from "../../src/main.ts";
+import { migrate } from "../../src/sqlite/migrate.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
@@ -13,6 +17,11 @@ export interface Serving {
   printed(pattern: RegExp): Promise<string>;
   /** Stops the server. Default: SIGTERM. */
   stop(stop?: StopReason): Promise<Outcome>;
+}
+
+/** What a command prints on stderr when it has created the database. */
+export function createdNotice(path: string): string {
+  return `Created the database ${path}\n`;
 }
 
 export interface Harness extends Disposable {
@@ -158,4 +167,13 @@ export function makeHarness(options: Options = {}): Harness {
     },
     [Symbol.dispose]: () => directory[Symbol.dispose](),
   };
+}
+
+/** Likewise, with a database that has no rows. */
+export function makeHarnessWithDatabase(options: Options = {}): Harness {
+  const world = makeHarness(options);
+  mkdirSync(dirname(world.path));
+  using db = new Database(world.path, { create: true });
+  migrate(db);
+  return world;
 }

@@ -1,9 +1,15 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
+import { rmSync } from "node:fs";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { makeDirectory } from "../directory.ts";
-import { type Harness, lines, makeHarness } from "./harness.ts";
+import {
+  createdNotice,
+  type Harness,
+  lines,
+  makeHarnessWithDatabase as makeHarness,
+} from "./harness.ts";
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const emails = (count: number): string =>
@@ -277,6 +283,7 @@ test("import rejects only the line when it is too long or not UTF-8", async () =
 
 test("import --dry-run reports the result and writes nothing", async () => {
   using world = makeHarness();
+  rmSync(world.path);
   const none = await world.feed(lines([{ email: "a@b.cd" }]), "import", "users", "--dry-run");
   expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
   await world.feed(lines([complete]), "import", "users");
@@ -529,4 +536,14 @@ test("import names the database when it is damaged", async () => {
   });
   const { code, stderr } = await world.feed(emails(1), "import", "users");
   expect([code, stderr]).toEqual([1, `Cannot import into ${world.path}: the file is damaged\n`]);
+});
+
+test("import says that it has created the database when there was none", async () => {
+  using world = makeHarness();
+  rmSync(world.path);
+  const { code, stderr } = await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
+  expect([code, stderr]).toEqual([
+    0,
+    `${createdNotice(world.path)}Imported 1 user (0 unchanged, 0 rejected)\n`,
+  ]);
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import { demoOrders, demoUsers } from "../../src/cli/demo-data.ts";
 import { createOrderParser, orderStatuses } from "../../src/order.ts";
 import { createUserParser } from "../../src/user.ts";
-import { makeHarness } from "./harness.ts";
+import { createdNotice, makeHarness } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };
 const users = [...demoUsers(counts)];
@@ -46,7 +46,7 @@ describe("seed", () => {
     expect(await world.run("seed")).toEqual({
       code: 0,
       stdout: "",
-      stderr: "Created 100 users and 500 orders\n",
+      stderr: `${createdNotice(world.path)}Created 100 users and 500 orders\n`,
     });
     expect((await world.run("check")).stdout).toBe("ok\n");
     const exported = await world.run("export", "orders");
@@ -61,7 +61,7 @@ describe("seed", () => {
   test("stores as many records as the flags say, and can store only users", async () => {
     using world = makeHarness();
     const { stderr } = await world.run("seed", "--users", "5001", "--orders", "0");
-    expect(stderr).toBe("Created 5,001 users and 0 orders\n");
+    expect(stderr).toBe(`${createdNotice(world.path)}Created 5,001 users and 0 orders\n`);
     expect((await world.run("export", "users")).stderr).toBe("Exported 5,001 users\n");
   });
 
@@ -80,7 +80,10 @@ describe("seed", () => {
     using world = makeHarness();
     const args = ["seed", "--users", "20000", "--orders", "0"];
     const { code, stderr } = await world.interrupt(Promise.resolve(), ...args);
-    expect([code, stderr]).toEqual([1, "Interrupted after 5,000 records\n"]);
+    expect([code, stderr]).toEqual([
+      1,
+      `${createdNotice(world.path)}Interrupted after 5,000 records\n`,
+    ]);
     expect((await world.run("export", "users")).stderr).toBe("Exported 5,000 users\n");
   });
 

@@ -3,7 +3,7 @@ import { writeFileSync } from "node:fs";
 import { hashToken, hasTokenFormat, newToken, type Token } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { runProgram } from "../program.ts";
-import { type Harness, makeHarness } from "./harness.ts";
+import { createdNotice, type Harness, makeHarness } from "./harness.ts";
 
 const time = "2026-11-20T18:57:03.120Z";
 const hint = "Run 'user-api token create --help' for its options.\n";
@@ -37,8 +37,8 @@ test("token create prints only the token on stdout, and stores its hash", async 
   expect(code).toBe(0);
   expect(stdout).toMatch(/^uat_[0-9A-Za-z]{36}\n$/);
   expect(hasTokenFormat(stdout.trim())).toBe(true);
-  const shown = `Created token "ci" (scope: write) in the new database ${world.path}`;
-  expect(stderr).toBe(`${shown}. It will not be shown again.\n`);
+  const shown = `Created token "ci" (scope: write) in ${world.path}`;
+  expect(stderr).toBe(`${createdNotice(world.path)}${shown}. It will not be shown again.\n`);
   const again = await world.run("token", "create", "b", "--scope", "read");
   expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
   await world.run("token", "revoke", "b");
@@ -66,7 +66,7 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
     const command = ["sh", "-c", `"$@" ${redirection}`, "sh", ...words];
     const { code, stderr } = await runProgram(command, { env: { DATABASE_URL: world.path } });
     expect([stderr, code]).toEqual([
-      "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n",
+      `${createdNotice(world.path)}Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked\n`,
       1,
     ]);
     const { stdout } = await world.run("token", "list");

@@ -4,8 +4,10 @@ import {
   closeSync,
   copyFileSync,
   existsSync,
+  lstatSync,
   openSync,
   readdirSync,
+  readlinkSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -77,6 +79,27 @@ test("openSqlite sets the pragmas that SQLite leaves off", async () => {
   await store.close();
 });
 
+/** @returns how often this process has a file in the directory open */
+function openFilesIn(directory: string): number {
+  return readdirSync("/proc/self/fd").filter((descriptor) => {
+    const link = `/proc/self/fd/${descriptor}`;
+    // The descriptor of the listing itself no longer exists.
+    return lstatSync(link, { throwIfNoEntry: false }) && readlinkSync(link).startsWith(directory);
+  }).length;
+}
+
+test.skipIf(process.platform !== "linux")(
+  "openSqlite leaves no file open when it fails after it has opened all of them",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    await (await open(path)).close();
+    query(path, "alter table idempotency_keys rename column record to other");
+    await expectRejection(open(path), "operator", /the schema is damaged/);
+    expect(openFilesIn(directory.path)).toBe(0);
+  },
+);
+
 test("openSqlite creates the directories and the file when they are missing", async () => {
   using directory = makeDirectory();
   const path = directory.at("x/y/z/a.db");
@@ -100,6 +123,18 @@ test("openSqlite creates nothing when create is false", async () => {
   await (await open(directory.at("a.db"))).close();
   await (await open(directory.at("a.db"), false, false)).close();
 });
+
+test.each([true, false])(
+  "openSqlite writes all tables to the file, and not only to the log, when the database is new (exclusive: %p)",
+  async (exclusive) => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    const store = await open(path, exclusive);
+    copyFileSync(path, directory.at("copy.db"));
+    expect(query(directory.at("copy.db"), "select count(*) from users")).toEqual([0]);
+    await store.close();
+  },
+);
 
 test.each(["-serving", "-wal"])(
   "openSqlite rejects a database that was emptied when its %s is there",
@@ -232,17 +267,33 @@ test("openSqlite releases the lock when it fails", async () => {
   await (await open(path)).close();
 });
 
-test("openSqlite does not migrate an older schema while a server is using it", async () => {
+test("openSqlite does not create the schema for a command when a server is creating it", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   {
     using lock = takeServerLock(path, 0);
     expect(lock).not.toBeNull();
-    const why = "the schema is older than this program, and a server is using the database";
+    const why = "a server is creating the database: run the command again";
     await expectRejection(open(path, false), "operator", `Cannot open ${path}: ${why}`);
     expect(query(path, "pragma user_version")).toEqual([0]);
   }
   await (await open(path, false)).close();
+});
+
+test("openSqlite names all possible users of the database when it has no lock file", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await open(path, false)).close();
+  rmSync(`${path}-serving`);
+  {
+    using other = new Database(path);
+    other.run("begin");
+    other.prepare("select * from users").all();
+    const server = "a server through a hard link or whose lock file was deleted";
+    const why = `the database is in use by ${server}, or by a program such as sqlite3`;
+    await expectRejection(open(path), "operator", `Cannot open ${path}: ${why}`);
+  }
+  await (await open(path)).close();
 });
 
 test("statistics returns the sizes of the files and the number of waiting writes", async () => {

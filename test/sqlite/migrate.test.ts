@@ -1,11 +1,13 @@
 import { Database } from "bun:sqlite";
 import { expect, spyOn, test } from "bun:test";
 import { chmodSync, mkdirSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { basename } from "node:path";
 import {
   backUpBeforeMigration,
+  findVersion,
   migrate,
   migrations,
-  missingMigrations,
+  SCHEMA_VERSION,
 } from "../../src/sqlite/migrate.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectThrown } from "../expect-error.ts";
@@ -25,12 +27,12 @@ const ours = ["buckets", "idempotency_keys", "imported_orders", "orders", "token
 
 test("migrate creates the tables and sets the application id in a new file", () => {
   using db = new Database(":memory:");
-  expect(missingMigrations(db)).toBe(2);
-  migrate(db);
+  expect(findVersion(db)).toBe(0);
+  expect(migrate(db)).toBe(0);
   expect(tables(db)).toEqual(ours);
   expect(value(db, "pragma application_id")).toBe(APPLICATION_ID);
-  expect(value(db, "pragma user_version")).toBe(2);
-  expect(missingMigrations(db)).toBe(0);
+  expect(value(db, "pragma user_version")).toBe(SCHEMA_VERSION);
+  expect(findVersion(db)).toBe(SCHEMA_VERSION);
 });
 
 test("migrate creates only strict tables", () => {
@@ -45,7 +47,7 @@ test("migrate changes nothing when all migrations have run", () => {
   migrate(db);
   const before = value(db, "pragma schema_version");
   db.run("insert into users values (1, 'a@b.cd', 'a@b.cd', null, '{}', 1, 't', 't')");
-  migrate(db);
+  expect(migrate(db)).toBe(SCHEMA_VERSION);
   expect(value(db, "pragma schema_version")).toBe(before as number);
   expect(value(db, "select count(*) from users")).toBe(1);
 });
@@ -55,7 +57,7 @@ test("migrate runs once when two connections call it", () => {
   const path = directory.at("a.db");
   using left = new Database(path, { create: true });
   using right = new Database(path);
-  expect([missingMigrations(left), missingMigrations(right)]).toEqual([2, 2]);
+  expect([findVersion(left), findVersion(right)]).toEqual([0, 0]);
   migrate(left);
   // It read the version before the other was done, and must read it again inside its transaction.
   migrate(right);
@@ -89,7 +91,7 @@ test("migrate changes nothing when a statement fails", () => {
   expect(db.inTransaction).toBe(false);
 });
 
-test("missingMigrations rejects a database when it belongs to another program", () => {
+test("findVersion rejects a database when it belongs to another program", () => {
   for (const sql of [
     "create table users (id integer)",
     "create view v as select 1",
@@ -97,40 +99,36 @@ test("missingMigrations rejects a database when it belongs to another program", 
   ]) {
     using db = new Database(":memory:");
     db.run(sql);
-    expectThrown(
-      () => missingMigrations(db),
-      "operator",
-      "the database belongs to another application",
-    );
+    expectThrown(() => findVersion(db), "operator", "the database belongs to another application");
     expectThrown(() => migrate(db), "operator");
     expect(value(db, "pragma application_id")).toBe(0);
   }
 });
 
-test("missingMigrations rejects a schema when it is newer than this program", () => {
+test("findVersion rejects a schema when it is newer than this program", () => {
   using db = new Database(":memory:");
   migrate(db);
-  db.run("pragma user_version = 3");
-  const message =
-    "the schema has version 3, but this program supports versions up to 2: use a newer release";
-  expectThrown(() => missingMigrations(db), "operator", message);
+  db.run(`pragma user_version = ${SCHEMA_VERSION + 1}`);
+  const limit = `this program supports versions up to ${SCHEMA_VERSION}`;
+  const message = `the schema has version ${SCHEMA_VERSION + 1}, but ${limit}: use a newer release`;
+  expectThrown(() => findVersion(db), "operator", message);
   expectThrown(() => migrate(db), "operator", message);
 });
 
-test("missingMigrations rejects a user-api database when tables are missing", () => {
+test("findVersion rejects a user-api database when tables are missing", () => {
   using empty = new Database(":memory:");
   empty.run(`pragma application_id = ${APPLICATION_ID}`);
   const message = (names: string) => `the user-api database lacks these tables: ${names}`;
-  for (const version of [0, 1, 2]) {
+  for (const version of [0, 1, SCHEMA_VERSION]) {
     empty.run(`pragma user_version = ${version}`);
-    expectThrown(() => missingMigrations(empty), "operator", message(ours.join(", ")));
+    expectThrown(() => findVersion(empty), "operator", message(ours.join(", ")));
     expectThrown(() => migrate(empty), "operator");
     expect(tables(empty)).toEqual([]);
   }
   using partial = new Database(":memory:");
   migrate(partial);
   partial.run("drop table imported_orders; drop table tokens; create table more (n)");
-  expectThrown(() => missingMigrations(partial), "operator", message("imported_orders, tokens"));
+  expectThrown(() => findVersion(partial), "operator", message("imported_orders, tokens"));
 });
 
 test("backUpBeforeMigration keeps a copy of the database when its schema is older", () => {
@@ -143,18 +141,22 @@ test("backUpBeforeMigration keeps a copy of the database when its schema is olde
   chmodSync(path, 0o640);
   const newer = [...migrations, "create table news (n integer) strict; delete from users"];
   for (const email of ["a@b.cd", "b@b.cd"]) {
-    db.run("pragma user_version = 2; drop table if exists news");
+    db.run(`pragma user_version = ${SCHEMA_VERSION}; drop table if exists news`);
     const insert = "insert into users values (null, $email, $email, null, '{}', 1, 't', 't')";
     db.run(insert.replaceAll("$email", `'${email}'`));
     backUpBeforeMigration(db);
     migrate(db, newer);
-    expect([tables(db).includes("news"), value(db, "pragma user_version")]).toEqual([true, 3]);
-    expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db.v2"]);
-    expect(statSync(`${path}.v2`).mode & 0o777).toBe(0o640);
-    using kept = new Database(`${path}.v2`);
-    expect(value(kept, "select email from users")).toBe(email);
-    expect(value(kept, "pragma user_version")).toBe(2);
-    expect(tables(kept)).toEqual(ours);
+    expect([tables(db).includes("news"), value(db, "pragma user_version")]).toEqual([
+      true,
+      newer.length,
+    ]);
+    const kept = `${path}.v${SCHEMA_VERSION}`;
+    expect(readdirSync(directory.path).sort()).toEqual(["a.db", basename(kept)]);
+    expect(statSync(kept).mode & 0o777).toBe(0o640);
+    using old = new Database(kept);
+    expect(value(old, "select email from users")).toBe(email);
+    expect(value(old, "pragma user_version")).toBe(SCHEMA_VERSION);
+    expect(tables(old)).toEqual(ours);
   }
 });
 

@@ -8,15 +8,13 @@ import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
 import { orderFields } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { hashOf, traceOf } from "../trace.ts";
 import { openDatabase } from "./open-database.ts";
 
 const now = () => new Date("2026-11-20T18:57:03.120Z");
 const time = now().toISOString();
 const olderVersions = Array.from({ length: SCHEMA_VERSION - 1 }, (_, before) => before + 1);
-
-function open(databaseUrl: string, exclusive: boolean): Promise<Store> {
-  return openDatabase(databaseUrl, { create: false, exclusive, now });
-}
 
 /** Creates a database with two users, a pending order and a paid one. @returns its path */
 function makeOlder(directory: TemporaryDirectory, version: number): string {
@@ -73,37 +71,78 @@ async function expectConsistent(store: Store): Promise<void> {
 }
 
 for (const version of olderVersions) {
-  test.each([
-    ["a server opens it", true],
-    ["a command opens it", false],
-  ])(
-    `a database of version ${version} is migrated, and a copy kept, when %s`,
-    async (_, exclusive) => {
-      using directory = makeDirectory();
-      const path = makeOlder(directory, version);
-      const store = await open(path, exclusive);
-      await expectConsistent(store);
-      await store.close();
-      expect(versionOf(path)).toBe(SCHEMA_VERSION);
-      expect(versionOf(`${path}.v${version}`)).toBe(version);
-      using old = new Database(`${path}.v${version}`, { readonly: true });
-      expect(old.prepare("select id, status from orders order by id").values()).toEqual([
-        [1, "pending"],
-        [2, "paid"],
-      ]);
-    },
-  );
+  test(`a database of version ${version} is migrated, and a copy kept, when a server opens it`, async () => {
+    using directory = makeDirectory();
+    const path = makeOlder(directory, version);
+    const migrated: [from: number, to: number][] = [];
+    const onMigration = (from: number, to: number) => migrated.push([from, to]);
+    const store = await openDatabase(path, { create: false, now, onMigration });
+    await expectConsistent(store);
+    await store.close();
+    expect(migrated).toEqual([[version, SCHEMA_VERSION]]);
+    expect(versionOf(path)).toBe(SCHEMA_VERSION);
+    expect(versionOf(`${path}.v${version}`)).toBe(version);
+    using old = new Database(`${path}.v${version}`, { readonly: true });
+    expect(old.prepare("select id, status from orders order by id").values()).toEqual([
+      [1, "pending"],
+      [2, "paid"],
+    ]);
+  });
 
-  test(`a backup of version ${version} is migrated in the new database, and not changed, when it is restored`, async () => {
+  test(`a database of version ${version} is rejected and not changed when a command would write to it`, async () => {
+    using directory = makeDirectory();
+    const path = makeOlder(directory, version);
+    const before = hashOf(path);
+    const needs = `this program needs version ${SCHEMA_VERSION}: run \`user-api migrate\``;
+    const why = `the schema has version ${version}, but ${needs}`;
+    for (const create of [false, true]) {
+      const opening = openDatabase(path, { create, exclusive: false });
+      await expectRejection(opening, "operator", `Cannot open ${path}: ${why}`);
+    }
+    expect(readdirSync(directory.path)).toEqual(["a.db"]);
+    expect(hashOf(path)).toBe(before);
+  });
+
+  test(`a database of version ${version} is read without a trace when a command only reads`, async () => {
+    using directory = makeDirectory();
+    using elsewhere = makeDirectory();
+    const path = makeOlder(directory, version);
+    const before = traceOf(directory.path);
+    const store = await openDatabase(path, { create: false, exclusive: false, readOnly: true });
+    expect(await totalsOf(store)).toEqual([2, 1, 1, 0]);
+    expect(await store.check()).toEqual([]);
+    expect(await store.bulk.users.exportPage(0, 10)).toHaveLength(2);
+    expect(await store.tokens.list()).toEqual([]);
+    expect(await store.withCopySource((source) => source.count("orders"))).toBe(2);
+    const copy = elsewhere.at("copy.db");
+    const signal = new AbortController().signal;
+    expect(await store.backUp(copy, () => {}, signal)).toMatchObject({ users: 2, orders: 2 });
+    await store.close();
+    expect(traceOf(directory.path)).toEqual(before);
+    expect(versionOf(copy)).toBe(version);
+  });
+
+  test(`a database of version ${version} is rejected when a command cannot read it`, async () => {
+    using directory = makeDirectory();
+    const path = makeOlder(directory, version);
+    {
+      using db = new Database(path);
+      db.run("alter table idempotency_keys rename column record to response");
+    }
+    const opening = openDatabase(path, { create: false, exclusive: false, readOnly: true });
+    await expectRejection(opening, "operator", /run `user-api migrate`$/);
+  });
+
+  test(`a backup of version ${version} keeps its version when it is restored, and the next server migrates it`, async () => {
     using directory = makeDirectory();
     const from = makeOlder(directory, version);
     const databaseUrl = directory.at("new.db");
     const contents = await restoreSqlite({ from, databaseUrl, now });
     expect(contents).toMatchObject({ users: 2, orders: 2, previousPath: null });
-    expect(versionOf(from)).toBe(version);
-    const store = await open(databaseUrl, true);
+    expect([versionOf(from), versionOf(databaseUrl)]).toEqual([version, version]);
+    const store = await openDatabase(databaseUrl, { now });
     await expectConsistent(store);
     await store.close();
-    expect(readdirSync(directory.path).filter((name) => name.includes(".v"))).toEqual([]);
+    expect(versionOf(databaseUrl)).toBe(SCHEMA_VERSION);
   });
 }

@@ -1,0 +1,100 @@
+/** Reads a database that no process has open, without leaving a trace, also where nothing can be written. */
+import { constants, Database } from "bun:sqlite";
+import { statSync } from "node:fs";
+import { suffixes } from "../database-url.ts";
+import { fail } from "../error.ts";
+import { connect } from "./connection.ts";
+import type { FileWatch } from "./file-watch.ts";
+import { sidecarsOf } from "./files.ts";
+import type { Reader } from "./reader.ts";
+
+/** How a store reads its database. */
+export interface Source {
+  readonly path: string;
+  /** Whether the database is read without locks. */
+  readonly atRest: boolean;
+  connect(): Database;
+  /**
+   * Call it after reading and before using the result.
+   * @throws {AppError} operator if the database is read without locks and has been changed since
+   */
+  requireUnchanged(): void;
+}
+
+/** @returns whether there is no log, in which case the file is complete. A server has a log as long as it runs */
+export function isAtRest(path: string): boolean {
+  return sidecarsOf(path).every((suffix) => suffix === suffixes.index);
+}
+
+/** SQLite reads neither a log nor locks, and does not load the CHECK constraints. */
+export function connectAtRest(path: string): Database {
+  const { SQLITE_OPEN_READONLY, SQLITE_OPEN_URI } = constants;
+  // Only flags allow a URI. Without the option `strict`, a missing value is null instead of an error.
+  return new Database(
+    `${Bun.pathToFileURL(path).href}?immutable=1`,
+    SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
+  );
+}
+
+/** @returns a value that changes with every write to the file; `null` if there is no file */
+function stateOf(path: string): string | null {
+  const stats = statSync(path, { bigint: true, throwIfNoEntry: false });
+  if (stats === undefined) return null;
+  const { dev, ino, size, mtimeNs } = stats;
+  return [dev, ino, size, mtimeNs].join(":");
+}
+
+/** @returns the source of a store that locks the database, as SQLite does by default */
+export function sharedSource(path: string): Source {
+  return { path, atRest: false, connect: () => connect(path), requireUnchanged() {} };
+}
+
+/**
+ * Call it before the first connection. A server may start meanwhile. It first writes to a log, which is not read. When
+ * it changes the file itself, which would mix two states, `requireUnchanged` notices.
+ * @returns `null` if the database has a log
+ */
+export function sourceAtRest(path: string): Source | null {
+  // First, or a server that starts in between could have changed a part of the file.
+  const before = stateOf(path);
+  if (!isAtRest(path)) return null;
+  return {
+    path,
+    atRest: true,
+    connect: () => connectAtRest(path),
+    requireUnchanged() {
+      if (stateOf(path) === before) return;
+      fail("operator", `another process has changed ${path} meanwhile: run the command again`);
+    },
+  };
+}
+
+/** A file at rest has no log to watch, and `requireUnchanged` watches the file. */
+export const nothingToWatch: FileWatch = {
+  isInPlace: () => true,
+  isOverwritten: () => false,
+  requireInPlace() {},
+  isReadable: () => true,
+  close() {},
+};
+
+/** @returns the same reader. A read fails if the file has been changed, whatever it returns or throws */
+export function createReaderAtRest(reader: Reader, { requireUnchanged }: Source): Reader {
+  return {
+    ...reader,
+    forTable(table) {
+      const inner = reader.forTable(table);
+      function guarded<Result>(work: () => Result): Result {
+        try {
+          return work();
+        } finally {
+          requireUnchanged();
+        }
+      }
+      return {
+        read: (work, ...args) => guarded(() => inner.read(work, ...args)),
+        cached: (key, work) => guarded(() => inner.cached(key, work)),
+      };
+    },
+  };
+}

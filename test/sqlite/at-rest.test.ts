@@ -1,0 +1,168 @@
+// Commands that only read leave no trace in a database that no process has open, and none in its directory.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { chmodSync, copyFileSync, rmSync, writeFileSync } from "node:fs";
+import type { Store } from "../../src/store.ts";
+import { makeHarness } from "../cli/harness.ts";
+import { newUser } from "../contract/open.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { traceOf } from "../trace.ts";
+import { backUp, makeDatabase, never, now, open } from "./make-backup.ts";
+import { openDatabase } from "./open-database.ts";
+
+function openToRead(databaseUrl: string): Promise<Store> {
+  return openDatabase(databaseUrl, { readOnly: true, exclusive: false, create: false, now });
+}
+
+/** Creates a database that is still in WAL mode, and one that was never opened since it was written. */
+async function makeBoth(directory: TemporaryDirectory): Promise<readonly string[]> {
+  const closed = await makeDatabase(directory);
+  const fresh = directory.at("a ?#%é.db");
+  await backUp(closed, fresh);
+  return [closed, fresh];
+}
+
+test.each([
+  "check",
+  "token list",
+  "export users",
+  "export orders",
+  "import users --dry-run",
+  "backup backup.db",
+  "copy --to copy.db",
+])("%s leaves no trace when no process has the database open", async (command) => {
+  using directory = makeDirectory();
+  for (const path of await makeBoth(directory)) {
+    using target = makeDirectory();
+    const words = command.split(" ");
+    const args = words.map((word) => (word.endsWith(".db") ? target.at(word) : word));
+    using world = makeHarness({ environment: { DATABASE_URL: path } });
+    chmodSync(path, 0o444);
+    chmodSync(directory.path, 0o555);
+    const before = traceOf(directory.path);
+    expect(await world.feed('{"email":"c@b.cd"}\n', ...args)).toMatchObject({ code: 0 });
+    expect(traceOf(directory.path)).toEqual(before);
+    chmodSync(directory.path, 0o755);
+  }
+});
+
+test("restore leaves no trace in the backup or next to it", async () => {
+  using directory = makeDirectory();
+  for (const path of await makeBoth(directory)) {
+    using world = makeHarness();
+    chmodSync(path, 0o444);
+    const before = traceOf(directory.path);
+    expect(await world.run("restore", path)).toMatchObject({ code: 0, stderr: "" });
+    expect(traceOf(directory.path)).toEqual(before);
+  }
+});
+
+test("check verifies the constraints of rows when no process has the database open", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  {
+    using db = new Database(path);
+    db.run("pragma ignore_check_constraints = on");
+    db.run("update users set metadata = '[1]' where id = 2");
+    db.run("update orders set currency = 'EURO'");
+  }
+  const before = traceOf(directory.path);
+  const store = await openToRead(path);
+  expect(await store.check()).toEqual([
+    "CHECK constraint failed in users",
+    "CHECK constraint failed in orders",
+  ]);
+  await store.close();
+  expect(traceOf(directory.path)).toEqual(before);
+});
+
+test("a database is read with its log when there is one", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const server = await open(path, true);
+  await newUser(server);
+  // As after a crash.
+  const crashed = directory.at("crashed.db");
+  for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, crashed + suffix);
+  for (const database of [path, crashed]) {
+    const store = await openToRead(database);
+    expect((await store.users.list({ limit: 1, offset: 0 })).total).toBe(3);
+    expect(await store.withCopySource((source) => source.count("users"))).toBe(3);
+    const { users } = await store.backUp(
+      directory.at(`${crypto.randomUUID()}.db`),
+      () => {},
+      never,
+    );
+    expect(users).toBe(3);
+    await store.close();
+  }
+  await server.close();
+});
+
+/** Writes as a server does that starts meanwhile: first to its log, then to the file itself. */
+async function changeDatabase(path: string): Promise<void> {
+  const server = await open(path, true);
+  await newUser(server);
+  await server.close();
+}
+
+const operations: readonly [string, (store: Store, target: string) => Promise<unknown>][] = [
+  ["check", (store) => store.check()],
+  ["an export", (store) => store.bulk.users.exportPage(0, 10)],
+  ["a list of tokens", (store) => store.tokens.list()],
+  ["a backup", (store, target) => store.backUp(target, () => {}, never)],
+  [
+    "a copy of rows",
+    (store) => store.withCopySource((source) => Array.fromAsync(source.read("users"))),
+  ],
+  ["a copy of ids", (store) => store.withCopySource((source) => source.lastId("users"))],
+];
+
+test.each(operations)(
+  "%s fails when another process has changed the database meanwhile",
+  async (_, run) => {
+    using directory = makeDirectory();
+    const path = await makeDatabase(directory);
+    const store = await openToRead(path);
+    await changeDatabase(path);
+    const why = new RegExp(`another process has changed ${path} meanwhile: run the command again$`);
+    await expectRejection(run(store, directory.at("b.db")), "operator", why);
+    expect(await Bun.file(directory.at("b.db")).exists()).toBe(false);
+    await store.close();
+  },
+);
+
+test("a read fails with the change, not with damage, when another process has changed the database", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const store = await openToRead(path);
+  writeFileSync(path, "x".repeat(40_000));
+  const why = /another process has changed .+ meanwhile/;
+  await expectRejection(store.check(), "operator", why);
+  const copying = store.withCopySource((source) => Array.fromAsync(source.read("users")));
+  await expectRejection(copying, "operator", why);
+  await store.close();
+});
+
+test("a read fails with the change when the database has been deleted meanwhile", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const store = await openToRead(path);
+  rmSync(path);
+  await expectRejection(store.check(), "operator", /another process has changed .+ meanwhile/);
+  await store.close();
+});
+
+test("a command reads the state of its start when a server starts and writes only to its log", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const store = await openToRead(path);
+  const server = await open(path, true);
+  await newUser(server);
+  expect(await store.bulk.users.exportPage(0, 10)).toHaveLength(2);
+  await store.close();
+  await server.close();
+  using world = makeHarness({ environment: { DATABASE_URL: path } });
+  expect((await world.run("export", "users")).stderr).toBe("Exported 3 users\n");
+});

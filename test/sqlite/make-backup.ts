@@ -1,0 +1,48 @@
+// What the tests of backups and restores share.
+import { newUser, orderFields } from "../contract/open.ts";
+import type { TemporaryDirectory } from "../directory.ts";
+import { openDatabase } from "./open-database.ts";
+
+export const now = () => new Date("2026-11-20T18:57:03.120Z");
+export const never = new AbortController().signal;
+
+export function open(databaseUrl: string, exclusive = false) {
+  return openDatabase(databaseUrl, { exclusive, now });
+}
+
+/** Creates a database with two users and an order. @returns its path */
+export async function makeDatabase(directory: TemporaryDirectory, name = "a.db"): Promise<string> {
+  const path = directory.at(name);
+  const store = await open(path);
+  const { id } = await newUser(store);
+  await newUser(store);
+  await store.orders.place(orderFields(id), null);
+  await store.close();
+  return path;
+}
+
+export async function backUp(path: string, to: string) {
+  const store = await open(path);
+  try {
+    return await store.backUp(to, () => {}, never);
+  } finally {
+    await store.close();
+  }
+}
+
+/** Creates such a database, and a backup of it. */
+export async function makeBackup(
+  directory: TemporaryDirectory,
+): Promise<{ path: string; copy: string }> {
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
+  await backUp(path, copy);
+  return { path, copy };
+}
+
+export async function totalOf(path: string): Promise<number> {
+  const store = await open(path);
+  const { total } = await store.users.list({ limit: 1, offset: 0 });
+  await store.close();
+  return total;
+}

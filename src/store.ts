@@ -105,6 +105,13 @@ export interface RestoreOptions {
 export interface RestoreResult extends BackupSummary {
   /** Path that the previous database was moved to; `null` if there was none. */
   readonly previousPath: string | null;
+  /**
+   * Names of tokens that the backup has as valid and the previous database as revoked, and which are revoked now;
+   * `null` if the previous database could not be read.
+   */
+  readonly revokedTokens: readonly string[] | null;
+  /** Names of tokens that are valid after the restore. */
+  readonly validTokens: readonly string[];
 }
 
 /**

@@ -67,7 +67,7 @@ export function hashToken(token: string): string {
   return Bun.CryptoHasher.hash("sha256", token, "hex");
 }
 
-export function isActive(token: Token, now: Date): boolean {
+export function isActive(token: Pick<Token, "expires_at" | "revoked_at">, now: Date): boolean {
   if (token.revoked_at !== null) return false;
   return token.expires_at === null || now.getTime() < Date.parse(token.expires_at);
 }

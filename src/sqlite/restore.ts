@@ -7,25 +7,20 @@ import {
   openSync,
   readSync,
   realpathSync,
+  renameSync,
   rmSync,
   statSync,
 } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, resolve } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
-import { isAtRest } from "./at-rest.ts";
+import { isActive, type Token } from "../token.ts";
+import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
-import {
-  copyOwnership,
-  discard,
-  linkOrCopy,
-  PRIVATE_MODE,
-  replaceFile,
-  sidecarsOf,
-} from "./files.ts";
+import { copyOwnership, discard, linkOrCopy, PRIVATE_MODE, sidecarsOf } from "./files.ts";
 import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
 
 /** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
@@ -72,9 +67,7 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
     // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
   }
-  const contents = verifyDatabase(temporaryPath);
-  fsyncPath(temporaryPath);
-  return contents;
+  return verifyDatabase(temporaryPath);
 }
 
 /**
@@ -93,6 +86,59 @@ function mergeWal(path: string): void {
   }
 }
 
+type Revocation = Pick<Token, "hash" | "revoked_at">;
+
+/** @returns the revoked tokens of a database whose log has been merged; `null` if they cannot be read */
+function findRevocations(path: string): readonly Revocation[] | null {
+  // A damaged database keeps its log.
+  if (!isAtRest(path)) return null;
+  try {
+    using db = connectAtRest(path);
+    // Every schema has these columns.
+    const revoked = db.prepare<Revocation, []>(`
+      select hash, revoked_at
+      from tokens
+      where revoked_at is not null
+    `);
+    return revoked.all();
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
+ * @param revocations of the previous database; `null` if they are unknown
+ * @returns the names of the tokens that it has revoked; `null` if they are unknown
+ */
+function revokeTokens(
+  temporaryPath: string,
+  revocations: readonly Revocation[] | null,
+): readonly string[] | null {
+  if (revocations === null) return null;
+  using db = connect(temporaryPath);
+  const revoke = db.prepare<{ name: string }, Revocation>(`
+    update tokens
+    set revoked_at = $revoked_at
+    where hash = $hash and revoked_at is null
+    returning name
+  `);
+  const revokeAll = db.transaction(() =>
+    revocations.flatMap((revocation) => revoke.all(revocation).map(({ name }) => name)),
+  );
+  return revokeAll();
+}
+
+function readTokens(path: string) {
+  using db = connect(path);
+  const tokens = db.prepare<Pick<Token, "name" | "expires_at" | "revoked_at">, []>(`
+    select name, expires_at, revoked_at
+    from tokens
+    order by id
+  `);
+  return tokens.all();
+}
+
 /**
  * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
  * The new database must never be opened with the previous log, even if that log is all that is left.
@@ -103,13 +149,15 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
   for (const suffix of previousFiles) linkOrCopy(path + suffix, previousPath + suffix);
   try {
     for (const suffix of sidecars) rmSync(path + suffix);
-    replaceFile(temporaryPath, path);
+    renameSync(temporaryPath, path);
   } catch (error) {
     for (const suffix of sidecars) {
       if (!existsSync(path + suffix)) linkOrCopy(previousPath + suffix, path + suffix);
     }
+    for (const suffix of previousFiles) rmSync(previousPath + suffix);
     throw error;
   }
+  fsyncPath(dirname(resolve(path)));
 }
 
 /** @see RestoreStore */
@@ -126,14 +174,21 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     using cleanup = new DisposableStack();
     cleanup.defer(() => discard(temporaryPath));
     const contents = prepareReplacement(backup, temporaryPath);
-    if (exists) {
-      copyOwnership(temporaryPath, path);
-      mergeWal(path);
-    }
-    const previousPath = `${path}.${now().toISOString().replaceAll(":", "-")}`;
+    if (exists) mergeWal(path);
+    const revokedTokens = revokeTokens(temporaryPath, findRevocations(path));
+    const tokens = readTokens(temporaryPath);
+    fsyncPath(temporaryPath);
+    if (exists) copyOwnership(temporaryPath, path);
+    const time = now();
+    const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
-    return { ...contents, previousPath: hadPrevious ? previousPath : null };
+    return {
+      ...contents,
+      previousPath: hadPrevious ? previousPath : null,
+      revokedTokens,
+      validTokens: tokens.filter((token) => isActive(token, time)).map(({ name }) => name),
+    };
   } catch (error) {
     throw describeSqliteError(`Cannot restore ${from}`, error);
   }

@@ -193,7 +193,7 @@ test.skipIf(skipTraced)(
         "sync .",
       ]);
       const restore = await traceNames(directory, "restore", at("b.db"));
-      expect(restore[0]).toBe("sync ./sync.db.*.partial");
+      expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
       expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
       const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
       const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];

@@ -2,6 +2,7 @@ import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import {
   chmodSync,
+  copyFileSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -13,8 +14,9 @@ import {
   writeFileSync,
 } from "node:fs";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { hashToken, newToken } from "../../src/token.ts";
 import { newUser } from "../contract/open.ts";
-import { damagePage } from "../damage.ts";
+import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { backUp, makeBackup, makeDatabase, now, open, totalOf } from "./make-backup.ts";
@@ -208,4 +210,103 @@ test.each(unfit)("restore fails and changes nothing when the backup %s", async (
   expect((await expectRejection(restore(copy, path), "operator")).message).toContain(reason);
   expect(await totalOf(path)).toBe(2);
   expect(readdirSync(directory.path).filter((name) => /partial|2026/.test(name))).toEqual([]);
+});
+
+/** Creates tokens with these names. @param expires_at of all */
+async function addTokens(path: string, names: readonly string[], expiresAt: string | null = null) {
+  const store = await open(path);
+  for (const name of names) {
+    await store.tokens.create({
+      hash: hashToken(newToken()),
+      name,
+      scope: "read",
+      expires_at: expiresAt,
+    });
+  }
+  await store.close();
+}
+
+async function revoke(path: string, name: string): Promise<void> {
+  const store = await open(path);
+  await store.tokens.revoke(name);
+  await store.close();
+}
+
+/** @returns the names of the tokens that are not revoked */
+async function unrevoked(path: string): Promise<string[]> {
+  const store = await open(path);
+  const tokens = await store.tokens.list();
+  await store.close();
+  return tokens.filter(({ revoked_at }) => revoked_at === null).map(({ name }) => name);
+}
+
+test("restore keeps tokens revoked when the previous database has revoked them since the backup", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
+  await addTokens(path, ["old", "leaked", "kept", "again"]);
+  await revoke(path, "old");
+  await backUp(path, copy);
+  await revoke(path, "leaked");
+  // Another token with the name of a revoked one.
+  await revoke(path, "again");
+  await addTokens(path, ["again", "new"]);
+  const result = await restore(copy, path);
+  expect(result).toMatchObject({ revokedTokens: ["leaked", "again"], validTokens: ["kept"] });
+  expect(await unrevoked(path)).toEqual(["kept"]);
+  expect(await unrevoked(copy)).toEqual(["leaked", "kept", "again"]);
+});
+
+test("restore finds revocations when they are only in the log of the previous database", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
+  await addTokens(path, ["leaked"]);
+  await backUp(path, copy);
+  const store = await open(path);
+  await store.tokens.revoke("leaked");
+  // As after a crash.
+  for (const suffix of ["", "-wal"]) copyFileSync(path + suffix, directory.at(`b.db${suffix}`));
+  await store.close();
+  const crashed = directory.at("b.db");
+  expect((await restore(copy, crashed)).revokedTokens).toEqual(["leaked"]);
+  expect(await unrevoked(crashed)).toEqual([]);
+});
+
+test("restore names the valid tokens of the backup when the previous database cannot be read", async () => {
+  using directory = makeDirectory();
+  const path = await makeDatabase(directory);
+  const copy = directory.at("copy.db");
+  await addTokens(path, ["leaked", "old"]);
+  await addTokens(path, ["late"], "2026-11-21T00:00:00.000Z");
+  await addTokens(path, ["expired"], "2026-11-20T00:00:00.000Z");
+  await revoke(path, "old");
+  await backUp(path, copy);
+  await revoke(path, "leaked");
+  const unknown = { revokedTokens: null, validTokens: ["leaked", "late"] };
+  expect(await restore(copy, directory.at("none.db"))).toMatchObject(unknown);
+  writeFileSync(directory.at("text.db"), "not a database at all");
+  expect(await restore(copy, directory.at("text.db"))).toMatchObject(unknown);
+  damagePage(path, rootPageOf(path, "tokens"));
+  expect(await restore(copy, path)).toMatchObject(unknown);
+});
+
+test("restore puts the log back, and leaves no other file, when it fails", async () => {
+  using directory = makeDirectory();
+  const { path, copy } = await makeBackup(directory);
+  writeFileSync(path, "not a database at all");
+  writeFileSync(`${path}-wal`, "a log");
+  const before = readdirSync(directory.path).sort();
+  // Just before the files are replaced, the new one disappears.
+  const removeDraft = () => {
+    for (const name of readdirSync(directory.path)) {
+      if (name.includes(".partial")) rmSync(directory.at(name));
+    }
+    return now();
+  };
+  const restoring = restoreSqlite({ from: copy, databaseUrl: path, now: removeDraft });
+  await expectRejection(restoring, "operator", /^Cannot restore /);
+  expect(readdirSync(directory.path).sort()).toEqual(before);
+  expect(await Bun.file(`${path}-wal`).text()).toBe("a log");
+  expect(await Bun.file(path).text()).toBe("not a database at all");
 });

@@ -153,6 +153,8 @@ function programName(): string {
 }
 
 if (import.meta.main) {
+  // Before any file is created: databases, backups and exports hold personal data.
+  process.umask(0o077);
   // The only request of this program is that of `health`, which stays on this machine. The name in lower case takes
   // precedence.
   Bun.env["no_proxy"] = "*";

@@ -93,6 +93,8 @@ export interface StoreOptions {
   readonly onMigration?: OnMigration;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
+  /** Called at the opening with each danger that the operator should remove. */
+  readonly onWarning?: (warning: string) => void;
 }
 
 export interface RestoreOptions {

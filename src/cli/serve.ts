@@ -89,7 +89,8 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   const onMigration = (from: number, to: number) => {
     if (from > 0) log.info("schema migrated", { from, to });
   };
-  const listeners = { onCommit, onStorageProblem, onMigration };
+  const onWarning = (reason: string) => log.warn("unsafe setup", { reason });
+  const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
   const options = { ...config, now: system.now, ...listeners };
   const store = resources.adopt(
     await system.backendOf(config.databaseUrl).open({ ...options, exclusive: true, create: true }),

@@ -18,7 +18,7 @@ import {
 import { backUp } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
-import { configure, connect } from "./connection.ts";
+import { configure, connect, sqliteVersion } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
@@ -31,6 +31,7 @@ import { createReader, type Reader } from "./reader.ts";
 import { LOCK_TIMEOUT_MS, lockPath, requireUnused, takeServerLock } from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
+import { findWarnings } from "./warnings.ts";
 import { createWriteBatch } from "./write-batch.ts";
 import { createWriter } from "./writer.ts";
 
@@ -259,6 +260,8 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     touchTables(db);
     // The writer retries on SQLITE_BUSY from now on. SQLite itself must not block the event loop.
     db.run("pragma busy_timeout = 0");
+    if (options.onWarning !== undefined)
+      findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
     return await createStore(db, source, options, resources);
   } catch (error) {
     // A statement can need what a later migration adds.

@@ -3,7 +3,7 @@
  * thousands of pages would delay every concurrent request.
  */
 import type { Database } from "bun:sqlite";
-import { CHECKPOINT_PAGES } from "./connection.ts";
+import { CHECKPOINT_PAGES, sqliteVersion } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
 /** The first SQLite that measures the log without a checkpoint. On macOS the system may provide an older one. */
@@ -22,9 +22,7 @@ export interface Checkpointer {
 /** @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough */
 export function createCheckpointer(db: Database): Checkpointer {
   // An older SQLite ignores `noop` and would run a checkpoint on this thread.
-  const sqlite = db.prepare<{ version: string }, []>("select sqlite_version() as version").get();
-  if (sqlite === null || Bun.semver.order(sqlite.version, NOOP_SINCE) < 0)
-    return { start: () => null, close() {} };
+  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0) return { start: () => null, close() {} };
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);

@@ -34,6 +34,12 @@ export function configure(db: Database): void {
   db.run("pragma trusted_schema = off");
 }
 
+/** @returns e.g. `3.51.3` */
+export function sqliteVersion(db: Database): string {
+  const statement = db.prepare<{ version: string }, []>("select sqlite_version() as version");
+  return statement.get()?.version ?? "";
+}
+
 export function countRows(db: Database, table: string): number {
   return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
 }

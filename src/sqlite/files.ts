@@ -46,13 +46,13 @@ export function createPrivateFile(path: string): void {
 }
 
 /**
- * Gives a copy the permissions of the original, and its owner if this process is root: only root may change the
- * owner of a file.
+ * Gives a copy the permissions of the original, except those of other users, and its owner if this process is root:
+ * only root may change the owner of a file.
  */
 export function copyOwnership(copy: string, original: string): void {
   const { uid, gid, mode } = statSync(original);
   if (process.getuid?.() === 0) chownSync(copy, uid, gid);
-  chmodSync(copy, mode & 0o777);
+  chmodSync(copy, mode & 0o770);
 }
 
 /**

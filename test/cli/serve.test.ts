@@ -55,6 +55,26 @@ test("serve prints the first token to stderr, with a working curl line, on the f
   expect(again.stderr).toBe("");
 });
 
+/** @returns the reasons of all warnings on stdout */
+function warningsOf(stdout: string): unknown[] {
+  const lines: Record<string, unknown>[] = stdout
+    .trimEnd()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+  return lines.filter(({ level }) => level === "warn").map(({ reason }) => reason);
+}
+
+test("serve logs the warnings of the database", async () => {
+  using world = makeHarness({
+    openStore(options) {
+      options.onWarning?.("the disk is old");
+      return openSqlite(options);
+    },
+  });
+  const { stdout } = await (await world.serve()).stop();
+  expect(warningsOf(stdout)).toEqual(["the disk is old"]);
+});
+
 test("serve prints no token when one was created before", async () => {
   using world = makeHarness();
   const token = (await world.run("token", "create", "mine")).stdout.trim();

@@ -12,7 +12,7 @@ import { backUp, makeBackup, makeDatabase, never, now, open, totalOf } from "./m
 test("backUp writes a complete copy while the database is in use", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
-  chmodSync(path, 0o640);
+  chmodSync(path, 0o644);
   const copy = directory.at("copy.db");
   const server = await open(path, true);
   const parts: number[] = [];
@@ -27,6 +27,7 @@ test("backUp writes a complete copy while the database is in use", async () => {
   expect(parts.at(-1)).toBe(1);
   // An incomplete copy is readable only by its owner.
   expect(new Set(modes)).toEqual(new Set([0o600]));
+  // Nor is it for other users when it is complete.
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   await server.close();
   expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);

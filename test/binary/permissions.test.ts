@@ -1,0 +1,51 @@
+// Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever
+// the umask of the shell is.
+import { expect, test } from "bun:test";
+import { readdirSync, statSync } from "node:fs";
+import { makeDirectory } from "../directory.ts";
+import { againstBinary } from "../http/server.ts";
+import { binary, runProgram, startProgram } from "../program.ts";
+
+/** The command of a shell with an open umask. */
+function withOpenUmask(...args: string[]): string[] {
+  return ["sh", "-c", 'umask 0; exec "$@"', "sh", binary, ...args];
+}
+
+/** @returns the permissions of all files in the directory, e.g. `600 a.db` */
+function modesIn(path: string): string[] {
+  const names = readdirSync(path, { recursive: true, encoding: "utf8" }).sort();
+  return names.map((name) => `${(statSync(`${path}/${name}`).mode & 0o777).toString(8)} ${name}`);
+}
+
+test.skipIf(!againstBinary)("only the owner can read the files of a server", async () => {
+  using directory = makeDirectory();
+  const env = { DATABASE_URL: directory.at("data/a.db"), PORT: "0", PATH: Bun.env["PATH"] ?? "" };
+  const server = startProgram(withOpenUmask("serve"), { env });
+  expect(await server.listening).not.toBeNull();
+  expect(modesIn(directory.path)).toEqual([
+    "700 data",
+    "600 data/a.db",
+    "600 data/a.db-serving",
+    "600 data/a.db-shm",
+    "600 data/a.db-wal",
+  ]);
+  server.kill("SIGTERM");
+  await server.ended;
+});
+
+test.skipIf(!againstBinary)("only the owner can read the files that commands write", async () => {
+  using directory = makeDirectory();
+  const env = { DATABASE_URL: directory.at("a.db"), PATH: Bun.env["PATH"] ?? "" };
+  const run = async (...args: string[]) => {
+    const { code, stderr } = await runProgram(withOpenUmask(...args), { env });
+    expect([code, args, stderr]).toEqual([0, args, expect.anything()]);
+  };
+  await run("seed", "--users", "3", "--orders", "2");
+  await run("backup", directory.at("backup.db"));
+  await run("export", "users", "--output", directory.at("users.csv"));
+  await run("copy", "--to", directory.at("copy.db"));
+  await run("restore", directory.at("backup.db"));
+  const modes = modesIn(directory.path);
+  expect(modes.map((mode) => mode.slice(0, 3))).toEqual(modes.map(() => "600"));
+  expect(modes.length).toBeGreaterThan(5);
+});

@@ -1,0 +1,114 @@
+import { expect, test } from "bun:test";
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { findWarnings } from "../../src/sqlite/warnings.ts";
+import { makeDirectory } from "../directory.ts";
+import { openDatabase } from "./open-database.ts";
+
+const FIXED = "3.51.3";
+
+/** On macOS other users cannot enter the directory of temporary files. */
+const testExposed = test.skipIf(process.platform === "darwin");
+
+/** An open database whose directory everybody can enter, and nobody else write. */
+async function openExposed() {
+  const directory = makeDirectory();
+  chmodSync(directory.path, 0o755);
+  mkdirSync(directory.at("data"));
+  chmodSync(directory.at("data"), 0o755);
+  const path = directory.at("data/a.db");
+  const warnings: string[] = [];
+  const store = await openDatabase(path, { onWarning: (warning) => warnings.push(warning) });
+  for (const suffix of ["", "-wal", "-shm", "-serving"]) chmodSync(path + suffix, 0o640);
+  return {
+    directory,
+    path,
+    store,
+    warnings,
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+function exposed(...paths: string[]): string[] {
+  const list = paths.join(", ");
+  return [`every user of this machine can read or change ${list}: use chmod o-rwx`];
+}
+
+test("findWarnings finds nothing when only the owner and the group can read the files", async () => {
+  await using it = await openExposed();
+  expect(findWarnings(it.path, FIXED)).toEqual([]);
+});
+
+testExposed.each(["", "-wal", "-shm", "-serving"])(
+  "findWarnings names the file when others can read or write it (a.db%s)",
+  async (suffix) => {
+    await using it = await openExposed();
+    for (const mode of [0o644, 0o602]) {
+      chmodSync(it.path + suffix, mode);
+      expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.path + suffix));
+    }
+    chmodSync(it.path + suffix, 0o671);
+    expect(findWarnings(it.path, FIXED)).toEqual([]);
+  },
+);
+
+testExposed("findWarnings names the directory when others can create files in it", async () => {
+  await using it = await openExposed();
+  chmodSync(it.directory.at("data"), 0o777);
+  expect(findWarnings(it.path, FIXED)).toEqual(exposed(it.directory.at("data")));
+});
+
+test("findWarnings finds nothing when others cannot enter a directory above the files", async () => {
+  await using it = await openExposed();
+  chmodSync(it.path, 0o666);
+  chmodSync(it.directory.at("data"), 0o777);
+  for (const mode of [0o700, 0o770, 0o754]) {
+    chmodSync(it.directory.path, mode);
+    expect(findWarnings(it.path, FIXED)).toEqual([]);
+  }
+});
+
+testExposed("findWarnings examines the target when the path is a link", async () => {
+  await using it = await openExposed();
+  symlinkSync(it.path, it.directory.at("link.db"));
+  chmodSync(`${it.path}-wal`, 0o644);
+  expect(findWarnings(it.directory.at("link.db"), FIXED)).toEqual(exposed(`${it.path}-wal`));
+});
+
+testExposed("openSqlite warns when others can read the database", async () => {
+  await using it = await openExposed();
+  const path = it.directory.at("data/b.db");
+  writeFileSync(path, "", { mode: 0o644 });
+  chmodSync(path, 0o644);
+  const warnings: string[] = [];
+  const store = await openDatabase(path, { onWarning: (warning) => warnings.push(warning) });
+  // SQLite gives the other files the permissions of the database.
+  expect(warnings.map((warning) => warning.includes(`${path}, ${path}-wal, ${path}-shm`))).toEqual([
+    true,
+  ]);
+  await store.close();
+});
+
+test.each([
+  ["3.37.0", true],
+  ["3.44.5", true],
+  ["3.44.6", false],
+  ["3.45.0", true],
+  ["3.50.6", true],
+  ["3.50.7", false],
+  ["3.51.0", true],
+  ["3.51.2", true],
+  ["3.51.3", false],
+  ["3.54.1", false],
+])(
+  "findWarnings knows whether SQLite %s can damage the database: %p",
+  async (version, expected) => {
+    await using it = await openExposed();
+    const found = findWarnings(it.path, version);
+    expect(found.some((warning) => warning.startsWith(`SQLite ${version} can damage`))).toBe(
+      expected,
+    );
+  },
+);

@@ -152,6 +152,15 @@ function programName(): string {
   return Bun.main.startsWith("/$bunfs/") ? process.argv0 : "scripts/bun.sh src/main.ts";
 }
 
+/** @returns the soft limit of open files, to which Bun has raised that of the shell as far as it may */
+function openFileLimit(): number {
+  const { userLimits } = process.report.getReport() as {
+    readonly userLimits: Readonly<Record<"open_files", { readonly soft: number | "unlimited" }>>;
+  };
+  const { soft } = userLimits.open_files;
+  return soft === "unlimited" ? Number.POSITIVE_INFINITY : soft;
+}
+
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
@@ -182,6 +191,7 @@ if (import.meta.main) {
     openOutput,
     untilStopped,
     onHangup: (listener) => process.on("SIGHUP", listener),
+    openFileLimit,
   });
   // TypeScript does not see the assignment in `openLog`.
   const opened = server as ReturnType<typeof createServerOutput> | null;

@@ -19,6 +19,9 @@ const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validat
 /** How often expired idempotency keys are deleted. */
 const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
 
+/** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
+const MIN_OPEN_FILES = 4096;
+
 /**
  * @returns the new token; `null` if the database has or had any token
  * @throws {AppError} operator if the database cannot be written
@@ -90,6 +93,9 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
     if (from > 0) log.info("schema migrated", { from, to });
   };
   const onWarning = (reason: string) => log.warn("unsafe setup", { reason });
+  const openFiles = system.openFileLimit();
+  if (openFiles < MIN_OPEN_FILES)
+    onWarning(`the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`);
   const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
   const options = { ...config, now: system.now, ...listeners };
   const store = resources.adopt(

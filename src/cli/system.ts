@@ -59,6 +59,8 @@ export interface System {
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */
   readonly onHangup: (listener: () => void) => void;
+  /** @returns how many files and connections this process may have open */
+  readonly openFileLimit: () => number;
 }
 
 /** The environment of one command. */

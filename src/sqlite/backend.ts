@@ -100,6 +100,7 @@ async function createStore(
   // The timer must not keep a command running.
   watchTimer.unref();
   resources.defer(() => clearInterval(watchTimer));
+  if (options.exclusive) await checkpointer.prepare();
   const cleanup = resources.move();
   return {
     users: createUserStore(context),

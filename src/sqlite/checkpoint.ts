@@ -11,6 +11,11 @@ const NOOP_SINCE = "3.51.0";
 
 export interface Checkpointer {
   /**
+   * Starts the thread with a first checkpoint. Call it before a server accepts connections: if they use up the open
+   * files of the process, a thread can no longer start, and the attempt ends the process.
+   */
+  prepare(): Promise<void>;
+  /**
    * Starts a checkpoint if one is due. Call it after each commit, and do not write until it has resolved: then it
    * reaches the end of the log, and the next commit restarts the log.
    * @returns resolves after the attempt; `null` if none is due
@@ -22,7 +27,8 @@ export interface Checkpointer {
 /** @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough */
 export function createCheckpointer(db: Database): Checkpointer {
   // An older SQLite ignores `noop` and would run a checkpoint on this thread.
-  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0) return { start: () => null, close() {} };
+  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0)
+    return { prepare: async () => {}, start: () => null, close() {} };
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
@@ -51,6 +57,7 @@ export function createCheckpointer(db: Database): Checkpointer {
   }
 
   return {
+    prepare: run,
     start() {
       if (broken) return null;
       const pages = walPages();

@@ -28,7 +28,8 @@ function createWorker(): Worker {
 }
 
 /**
- * The worker starts with the first statement and takes 5 MB.
+ * The worker starts with the first statement, takes 5 MB, and ends the process if it cannot start because too many files
+ * are open.
  * @param path path of the database
  * @param atRest whether the statements only read, and the database is at rest
  */

@@ -50,6 +50,7 @@ interface Options {
   readonly environment?: Environment;
   readonly openStore?: OpenStore;
   readonly terminalColumns?: number;
+  readonly openFileLimit?: number;
 }
 
 /** Records as NDJSON. */
@@ -63,7 +64,7 @@ async function* inPieces(chunks: Stdin["chunks"]): AsyncGenerator<Uint8Array> {
 
 /** Runs commands in this process, with a database in a temporary directory and a fixed clock. */
 export function makeHarness(options: Options = {}): Harness {
-  const { environment = {}, openStore, terminalColumns = null } = options;
+  const { environment = {}, openStore, terminalColumns = null, openFileLimit = 65_536 } = options;
   const directory = makeDirectory();
   const path = directory.at("data/test.db");
   const stdin: Stdin = { chunks: [], isTerminal: false };
@@ -114,6 +115,7 @@ export function makeHarness(options: Options = {}): Harness {
       },
       untilStopped: () => stopped.promise,
       onHangup() {},
+      openFileLimit: () => openFileLimit,
     };
     const ended = main(args, system).then((code) => ({ code, stdout, stderr }));
     const failed = ended.then((outcome) => {

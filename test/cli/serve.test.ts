@@ -64,6 +64,15 @@ function warningsOf(stdout: string): unknown[] {
   return lines.filter(({ level }) => level === "warn").map(({ reason }) => reason);
 }
 
+test("serve warns when few files can be open, and not when many can", async () => {
+  using few = makeHarness({ openFileLimit: 4095 });
+  expect(warningsOf((await (await few.serve()).stop()).stdout)).toEqual([
+    "the limit of open files is 4095: raise it to 4096 or more",
+  ]);
+  using many = makeHarness({ openFileLimit: 4096 });
+  expect(warningsOf((await (await many.serve()).stop()).stdout)).toEqual([]);
+});
+
 test("serve logs the warnings of the database", async () => {
   using world = makeHarness({
     openStore(options) {

@@ -81,6 +81,7 @@ function runHere(environment: Settings): Running {
     openOutput,
     untilStopped: () => stopping.promise,
     onHangup() {},
+    openFileLimit: () => 65_536,
   });
   return {
     pid: null,

@@ -41,8 +41,11 @@ async function release(target: Target, committedAt: Date): Promise<string[]> {
 
   const facts = { version, target, packages, versions: process.versions };
   await Bun.write(`${inside}/THIRD-PARTY-NOTICES`, await createNotices(facts));
-  if (target.name.startsWith("linux"))
-    await copyFile("deploy/user-api.service", `${inside}/user-api.service`);
+  if (target.name.startsWith("linux")) {
+    for (const unit of ["user-api.service", "user-api-backup.service", "user-api-backup.timer"]) {
+      await copyFile(`deploy/${unit}`, `${inside}/${unit}`);
+    }
+  }
   const seconds = committedAt.getTime() / 1000;
   const archive = await createArchive(WORK, name, ["user-api"], seconds);
   const sbom = createSbom({ ...facts, sha256: sha256(binary), committedAt });

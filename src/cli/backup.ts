@@ -1,4 +1,7 @@
-import { readConfig } from "../config.ts";
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { basename, extname, join } from "node:path";
+import { invalidValue, readConfig } from "../config.ts";
+import { fail, messageOf } from "../error.ts";
 import type { BackupSummary } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
@@ -18,12 +21,79 @@ function quoteNames(names: readonly string[]): string {
  * Copies the database to a new file. A server may be running.
  * @throws {AppError} operator
  */
-export async function backUpStore(path: string, system: CommandSystem): Promise<void> {
+async function backUpTo(path: string, system: CommandSystem): Promise<void> {
   const contents = await withStore(system, { readOnly: true }, async (store) => {
     using progress = createProgress(system, 1);
     return await store.backUp(path, progress.update, stopSignal(system));
   });
   system.stdout(`Backed up ${describeResult(contents, path)}\n`);
+}
+
+/** The end of the names of backups in a directory: the time, which sorts like the names. */
+const TIME_AND_EXTENSION = /^-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}Z\.db$/;
+
+/**
+ * Deletes the oldest backups of a database.
+ * @param name of the database, with which the names of its backups begin
+ * @param newest name of the backup that is kept in any case, even if the clock has been set back
+ * @param keep number of backups that remain, from 1
+ * @throws {AppError} operator
+ */
+function deleteOldest(directory: string, name: string, newest: string, keep: number): void {
+  const others = readdirSync(directory).filter(
+    (file) =>
+      file.startsWith(name) && TIME_AND_EXTENSION.test(file.slice(name.length)) && file !== newest,
+  );
+  for (const file of others.sort().slice(0, Math.max(0, others.length + 1 - keep))) {
+    try {
+      // Another run may have deleted it.
+      rmSync(join(directory, file), { force: true });
+    } catch (error) {
+      fail("operator", `Cannot delete the old backup ${file}: ${messageOf(error)}`);
+    }
+  }
+}
+
+/** @throws {AppError} operator */
+function makeDirectory(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    fail("operator", `Cannot create ${path}: ${messageOf(error)}`);
+  }
+}
+
+export interface BackupTarget {
+  /** Path of the new file. */
+  readonly file?: string | undefined;
+  /** Where the new file gets a name with the time. It is created if it is missing. Either this or `file` is given. */
+  readonly directory?: string | undefined;
+  /** How many backups with the file name of the database remain in the directory. By default, none is deleted. */
+  readonly keep?: string | undefined;
+}
+
+/**
+ * Copies the database to a new file, then deletes old backups.
+ * @throws {AppError} operator; invalid if the arguments are
+ */
+export async function backUpStore(
+  { file, directory, keep }: BackupTarget,
+  system: CommandSystem,
+): Promise<void> {
+  if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
+    fail("invalid", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
+  }
+  if (keep !== undefined && directory === undefined) fail("invalid", "--keep needs --directory");
+  if (file !== undefined && directory === undefined) return backUpTo(file, system);
+  if (file !== undefined || directory === undefined) {
+    fail("invalid", "Name either a file or a directory");
+  }
+  const { databaseUrl } = readConfig(system.environment, system.flags);
+  const name = basename(databaseUrl, extname(databaseUrl));
+  const newest = `${name}-${system.now().toISOString().replaceAll(":", "-")}.db`;
+  makeDirectory(directory);
+  await backUpTo(join(directory, newest), system);
+  if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
 }
 
 /**

@@ -159,9 +159,16 @@ const commands: Commands = {
   },
   backup: {
     description: "copy a SQLite database to a new file and verify the copy",
-    arguments: [new Argument("<file>", "target file; must not exist")],
-    examples: ["user-api backup backup.db"],
-    run: (system, file) => backUpStore(file, system),
+    arguments: [new Argument("[file]", "target file; must not exist")],
+    options: [
+      new Option(
+        "--directory <directory>",
+        "directory for a backup that is named after the time, instead of a file; one per database",
+      ),
+      new Option("--keep <number>", "number of backups to keep in the directory (default: all)"),
+    ],
+    examples: ["user-api backup backup.db", "user-api backup --directory /backups --keep 14"],
+    run: (system, file, { directory, keep }) => backUpStore({ file, directory, keep }, system),
   },
   restore: {
     description: "restore a backup; the current database is kept next to it",

@@ -1,10 +1,12 @@
 import { expect, test } from "bun:test";
+import { readdirSync, writeFileSync } from "node:fs";
 import { backUpStore } from "../../src/cli/backup.ts";
 import type { CommandSystem, StopReason } from "../../src/cli/system.ts";
 import { AppError } from "../../src/error.ts";
 import { backendOf } from "../../src/main.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import type { OpenStore, Store } from "../../src/store.ts";
+import { makeDirectory } from "../directory.ts";
 import { makeHarness } from "./harness.ts";
 
 test("backup and restore print a summary when they succeed", async () => {
@@ -70,7 +72,7 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
     flags: {},
     untilStopped: async () => stop,
   } as unknown as CommandSystem;
-  return backUpStore(`${world.path}.copy`, system).catch((error) => error);
+  return await backUpStore({ file: `${world.path}.copy` }, system).catch((error) => error);
 }
 
 test.each(["-wal", "-shm", "-journal", "-serving"])(
@@ -94,4 +96,53 @@ test("backup stops when a signal arrives", async () => {
 test("backup throws an uncaught error, which is not an interruption", async () => {
   const uncaught = new Error("a bug");
   expect(await errorOfStopped({ by: "fault", error: uncaught })).toBe(uncaught);
+});
+
+test("backup with --directory names the file after the time, and --keep deletes the oldest", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  await world.run("token", "create", "a");
+  const other = directory.at("other-2020-01-01T00-00-00.000Z.db");
+  writeFileSync(other, "");
+  writeFileSync(directory.at("test-notes.db"), "");
+  const backUp = (...args: string[]) => world.run("backup", "--directory", directory.path, ...args);
+  const list = () => readdirSync(directory.path).filter((name) => /^test-2/.test(name));
+  for (const day of [20, 21, 22]) {
+    world.clock.time = new Date(`2026-11-${day}T06:00:00.000Z`);
+    expect(await backUp()).toMatchObject({ code: 0, stderr: "" });
+  }
+  expect(list()).toHaveLength(3);
+  world.clock.time = new Date("2026-11-23T06:00:00.000Z");
+  const { code, stdout } = await backUp("--keep", "2");
+  expect(code).toBe(0);
+  expect(stdout).toContain("/test-2026-11-23T06-00-00.000Z.db (0.1 MB, verified)");
+  expect(list()).toEqual(["test-2026-11-22T06-00-00.000Z.db", "test-2026-11-23T06-00-00.000Z.db"]);
+  // The clock has been set back: the new backup is kept nevertheless.
+  world.clock.time = new Date("2026-11-19T06:00:00.000Z");
+  await backUp("--keep", "1");
+  expect(list()).toEqual(["test-2026-11-19T06-00-00.000Z.db"]);
+  expect(readdirSync(directory.path)).toContain("test-notes.db");
+  expect(readdirSync(directory.path)).toContain("other-2020-01-01T00-00-00.000Z.db");
+});
+
+test("backup deletes nothing when the new backup fails", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  const old = "test-2026-11-01T06-00-00.000Z.db";
+  writeFileSync(directory.at(old), "");
+  const { code } = await world.run("backup", "--directory", directory.path, "--keep", "1");
+  expect(code).toBe(1);
+  expect(readdirSync(directory.path)).toEqual([old]);
+});
+
+test.each([
+  { args: [], message: "Name either a file or a directory" },
+  { args: ["a.db", "--directory", "d"], message: "Name either a file or a directory" },
+  { args: ["a.db", "--keep", "2"], message: "--keep needs --directory" },
+  { args: ["--directory", "d", "--keep", "0"], message: "must be an integer from 1" },
+])("backup exits with 2 when its arguments are $args", async ({ args, message }) => {
+  using world = makeHarness();
+  const { code, stderr } = await world.run("backup", ...args);
+  expect(code).toBe(2);
+  expect(stderr).toContain(message);
 });

@@ -1,4 +1,4 @@
-// deploy/compose.yaml and deploy/kubernetes.yaml: their privileges, settings and timeouts.
+// deploy/compose.yaml and the manifests for Kubernetes: their privileges, settings and timeouts.
 import { describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
 import { readYaml, readYamlDocuments } from "./yaml.ts";
@@ -108,6 +108,36 @@ describe("kubernetes.yaml", async () => {
     expect(service.spec.selector).toEqual(labels);
     expect(budget.spec.selector.matchLabels).toEqual(labels);
     expect(service.spec.ports[0].targetPort).toBe(container.ports[0].name);
+  });
+});
+
+describe("kubernetes-sqlite.yaml", async () => {
+  const [set, service, job] = await readYamlDocuments("kubernetes-sqlite.yaml");
+  const pod = set.spec.template.spec;
+  const backupPod = job.spec.jobTemplate.spec.template.spec;
+
+  test("one pod serves the volume, and the backup has no more privileges", () => {
+    expect(set.spec.replicas).toBe(1);
+    expect(service.spec.selector).toEqual(set.spec.template.metadata.labels);
+    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
+    expect(backupPod.securityContext).toEqual(pod.securityContext);
+    for (const { containers } of [pod, backupPod]) {
+      expect(containers[0].securityContext).toEqual({
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ["ALL"] },
+      });
+    }
+  });
+
+  test("the backup mounts the volume of the server on its node", () => {
+    const [{ name }] = pod.containers[0].volumeMounts;
+    const claim = backupPod.volumes[0].persistentVolumeClaim.claimName;
+    expect(claim).toBe(`${name}-${set.metadata.name}-0`);
+    expect(backupPod.containers[0].volumeMounts).toEqual(pod.containers[0].volumeMounts);
+    const [affinity] =
+      backupPod.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution;
+    expect(affinity.labelSelector.matchLabels).toEqual(set.spec.template.metadata.labels);
   });
 });
 

@@ -1,12 +1,15 @@
-// The systemd unit: its settings, and its exposure as rated by systemd.
+// The systemd units: their settings, and their exposure as rated by systemd.
 import { describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
 
-const path = `${import.meta.dir}/../../deploy/user-api.service`;
-const unit = await Bun.file(path).text();
+const directory = `${import.meta.dir}/../../deploy`;
+const path = `${directory}/user-api.service`;
+const backupPath = `${directory}/user-api-backup.service`;
+const server = await Bun.file(path).text();
+const backup = await Bun.file(backupPath).text();
 
 /** @returns the values of a key, in order. systemd allows most keys more than once. */
-function valuesOf(key: string): string[] {
+function valuesOf(key: string, unit = server): string[] {
   return [...unit.matchAll(new RegExp(`^${key}=(.*)$`, "gm"))].map(([, value]) => value ?? "");
 }
 
@@ -32,6 +35,25 @@ describe("user-api.service", () => {
   });
 });
 
+describe("user-api-backup.service", () => {
+  test("backs up the database of user-api.service as its user", () => {
+    expect(valuesOf("Environment", backup)).toEqual(
+      valuesOf("Environment").filter((value) => value.startsWith("DATABASE_URL=")),
+    );
+    expect(valuesOf("User", backup)).toEqual(["user-api"]);
+    expect(valuesOf("StateDirectory", backup)[0]).toStartWith(`${valuesOf("StateDirectory")[0]} `);
+  });
+
+  test("is as isolated as user-api.service", () => {
+    const hardening =
+      /^(AmbientCapabilities|Capability|Lock|NoNew|Private|Proc|Protect|Restrict(N|R|S)|System)/;
+    const keys = [...server.matchAll(/^(\w+)=/gm)].map(([, key]) => key ?? "");
+    for (const key of keys.filter((key) => hardening.test(key))) {
+      expect([key, valuesOf(key, backup)]).toEqual([key, valuesOf(key)]);
+    }
+  });
+});
+
 const analyze = Bun.which("systemd-analyze");
 
 function run(...args: string[]): string {
@@ -42,16 +64,19 @@ function run(...args: string[]): string {
 describe.skipIf(analyze === null)(
   `systemd-analyze${analyze === null ? " (skipped: not installed)" : ""}`,
   () => {
-    test("security rates the exposure of the unit as low", () => {
-      const report = run("security", "--offline=true", path);
+    test.each([path, backupPath])("security rates the exposure of %s as low", (unitPath) => {
+      const report = run("security", "--offline=true", unitPath);
       const exposure = /Overall exposure level for .*: ([\d.]+)/.exec(report)?.[1];
       expect(Number(exposure)).toBeLessThanOrEqual(MAX_EXPOSURE);
     });
 
-    test("verify accepts the unit, also if the binary is not installed", () => {
-      const lines = run("verify", "--man=no", path).split("\n");
-      const ours = lines.filter((line) => line.includes("user-api.service"));
-      expect(ours.filter((line) => !line.includes("user-api is not executable"))).toEqual([]);
-    });
+    test.each([path, backupPath, `${directory}/user-api-backup.timer`])(
+      "verify accepts %s, also if the binary is not installed",
+      (unitPath) => {
+        const lines = run("verify", "--man=no", unitPath).split("\n");
+        const ours = lines.filter((line) => line.includes("user-api"));
+        expect(ours.filter((line) => !line.includes("user-api is not executable"))).toEqual([]);
+      },
+    );
   },
 );

@@ -24,9 +24,13 @@ export const suffixes = {
   index: "-shm",
   journal: "-journal",
   serverLock: "-serving",
+  lastBackup: "-last-backup",
 } as const;
 
-/** @returns the paths of an SQLite database and of the files next to it: those of SQLite, and the lock of a server */
+/**
+ * @returns the paths of an SQLite database and of the files next to it: those of SQLite, the lock of a server, and the
+ * time of the last backup
+ */
 export function databaseFiles(databaseUrl: string): readonly string[] {
   if (isPostgres(databaseUrl)) return [];
   return ["", ...Object.values(suffixes)].map((suffix) => databaseUrl + suffix);

@@ -31,6 +31,10 @@ export interface Statistics {
   readonly databaseBytes: number;
   /** Size of the write-ahead log. */
   readonly walBytes: number;
+  /** Free bytes of the file system of the database; `null` if it is on another machine. */
+  readonly freeBytes: number | null;
+  /** When the last backup was completed, in seconds since the Unix epoch; `null` if unknown. */
+  readonly lastBackupS: number | null;
 }
 
 /** An open database. */

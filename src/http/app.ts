@@ -91,6 +91,7 @@ export function createApp({
     logServerError,
   });
 
+  for (const { method, path } of routes) metrics.addRoute(method, path);
   const handlers = routes.map((route) => [route, handle(route)] as const);
   const handleOther = handleUnmatched(createUnmatched(cors, routes, routes.filter(isPublic)));
   const app = new Elysia({

@@ -8,7 +8,11 @@ import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./reques
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
+/** How long `render` waits for the write that tests the database. Prometheus times out after 10 s by default. */
+const PROBE_TIMEOUT_MS = 3_000;
+
 export interface Metrics {
+  readonly addRoute: RequestMetrics["addRoute"];
   readonly observeRequest: RequestMetrics["observe"];
   readonly observeCommit: OnCommit;
   /** @returns the text, including the current statistics of the store */
@@ -21,6 +25,19 @@ function counter(name: string, help: string, value: number): MetricFamily {
 
 function gauge(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "gauge", samples: [{ value }] };
+}
+
+function optionalGauge(name: string, help: string, value: number | null): MetricFamily[] {
+  return value === null ? [] : [gauge(name, help, value)];
+}
+
+/** @returns 1 if a write succeeds now, otherwise 0 */
+function measureWritable(store: Pick<Store, "checkWritable">): Promise<number> {
+  const written = store.checkWritable().then(
+    () => 1,
+    () => 0,
+  );
+  return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => 0)]);
 }
 
 /** The standard process metrics of Prometheus. */
@@ -59,49 +76,74 @@ export function createMetrics(
   const batchSizes = createHistogram(BATCH_SIZES);
   const commitDurationsS = createHistogram(DURATIONS_S);
 
+  async function renderNow(store: Store): Promise<string> {
+    // First, because it counts as a pending write.
+    const writable = await measureWritable(store);
+    const { pendingWrites, unsentBytes, databaseBytes, walBytes, freeBytes, lastBackupS } =
+      await store.statistics();
+    return renderMetrics([
+      ...processMetrics(startedS),
+      {
+        name: "user_api_build_info",
+        help: "Always 1. The labels have the version and the commit of the program, and that of its schema.",
+        type: "gauge",
+        samples: [{ labels: build, value: 1 }],
+      },
+      ...requests.families(),
+      {
+        name: "user_api_commit_batch_size",
+        help: "Writes per transaction.",
+        type: "histogram",
+        samples: batchSizes.samples(),
+      },
+      {
+        name: "user_api_commit_duration_seconds",
+        help: "Time from BEGIN until the transaction is on disk, in seconds.",
+        type: "histogram",
+        samples: commitDurationsS.samples(),
+      },
+      counter(
+        "user_api_dropped_log_lines_total",
+        "Log lines that were dropped because the reader was too slow or a write failed.",
+        droppedLogLines(),
+      ),
+      gauge("user_api_writable", "1 if a test write has succeeded, otherwise 0.", writable),
+      gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
+      gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
+      gauge(
+        "user_api_unsent_bytes",
+        "Memory of large pages that are being built or sent, in bytes.",
+        unsentBytes,
+      ),
+      gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
+      ...optionalGauge(
+        "user_api_disk_free_bytes",
+        "Free space of the file system of the database, in bytes.",
+        freeBytes,
+      ),
+      ...optionalGauge(
+        "user_api_last_backup_timestamp_seconds",
+        "When the last backup was completed, in seconds since the Unix epoch.",
+        lastBackupS,
+      ),
+    ]);
+  }
+
+  /** Requests that arrive while it is made share it: each text would take memory of its own. */
+  let rendering: Promise<string> | null = null;
+
   return {
+    addRoute: requests.addRoute,
     observeRequest: requests.observe,
     observeCommit(writes, durationMs) {
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
     },
-    async render(store) {
-      const { pendingWrites, unsentBytes, databaseBytes, walBytes } = await store.statistics();
-      return renderMetrics([
-        ...processMetrics(startedS),
-        {
-          name: "user_api_build_info",
-          help: "Always 1. The labels have the version and the commit of the program, and that of its schema.",
-          type: "gauge",
-          samples: [{ labels: build, value: 1 }],
-        },
-        ...requests.families(),
-        {
-          name: "user_api_commit_batch_size",
-          help: "Writes per transaction.",
-          type: "histogram",
-          samples: batchSizes.samples(),
-        },
-        {
-          name: "user_api_commit_duration_seconds",
-          help: "Time from BEGIN until the transaction is on disk, in seconds.",
-          type: "histogram",
-          samples: commitDurationsS.samples(),
-        },
-        counter(
-          "user_api_dropped_log_lines_total",
-          "Log lines that were dropped because the reader was too slow or a write failed.",
-          droppedLogLines(),
-        ),
-        gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
-        gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
-        gauge(
-          "user_api_unsent_bytes",
-          "Memory of large pages that are being built or sent, in bytes.",
-          unsentBytes,
-        ),
-        gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
-      ]);
+    render(store) {
+      rendering ??= renderNow(store).finally(() => {
+        rendering = null;
+      });
+      return rendering;
     },
   };
 }

@@ -16,7 +16,15 @@ interface Series {
   readonly durationsS: Histogram;
 }
 
+/**
+ * The statuses of failures. Their counters start at 0: Prometheus does not see the first increase of a counter that
+ * appears with its first value.
+ */
+const FAILURES = [500, 503];
+
 export interface RequestMetrics {
+  /** Exports the counters of a route before its first request. */
+  readonly addRoute: (method: string, route: string) => void;
   /** @param route the pattern, not the path, so that the number of labels is bounded */
   readonly observe: (method: string, route: string, status: number, durationMs: number) => void;
   readonly families: () => MetricFamily[];
@@ -29,12 +37,14 @@ export function createRequestMetrics(): RequestMetrics {
     const routes = methods.get(method) ?? new Map<string, Series>();
     methods.set(method, routes);
     const durationsS = createHistogram(DURATIONS_S);
-    const series = { method, route, byStatus: new Map<number, number>(), durationsS };
+    const byStatus = new Map(FAILURES.map((status) => [status, 0]));
+    const series = { method, route, byStatus, durationsS };
     routes.set(route, series);
     return series;
   }
 
   return {
+    addRoute: addSeries,
     observe(method, route, status, durationMs) {
       const series = methods.get(method)?.get(route) ?? addSeries(method, route);
       series.byStatus.set(status, (series.byStatus.get(status) ?? 0) + 1);

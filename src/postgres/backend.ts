@@ -76,6 +76,8 @@ function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOp
         unsentBytes: largePages.unsentBytes(),
         databaseBytes,
         walBytes: 0,
+        freeBytes: null,
+        lastBackupS: null,
       };
     },
     withCopySource: (work) =>

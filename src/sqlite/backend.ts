@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, realpathSync, statfsSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
@@ -15,7 +15,7 @@ import {
   sharedSource,
   sourceAtRest,
 } from "./at-rest.ts";
-import { backUp } from "./backup.ts";
+import { backUp, lastBackupS } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
 import { configure, connect, sqliteVersion } from "./connection.ts";
@@ -46,6 +46,45 @@ const WATCH_INTERVAL_MS = 1_000;
 
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
+function freeBytesOf(path: string): number | null {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path));
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
+}
+
+/** A record of this length makes the probe write nine pages. A create writes three to eight. */
+const PROBE_LENGTH = 16_000;
+
+/** @returns writes as many pages as a request, or a nearly full disk would seem healthy, and leaves no row */
+function preparePageWrite(db: Database): () => void {
+  const insert = db.prepare<null, { record: string }>(`
+    insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+    values ('', 'probe', '', $record, '')
+  `);
+  const remove = db.prepare<null, []>(`
+    delete from idempotency_keys
+    where owner = '' and key = 'probe'
+  `);
+  const record = JSON.stringify({ filler: "x".repeat(PROBE_LENGTH) });
+  return () => {
+    insert.run({ record });
+    remove.run();
+  };
+}
+
+function fileStatistics(path: string) {
+  return {
+    databaseBytes: sizeOf(path),
+    walBytes: sizeOf(path + suffixes.log),
+    freeBytes: freeBytesOf(path),
+    lastBackupS: lastBackupS(path),
+  };
 }
 
 /** Checkpoints the log: its file may have been moved or deleted, and then its writes would be lost at exit. */
@@ -90,10 +129,9 @@ async function createStore(
   const own = resources.adopt(source.connect(), (connection) => connection.close(true));
   const lists = createListReader(db, own, reader, files, largePages);
   const context = { db, reader, writer, lists, idempotency, clock };
-  // Writes the first page without changing it.
-  const rewriteFirstPage = db.prepare(`pragma user_version = ${SCHEMA_VERSION}`);
+  const writePages = preparePageWrite(db);
   const probe = createWriteProbe({
-    write: () => writer.forTable("user_version").write(() => rewriteFirstPage.run()),
+    write: () => writer.forTable("idempotency_keys").write(writePages),
     isFull: writer.isFull,
   });
   const watchTimer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
@@ -112,14 +150,11 @@ async function createStore(
       if (!files.isReadable()) throw unreadableError();
       await probe();
     },
-    async statistics() {
-      return {
-        pendingWrites: writer.pending(),
-        unsentBytes: largePages.unsentBytes(),
-        databaseBytes: sizeOf(db.filename),
-        walBytes: sizeOf(`${db.filename}-wal`),
-      };
-    },
+    statistics: async () => ({
+      pendingWrites: writer.pending(),
+      unsentBytes: largePages.unsentBytes(),
+      ...fileStatistics(path),
+    }),
     backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
     check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),

@@ -1,8 +1,8 @@
 /** Copies a database while it is in use, and verifies the copy. */
 import type { Database } from "bun:sqlite";
-import { statSync } from "node:fs";
+import { existsSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { resolve } from "node:path";
-import { databaseFiles } from "../database-url.ts";
+import { databaseFiles, suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { BackupSummary, OnProgress } from "../store.ts";
 import { claimTemporary } from "../temporary-file.ts";
@@ -10,8 +10,16 @@ import type { Source } from "./at-rest.ts";
 import { checkDatabase } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
-import { copyOwnership, createPrivateFile, discard, publish, requireAbsent } from "./files.ts";
+import {
+  copyOwnership,
+  createPrivateFile,
+  discard,
+  PRIVATE_MODE,
+  publish,
+  requireAbsent,
+} from "./files.ts";
 import { findVersion } from "./migrate.ts";
+import { isServed } from "./server-lock.ts";
 import { createThread } from "./thread.ts";
 
 /** Interval between progress reports. */
@@ -68,6 +76,34 @@ async function vacuumInto(
   }
 }
 
+/** Its modification time is that of the last backup. */
+function markerOf(databasePath: string): string {
+  return databasePath + suffixes.lastBackup;
+}
+
+/**
+ * Records the time for the metrics of a server. A database that no server uses, and that has no such record, gets none,
+ * because a command that only reads leaves no trace there. A backup is complete without it.
+ */
+function recordBackup(databasePath: string): void {
+  const marker = markerOf(databasePath);
+  if (!existsSync(marker) && !isServed(databasePath)) return;
+  const time = new Date();
+  try {
+    writeFileSync(marker, "", { mode: PRIVATE_MODE });
+    utimesSync(marker, time, time);
+    copyOwnership(marker, databasePath);
+  } catch {
+    // The directory may be read-only for this user.
+  }
+}
+
+/** @see Statistics.lastBackupS */
+export function lastBackupS(databasePath: string): number | null {
+  const { mtimeMs } = statSync(markerOf(databasePath), { throwIfNoEntry: false }) ?? {};
+  return mtimeMs === undefined ? null : mtimeMs / 1000;
+}
+
 /** @see Store.backUp */
 export async function backUp(
   db: Database,
@@ -87,6 +123,7 @@ export async function backUp(
     const contents = verifyDatabase(temporaryPath);
     copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);
+    recordBackup(source.path);
     return contents;
   } catch (error) {
     throw describeSqliteError(`Cannot back up to ${path}`, error);

@@ -1,7 +1,15 @@
 // Makes the disk fail while the server runs, and repairs it. Meanwhile no write may be acknowledged, no acknowledged
 // write may be lost, and the server must recover without a restart.
 import { expect, test } from "bun:test";
-import { closeSync, openSync, rmSync, statSync, writeFileSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  openSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { CHECKPOINT_PAGES } from "../../src/sqlite/connection.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { newEmail } from "../http/make.ts";
@@ -75,7 +83,7 @@ async function expectStored(server: TestServer, emails: ReadonlySet<string>): Pr
   }
 }
 
-/** Writes a file until there is no space left, not even for the one page that the health check writes. */
+/** Writes a file until there is no space left, not even for one page. */
 function fillDisk(path: string): void {
   const file = openSync(path, "w");
   try {
@@ -87,7 +95,7 @@ function fillDisk(path: string): void {
   }
 }
 
-/** A failed write leaves pages that the next one can use. An edit, like the health check, needs one page. */
+/** A failed write leaves pages that the next one can use. An edit needs one page. */
 async function untilNoPageFits(server: TestServer): Promise<void> {
   const edit = () => server.call("PATCH", "/users/1", { body: { name: crypto.randomUUID() } });
   while ((await edit()).status === 200);
@@ -134,7 +142,7 @@ test.if(small !== null)(
   async () => {
     const directory = small ?? makeDirectory();
     const fillers = [directory.at("filler-1"), directory.at("filler-2")] as const;
-    writeFileSync(fillers[0], "x".repeat(100_000));
+    writeFileSync(fillers[0], "x".repeat(400_000));
     await using server = await startServer({}, directory);
     await expectRecovery(server, {
       worsen() {
@@ -145,6 +153,31 @@ test.if(small !== null)(
         for (const path of fillers) rmSync(path);
       },
     });
+  },
+  120_000,
+);
+
+const tiny = small === null ? null : mountSmallDisk("4m");
+
+test.if(tiny !== null)(
+  "health returns 503 when the disk has room for a page, but not for a request",
+  async () => {
+    const directory = tiny ?? makeDirectory();
+    const filler = directory.at("filler");
+    await using server = await startServer({}, directory);
+    const create = async () => {
+      const body = { email: newEmail() };
+      return (await server.call("POST", "/users", { body })).status;
+    };
+    expect(await create()).toBe(201);
+    fillDisk(filler);
+    truncateSync(filler, statSync(filler).size - 2 * 4096);
+    expect(await create()).toBe(503);
+    // The first check: no earlier result is reused.
+    expect((await server.call("GET", "/health", { token: null })).status).toBe(503);
+    rmSync(filler);
+    await untilHealth(server, 200);
+    expect(await create()).toBe(201);
   },
   120_000,
 );

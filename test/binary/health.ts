@@ -1,9 +1,6 @@
 import type { TestServer } from "../http/server.ts";
 
-/**
- * The health check reuses its last result for up to five seconds, and its one page may still fit on a nearly full
- * disk.
- */
+/** The health check reuses its last result for up to five seconds. */
 const TIMEOUT_MS = 40_000;
 
 /** Waits until `/health` returns this status. */

@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { readdirSync, writeFileSync } from "node:fs";
+import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { backUpStore } from "../../src/cli/backup.ts";
 import type { CommandSystem, StopReason } from "../../src/cli/system.ts";
 import { AppError } from "../../src/error.ts";
@@ -145,4 +145,27 @@ test.each([
   const { code, stderr } = await world.run("backup", ...args);
   expect(code).toBe(2);
   expect(stderr).toContain(message);
+});
+
+test("the metrics have the time of the last backup", async () => {
+  using world = makeHarness();
+  const token = (await world.run("token", "create", "a")).stdout.trim();
+  const server = await world.serve();
+  const lastBackup = async () => {
+    const headers = { authorization: `Bearer ${token}` };
+    const text = await (await fetch(`${server.url}/api/v1/metrics`, { headers })).text();
+    expect(text).toContain("\nuser_api_writable 1\n");
+    expect(text).toMatch(/^user_api_disk_free_bytes [1-9]\d+$/m);
+    return /^user_api_last_backup_timestamp_seconds (.+)$/m.exec(text)?.[1];
+  };
+  expect(await lastBackup()).toBeUndefined();
+  await world.run("backup", `${world.path}.copy`);
+  const { mtimeMs } = statSync(`${world.path}.copy`);
+  expect(Number(await lastBackup())).toBeWithin(mtimeMs / 1000 - 1, Date.now() / 1000 + 1);
+  await server.stop();
+  // Later backups are recorded also while no server runs.
+  const marker = `${world.path}-last-backup`;
+  utimesSync(marker, 1, 1);
+  await world.run("backup", `${world.path}.copy2`);
+  expect(statSync(marker).mtimeMs).toBeGreaterThan(1000);
 });

@@ -132,7 +132,7 @@ test("export and backup leave no other files when the server is running", async 
     expect.stringContaining("1,200 users, 0 orders and 1 token "),
   ]);
   await server.stop();
-  expect(files()).toEqual(["test.db", "test.db-serving", "test.db.copy"]);
+  expect(files()).toEqual(["test.db", "test.db-last-backup", "test.db-serving", "test.db.copy"]);
 });
 
 test("export --output writes in place when the path is not a regular file", async () => {

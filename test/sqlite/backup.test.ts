@@ -30,7 +30,12 @@ test("backUp writes a complete copy while the database is in use", async () => {
   // Nor is it for other users when it is complete.
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   await server.close();
-  expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving", "copy.db"]);
+  expect(readdirSync(directory.path).sort()).toEqual([
+    "a.db",
+    "a.db-last-backup",
+    "a.db-serving",
+    "copy.db",
+  ]);
   expect(await totalOf(copy)).toBe(2);
 });
 

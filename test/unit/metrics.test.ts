@@ -3,8 +3,15 @@ import { createMetrics, type Metrics } from "../../src/http/metrics.ts";
 import type { Store } from "../../src/store.ts";
 
 const build = { version: "1.2.3", commit: "1cc9c668", schema: 3 };
-const statistics = { pendingWrites: 0, unsentBytes: 0, databaseBytes: 0, walBytes: 0 };
-const store = { statistics: async () => statistics } as Store;
+const statistics = {
+  pendingWrites: 0,
+  unsentBytes: 0,
+  databaseBytes: 0,
+  walBytes: 0,
+  freeBytes: 1e9,
+  lastBackupS: 1.5e9,
+};
+const store = { statistics: async () => statistics, checkWritable: async () => {} } as Store;
 
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
@@ -77,12 +84,40 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_commit_batch_size histogram",
     "user_api_commit_duration_seconds histogram",
     "user_api_dropped_log_lines_total counter",
+    "user_api_writable gauge",
     "user_api_pending_writes gauge",
     "user_api_database_bytes gauge",
     "user_api_unsent_bytes gauge",
     "user_api_wal_bytes gauge",
+    "user_api_disk_free_bytes gauge",
+    "user_api_last_backup_timestamp_seconds gauge",
   ]);
   expect(text).toContain(
     '\nuser_api_build_info{version="1.2.3\\"",commit="1cc9c668",schema="3"} 1\n',
   );
+});
+
+test("render reports that the database cannot be written, and omits what is unknown", async () => {
+  const failing = {
+    statistics: async () => ({ ...statistics, freeBytes: null, lastBackupS: null }),
+    checkWritable: async () => {
+      throw new Error("the disk is full");
+    },
+  } as unknown as Store;
+  expect((await read(createMetrics(build))).get("user_api_writable")).toBe(1);
+  const text = await createMetrics(build).render(failing);
+  expect(text).toContain("\nuser_api_writable 0\n");
+  expect(text).not.toContain("user_api_disk_free_bytes");
+  expect(text).not.toContain("user_api_last_backup");
+});
+
+test("addRoute exports the counters of failures at 0", async () => {
+  const metrics = createMetrics(build);
+  metrics.addRoute("GET", "/a");
+  const labels = 'method="GET",route="/a"';
+  const before = await read(metrics);
+  expect(before.get(`http_requests_total{${labels},status="500"}`)).toBe(0);
+  expect(before.get(`http_requests_total{${labels},status="503"}`)).toBe(0);
+  metrics.observeRequest("GET", "/a", 500, 1);
+  expect((await read(metrics)).get(`http_requests_total{${labels},status="500"}`)).toBe(1);
 });

@@ -143,7 +143,8 @@ export const settings = {
   maxUnsentBytes: {
     variable: "MAX_UNSENT_BYTES",
     default: "33554432",
-    description: "memory for large pages that are being built or sent, in bytes",
+    description:
+      "memory for large pages that are being built or sent, in bytes; one page is always possible",
     placeholder: "bytes",
     parse: integer(0, 1_099_511_627_776),
   },

@@ -1,17 +1,19 @@
 /**
- * Pages of more than 256 KiB. One page is built at a time, in slices. Other requests are served between two
- * slices. The buffers of all pages share a limit, so slow clients cannot exhaust memory.
+ * Pages of more than 256 KiB. One page is built at a time, in slices, and clients take turns. Other requests are served
+ * between two slices. The buffers of all pages share a limit, of which one client gets half, so slow clients can
+ * neither exhaust memory nor keep it from others.
  */
 import { AppError, failField } from "./error.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
+import { createTurns, type TurnOptions } from "./turns.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
 /** Maximum number of unused buffers that are kept for reuse. */
 const MAX_FREE_BUFFERS = 16;
-/** Maximum number of pages that are being built or waiting. Further pages are rejected. */
+/** Maximum number of pages that wait for their turn, half of them of one client. Further pages are rejected. */
 const MAX_WAITING = 64;
-/** Maximum time that a page waits for earlier pages. */
-const MAX_WAIT_MS = 5_000;
+/** Maximum time that a page waits for its turn. */
+const QUEUE_TIMEOUT_MS = 5_000;
 /** Size of a response without its records: `{"data":[],"error":null,"meta":…}` with the largest numbers. */
 const ENVELOPE_BYTES = 128;
 /**
@@ -27,9 +29,15 @@ const mebibytes = MAX_PAGE_BYTES / 2 ** 20;
 
 export interface PageBuilder {
   /**
+   * Reserves memory, so that a page without room is rejected before its records are read.
+   * @param bytes upper bound of the size of all records
+   * @throws {AppError} unavailable if the memory is in use
+   */
+  reserve(bytes: number): void;
+  /**
    * @param records JSON, one string per record
    * @throws {AppError} invalid if the page exceeds 16 MiB
-   * @throws {AppError} unavailable if all buffers are in use
+   * @throws {AppError} unavailable if more memory is needed than was reserved, and it is in use
    */
   add(records: readonly string[]): void;
   /** Removes all records. */
@@ -41,54 +49,99 @@ export type BuiltPage = Omit<Page, "records">;
 
 export interface LargePages {
   /**
-   * Builds a page after all earlier pages.
+   * Builds a page when it is the turn of its client.
    * @param work adds the records, all from one snapshot, and returns the rest of the page
+   * @param client who reads it: as in `RecordStore.list`
    * @throws {AppError} unavailable if too many pages are waiting or not sent yet
    */
-  build(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page>;
-  /** Size of all buffers in use. */
+  build(work: (page: PageBuilder) => Promise<BuiltPage>, client?: string): Promise<Page>;
+  /** Memory of all pages that are being built or sent. */
   unsentBytes(): number;
 }
 
-interface BufferPool {
-  /** @returns a buffer; `null` if all are in use */
-  take(): Uint8Array | null;
+const problem = "too many large pages in progress: request a smaller page or retry later";
+
+function busyError(): AppError {
+  return new AppError("unavailable", problem);
+}
+
+/** The memory of one response. */
+interface Share {
+  /** Whether it can have one buffer more. */
+  hasRoom(): boolean;
+  /** @throws {AppError} unavailable if so many bytes in all exceed the limit of the process or of the client */
+  reserve(bytes: number): void;
+  /** @returns a buffer, reserved if necessary. @throws {AppError} unavailable as `reserve` */
+  take(): Uint8Array;
   release(buffer: Uint8Array): void;
+  /** Gives back what is reserved and not taken. */
+  trim(): void;
+}
+
+interface Memory {
+  share(client: string): Share;
   usedBytes(): number;
 }
 
-function createBufferPool(maxBytes: number): BufferPool {
+function createMemory(maxBytes: number): Memory {
   const free: Uint8Array[] = [];
-  let usedBytes = 0;
-  return {
-    take() {
-      if (usedBytes + BUFFER_BYTES > maxBytes) return null;
-      usedBytes += BUFFER_BYTES;
-      return free.pop() ?? new Uint8Array(BUFFER_BYTES);
-    },
-    release(buffer) {
-      usedBytes -= BUFFER_BYTES;
-      if (free.length < MAX_FREE_BUFFERS) free.push(buffer);
-    },
-    usedBytes: () => usedBytes,
-  };
-}
+  /** Reserved bytes by client. */
+  const usedBy = new Map<string, number>();
+  let used = 0;
 
-function busyError(): AppError {
-  const advice = "request a smaller page or retry later";
-  return new AppError("unavailable", `too many large pages in progress: ${advice}`);
-}
-
-/** @throws {AppError} unavailable if the earlier pages take too long */
-async function waitForEarlier(previous: Promise<void>): Promise<void> {
-  const { promise: timeout, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(busyError()), MAX_WAIT_MS);
-  try {
-    await Promise.race([previous, timeout]);
-  } finally {
-    clearTimeout(timer);
+  function charge(client: string, bytes: number): void {
+    used += bytes;
+    const ofClient = (usedBy.get(client) ?? 0) + bytes;
+    if (ofClient === 0) usedBy.delete(client);
+    else usedBy.set(client, ofClient);
   }
+
+  function share(client: string): Share {
+    let reserved = 0;
+    let taken = 0;
+
+    /** The only page of the process fits always, the only page of a client up to the limit of the process. */
+    function fits(bytes: number): boolean {
+      const others = used - reserved;
+      const ofClient = (usedBy.get(client) ?? 0) - reserved;
+      if (others === 0) return true;
+      if (others + bytes > maxBytes) return false;
+      return ofClient === 0 || ofClient + bytes <= maxBytes / 2;
+    }
+
+    function reserve(bytes: number): void {
+      if (bytes <= reserved) return;
+      if (!fits(bytes)) throw busyError();
+      charge(client, bytes - reserved);
+      reserved = bytes;
+    }
+
+    return {
+      hasRoom: () => fits(reserved + BUFFER_BYTES),
+      reserve,
+      take() {
+        reserve(taken + BUFFER_BYTES);
+        taken += BUFFER_BYTES;
+        return free.pop() ?? new Uint8Array(BUFFER_BYTES);
+      },
+      release(buffer) {
+        taken -= BUFFER_BYTES;
+        reserved -= BUFFER_BYTES;
+        charge(client, -BUFFER_BYTES);
+        if (free.length < MAX_FREE_BUFFERS) free.push(buffer);
+      },
+      trim() {
+        charge(client, taken - reserved);
+        reserved = taken;
+      },
+    };
+  }
+
+  return { share, usedBytes: () => used };
 }
+
+/** The defaults are for a server, and others for tests. */
+export type TurnLimits = Partial<Pick<TurnOptions, "maxWaiting" | "queueTimeoutMs">>;
 
 interface Filled {
   readonly buffer: Uint8Array;
@@ -96,10 +149,10 @@ interface Filled {
 }
 
 /** Releases each buffer when the next one is requested: by then Bun has sent or copied it. */
-function createChunks(filled: Filled[], pool: BufferPool): Chunks {
+function createChunks(filled: Filled[], share: Share): Chunks {
   let current: Filled | undefined;
   function next(): Uint8Array | null {
-    if (current !== undefined) pool.release(current.buffer);
+    if (current !== undefined) share.release(current.buffer);
     current = filled.shift();
     return current === undefined ? null : current.buffer.subarray(0, current.length);
   }
@@ -122,7 +175,7 @@ function createCollector(): (bytes: number) => void {
   };
 }
 
-function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
+function createBuilder(share: Share, collect: (bytes: number) => void) {
   const encoder = new TextEncoder();
   let filled: Filled[] = [];
   let bytes = 0;
@@ -130,9 +183,7 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   let closed = false;
 
   function openBuffer(): Filled {
-    const buffer = pool.take();
-    if (buffer === null) throw busyError();
-    const opened = { buffer, length: 0 };
+    const opened = { buffer: share.take(), length: 0 };
     filled.push(opened);
     return opened;
   }
@@ -170,13 +221,17 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
   }
 
   function clear(): void {
-    for (const { buffer } of filled) pool.release(buffer);
+    for (const { buffer } of filled) share.release(buffer);
     filled = [];
     bytes = 0;
     count = 0;
   }
 
   return {
+    reserve(bound: number) {
+      const buffers = Math.ceil(Math.min(bound, MAX_PAGE_BYTES) / BUFFER_BYTES);
+      share.reserve(buffers * BUFFER_BYTES);
+    },
     add(records: readonly string[]) {
       // Work that was abandoned must not take buffers that are never released.
       if (closed) throw new Error("records were added to a finished page");
@@ -187,24 +242,31 @@ function createBuilder(pool: BufferPool, collect: (bytes: number) => void) {
     clear,
     finish() {
       closed = true;
-      return createChunks(filled, pool);
+      share.trim();
+      return createChunks(filled, share);
     },
     discard() {
       closed = true;
       clear();
+      share.trim();
     },
   };
 }
 
-/** @param maxUnsentBytes maximum size of all large pages that are being built or sent */
-export function createLargePages(maxUnsentBytes: number): LargePages {
-  const pool = createBufferPool(maxUnsentBytes);
+/** @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one */
+export function createLargePages(
+  maxUnsentBytes: number,
+  { maxWaiting = MAX_WAITING, queueTimeoutMs = QUEUE_TIMEOUT_MS }: TurnLimits = {},
+): LargePages {
+  const memory = createMemory(maxUnsentBytes);
   const collect = createCollector();
-  let last: Promise<void> = Promise.resolve();
-  let waiting = 0;
+  const runInTurn = createTurns({ maxRunning: 1, maxWaiting, queueTimeoutMs, problem });
 
-  async function buildNow(work: (page: PageBuilder) => Promise<BuiltPage>): Promise<Page> {
-    const builder = createBuilder(pool, collect);
+  async function buildNow(
+    share: Share,
+    work: (page: PageBuilder) => Promise<BuiltPage>,
+  ): Promise<Page> {
+    const builder = createBuilder(share, collect);
     try {
       const built = await work(builder);
       return { ...built, records: builder.finish() };
@@ -215,19 +277,16 @@ export function createLargePages(maxUnsentBytes: number): LargePages {
   }
 
   return {
-    async build(work) {
+    async build(work, client = "") {
       // The attempt to read it as a small page left this much garbage.
       collect(LARGE_PAGE_BYTES);
-      const hasBuffer = pool.usedBytes() + BUFFER_BYTES <= maxUnsentBytes;
-      if (waiting >= MAX_WAITING || !hasBuffer) throw busyError();
-      waiting += 1;
-      const previous = last;
-      const built = waitForEarlier(previous).then(() => buildNow(work));
-      last = Promise.allSettled([previous, built]).then(() => {});
-      return built.finally(() => {
-        waiting -= 1;
-      });
+      // Bun accepts connections until none is waiting. Clients that are rejected and connect again in the same turn could
+      // prolong it without end, and no page would be built.
+      await new Promise((resolve) => setImmediate(resolve));
+      const share = memory.share(client);
+      if (!share.hasRoom()) throw busyError();
+      return runInTurn(client, () => buildNow(share, work));
     },
-    unsentBytes: pool.usedBytes,
+    unsentBytes: memory.usedBytes,
   };
 }

@@ -42,10 +42,12 @@ export function parseRecordText<Row>(json: string): RecordText<Row> {
  */
 export interface RecordStore<Row, Query, Change> {
   /**
-   * Returns a page of records by ascending `id`.
+   * Returns a page of records by `id`, which ascends unless the query says otherwise.
+   * @param client who reads it, the hash of a token: no client takes more than its share of memory and connections
+   * while others wait. Without it, the process itself
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
-  list(query: Query): Maybe<Page>;
+  list(query: Query, client?: string): Maybe<Page>;
   /** @returns `null` if the record does not exist */
   get(id: number): Maybe<RecordText<Row> | null>;
   /**

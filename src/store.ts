@@ -78,7 +78,10 @@ export interface StoreOptions {
   readonly databaseUrl: string;
   /** Maximum number of queued writes; further ones are rejected as unavailable. */
   readonly maxPendingWrites: number;
-  /** Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. */
+  /**
+   * Maximum memory of large pages that are being built or sent; further ones are rejected as unavailable. One page is
+   * always possible.
+   */
   readonly maxUnsentBytes: number;
   /**
    * For a server and for a migration: an older schema is migrated, and only one process can open a SQLite file like

@@ -1,8 +1,11 @@
 import { expect, test } from "bun:test";
-import { createLargePages, type PageBuilder } from "../src/large-page.ts";
+import { AppError } from "../src/error.ts";
+import { createLargePages, type LargePages, type PageBuilder } from "../src/large-page.ts";
+import type { Chunks, Page } from "../src/page.ts";
 import { expectRejection } from "./expect-error.ts";
 import { listed } from "./listed.ts";
 
+const BUFFER_BYTES = 2 ** 18;
 const built = { total: 2, nextAfter: null };
 const record = (id: number, length: number) =>
   JSON.stringify({ id, text: "😀".repeat(length / 4) });
@@ -20,13 +23,125 @@ test("build returns the records, and holds their memory until they are read", as
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("build rejects a page and frees its memory when no buffer is left", async () => {
-  const pages = createLargePages(2 ** 20);
-  const work = async (builder: PageBuilder) => {
-    builder.add([record(1, 600_000), record(2, 600_000)]);
+/** Builds a page of one record. @param buffers how many it takes */
+function buildOf(pages: LargePages, client: string, buffers: number): Promise<Page> {
+  return pages.build(async (page) => {
+    page.add(["x".repeat(buffers * BUFFER_BYTES)]);
     return built;
+  }, client);
+}
+
+/** A build that is running until it is finished. */
+function running(pages: LargePages, client = "running") {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const page = pages.build(() => promise.then(() => built), client);
+  return {
+    async finish() {
+      resolve();
+      await page;
+    },
   };
-  await expectRejection(pages.build(work), "unavailable");
+}
+
+test("build accepts a page of any size when no other page is unsent", async () => {
+  const pages = createLargePages(0);
+  await buildOf(pages, "a", 3);
+  expect(pages.unsentBytes()).toBe(3 * BUFFER_BYTES);
+});
+
+test("build rejects a page and frees its memory when the process reaches its limit", async () => {
+  const pages = createLargePages(8 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+  await expectRejection(buildOf(pages, "b", 7), "unavailable", /too many large pages/);
+  expect(pages.unsentBytes()).toBe(2 * BUFFER_BYTES);
+  await buildOf(pages, "b", 6);
+  expect(pages.unsentBytes()).toBe(8 * BUFFER_BYTES);
+});
+
+test("build rejects the second page of a client when both are more than half of the memory", async () => {
+  const pages = createLargePages(8 * BUFFER_BYTES);
+  const first = await buildOf(pages, "a", 2);
+  await expectRejection(buildOf(pages, "a", 3), "unavailable");
+  await buildOf(pages, "a", 2);
+  await buildOf(pages, "b", 4);
+  expect(pages.unsentBytes()).toBe(8 * BUFFER_BYTES);
+  (first.records as Chunks)[Symbol.dispose]();
+  expect(pages.unsentBytes()).toBe(6 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+});
+
+test("build does not begin when not one buffer is left for the client", async () => {
+  const pages = createLargePages(4 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+  await buildOf(pages, "b", 1);
+  let begun = false;
+  const page = pages.build(async () => {
+    begun = true;
+    return built;
+  }, "a");
+  await expectRejection(page, "unavailable");
+  expect(begun).toBe(false);
+});
+
+test("build rejects a page in a later turn when there is no room", async () => {
+  const pages = createLargePages(4 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+  await buildOf(pages, "b", 2);
+  let isSameTurn = true;
+  setImmediate(() => {
+    isSameTurn = false;
+  });
+  await expectRejection(buildOf(pages, "a", 1), "unavailable");
+  expect(isSameTurn).toBe(false);
+});
+
+test("reserve rejects a page when its memory is in use, and keeps only what the page takes", async () => {
+  const pages = createLargePages(8 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+  const reserving = (bytes: number) =>
+    pages.build(async (page) => {
+      page.reserve(bytes);
+      expect(pages.unsentBytes()).toBe(8 * BUFFER_BYTES);
+      page.add([record(1, 100)]);
+      return built;
+    }, "b");
+  await expectRejection(reserving(6 * BUFFER_BYTES + 1), "unavailable");
+  expect(pages.unsentBytes()).toBe(2 * BUFFER_BYTES);
+  await reserving(6 * BUFFER_BYTES);
+  expect(pages.unsentBytes()).toBe(3 * BUFFER_BYTES);
+});
+
+test("reserve needs no more than the memory of the largest page", async () => {
+  const pages = createLargePages(66 * BUFFER_BYTES);
+  await buildOf(pages, "a", 2);
+  const page = pages.build(async (builder) => {
+    builder.reserve(2 ** 30);
+    return built;
+  }, "b");
+  expect(await page).toMatchObject(built);
+});
+
+test("reserved memory is free again when the work fails", async () => {
+  const pages = createLargePages(8 * BUFFER_BYTES);
+  const page = pages.build(async (builder) => {
+    builder.reserve(4 * BUFFER_BYTES);
+    throw new AppError("unavailable", "the work has failed");
+  });
+  await expectRejection(page, "unavailable");
+  expect(pages.unsentBytes()).toBe(0);
+});
+
+test("add accepts records of 16 MiB with their envelope, and names the number that fits when there are more", async () => {
+  const pages = createLargePages(0);
+  const most = 2 ** 24 - 128;
+  const build = (last: number) =>
+    pages.build(async (page) => {
+      page.add(["1", "2", "x".repeat(last)]);
+      return built;
+    });
+  const largest = await build(most - 4);
+  (largest.records as Chunks)[Symbol.dispose]();
+  await expectRejection(build(most - 3), "invalid", /limit must be at most 2 here/);
   expect(pages.unsentBytes()).toBe(0);
 });
 
@@ -44,17 +159,85 @@ test("build allocates no buffer for records that are added after the page was re
   expect(pages.unsentBytes()).toBe(0);
 });
 
-test("build builds one page at a time, in the order of the requests", async () => {
+/** @returns the names of the pages, in the order in which they are built */
+async function orderOf(names: readonly string[]): Promise<readonly string[]> {
   const pages = createLargePages(2 ** 22);
-  const events: string[] = [];
+  const order: string[] = [];
+  const builds = names.map((name) =>
+    pages.build(async () => {
+      order.push(name);
+      await Bun.sleep(1);
+      order.push(name);
+      return built;
+    }, name.charAt(0)),
+  );
+  await Promise.all(builds);
+  return order;
+}
+
+test("build builds one page at a time, in the order of the requests of a client", async () => {
+  expect(await orderOf(["a1", "a2", "a3"])).toEqual(["a1", "a1", "a2", "a2", "a3", "a3"]);
+});
+
+test("build builds the next page when one has failed", async () => {
+  const pages = createLargePages(2 ** 22);
+  const failing = pages.build(() => Promise.reject(new AppError("unavailable", "failed")));
+  const next = buildOf(pages, "a", 1);
+  await expectRejection(failing, "unavailable");
+  expect(await next).toMatchObject(built);
+});
+
+test("clients take turns when several have pages waiting", async () => {
+  const order = await orderOf(["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
+  expect(order.filter((_name, at) => at % 2 === 0)).toEqual([
+    "a1",
+    "b1",
+    "c1",
+    "a2",
+    "b2",
+    "a3",
+    "a4",
+  ]);
+});
+
+test("pages of one client keep their order when more are requested meanwhile", async () => {
+  const pages = createLargePages(2 ** 22);
+  const order: string[] = [];
+  let last: Promise<Page> | null = null;
   const build = (name: string) =>
     pages.build(async () => {
-      events.push(`${name} begins`);
-      await Bun.sleep(1);
-      events.push(`${name} ends`);
+      order.push(name);
+      if (name === "third") last = build("last");
       return built;
-    });
-  const failing = pages.build(() => Promise.reject(new Error("failed")));
-  await Promise.allSettled([build("a"), failing, build("b")]);
-  expect(events).toEqual(["a begins", "a ends", "b begins", "b ends"]);
+    }, "a");
+  await Promise.all(["first", "second", "third", "fourth"].map(build));
+  await last;
+  expect(order).toEqual(["first", "second", "third", "fourth", "last"]);
+});
+
+test("build rejects a page when the places are taken, half of which are for one client", async () => {
+  const pages = createLargePages(2 ** 22, { maxWaiting: 4 });
+  const first = running(pages);
+  const waiting = [buildOf(pages, "a", 1), buildOf(pages, "a", 1)];
+  await expectRejection(buildOf(pages, "a", 1), "unavailable");
+  waiting.push(buildOf(pages, "b", 1), buildOf(pages, "c", 1));
+  await expectRejection(buildOf(pages, "d", 1), "unavailable");
+  await first.finish();
+  await Promise.all(waiting);
+  // All places are free again.
+  expect(await buildOf(pages, "a", 1)).toMatchObject(built);
+});
+
+test("build rejects a page and never begins it when it has waited too long", async () => {
+  const pages = createLargePages(2 ** 22, { queueTimeoutMs: 1 });
+  const first = running(pages);
+  let begun = false;
+  const late = pages.build(async () => {
+    begun = true;
+    return built;
+  });
+  await expectRejection(late, "unavailable");
+  await first.finish();
+  expect(await buildOf(pages, "a", 1)).toMatchObject(built);
+  expect(begun).toBe(false);
 });

@@ -114,6 +114,7 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
     now,
     metrics,
     drain,
+    servers,
     version: build.version,
   });
   const timeoutMs = config.shutdownSeconds * 1000;

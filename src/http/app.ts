@@ -5,6 +5,7 @@ import type { Log } from "../log.ts";
 import { type JsonText, jsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
+import type { Connections } from "./bodies.ts";
 import { createBodyReader } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
@@ -23,6 +24,7 @@ import {
   type RouteEntry,
   routesOf,
 } from "./route.ts";
+import type { Servers } from "./server.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
@@ -52,6 +54,17 @@ function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[
   return routes;
 }
 
+function connectionsOf(servers: Servers): Connections {
+  return {
+    disconnect(request) {
+      // Bun does not need the server of the request.
+      const [server] = servers;
+      // The shortest idle timeout. Bun has no way to close a single connection.
+      server?.timeout(request, 1);
+    },
+  };
+}
+
 export interface AppOptions {
   readonly store: Store;
   readonly config: Config;
@@ -60,6 +73,7 @@ export interface AppOptions {
   readonly now: () => Date;
   readonly metrics: Metrics;
   readonly drain: Drain;
+  readonly servers: Servers;
   /** The version of the program, e.g. `0.1.0`. */
   readonly version: string;
 }
@@ -72,6 +86,7 @@ export function createApp({
   now,
   metrics,
   drain,
+  servers,
   version,
 }: AppOptions) {
   const cors = createCors(config.corsOrigin);
@@ -83,7 +98,7 @@ export function createApp({
     return documentText;
   }
   const { handle, handleUnmatched } = createPipeline({
-    services: { store, metrics, drain, document },
+    services: { store, metrics, drain, connections: connectionsOf(servers), document },
     authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),
     rateLimiter,
     readBody: createBodyReader(config.maxBodyBytes),

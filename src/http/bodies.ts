@@ -37,6 +37,12 @@ export interface ResponseHead {
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
+/** The connections of all clients. */
+export interface Connections {
+  /** Closes the connection of a request within a second, or as soon as its client stops reading. */
+  readonly disconnect: (request: Request) => void;
+}
+
 /** @param data JSON */
 export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
   return `{"data":${data},"error":null}`;
@@ -92,13 +98,43 @@ export function createdBody<Row>(
   return recordBody(head, record);
 }
 
-/** Streams a large page at the speed of the client; discards the rest if the client disconnects. */
-function streamOf(start: string, chunks: Chunks, end: string): ReadableStream<Uint8Array> {
+/**
+ * Maximum time that a client takes to read a chunk, of at most 256 KiB. A slower one would keep memory from others for
+ * minutes.
+ */
+const MAX_CHUNK_MS = 8_000;
+
+export interface StreamOptions {
+  /** Closes the connection, whose response cannot be completed. */
+  readonly disconnect: () => void;
+  readonly maxChunkMs?: number;
+}
+
+/** Streams a large page at the speed of the client; discards the rest if the client disconnects or is too slow. */
+export function streamOf(
+  start: string,
+  chunks: Chunks,
+  end: string,
+  { disconnect, maxChunkMs = MAX_CHUNK_MS }: StreamOptions,
+): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
-  let begun = false;
+  let begun = start === "";
+  let timer: Timer | undefined;
+
+  function discard(): void {
+    clearTimeout(timer);
+    chunks[Symbol.dispose]();
+  }
+
   return new ReadableStream<Uint8Array>(
     {
       pull(controller) {
+        clearTimeout(timer);
+        timer = setTimeout(() => {
+          discard();
+          controller.error(new Error("the client reads too slowly"));
+          disconnect();
+        }, maxChunkMs);
         if (!begun) {
           begun = true;
           controller.enqueue(encoder.encode(start));
@@ -109,14 +145,30 @@ function streamOf(start: string, chunks: Chunks, end: string): ReadableStream<Ui
           controller.enqueue(chunk);
           return;
         }
-        controller.enqueue(encoder.encode(end));
+        clearTimeout(timer);
+        if (end !== "") controller.enqueue(encoder.encode(end));
         controller.close();
       },
-      cancel: () => chunks[Symbol.dispose](),
+      cancel: discard,
     },
     // A chunk is valid until the next one is read, so nothing may be read ahead.
     { highWaterMark: 0 },
   );
+}
+
+/** What a body needs to be sent at the speed of its client. */
+interface BodyCall {
+  readonly request: Request;
+  readonly connections: Connections;
+}
+
+function streamToClient(
+  { request, connections }: BodyCall,
+  start: string,
+  chunks: Chunks,
+  end: string,
+): ReadableStream<Uint8Array> {
+  return streamOf(start, chunks, end, { disconnect: () => connections.disconnect(request) });
 }
 
 /** @returns the filters of a list as they follow other parameters in a URL */
@@ -149,20 +201,23 @@ function pageLinks(path: string, query: ListQuery, { total, nextAfter }: Page): 
 
 type ListQuery = PageQuery & Readonly<Record<string, string | number | undefined>>;
 
+/** A call for a page. */
+type PageCall = BodyCall & { readonly head: ResponseHead; readonly query: ListQuery };
+
 /**
  * @returns the body of a response with one page. Sets its `Link`
  * @param path the path of the list, without a query
- * @param query the validated query
  */
 export function pageBody<Row>(
-  head: ResponseHead,
+  call: PageCall,
   path: string,
-  query: ListQuery,
   page: Page,
 ): JsonText<PageEnvelope<Row>> | ReadableStream<Uint8Array> {
+  const { head, query } = call;
   head.headers["link"] = pageLinks(path, query, page);
   const { records, total } = page;
   const start = '{"data":[';
   const end = `],"error":null,"meta":{"total":${total},"limit":${query.limit},"offset":${query.offset}}}`;
-  return typeof records === "string" ? start + records + end : streamOf(start, records, end);
+  if (typeof records === "string") return start + records + end;
+  return streamToClient(call, start, records, end);
 }

@@ -55,8 +55,10 @@ const listOrders = route(
       responses: { 200: pageOf(Order, example) },
     },
   },
-  ({ query, head, store }) =>
-    andThen(store.orders.list(query), (page) => pageBody<Order>(head, ordersPath, query, page)),
+  (call) =>
+    andThen(call.store.orders.list(call.query, call.token.hash), (page) =>
+      pageBody<Order>(call, ordersPath, page),
+    ),
 );
 
 const getOrder = route(

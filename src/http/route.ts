@@ -10,7 +10,7 @@ import type { JsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
-import type { ResponseHead } from "./bodies.ts";
+import type { Connections, ResponseHead } from "./bodies.ts";
 import type { ReadBody } from "./body.ts";
 import type { Drain } from "./drain.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
@@ -42,6 +42,7 @@ export interface Services {
   readonly store: Store;
   readonly metrics: Metrics;
   readonly drain: Drain;
+  readonly connections: Connections;
   /** @returns the OpenAPI document, as JSON */
   readonly document: () => JsonText<JsonSchema>;
 }
@@ -146,7 +147,7 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
   const { authenticate, rateLimiter, readBody, respond, logServerError } = options;
-  const { store, metrics, drain, document } = options.services;
+  const { store, metrics, drain, connections, document } = options.services;
   const requireHost = createHostCheck();
 
   /** @returns the token, or `null` if the request needs none */
@@ -197,6 +198,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
         store,
         metrics,
         drain,
+        connections,
         document,
       });
     }

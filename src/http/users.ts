@@ -48,8 +48,10 @@ const listUsers = route(
       responses: { 200: pageOf(User, example) },
     },
   },
-  ({ query, head, store }) =>
-    andThen(store.users.list(query), (page) => pageBody<User>(head, usersPath, query, page)),
+  (call) =>
+    andThen(call.store.users.list(call.query, call.token.hash), (page) =>
+      pageBody<User>(call, usersPath, page),
+    ),
 );
 
 const getUser = route(

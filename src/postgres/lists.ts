@@ -35,7 +35,8 @@ export interface List {
   readonly status?: OrderStatus;
 }
 
-export type ReadPage = (query: ListQuery) => Promise<Page>;
+/** @see RecordStore.list */
+export type ReadPage = (query: ListQuery, client?: string) => Promise<Page>;
 
 /** @returns the SQL of the value of a filter. @param at position of the filter */
 type SqlOf = (filter: ListFilter, at: number) => string;
@@ -223,10 +224,11 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
     return itemAt(await run([query]), 0);
   }
 
-  return async (query) => {
+  return async (query, client) => {
     const row = await db.limiter.admit("read", () => readSmall(query));
     const { total, is_large, records, next_after } = row;
     if (!is_large) return { total, records: records ?? "", nextAfter: next_after };
-    return buildInSlices(db, largePages, query, (session) => readSlices(session, query));
+    const readPage = (session: Session) => readSlices(session, query);
+    return buildInSlices(db, largePages, { query, client, bytes: 0, readSlices: readPage });
   };
 }

@@ -94,12 +94,12 @@ export function createOrderStore(
   const listOfUserInStatus = prepareList(["user_id", "status"]);
 
   return {
-    list(query: OrderQuery) {
+    list(query: OrderQuery, client) {
       const { user_id, status } = query;
       if (user_id === undefined) {
-        return status === undefined ? listAll(query) : listInStatus[status](query);
+        return status === undefined ? listAll(query, client) : listInStatus[status](query, client);
       }
-      return status === undefined ? listOfUser(query) : listOfUserInStatus(query);
+      return status === undefined ? listOfUser(query, client) : listOfUserInStatus(query, client);
     },
 
     get,

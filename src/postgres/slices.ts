@@ -20,21 +20,30 @@ export interface Slice {
   readonly isLast: boolean;
 }
 
+export interface LargePageParts {
+  readonly query: PageQuery;
+  /** Who reads the page; `undefined` for the process itself. */
+  readonly client: string | undefined;
+  /** Lower bound of the size of its records as JSON, in bytes; 0 if unknown. */
+  readonly bytes: number;
+  /** Reads the page from its beginning. */
+  readonly readSlices: (session: Session) => AsyncIterable<Slice>;
+}
+
 /**
- * Builds a large page in one snapshot.
- * @param readSlices reads the page from its beginning
+ * Builds a large page in one snapshot. It does not wait for the turn of its client, because other large pages wait for it.
  * @throws {AppError} invalid if the page exceeds 16 MiB; unavailable if it takes too long to read, or the database is
  * unreachable or busy
  */
 export function buildInSlices(
   db: Database,
   largePages: LargePages,
-  query: PageQuery,
-  readSlices: (session: Session) => AsyncIterable<Slice>,
+  { query, client, bytes, readSlices }: LargePageParts,
 ): Promise<Page> {
   async function addSlices(session: Session, page: PageBuilder): Promise<BuiltPage> {
     // It is not empty after a failed attempt.
     page.clear();
+    page.reserve(bytes);
     const deadlineMs = performance.now() + LARGE_PAGE_TIMEOUT_MS;
     let missing = query.limit;
     let built: BuiltPage = { total: 0, nextAfter: null };
@@ -51,10 +60,12 @@ export function buildInSlices(
     return built;
   }
 
-  return largePages.build((page) =>
-    db.run("read", (session) => addSlices(session, page), {
-      transaction: true,
-      timeoutMs: NO_RESPONSE_TIMEOUT_MS,
-    }),
+  return largePages.build(
+    (page) =>
+      db.run("read", (session) => addSlices(session, page), {
+        transaction: true,
+        timeoutMs: NO_RESPONSE_TIMEOUT_MS,
+      }),
+    client,
   );
 }

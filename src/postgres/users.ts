@@ -131,9 +131,9 @@ export function createUserStore(
   const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
 
   return {
-    async list(query: UserQuery) {
+    async list(query: UserQuery, client) {
       const { email } = query;
-      if (email === undefined) return listAll(query);
+      if (email === undefined) return listAll(query, client);
       return pageOfUser(await withEmail(emailKey(email)), query);
     },
 

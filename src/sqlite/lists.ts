@@ -82,7 +82,7 @@ export function createListReader(
     prepare<Query extends PageQuery>(
       table: string,
       prepareRows: (db: Database) => ReadRows<Query>,
-    ): (query: Query) => Maybe<Page> {
+    ): (query: Query, client?: string) => Maybe<Page> {
       const { read } = reader.forTable(table);
       const readRows = prepareRows(db);
       let readOwnRows: ReadRows<Query> | null = null;
@@ -122,9 +122,9 @@ export function createListReader(
         }
       }
 
-      return (query) =>
+      return (query, client) =>
         read<[Query], Page | null>(readSmall, query) ??
-        large.build((page) => buildLarge(query, page));
+        large.build((page) => buildLarge(query, page), client);
     },
   };
 }

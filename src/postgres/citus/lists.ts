@@ -178,10 +178,11 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     return { total: Math.max(total, seen), records, nextAfter: null };
   }
 
-  return async (query) => {
+  return async (query, client) => {
     const values = list.valuesOf?.(query) ?? [];
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
     if (small !== null) return small;
-    return buildInSlices(db, largePages, query, (session) => readSlices(session, query, values));
+    const readPage = (session: Session) => readSlices(session, query, values);
+    return buildInSlices(db, largePages, { query, client, bytes: 0, readSlices: readPage });
   };
 }

@@ -1,0 +1,105 @@
+/** Clients take turns, so that none of them keeps the others waiting. */
+import { AppError } from "./error.ts";
+
+/**
+ * Runs work when it is the turn of its client: that of the client with the least running work, and of several, that of
+ * the one whose work ended the longest ago. So a client has more than its share only while no other waits.
+ * @throws {AppError} unavailable if too much work is waiting, or it waits for too long
+ */
+export type RunInTurn = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
+
+export interface TurnOptions {
+  /** Maximum number of pieces of work that run at the same time. */
+  readonly maxRunning: number;
+  /** Maximum number of pieces of work that wait, half of them of one client. The default is no maximum. */
+  readonly maxWaiting?: number;
+  readonly queueTimeoutMs: number;
+  /** Message of the error. */
+  readonly problem: string;
+}
+
+interface Client {
+  readonly waiting: Set<() => void>;
+  running: number;
+}
+
+function hasWork({ running, waiting }: Client): boolean {
+  return running > 0 || waiting.size > 0;
+}
+
+export function createTurns({
+  maxRunning,
+  maxWaiting = Number.POSITIVE_INFINITY,
+  queueTimeoutMs,
+  problem,
+}: TurnOptions): RunInTurn {
+  /** Those with work, in the order in which they came or last ended some. */
+  const clients = new Map<string, Client>();
+  let running = 0;
+  let waiting = 0;
+
+  function start(client: Client): void {
+    client.running += 1;
+    running += 1;
+  }
+
+  function startNext(): void {
+    let next: Client | null = null;
+    for (const client of clients.values()) {
+      const leastRunning = next?.running ?? Number.POSITIVE_INFINITY;
+      if (client.waiting.size > 0 && client.running < leastRunning) next = client;
+    }
+    if (next === null) return;
+    start(next);
+    const [begin] = next.waiting;
+    begin?.();
+  }
+
+  function end(name: string, client: Client): void {
+    client.running -= 1;
+    running -= 1;
+    clients.delete(name);
+    if (hasWork(client)) clients.set(name, client);
+    startNext();
+  }
+
+  async function waitForTurn(name: string, client: Client): Promise<void> {
+    if (waiting >= maxWaiting || client.waiting.size >= maxWaiting / 2) {
+      throw new AppError("unavailable", problem);
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => {
+      leave();
+      if (!hasWork(client)) clients.delete(name);
+      reject(new AppError("unavailable", problem));
+    }, queueTimeoutMs);
+    function leave(): void {
+      client.waiting.delete(begin);
+      waiting -= 1;
+    }
+    function begin(): void {
+      clearTimeout(timer);
+      leave();
+      resolve();
+    }
+    client.waiting.add(begin);
+    waiting += 1;
+    clients.set(name, client);
+    await promise;
+  }
+
+  return async (name, work) => {
+    const client = clients.get(name) ?? { waiting: new Set(), running: 0 };
+    if (running < maxRunning) {
+      start(client);
+      clients.set(name, client);
+    } else {
+      await waitForTurn(name, client);
+    }
+    try {
+      return await work();
+    } finally {
+      end(name, client);
+    }
+  };
+}

@@ -1,0 +1,93 @@
+import { expect, test } from "bun:test";
+import { createTurns, type TurnOptions } from "../src/turns.ts";
+import { expectRejection } from "./expect-error.ts";
+
+/** Runs work that the test ends, and records which has begun. */
+function makeClients(maxRunning: number, options: Partial<TurnOptions> = {}) {
+  const runInTurn = createTurns({
+    maxRunning,
+    queueTimeoutMs: 60_000,
+    problem: "busy",
+    ...options,
+  });
+  const begun: string[] = [];
+  const ends: ((result: string) => void)[] = [];
+  const run = (client: string) =>
+    runInTurn(client, () => {
+      begun.push(client);
+      const { promise, resolve } = Promise.withResolvers<string>();
+      ends.push(resolve);
+      return promise;
+    });
+  return {
+    begun,
+    run,
+    /** Ends the oldest running work, and waits until the next one has begun. */
+    async end() {
+      ends.shift()?.("done");
+      await Bun.sleep(0);
+    },
+  };
+}
+
+test("work of one client uses every place when no other client waits", async () => {
+  const { begun, run, end } = makeClients(4);
+  const results = Array.from({ length: 6 }, () => run("a"));
+  await Bun.sleep(0);
+  expect(begun).toEqual(["a", "a", "a", "a"]);
+  for (let at = 0; at < 6; at += 1) await end();
+  expect(await Promise.all(results)).toEqual(Array.from({ length: 6 }, () => "done"));
+  expect(begun).toHaveLength(6);
+});
+
+test("a client gets half of the places when another has taken all and has more work", async () => {
+  const { begun, run, end } = makeClients(4);
+  const results = [..."aaaaaaaa", ..."bbbb"].map(run);
+  await Bun.sleep(0);
+  for (let at = 0; at < 8; at += 1) await end();
+  // Of four at a time, two are of each.
+  expect(begun.join("")).toBe("aaaabbaabbaa");
+  for (let at = 0; at < 4; at += 1) await end();
+  await Promise.all(results);
+});
+
+test("clients alternate when there is one place", async () => {
+  const { begun, run, end } = makeClients(1);
+  const results = [..."aaaaabbcc"].map(run);
+  for (let at = 0; at < 9; at += 1) await end();
+  expect(begun.join("")).toBe("abcabcaaa");
+  await Promise.all(results);
+});
+
+test("work is rejected and never begins when it waits for too long, and the next begins", async () => {
+  const { begun, run, end } = makeClients(1, { queueTimeoutMs: 20 });
+  const first = run("a");
+  await expectRejection(run("b"), "unavailable", "busy");
+  const next = run("c");
+  await end();
+  expect(await first).toBe("done");
+  await end();
+  expect(await next).toBe("done");
+  expect(begun).toEqual(["a", "c"]);
+});
+
+test("work is rejected when the places are taken, half of which are for one client", async () => {
+  const { run, end } = makeClients(1, { maxWaiting: 4 });
+  const accepted = [..."aaa"].map(run);
+  await expectRejection(run("a"), "unavailable", "busy");
+  accepted.push(run("b"), run("c"));
+  await expectRejection(run("d"), "unavailable", "busy");
+  for (let at = 0; at < 5; at += 1) await end();
+  await Promise.all(accepted);
+  const last = run("a");
+  await end();
+  expect(await last).toBe("done");
+});
+
+test("the next work begins when work fails", async () => {
+  const runInTurn = createTurns({ maxRunning: 1, queueTimeoutMs: 60_000, problem: "busy" });
+  const failed = runInTurn("a", () => Promise.reject(new Error("failed")));
+  const next = runInTurn("a", async () => "done");
+  await expect(failed).rejects.toThrow("failed");
+  expect(await next).toBe("done");
+});

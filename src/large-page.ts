@@ -55,6 +55,11 @@ export interface LargePages {
    * @throws {AppError} unavailable if too many pages are waiting or not sent yet
    */
   build(work: (page: PageBuilder) => Promise<BuiltPage>, client?: string): Promise<Page>;
+  /**
+   * Counts the body of a response like a page.
+   * @throws {AppError} unavailable if too many bytes are not sent yet
+   */
+  hold(body: string, client?: string): Chunks;
   /** Memory of all pages that are being built or sent. */
   unsentBytes(): number;
 }
@@ -161,6 +166,21 @@ function createChunks(filled: Filled[], share: Share): Chunks {
     [Symbol.dispose]() {
       while (next() !== null);
     },
+  };
+}
+
+/** The body is one chunk, whose memory is free when the next one is requested. */
+function holdBody(body: string, share: Share): Chunks {
+  share.reserve(Buffer.byteLength(body));
+  let unread: Uint8Array | null = new TextEncoder().encode(body);
+  return {
+    next() {
+      const chunk = unread;
+      unread = null;
+      if (chunk === null) share.trim();
+      return chunk;
+    },
+    [Symbol.dispose]: share.trim,
   };
 }
 
@@ -287,6 +307,7 @@ export function createLargePages(
       if (!share.hasRoom()) throw busyError();
       return runInTurn(client, () => buildNow(share, work));
     },
+    hold: (body, client = "") => holdBody(body, memory.share(client)),
     unsentBytes: memory.usedBytes,
   };
 }

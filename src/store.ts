@@ -1,5 +1,6 @@
 import type { BulkStore } from "./bulk.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
+import type { LargePages } from "./large-page.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
@@ -47,6 +48,8 @@ export interface Store {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;
   };
+  /** Counts the body of a response like a page. @see LargePages */
+  holdBody: LargePages["hold"];
   /** @throws {AppError} unavailable if the database cannot be written */
   checkWritable(): Promise<void>;
   statistics(): Promise<Statistics>;

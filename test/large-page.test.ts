@@ -3,7 +3,7 @@ import { AppError } from "../src/error.ts";
 import { createLargePages, type LargePages, type PageBuilder } from "../src/large-page.ts";
 import type { Chunks, Page } from "../src/page.ts";
 import { expectRejection } from "./expect-error.ts";
-import { listed } from "./listed.ts";
+import { listed, textOf } from "./listed.ts";
 
 const BUFFER_BYTES = 2 ** 18;
 const built = { total: 2, nextAfter: null };
@@ -157,6 +157,20 @@ test("build allocates no buffer for records that are added after the page was re
   expect(await page.catch((error) => error)).toBe(failure);
   expect(() => late?.add([record(2, 300_000)])).toThrow("finished");
   expect(pages.unsentBytes()).toBe(0);
+});
+
+test("hold counts a body until its client has read it or disconnects", async () => {
+  const pages = createLargePages(4 * BUFFER_BYTES);
+  const body = "é".repeat(BUFFER_BYTES / 2);
+  const read = pages.hold(body, "a");
+  const discarded = pages.hold(body, "a");
+  expect(pages.unsentBytes()).toBe(2 * BUFFER_BYTES);
+  expect(() => pages.hold("x", "a")).toThrow("too many large pages");
+  await buildOf(pages, "b", 2);
+  expect(textOf(read)).toBe(body);
+  expect(pages.unsentBytes()).toBe(3 * BUFFER_BYTES);
+  discarded[Symbol.dispose]();
+  expect(pages.unsentBytes()).toBe(2 * BUFFER_BYTES);
 });
 
 /** @returns the names of the pages, in the order in which they are built */

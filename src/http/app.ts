@@ -5,7 +5,7 @@ import type { Log } from "../log.ts";
 import { type JsonText, jsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
-import type { Connections } from "./bodies.ts";
+import type { Connections, JsonBlob } from "./bodies.ts";
 import { createBodyReader } from "./body.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
@@ -56,6 +56,11 @@ function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[
 
 function connectionsOf(servers: Servers): Connections {
   return {
+    unfinished() {
+      let requests = 0;
+      for (const { pendingRequests } of servers) requests += pendingRequests;
+      return requests;
+    },
     disconnect(request) {
       // Bun does not need the server of the request.
       const [server] = servers;
@@ -92,10 +97,10 @@ export function createApp({
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
-  let documentText: JsonText<JsonSchema> | null = null;
-  function document(): JsonText<JsonSchema> {
-    documentText ??= openapiJson(version, routes);
-    return documentText;
+  let documentBlob: JsonBlob<JsonSchema> | null = null;
+  function document(): JsonBlob<JsonSchema> {
+    documentBlob ??= new Blob([openapiJson(version, routes)]);
+    return documentBlob;
   }
   const { handle, handleUnmatched } = createPipeline({
     services: { store, metrics, drain, connections: connectionsOf(servers), document },

@@ -4,6 +4,8 @@ import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
 import type { JsonText, RecordText } from "../record.ts";
+import type { Store } from "../store.ts";
+import type { Token } from "../token.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -25,6 +27,11 @@ export interface ErrorEnvelope<Code extends string = string> {
   };
 }
 
+declare const parsed: unique symbol;
+
+/** JSON that all responses share, because Bun copies a string for each of them. `Value` as in `JsonText`. */
+export type JsonBlob<Value> = Blob & { readonly [parsed]?: Value };
+
 /** The status and the headers of a response in progress. */
 export interface ResponseHead {
   status: number;
@@ -39,6 +46,8 @@ export const REVALIDATE = "private, no-cache";
 
 /** The connections of all clients. */
 export interface Connections {
+  /** @returns how many requests have no complete response yet */
+  readonly unfinished: () => number;
   /** Closes the connection of a request within a second, or as soon as its client stops reading. */
   readonly disconnect: (request: Request) => void;
 }
@@ -169,6 +178,35 @@ function streamToClient(
   end: string,
 ): ReadableStream<Uint8Array> {
   return streamOf(start, chunks, end, { disconnect: () => connections.disconnect(request) });
+}
+
+/** The operating system takes this much of a response, also if the client has announced the smallest window. */
+const MAX_BUFFERED_BYTES = 32 * 2 ** 10;
+/** With more unfinished requests than this, which may be of clients that do not read, long bodies are counted. */
+const MAX_UNCOUNTED = 64;
+/** Longest encoding of a UTF-16 code unit. */
+const MAX_UNIT_BYTES = 3;
+
+/** @returns whether the operating system may not take the whole body */
+export function isLong(body: unknown): body is string {
+  return typeof body === "string" && body.length * MAX_UNIT_BYTES > MAX_BUFFERED_BYTES;
+}
+
+/**
+ * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
+ * client likes.
+ * @throws {AppError} unavailable if too many bytes are not sent yet
+ */
+export function boundBody(
+  call: BodyCall & {
+    readonly token: Pick<Token, "hash"> | null;
+    readonly store: Pick<Store, "holdBody">;
+  },
+  body: string,
+): string | ReadableStream<Uint8Array> {
+  if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
+  if (Buffer.byteLength(body) <= MAX_BUFFERED_BYTES) return body;
+  return streamToClient(call, "", call.store.holdBody(body, call.token?.hash), "");
 }
 
 /** @returns the filters of a list as they follow other parameters in a URL */

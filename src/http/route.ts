@@ -6,11 +6,10 @@
 import type { AnyElysia } from "elysia";
 import { failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
-import type { JsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
-import type { Connections, ResponseHead } from "./bodies.ts";
+import { boundBody, type Connections, isLong, type JsonBlob, type ResponseHead } from "./bodies.ts";
 import type { ReadBody } from "./body.ts";
 import type { Drain } from "./drain.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
@@ -43,8 +42,8 @@ export interface Services {
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
-  /** @returns the OpenAPI document, as JSON */
-  readonly document: () => JsonText<JsonSchema>;
+  /** @returns the OpenAPI document */
+  readonly document: () => JsonBlob<JsonSchema>;
 }
 
 /** A request that has passed all checks. */
@@ -225,6 +224,19 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     return respond(exchange, errorBody(head, error, request.method));
   }
 
+  /** Only of reads: a write that is committed must not fail. */
+  function finish(exchange: Exchange, body: ResponseBody): Response {
+    const { request, token } = exchange;
+    if (!isLong(body) || request.method !== "GET") return respond(exchange, body);
+    let bounded: ResponseBody;
+    try {
+      bounded = boundBody({ request, token, store, connections }, body);
+    } catch (error) {
+      return reject(exchange, error);
+    }
+    return respond(exchange, bounded);
+  }
+
   /** @param routeOf returns the route for metrics and the log */
   function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
     return (request, params) => {
@@ -239,9 +251,9 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       } catch (error) {
         return reject(exchange, error);
       }
-      if (!(result instanceof Promise)) return respond(exchange, result);
+      if (!(result instanceof Promise)) return finish(exchange, result);
       return result.then(
-        (body) => respond(exchange, body),
+        (body) => finish(exchange, body),
         (error) => reject(exchange, error),
       );
     };

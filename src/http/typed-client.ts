@@ -2,7 +2,7 @@
 import type { Elysia, ElysiaCustomStatusResponse } from "elysia";
 import type { ErrorCode } from "../error.ts";
 import type { JsonText } from "../record.ts";
-import type { ErrorEnvelope } from "./bodies.ts";
+import type { ErrorEnvelope, JsonBlob } from "./bodies.ts";
 import type { errorTemplates } from "./errors.ts";
 import type { commonErrors } from "./openapi/detail.ts";
 
@@ -46,9 +46,17 @@ type SuccessStatus<Definition extends Documented> = Definition["detail"] extends
   ? Extract<keyof Responses, number>
   : 200;
 
-/** The value of JSON text, or text that is not JSON. */
+/** The value of JSON, or text that is not JSON. */
 type Parsed<Body> =
-  Body extends JsonText<infer Value> ? (unknown extends Value ? string : Value) : never;
+  Body extends JsonText<infer Value>
+    ? unknown extends Value
+      ? string
+      : Value
+    : Body extends JsonBlob<infer Value>
+      ? unknown extends Value
+        ? never
+        : Value
+      : never;
 
 /** What a client receives from a route, in the form in which Elysia infers it from the result of a handler. */
 export type ClientResponses<Definition extends Documented, Body> =

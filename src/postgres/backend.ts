@@ -68,6 +68,7 @@ function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOp
       write: () => db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,
     }),
+    holdBody: largePages.hold,
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);

@@ -150,6 +150,7 @@ async function createStore(
       if (!files.isReadable()) throw unreadableError();
       await probe();
     },
+    holdBody: largePages.hold,
     statistics: async () => ({
       pendingWrites: writer.pending(),
       unsentBytes: largePages.unsentBytes(),

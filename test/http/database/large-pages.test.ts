@@ -122,6 +122,26 @@ test("large pages return 503 and small ones 200 when other clients stop reading"
   expect((await server.call("GET", `/users?limit=${limit}`)).status).toBe(200);
 });
 
+test("every body of more than 32 KiB is counted when many requests are unfinished", async () => {
+  const post = rawRequest("POST", "/api/v1/users", {
+    token: server.writeToken,
+    headers: ["Content-Type: application/json", "Content-Length: 10"],
+  });
+  const framing = async (token: string, path = "/users?limit=4") => {
+    const { status, headers, text } = await server.call("GET", path, { token });
+    expect([status, text.slice(-1)]).toEqual([200, "}"]);
+    return headers.get("transfer-encoding") ?? "none";
+  };
+  expect(await framing(server.writeToken)).toBe("none");
+  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(post)));
+  while ((await framing(server.writeToken)) === "none") await Bun.sleep(10);
+  expect(await framing(server.readToken)).toBe("chunked");
+  expect(await framing(server.readToken, "/users/1")).toBe("chunked");
+  expect(await framing(server.readToken, "/orders")).toBe("none");
+  for (const socket of unfinished) socket.destroy();
+  while ((await framing(server.writeToken)) === "chunked") await Bun.sleep(10);
+});
+
 test("the server frees a large page when its client disconnects before it is built", async () => {
   for (let round = 0; round < 2; round += 1) {
     const clients = await Promise.all(Array.from({ length: 4 }, () => stall("/users?limit=100")));

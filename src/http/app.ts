@@ -15,6 +15,7 @@ import type { JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
 import { createDocument } from "./openapi/document.ts";
 import { orders } from "./orders.ts";
+import { createPendingWrites } from "./pending-writes.ts";
 import { createRateLimiter } from "./rate-limit.ts";
 import { createResponder } from "./respond.ts";
 import {
@@ -106,6 +107,7 @@ export function createApp({
     services: { store, metrics, drain, connections: connectionsOf(servers), document },
     authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),
     rateLimiter,
+    pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),
     respond: createResponder({ log, cors, metrics, drain, rateLimiter }),
     logServerError,

@@ -7,6 +7,7 @@ import { parseJson } from "../json.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
+import type { PendingWrite } from "./pending-writes.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
@@ -38,21 +39,34 @@ function requireJson(request: Request): void {
     fail("unsupported_media_type", "the request body must be UTF-8");
 }
 
+/** Counted of a body without a declared length, and at most of any other. */
+const MAX_EXPECTED_BYTES = 2 ** 16;
+
+/** @returns how many bytes of the body may arrive before it is read; 0 without a body */
+export function expectedBytes(headers: Headers): number {
+  const declared = headers.get("content-length");
+  if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_EXPECTED_BYTES);
+  return headers.has("transfer-encoding") ? MAX_EXPECTED_BYTES : 0;
+}
+
 /** @throws {AppError} payload_too_large */
 function requireLength(length: number, maxBytes: number): void {
   if (length <= maxBytes) return;
   fail("payload_too_large", `the request body must be at most ${maxBytes} bytes`);
 }
 
-/** @throws {AppError} payload_too_large */
-async function readBytes(request: Request, maxBytes: number): Promise<Uint8Array> {
-  if (request.headers.has("content-length")) return request.bytes();
-  // A chunked body has no declared length, so it is counted while it is read.
+/** @throws {AppError} payload_too_large, unavailable */
+async function readChunks(
+  request: Request,
+  maxBytes: number,
+  { addBytes }: PendingWrite,
+): Promise<Uint8Array> {
   const chunks: Uint8Array[] = [];
   let length = 0;
   for await (const chunk of request.body ?? []) {
     length += chunk.byteLength;
     requireLength(length, maxBytes);
+    addBytes(chunk.byteLength);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
@@ -77,18 +91,28 @@ function decode(bytes: Uint8Array): string {
 
 /**
  * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
+ * @param write counts the bytes of the body
  * @returns the JSON value
- * @throws {AppError} unsupported_media_type, payload_too_large, invalid
+ * @throws {AppError} unsupported_media_type, payload_too_large, unavailable, invalid
  */
-export type ReadBody = (request: Request) => Promise<unknown>;
+export type ReadBody = (request: Request, write: PendingWrite) => Promise<unknown>;
 
 /** @param maxBytes the limit; a larger `Content-Length` is rejected before the body is read */
 export function createBodyReader(maxBytes: number): ReadBody {
-  return async (request) => {
-    requireJson(request);
+  /** A body without a declared length is counted while it is read. */
+  async function readBytes(request: Request, write: PendingWrite): Promise<Uint8Array> {
+    const declared = request.headers.get("content-length");
+    if (declared === null) return readChunks(request, maxBytes, write);
     // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
-    requireLength(Number.parseInt(request.headers.get("content-length") ?? "0", 10), maxBytes);
-    const bytes = await readBytes(request, maxBytes).catch(failIncomplete);
+    const length = Number.parseInt(declared, 10);
+    requireLength(length, maxBytes);
+    write.addBytes(length);
+    return request.bytes();
+  }
+
+  return async (request, write) => {
+    requireJson(request);
+    const bytes = await readBytes(request, write).catch(failIncomplete);
     return parseJson(decode(bytes));
   };
 }

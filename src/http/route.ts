@@ -10,13 +10,14 @@ import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
 import { boundBody, type Connections, isLong, type JsonBlob, type ResponseHead } from "./bodies.ts";
-import type { ReadBody } from "./body.ts";
+import { expectedBytes, type ReadBody } from "./body.ts";
 import type { Drain } from "./drain.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
 import type { InputSchema, JsonSchema } from "./input.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Detail } from "./openapi/detail.ts";
+import type { PendingWrites } from "./pending-writes.ts";
 import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
 import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond, ResponseBody } from "./respond.ts";
@@ -117,6 +118,7 @@ export interface PipelineOptions {
   readonly services: Services;
   readonly authenticate: Authenticate;
   readonly rateLimiter: RateLimiter | null;
+  readonly pendingWrites: PendingWrites;
   readonly readBody: ReadBody;
   readonly respond: Respond;
   readonly logServerError: LogServerError;
@@ -139,19 +141,37 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
- *     readBody      415, 413, 400  media type, length, JSON
+ *     write         503  writes in progress
+ *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
  *     parse         400  header fields for another method, parameters of the path, of the query, body
  *     handler       400  Idempotency-Key, If-Match, If-None-Match
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
-  const { authenticate, rateLimiter, readBody, respond, logServerError } = options;
+  const { authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
   const { store, metrics, drain, connections, document } = options.services;
   const requireHost = createHostCheck();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
-    return needsToken ? authenticate(headers.get("authorization") ?? "") : null;
+    if (!needsToken) return null;
+    const token = authenticate(headers.get("authorization") ?? "");
+    if (!(token instanceof Promise)) return token;
+    const bytes = expectedBytes(headers);
+    return bytes === 0 ? token : waitWithBody(token, bytes);
+  }
+
+  /** Bun receives the body while the token is looked up. */
+  async function waitWithBody(token: Promise<Token>, bytes: number): Promise<Token> {
+    // Its error must not be unhandled if there is no room for the body.
+    token.catch(() => {});
+    const waiting = pendingWrites.begin(null);
+    try {
+      waiting.addBytes(bytes);
+      return await token;
+    } finally {
+      waiting.end();
+    }
   }
 
   function admit(exchange: Exchange, token: Token | null): void {
@@ -202,12 +222,24 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       });
     }
 
+    async function write(exchange: Exchange, token: Token | null, given: unknown) {
+      const pending = pendingWrites.begin(token?.hash ?? null);
+      try {
+        const hasBody = definition.body !== undefined;
+        const json = hasBody ? await readBody(exchange.request, pending) : undefined;
+        return await parseAndCall(exchange, token, given, json);
+      } finally {
+        pending.end();
+      }
+    }
+
     function continueWith(exchange: Exchange, token: Token | null, given: unknown) {
       const { request } = exchange;
       admit(exchange, token);
       authorize(token, request.method);
-      if (definition.body === undefined) return parseAndCall(exchange, token, given, undefined);
-      return readBody(request).then((json) => parseAndCall(exchange, token, given, json));
+      return entry.method === "GET"
+        ? parseAndCall(exchange, token, given, undefined)
+        : write(exchange, token, given);
     }
 
     return (exchange, given) => {

@@ -1,0 +1,87 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import { createPendingWrites } from "../../src/http/pending-writes.ts";
+
+const MAX_BYTES = 100;
+
+/** @returns the message of an error unavailable; `null` if nothing is thrown */
+function problemOf(work: () => unknown): string | null {
+  try {
+    work();
+    return null;
+  } catch (error) {
+    if (!(error instanceof AppError)) throw error;
+    expect(error.code).toBe("unavailable");
+    return error.message;
+  }
+}
+
+const manyWrites = "this token has too many writes in progress";
+const manyWritesOfAll = "too many writes are in progress";
+const manyBytes = "this token has too many bytes of request bodies in progress";
+const manyBytesOfAll = "too many bytes of request bodies are in progress";
+
+test.each([
+  [2, 1],
+  [5, 2],
+  [4096, 2048],
+])("a queue of %i writes has %i places for one token, and others for the next", (queue, share) => {
+  const writes = createPendingWrites(queue, MAX_BYTES);
+  const begun = Array.from({ length: share }, () => writes.begin("a"));
+  expect(problemOf(() => writes.begin("a"))).toBe(manyWrites);
+  expect(problemOf(() => writes.begin("b"))).toBeNull();
+  begun[0]?.end();
+  expect(problemOf(() => writes.begin("a"))).toBeNull();
+  expect(problemOf(() => writes.begin("a"))).toBe(manyWrites);
+});
+
+test.each([
+  [1, 1],
+  [5, 3],
+])(
+  "a queue of %i writes has no place for another token when %i tokens have all",
+  (queue, tokens) => {
+    const writes = createPendingWrites(queue, MAX_BYTES);
+    const begun = Array.from({ length: queue }, (_, at) => writes.begin(`${at % tokens}`));
+    expect(problemOf(() => writes.begin("other"))).toBe(manyWritesOfAll);
+    begun[0]?.end();
+    expect(problemOf(() => writes.begin("other"))).toBeNull();
+    expect(problemOf(() => writes.begin("late"))).toBe(manyWritesOfAll);
+  },
+);
+
+test("bytes are rejected when others of the same token take half of the memory", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const first = writes.begin("a");
+  first.addBytes(40);
+  const second = writes.begin("a");
+  second.addBytes(10);
+  expect(problemOf(() => second.addBytes(1))).toBe(manyBytes);
+  expect(problemOf(() => first.addBytes(1))).toBe(manyBytes);
+  // Those that were rejected do not count.
+  expect(problemOf(() => writes.begin("b").addBytes(50))).toBeNull();
+  second.end();
+  expect(problemOf(() => first.addBytes(10))).toBeNull();
+});
+
+test("bytes are rejected when others take all of the memory", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const [first, second, third] = [writes.begin("a"), writes.begin("b"), writes.begin("c")];
+  first.addBytes(50);
+  second.addBytes(50);
+  expect(problemOf(() => third.addBytes(1))).toBe(manyBytesOfAll);
+  second.end();
+  expect(problemOf(() => third.addBytes(50))).toBeNull();
+});
+
+test("a body that is larger than the memory is accepted when there is no other, in one piece or in several", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const whole = writes.begin("a");
+  whole.addBytes(2 * MAX_BYTES);
+  expect(problemOf(() => writes.begin("b").addBytes(1))).toBe(manyBytesOfAll);
+  whole.end();
+  const chunked = writes.begin("a");
+  for (let chunk = 0; chunk < 3; chunk += 1) chunked.addBytes(MAX_BYTES);
+  chunked.end();
+  expect(problemOf(() => writes.begin("b").addBytes(MAX_BYTES / 2))).toBeNull();
+});

@@ -10,9 +10,8 @@ import { createCitusBulkStores } from "./citus/import.ts";
 import { createCitusOrderStore } from "./citus/orders.ts";
 import { createCitusUserStore } from "./citus/users.ts";
 import { connect, type Database } from "./connection.ts";
-import type { StoreContext } from "./context.ts";
+import { createContext } from "./context.ts";
 import { copySourceOf, withCopySource } from "./copy-source.ts";
-import { createLockedQueue } from "./create-queue.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
@@ -50,7 +49,7 @@ const layouts = {
 
 function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOptions): Store {
   const largePages = createLargePages(maxUnsentBytes);
-  const context: StoreContext = { db, largePages, runLocked: createLockedQueue(), now };
+  const context = createContext({ db, largePages, now });
   const layout = layouts[db.layout];
   let databaseBytes = 0;
 

@@ -2,14 +2,10 @@ import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
-import { createOrderedQueue } from "./batch.ts";
 import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter } from "./limiter.ts";
 import { withRetry } from "./retry.ts";
-
-/** Number of connections that changes leave to creates: two of them may wait for locked rows. */
-const CREATE_CONNECTIONS = 3;
 
 const CONNECT_SECONDS = 5;
 /** How long `close` waits for running work, and then again for the server. */
@@ -54,13 +50,11 @@ export interface RunOptions {
    * separate transaction.
    */
   readonly transaction?: boolean;
-  /** Number of requests that share the work, all of which `limiter.admit` has admitted. The default admits one. */
-  readonly admitted?: number;
   /**
-   * The record that the work changes, e.g. `users 1`. Changes of one record run one after the other. All changes
-   * together leave some connections to creates, because each change can wait for a locked row.
+   * Number of requests that share the work, all of which `limiter.admit` has admitted; 0 for work that no request waits
+   * for. The default admits one.
    */
-  readonly record?: string;
+  readonly admitted?: number;
   /** Timeout of the work with all retries. The default is that of the limiter. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
@@ -172,8 +166,6 @@ export function connect({
     return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
   }
 
-  const runInOrder = createOrderedQueue(Math.max(1, limiter.writeConnections - CREATE_CONNECTIONS));
-
   return {
     layout,
     limiter,
@@ -181,16 +173,16 @@ export function connect({
     run<Result>(
       access: Access,
       work: Work<Result>,
-      { transaction = false, admitted, record, timeoutMs, mayRetry }: RunOptions = {},
+      { transaction = false, admitted, timeoutMs, mayRetry }: RunOptions = {},
     ) {
       const attempt = () => (transaction ? begin(access, work) : work(session));
       // Work without a timeout can take longer than others before it fails.
       const retryMs = timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : undefined;
       const retried = () => withRetry(attempt, mayRetry, retryMs);
-      const measured = access === "write" ? () => measure(admitted ?? 1, retried) : retried;
+      const writes = access === "write" ? (admitted ?? 1) : 0;
+      const measured = writes > 0 ? () => measure(writes, retried) : retried;
       const limited = () => limiter.run(access, measured, timeoutMs);
-      const start = record === undefined ? limited : () => runInOrder(record, limited);
-      return admitted === undefined ? limiter.admit(access, start) : start();
+      return admitted === undefined ? limiter.admit(access, limited) : limited();
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

@@ -4,19 +4,17 @@
  */
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import type { RecordText } from "../record.ts";
-import { createBatchQueue, createOrderedQueue, itemAt, type RunInOrder } from "./batch.ts";
+import { createBatchQueue, itemAt, type RunInOrder } from "./batch.ts";
+import type { Database } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
+import { ROW_LOCK_TIMEOUT } from "./row-locks.ts";
 
 const MAX_CREATES = 256;
 /** More would compete for the rows that count the records. */
 const MAX_BATCHES = 3;
-/** Maximum size of a batch in UTF-16 code units of JSON. */
+/** Maximum size of a batch: see `sizeOf`. */
 const MAX_BATCH_LENGTH = 2 ** 19;
-/** If a batch waits longer than this for a row, each of its records is created alone. */
-const ROW_LOCK_TIMEOUT = "200ms";
-/** Maximum number of locked rows that creates wait for at the same time, each on a connection. */
-const MAX_LOCKED = 2;
 
 /** Creates a record, once per key. @throws {AppError} key_reused if the key belongs to a different request */
 export type Create<Fields, Row> = (
@@ -27,8 +25,6 @@ export type Create<Fields, Row> = (
 export interface PendingCreate<Fields> {
   readonly fields: Fields;
   readonly key: IdempotencyKey | null;
-  /** The fields and the key. */
-  readonly json: string;
 }
 
 export type Outcome<Row> =
@@ -53,6 +49,8 @@ export interface CreateRules<Fields> {
   readonly conflictKeysOf: (fields: Fields) => readonly string[];
   /** Identifies the row that the create locks. If it is locked, one create finds that out for all that need it. */
   readonly lockOf: (fields: Fields) => string;
+  /** The length of the long texts, in UTF-16 code units. */
+  readonly sizeOf: (fields: Fields) => number;
   /** @throws {AppError} always: the error of a record that is rejected */
   readonly throwRejected: () => never;
 }
@@ -76,6 +74,7 @@ function createQueue<Fields, Row>(
   {
     conflictKeysOf,
     lockOf,
+    sizeOf,
     run,
     mayBeCausedByOneItem,
     nextBatchMs,
@@ -137,7 +136,7 @@ function createQueue<Fields, Row>(
     maxBatches: MAX_BATCHES,
     ...(nextBatchMs !== undefined && { nextBatchMs }),
     maxSize: MAX_BATCH_LENGTH,
-    sizeOf: ({ json }) => json.length,
+    sizeOf: ({ fields }) => sizeOf(fields),
     conflictKeysOf: ({ fields, key }) =>
       key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],
   });
@@ -145,22 +144,18 @@ function createQueue<Fields, Row>(
   return (create) => (maybeLocked.has(lockOf(create.fields)) ? runAlone(create) : enqueue(create));
 }
 
-/** @returns the queue of creates that wait for locked rows, which all tables share */
-export function createLockedQueue(): RunInOrder {
-  return createOrderedQueue(MAX_LOCKED);
-}
+type CreateContext = Pick<StoreContext, "runLocked"> & { readonly db: Pick<Database, "limiter"> };
 
 /** @returns a function that creates records of one table */
 export function createCreateQueue<Fields, Row>(
-  { db, runLocked }: StoreContext,
+  { db, runLocked }: CreateContext,
   options: CreateQueueOptions<Fields, Row>,
 ): Create<Fields, Row> {
   const enqueue = createQueue(options, runLocked);
 
   async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
-    const pending = { fields, key, json: JSON.stringify({ ...fields, ...key }) };
     for (;;) {
-      const outcome = await enqueue(pending);
+      const outcome = await enqueue({ fields, key });
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
       if (outcome.kind === "rejected") options.throwRejected();
       if (outcome.kind === "stored") return replay(outcome, key);

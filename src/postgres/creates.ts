@@ -15,6 +15,7 @@ import {
 } from "./create-queue.ts";
 import { isConstraintViolation, isRolledBack, isStatementError } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
+import { withLockTimeout } from "./row-locks.ts";
 
 interface CreateStatementParts {
   readonly table: "users" | "orders";
@@ -115,9 +116,7 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
             with ordinality as input (${inputNames}, position)
           ${hasKeys ? storedKey : noStoredKey}
           ${lock === null ? "" : lockedRow}
-          where (
-            select set_config('lock_timeout', coalesce($3::text, current_setting('lock_timeout')), true)
-          ) <> ''
+          where ${withLockTimeout("coalesce($3::text, current_setting('lock_timeout'))")}
           offset 0
         ) as found
       ),
@@ -186,7 +185,8 @@ export function prepareCreate<Fields, Row>(
     async run(creates, lockTimeout) {
       const time = now();
       const createdAt = time.toISOString();
-      const input = `[${creates.map(({ json }) => json).join(",")}]`;
+      // Not earlier: creates that wait would need twice the memory.
+      const input = JSON.stringify(creates.map(({ fields, key }) => ({ ...fields, ...key })));
       const values = [input, createdAt, lockTimeout];
       const work = (session: Session) =>
         creates.some(({ key }) => key !== null)

@@ -22,6 +22,8 @@ import { prepareCreate } from "./creates.ts";
 import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
 import { versionConflict } from "./retry.ts";
+import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
+import { userRecord } from "./users.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -35,7 +37,8 @@ export function toRecord(row: StoredOrder): RecordText<Order> {
 /** How orders are placed. */
 export const orderCreates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
-  lockOf: ({ user_id }) => String(user_id),
+  lockOf: ({ user_id }) => userRecord(user_id),
+  sizeOf: ({ items, metadata }) => items.length + metadata.length,
   throwRejected: failUnknownUser,
 };
 
@@ -49,16 +52,18 @@ export const json = `
 `;
 
 const selectById = `
-  select ${columns}
+  select ${columns}, ${lockedColumn}
   from orders
   where id = $1
 `;
-const updateOrder = `
+const updateOrder = lockingStatement(
+  (condition) => `
   update orders
   set status = $3, metadata = $4, version = version + 1, updated_at = $5
-  where id = $1 and version = $2
+  where id = $1 and version = $2 and ${condition}
   returning ${columns}
-`;
+`,
+);
 
 /** The fields of a changed order. */
 export type OrderUpdate = Pick<StoredOrder, keyof OrderChange | "updated_at">;
@@ -69,17 +74,22 @@ export interface OrderLayout {
   readonly prepareList: (filters: readonly ListFilter[], status?: OrderStatus) => ReadPage;
   readonly get: Lookup<number, RecordText<Order>>;
   readonly place: Create<OrderRow, Order>;
-  readonly find: (session: Session, id: number) => Promise<StoredOrder | null>;
+  /** `locked` is `lockedColumn`, or missing if it makes no difference. */
+  readonly find: (
+    session: Session,
+    id: number,
+  ) => Promise<(StoredOrder & { readonly locked?: boolean }) | null>;
   /** @returns the updated order; `null` if its version has changed */
   readonly update: (
     session: Session,
     order: StoredOrder,
     update: OrderUpdate,
+    wait: LockWait,
   ) => Promise<StoredOrder | null>;
 }
 
 export function createOrderStore(
-  { db, now }: StoreContext,
+  { change, now }: StoreContext,
   { prepareList, get, place, find, update }: OrderLayout,
 ): OrderStore {
   const listAll = prepareList([]);
@@ -107,21 +117,22 @@ export function createOrderStore(
     place: (fields, key) => place(orderRow(fields), key),
 
     update(id, edit, preconditions) {
-      const change = async (session: Session) => {
-        const order = await find(session, id);
-        if (order === null) return null;
+      return change(`orders ${id}`, async (session, wait) => {
+        const found = await find(session, id);
+        if (found === null) return null;
+        const { locked = false, ...order } = found;
         requirePreconditions(order, preconditions);
         const changed = edit(parseStoredOrder(order));
         if (changed === null) return toRecord(order);
-        const row = await update(session, order, {
+        const updated = {
           ...changed,
           metadata: JSON.stringify(changed.metadata),
           updated_at: latestOf(now().toISOString(), order.updated_at),
-        });
+        };
+        const row = await update(session, order, updated, waitFor(locked, wait));
         if (row === null) throw versionConflict;
         return toRecord(row);
-      };
-      return db.run("write", change, { record: `orders ${id}` });
+      });
     },
   };
 }
@@ -151,7 +162,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
     find: (session, id) => session.first(selectById, id),
-    update: (session, { id, version }, { status, metadata, updated_at }) =>
-      session.first(updateOrder, id, version, status, metadata, updated_at),
+    update: (session, { id, version }, { status, metadata, updated_at }, wait) =>
+      session.first(updateOrder[wait], id, version, status, metadata, updated_at),
   });
 }

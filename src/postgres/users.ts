@@ -17,6 +17,7 @@ import {
   userJson,
   userRow,
 } from "../user.ts";
+import type { ChangeWork } from "./changes.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -25,6 +26,7 @@ import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
 import { versionConflict } from "./retry.ts";
+import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
@@ -34,10 +36,16 @@ export function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
 }
 
+/** Identifies the row of a user among those that writes wait for. */
+export function userRecord(id: number): string {
+  return `users ${id}`;
+}
+
 /** How users are created. */
 export const userCreates: CreateRules<UserRow> = {
   conflictKeysOf: ({ email_key }) => [email_key],
   lockOf: ({ email_key }) => email_key,
+  sizeOf: ({ metadata }) => metadata.length,
   throwRejected: failEmailTaken,
 };
 
@@ -66,21 +74,25 @@ export const existingUsers = `
   where id = any($1::bigint[])
 `;
 const selectById = `
-  select ${columns}
+  select ${columns}, ${lockedColumn}
   from users
   where id = $1
 `;
-const updateUserSql = `
+const updateUserSql = lockingStatement(
+  (condition) => `
   update users
   set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
-  where id = $1 and version = $2
+  where id = $1 and version = $2 and ${condition}
   returning ${columns}
-`;
-const deleteUserSql = `
+`,
+);
+const deleteUserSql = lockingStatement(
+  (condition) => `
   delete from users
-  where id = $1 and version = $2
+  where id = $1 and version = $2 and ${condition}
   returning id
-`;
+`,
+);
 
 /** @returns the updated user. @param updatedAt RFC 3339 */
 async function updateUser(
@@ -88,11 +100,12 @@ async function updateUser(
   { id, version }: StoredUser,
   fields: UserFields,
   updatedAt: string,
+  wait: LockWait,
 ): Promise<StoredUser> {
   const { email, email_key, name, metadata } = userRow(fields);
   const values = [id, version, email, email_key, name, metadata, updatedAt];
   try {
-    const row = await session.first<StoredUser>(updateUserSql, ...values);
+    const row = await session.first<StoredUser>(updateUserSql[wait], ...values);
     if (row === null) throw versionConflict;
     return row;
   } catch (error) {
@@ -101,9 +114,13 @@ async function updateUser(
   }
 }
 
-async function deleteUser(session: Session, { id, version }: StoredUser): Promise<void> {
+async function deleteUser(
+  session: Session,
+  { id, version }: StoredUser,
+  wait: LockWait,
+): Promise<void> {
   try {
-    const deleted = await session.first(deleteUserSql, id, version);
+    const deleted = await session.first(deleteUserSql[wait], id, version);
     if (deleted === null) throw versionConflict;
   } catch (error) {
     if (isForeignKeyViolation(error)) failUserHasOrders();
@@ -116,10 +133,7 @@ export interface UserLayout {
   readonly listAll: ReadPage;
   readonly create: Create<UserRow, User>;
   /** Runs the statements of a change. Changes of one user run one after the other. */
-  readonly change: <Result>(
-    id: number,
-    work: (session: Session) => Promise<Result>,
-  ) => Promise<Result>;
+  readonly change: <Result>(id: number, work: ChangeWork<Result>) => Promise<Result>;
   /** Called after a user was deleted, in the session of the change. */
   readonly onDelete?: (session: Session) => Promise<unknown>;
 }
@@ -142,23 +156,27 @@ export function createUserStore(
     create: (fields, key) => create(userRow(fields), key),
 
     update(id, edit, preconditions) {
-      return change(id, async (session) => {
-        const user = await session.first<StoredUser>(selectById, id);
-        if (user === null) return null;
+      return change(id, async (session, wait) => {
+        const row = await session.first<StoredUser & { locked: boolean }>(selectById, id);
+        if (row === null) return null;
+        const { locked, ...user } = row;
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return toRecord(user);
         const updatedAt = latestOf(now().toISOString(), user.updated_at);
-        return toRecord(await updateUser(session, user, fields, updatedAt));
+        // Another transaction can have inserted a new email.
+        const mayWait = locked || fields.email !== user.email;
+        const updated = updateUser(session, user, fields, updatedAt, waitFor(mayWait, wait));
+        return toRecord(await updated);
       });
     },
 
     remove(id, preconditions) {
-      return change(id, async (session) => {
+      return change(id, async (session, wait) => {
         const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
-        await deleteUser(session, user);
+        await deleteUser(session, user, wait);
         await onDelete?.(session);
         return toRecord(user);
       });
@@ -167,7 +185,7 @@ export function createUserStore(
 }
 
 export function createPlainUserStore(context: StoreContext): UserStore {
-  const { db, largePages } = context;
+  const { db, largePages, change } = context;
   return createUserStore(context, {
     listAll: prepareList(db, largePages, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
@@ -180,6 +198,6 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       ...userCreates,
       newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
     }),
-    change: (id, work) => db.run("write", work, { record: `users ${id}` }),
+    change: (id, work) => change(userRecord(id), work),
   });
 }

@@ -7,7 +7,7 @@ import { openPostgres } from "../../src/postgres/backend.ts";
 import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
 import { createCitusUserStore } from "../../src/postgres/citus/users.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
-import { createLockedQueue } from "../../src/postgres/create-queue.ts";
+import { createContext } from "../../src/postgres/context.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
@@ -52,7 +52,7 @@ test.if(citusUrl !== null)(
     const db = recorded(real, statements);
     const now = () => new Date();
     const largePages = createLargePages(2 ** 25);
-    const context = { db, largePages, runLocked: createLockedQueue(), now };
+    const context = createContext({ db, largePages, now });
     const users = createCitusUserStore(context);
     const orders = createCitusOrderStore(context);
 

@@ -43,6 +43,33 @@ if (cluster !== null) {
       };
     });
 
+    test("a change of a locked row fails without another attempt when the lock timeout has passed", async () => {
+      const url = await server.createDatabase(await template);
+      const databaseUrl = `${url}&layout=citus&lock_timeout=200`;
+      const store = await openPostgres({ ...storeOptions, databaseUrl });
+      const { id } = await newUser(store);
+      const { record } = await store.orders.place(orderFields(id), null);
+      const sql = new SQL(url, { max: 1 });
+      await sql.unsafe("begin; select from users for update; select from orders for update");
+      let attempts = 0;
+      const count = <Fields>(fields: Fields): Fields => {
+        attempts += 1;
+        return fields;
+      };
+      const paid = { status: "paid", metadata: {} } as const;
+      const changes = [
+        () => store.users.update(id, (user) => count({ ...user, name: "new" }), null),
+        () => store.orders.update(record.id, () => count(paid), null),
+      ];
+      for (const change of changes) {
+        await expectRejection(Promise.resolve(change()), "unavailable", "the database is busy");
+      }
+      expect(attempts).toBe(2);
+      await sql.close();
+      await store.close();
+      await server.dropDatabase(url);
+    });
+
     test("exportPage returns each order once when ids are dense, sparse and far apart", async () => {
       const url = await server.createDatabase(await template);
       const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });

@@ -3,8 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
-import type { StoreContext } from "../../src/postgres/context.ts";
-import { createLockedQueue } from "../../src/postgres/create-queue.ts";
+import { createContext } from "../../src/postgres/context.ts";
 import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import { createTokenStore } from "../../src/postgres/tokens.ts";
 import { createPlainUserStore } from "../../src/postgres/users.ts";
@@ -26,7 +25,7 @@ function openOnOneConnection(url: string) {
   };
   const now = () => new Date();
   const largePages = createLargePages(2 ** 20);
-  const context: StoreContext = { db, largePages, runLocked: createLockedQueue(), now };
+  const context = createContext({ db, largePages, now });
   return {
     db,
     sent,

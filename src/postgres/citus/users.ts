@@ -6,7 +6,8 @@ import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.t
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
-import { createUserStore, json, toRecord, userCreates } from "../users.ts";
+import type { LockWait } from "../row-locks.ts";
+import { createUserStore, json, toRecord, userCreates, userRecord } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 
@@ -39,7 +40,7 @@ export const addToTotal = `
 const lockUser = "select pg_advisory_xact_lock($1, $2)";
 
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, largePages } = context;
+  const { db, largePages, change } = context;
   return createUserStore(context, {
     listAll: prepareCitusList(db, largePages, {
       table: "users",
@@ -79,11 +80,11 @@ export function createCitusUserStore(context: StoreContext): UserStore {
     change(id, work) {
       // Without the lock, the second of two concurrent changes would be repeated, and each attempt is a transaction on
       // all servers.
-      const change = async (session: Session) => {
+      const lockAndChange = async (session: Session, wait: LockWait) => {
         await session.all(lockUser, USER_LOCK, id % 2 ** 31);
-        return work(session);
+        return work(session, wait);
       };
-      return db.run("write", change, { transaction: true, record: `users ${id}` });
+      return change(userRecord(id), lockAndChange, { transaction: true });
     },
     onDelete: (session) => session.all(addToTotal, -1),
   });

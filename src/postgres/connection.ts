@@ -2,9 +2,10 @@ import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
 import type { StoreOptions } from "../store.ts";
+import { createTurns } from "../turns.ts";
 import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
-import { type Access, createLimiter, type Limiter } from "./limiter.ts";
+import { type Access, createLimiter, type Limiter, QUEUE_TIMEOUT_MS } from "./limiter.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
@@ -55,6 +56,8 @@ export interface RunOptions {
    * for. The default admits one.
    */
   readonly admitted?: number;
+  /** Who reads a list. The default is one client for all work that several requests share, and of the process itself. */
+  readonly client?: string | undefined;
   /** Timeout of the work with all retries. The default is that of the limiter. */
   readonly timeoutMs?: number;
   /** Whether the work may succeed after an error. The default is after a concurrent transaction. */
@@ -161,10 +164,16 @@ export function connect({
   }
 
   function begin<Result>(access: Access, work: Work<Result>): Promise<Result> {
-    const mode = access === "read" ? "isolation level repeatable read, read only" : "";
+    const mode = access === "write" ? "" : "isolation level repeatable read, read only";
     // Bun's type assumes that the result is a list of queries.
     return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
   }
+
+  const runInTurn = createTurns({
+    maxRunning: limiter.listConnections,
+    queueTimeoutMs: QUEUE_TIMEOUT_MS,
+    problem: "the database is busy",
+  });
 
   return {
     layout,
@@ -173,7 +182,7 @@ export function connect({
     run<Result>(
       access: Access,
       work: Work<Result>,
-      { transaction = false, admitted, timeoutMs, mayRetry }: RunOptions = {},
+      { transaction = false, admitted, client, timeoutMs, mayRetry }: RunOptions = {},
     ) {
       const attempt = () => (transaction ? begin(access, work) : work(session));
       // Work without a timeout can take longer than others before it fails.
@@ -182,7 +191,8 @@ export function connect({
       const writes = access === "write" ? (admitted ?? 1) : 0;
       const measured = writes > 0 ? () => measure(writes, retried) : retried;
       const limited = () => limiter.run(access, measured, timeoutMs);
-      return admitted === undefined ? limiter.admit(access, limited) : limited();
+      const start = access === "list" ? () => runInTurn(client ?? "", limited) : limited;
+      return admitted === undefined ? limiter.admit(access, start, client) : start();
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);

@@ -6,7 +6,9 @@ import { AppError } from "../error.ts";
 
 /** Writes leave one connection in this many, rounded up, to reads: all writes may wait for one lock. */
 const READ_SHARE = 5;
-/** Maximum number of reads that run or wait; further reads are rejected. */
+/** Lists take at most one connection in this many: a list can take much longer than a read of one record. */
+const LIST_SHARE = 2;
+/** Maximum number of reads, and of lists, that run or wait; further ones are rejected. One client has half of the lists. */
 const MAX_PENDING_READS = 4096;
 /** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
@@ -16,14 +18,16 @@ export const QUEUE_TIMEOUT_MS = 5_000;
  */
 const WORK_TIMEOUT_MS = 10_000;
 
-export type Access = "read" | "write";
+/** A read is of one record, or of a few that are found by their keys. */
+export type Access = "read" | "list" | "write";
 
 export interface Limiter {
   /**
-   * Runs work that counts as a pending read or write until it ends. It waits for no connection.
+   * Runs work that counts as a pending read, list or write until it ends. It waits for no connection.
+   * @param client who has at most half of the places; by default they are not divided
    * @throws {AppError} unavailable if too many are pending
    */
-  admit<Result>(access: Access, work: () => Promise<Result>): Promise<Result>;
+  admit<Result>(access: Access, work: () => Promise<Result>, client?: string): Promise<Result>;
   /**
    * Runs admitted work as soon as a connection is free.
    * @param timeoutMs timeout from the start of the work; after it, the connection counts as busy until the work ends
@@ -32,6 +36,8 @@ export interface Limiter {
   run<Result>(access: Access, work: () => Promise<Result>, timeoutMs?: number): Promise<Result>;
   /** Maximum number of writes that run at the same time. */
   readonly writeConnections: number;
+  /** Maximum number of lists that run at the same time. */
+  readonly listConnections: number;
   /** Number of admitted writes that have not ended. */
   pendingWrites(): number;
   /** Whether the next write would be rejected. */
@@ -77,13 +83,19 @@ export function createLimiter({
   const queue: { readonly access: Access; readonly start: () => void }[] = [];
   const idleWaiters: (() => void)[] = [];
   const writeConnections = Math.max(1, connections - Math.ceil(connections / READ_SHARE));
-  const running = { read: 0, write: 0 };
-  const pending = { read: 0, write: 0 };
-  const maxPending = { read: MAX_PENDING_READS, write: maxPendingWrites };
+  const listConnections = Math.max(1, Math.floor(connections / LIST_SHARE));
+  const running = { read: 0, list: 0, write: 0 };
+  const pending = { read: 0, list: 0, write: 0 };
+  /** Pending work of each client that has some. */
+  const pendingOf = new Map<string, number>();
+  const maxPending = { read: MAX_PENDING_READS, list: MAX_PENDING_READS, write: maxPendingWrites };
 
   function canStart(access: Access): boolean {
-    if (running.read + running.write >= connections) return false;
-    return access === "read" || running.write < writeConnections;
+    if (running.read + running.list + running.write >= connections) return false;
+    if (access === "read") return true;
+    // Lists and writes together leave a connection to reads.
+    if (running.list + running.write >= Math.max(1, connections - 1)) return false;
+    return access === "list" ? running.list < listConnections : running.write < writeConnections;
   }
 
   function acquire(access: Access): Promise<void> {
@@ -119,8 +131,16 @@ export function createLimiter({
     }
   }
 
+  function countPending(access: Access, client: string | undefined, change: 1 | -1): void {
+    pending[access] += change;
+    if (client === undefined) return;
+    const ofClient = (pendingOf.get(client) ?? 0) + change;
+    if (ofClient === 0) pendingOf.delete(client);
+    else pendingOf.set(client, ofClient);
+  }
+
   function isIdle(): boolean {
-    return running.read + running.write + pending.read + pending.write === 0;
+    return [running, pending].every(({ read, list, write }) => read + list + write === 0);
   }
 
   function wakeIfIdle(): void {
@@ -129,15 +149,17 @@ export function createLimiter({
 
   return {
     writeConnections,
-    async admit(access, work) {
-      if (pending[access] >= maxPending[access]) {
+    listConnections,
+    async admit(access, work, client) {
+      const ofClient = client === undefined ? 0 : (pendingOf.get(client) ?? 0);
+      if (pending[access] >= maxPending[access] || ofClient >= maxPending[access] / 2) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);
       }
-      pending[access] += 1;
+      countPending(access, client, 1);
       try {
         return await work();
       } finally {
-        pending[access] -= 1;
+        countPending(access, client, -1);
         wakeIfIdle();
       }
     },

@@ -200,11 +200,14 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
   const statement = smallPageStatement(list);
   const readSlices = prepareSlices(list);
 
-  async function run(queries: readonly ListQuery[]): Promise<readonly SmallPageRow[]> {
+  async function run(
+    queries: readonly ListQuery[],
+    client?: string,
+  ): Promise<readonly SmallPageRow[]> {
     const rows = await db.run(
-      "read",
+      "list",
       (session) => session.all<SmallPageRow>(statement, JSON.stringify(queries)),
-      { admitted: queries.length },
+      { admitted: queries.length, client },
     );
     const ordered = byPosition(rows);
     return queries.map((_query, at) => itemAt(ordered, at));
@@ -212,20 +215,23 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
 
   const enqueue = createBatchQueue({
     // A page can take too long by its count. A look-up cannot.
-    run: separateOnError(run, (error) => isCausedByStatement(error) || isStatementTimeout(error)),
+    run: separateOnError(
+      (queries: readonly ListQuery[]) => run(queries),
+      (error) => isCausedByStatement(error) || isStatementTimeout(error),
+    ),
     maxItems: MAX_PAGES,
-    maxBatches: db.connections,
+    maxBatches: db.limiter.listConnections,
     maxSize: MAX_BATCH_ROWS,
     sizeOf,
   });
 
-  async function readSmall(query: ListQuery): Promise<SmallPageRow> {
+  async function readSmall(query: ListQuery, client?: string): Promise<SmallPageRow> {
     if (sizeOf(query) <= MAX_BATCH_ROWS) return enqueue(query);
-    return itemAt(await run([query]), 0);
+    return itemAt(await run([query], client), 0);
   }
 
   return async (query, client) => {
-    const row = await db.limiter.admit("read", () => readSmall(query));
+    const row = await db.limiter.admit("list", () => readSmall(query, client), client);
     const { total, is_large, records, next_after } = row;
     if (!is_large) return { total, records: records ?? "", nextAfter: next_after };
     const readPage = (session: Session) => readSlices(session, query);

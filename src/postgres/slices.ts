@@ -11,6 +11,8 @@ import type { Database, Session } from "./connection.ts";
 const LARGE_PAGE_TIMEOUT_MS = 20_000;
 /** Timeout in the limiter. Only a server that does not respond at all reaches it. */
 const NO_RESPONSE_TIMEOUT_MS = 60_000;
+/** All large pages are one client: one of them is read at a time, and small pages do not wait for it. */
+const CLIENT = "large pages";
 
 export interface Slice {
   /** Exact number of records that match the filters. */
@@ -62,8 +64,9 @@ export function buildInSlices(
 
   return largePages.build(
     (page) =>
-      db.run("read", (session) => addSlices(session, page), {
+      db.run("list", (session) => addSlices(session, page), {
         transaction: true,
+        client: CLIENT,
         timeoutMs: NO_RESPONSE_TIMEOUT_MS,
       }),
     client,

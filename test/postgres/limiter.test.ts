@@ -149,3 +149,72 @@ test("run rejects a task when there is no response, and frees its connection whe
   expect(await waiting).toBe("next");
   await ended;
 });
+
+test("run starts lists on half of the connections at most, and reads on the others", async () => {
+  const limiter = createLimiter({ connections: 4, maxPendingWrites: 10 });
+  const lists = [makeWork(), makeWork(), makeWork()];
+  const results = lists.map(({ run }) => limiter.run("list", run));
+  const begun = () => lists.map((list) => list.begun);
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  const reads = Array.from({ length: 2 }, () => limiter.run("read", async () => "read"));
+  expect(await Promise.all(reads)).toEqual(["read", "read"]);
+  await turn();
+  expect(begun()).toEqual([true, true, false]);
+  lists[0]?.resolve("list");
+  await results[0];
+  await turn();
+  expect(begun()).toEqual([true, true, true]);
+  for (const list of lists) list.resolve("list");
+  await Promise.all(results);
+  await limiter.idle();
+});
+
+test("run keeps a connection for reads when lists and writes wait for the others", async () => {
+  const limiter = createLimiter({ connections: 5, maxPendingWrites: 10 });
+  const works = Array.from({ length: 8 }, makeWork);
+  const results = works.map(({ run }, at) => limiter.run(at < 4 ? "write" : "list", run));
+  await turn();
+  expect(works.filter((work) => work.begun)).toHaveLength(4);
+  expect(await limiter.run("read", async () => "read")).toBe("read");
+  await turn();
+  expect(works.filter((work) => work.begun)).toHaveLength(4);
+  for (const work of works) work.resolve("done");
+  await Promise.all(results);
+});
+
+test.each(["list", "write"] as const)(
+  "run starts a %s when there is one connection",
+  async (access) => {
+    const limiter = createLimiter({ connections: 1, maxPendingWrites: 10 });
+    expect(await limiter.run(access, async () => "done")).toBe("done");
+  },
+);
+
+test("admit rejects a list when 4096 are running or waiting, and still runs reads", async () => {
+  const limiter = createLimiter({ connections: 4, maxPendingWrites: 2 });
+  const work = makeWork();
+  const results = Array.from({ length: 4096 }, () => limiter.admit("list", work.run));
+  await expectRejection(
+    limiter.admit("list", makeWork().run),
+    "unavailable",
+    "too many lists are waiting",
+  );
+  expect(await admitted(limiter, "read", async () => "read")).toBe("read");
+  work.resolve("list");
+  await Promise.all(results);
+});
+
+test("admit rejects a list when its client has half of the places, and admits one of another", async () => {
+  const limiter = createLimiter({ connections: 4, maxPendingWrites: 2 });
+  const work = makeWork();
+  const results = Array.from({ length: 2048 }, () => limiter.admit("list", work.run, "a"));
+  const late = makeWork();
+  const rejected = limiter.admit("list", late.run, "a");
+  await expectRejection(rejected, "unavailable", "too many lists are waiting");
+  expect(late.begun).toBe(false);
+  expect(await limiter.admit("list", async () => "list", "b")).toBe("list");
+  work.resolve("list");
+  await Promise.all(results);
+  expect(await limiter.admit("list", async () => "list", "a")).toBe("list");
+});

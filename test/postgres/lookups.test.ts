@@ -19,7 +19,7 @@ function openOnOneConnection(url: string) {
   const db: Database = {
     ...opened,
     run(access, work, options) {
-      if (access === "read") sent.reads += 1;
+      if (access !== "write") sent.reads += 1;
       return opened.run(access, work, options);
     },
   };

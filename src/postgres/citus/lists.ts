@@ -120,15 +120,20 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   }
 
   /** One row more than the limit shows whether there is a next page. */
-  async function readOnOneShard(query: PageQuery, values: readonly Value[]): Promise<SmallPage> {
+  async function readOnOneShard(
+    query: PageQuery,
+    values: readonly Value[],
+    client?: string,
+  ): Promise<SmallPage> {
     const { limit, offset, after } = query;
-    return db.run("read", async (session) => {
+    const read = async (session: Session) => {
       const parameters = [...values, after ?? 0, limit + 1, offset];
       const rows = await session.all<JsonRow>(statements.page, ...parameters);
       const isLast = rows.length <= limit && (rows.length > 0 || offset === 0);
       if (isLast && after === undefined) return { total: offset + rows.length, rows };
       return { total: await readTotal(session, values), rows };
-    });
+    };
+    return db.run("list", read, { client });
   }
 
   async function readOnAllShards(query: PageQuery, counting: Promise<number>): Promise<SmallPage> {
@@ -140,7 +145,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
         if (start === null) return [];
         return session.all<JsonRow>(statements.page, start, query.limit + 1, 0);
       };
-      return db.run("read", read, { admitted: 1 });
+      return db.run("list", read, { admitted: 1 });
     };
     const [total, rows] = await Promise.all([counting, readRows()]);
     return { total, rows };
@@ -148,7 +153,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
 
   const enqueue = createBatchQueue({
     async run(queries: readonly PageQuery[]) {
-      const counting = db.run("read", (session) => readTotal(session, []), {
+      const counting = db.run("list", (session) => readTotal(session, []), {
         admitted: queries.length,
       });
       const pages = new Map<string, Promise<SmallPage>>();
@@ -165,10 +170,14 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   });
 
   /** @returns `null` if the page exceeds 256 KiB */
-  async function readSmall(query: PageQuery, values: readonly Value[]): Promise<Page | null> {
+  async function readSmall(
+    query: PageQuery,
+    values: readonly Value[],
+    client?: string,
+  ): Promise<Page | null> {
     const { total, rows } = list.valuesOf
-      ? await readOnOneShard(query, values)
-      : await db.limiter.admit("read", () => enqueue(query));
+      ? await readOnOneShard(query, values, client)
+      : await db.limiter.admit("list", () => enqueue(query), client);
     const joined = joinSmall(rows, query.limit);
     if (joined === null) return null;
     const { records } = joined;
@@ -180,7 +189,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
 
   return async (query, client) => {
     const values = list.valuesOf?.(query) ?? [];
-    const small = query.limit <= SLICE_ROWS ? await readSmall(query, values) : null;
+    const small = query.limit <= SLICE_ROWS ? await readSmall(query, values, client) : null;
     if (small !== null) return small;
     const readPage = (session: Session) => readSlices(session, query, values);
     return buildInSlices(db, largePages, { query, client, bytes: 0, readSlices: readPage });

@@ -1,0 +1,108 @@
+// Lists leave connections to other requests, and to the lists of other clients.
+import { describe, expect, test } from "bun:test";
+import { createLargePages } from "../../src/large-page.ts";
+import { connect } from "../../src/postgres/connection.ts";
+import { buildInSlices } from "../../src/postgres/slices.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
+
+/** Each has a statement of its own, because it skips many rows. */
+const deepPage = { limit: 10, offset: 5_000 };
+const PAGES = 60;
+
+/** Requests many pages of orders. @returns how many have been read or have failed */
+function listMany(store: Store, client: string) {
+  const settled = { pages: 0 };
+  const count = () => {
+    settled.pages += 1;
+  };
+  const pages = Array.from({ length: PAGES }, () => store.orders.list(deepPage, client));
+  return { settled, all: Promise.all(pages.map((page) => Promise.resolve(page).finally(count))) };
+}
+
+describe.if(cluster !== null)("pages that wait for a lock", () => {
+  test("delay neither reads nor creates of users", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const user = await newUser(store);
+    await using held = await world.hold("lock table orders in access exclusive mode");
+    const { settled, all } = listMany(store, "a");
+    expect((await store.users.get(user.id))?.id).toBe(user.id);
+    await store.users.create(userFields(), null);
+    expect(settled.pages).toBe(0);
+    await held.commit();
+    await all;
+  });
+
+  test("of one client let a page of another pass", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await store.orders.place(orderFields((await newUser(store)).id), null);
+    await using held = await world.hold("lock table orders in access exclusive mode");
+    const { settled, all } = listMany(store, "a");
+    const other = Promise.resolve(store.orders.list(deepPage, "b")).then(() => settled.pages);
+    await held.commit();
+    expect(await other).toBeLessThan(PAGES / 2);
+    await all;
+  });
+});
+
+describe.if(cluster !== null)("small pages that wait", () => {
+  test("of one client leave half of the places to others", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await using held = await world.hold("lock table users in access exclusive mode");
+    const list = (client: string) => store.users.list({ limit: 1, offset: 0 }, client);
+    const pages = Array.from({ length: 2048 }, () => list("a"));
+    await expectRejection(Promise.resolve(list("a")), "unavailable", "too many lists are waiting");
+    pages.push(list("b"));
+    await held.commit();
+    await Promise.all(pages);
+  });
+});
+
+describe.if(cluster !== null)("a large page", () => {
+  test("does not take the turns of small pages when other clients wait", async () => {
+    await using world = await makeHarness();
+    // Two of them are for lists.
+    const databaseUrl = Object.assign(new URL(world.url), { search: "?max=4" }).href;
+    const db = connect({ databaseUrl, maxPendingWrites: 1 });
+    const { promise: read, resolve: finish } = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const large = buildInSlices(db, createLargePages(2 ** 20), {
+      query: { limit: 1, offset: 0 },
+      client: "a",
+      bytes: 0,
+      async *readSlices() {
+        begun.resolve();
+        await read;
+        yield { total: 0, rows: [], isLast: true };
+      },
+    });
+    await begun.promise;
+    const order: string[] = [];
+    const list = (name: string, client?: string) =>
+      db.run("list", async () => void order.push(name), { client });
+    const first = db.run("list", () => Bun.sleep(0), { client: "b" });
+    await Promise.all([first, list("small"), list("c", "c"), list("d", "d")]);
+    expect(order).toEqual(["small", "c", "d"]);
+    finish();
+    await large;
+    await db.close();
+  });
+});
+
+describe.if(cluster !== null)("the last use of a token", () => {
+  test("takes no place of a write when one write may wait, and is not measured", async () => {
+    await using world = await makeHarness();
+    const measured: number[] = [];
+    const onCommit = (writes: number) => measured.push(writes);
+    const store = await world.open({ maxPendingWrites: 1, onCommit });
+    const touched = store.tokens.touch("hash", "2026-11-20T18:57:00.000Z");
+    await store.users.create(userFields(), null);
+    await touched;
+    expect(measured).toEqual([1]);
+  });
+});

@@ -7,7 +7,12 @@ import { type Positioned, prepareLookup } from "./lookups.ts";
 /** Lifetime of a cached token. Revocation by another replica takes effect within 5 seconds. */
 const CACHE_TTL_MS = 4_000;
 /** Maximum number of cached tokens. */
-const MAX_CACHED = 1000;
+export const MAX_CACHED = 1000;
+/**
+ * Maximum number of reads in progress of tokens that are not in the cache. Anybody can invent tokens of the right format,
+ * and must not fill the queue of reads with them.
+ */
+export const MAX_UNKNOWN = 64;
 
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
@@ -59,7 +64,11 @@ export function createTokenCache(
   read: (hash: string) => Promise<Token | null>,
   nowMs = () => performance.now(),
 ) {
-  const cache = new Map<string, CachedToken>();
+  /** Tokens that existed when they were last read, also those that must be read again. */
+  const known = new Map<string, CachedToken>();
+  /** Reads in progress of all others. */
+  const unknown = new Map<string, CachedToken>();
+  let unknownReads = 0;
 
   async function load(hash: string, untilMs: number): Promise<Token | null> {
     const token = await read(hash);
@@ -68,23 +77,50 @@ export function createTokenCache(
     return token;
   }
 
+  async function loadUnknown(hash: string, untilMs: number): Promise<Token | null> {
+    if (unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
+    unknownReads += 1;
+    try {
+      return await load(hash, untilMs);
+    } finally {
+      unknownReads -= 1;
+    }
+  }
+
+  function remember(hash: string, cached: CachedToken): void {
+    const [oldest] = known.keys();
+    if (known.size >= MAX_CACHED && oldest !== undefined) known.delete(oldest);
+    known.set(hash, cached);
+  }
+
   return {
     find(hash: string): Promise<Token | null> {
-      const found = cache.get(hash);
+      const tokens = known.has(hash) ? known : unknown;
+      const found = tokens.get(hash);
       if (found !== undefined && nowMs() < found.untilMs) return found.token;
       // Measured before the read, because the result can be as old as the start of the read.
       const untilMs = nowMs() + CACHE_TTL_MS;
-      const cached = { token: load(hash, untilMs), untilMs };
-      if (cache.size >= MAX_CACHED) cache.clear();
-      cache.set(hash, cached);
-      const remove = () => {
-        if (cache.get(hash) === cached) cache.delete(hash);
-      };
-      cached.token.then((token) => token ?? remove(), remove);
-      return cached.token;
+      const token = tokens === known ? load(hash, untilMs) : loadUnknown(hash, untilMs);
+      const cached = { token, untilMs };
+      tokens.set(hash, cached);
+      /** @returns whether the token has not been read again, and the cache not been cleared */
+      const remove = () => tokens.get(hash) === cached && tokens.delete(hash);
+      token.then(
+        (result) => {
+          if (remove() && result !== null) remember(hash, cached);
+        },
+        () => {
+          // A token that was known is not among the unknown ones when it is read again.
+          if (remove() && tokens === known) remember(hash, { ...cached, untilMs: 0 });
+        },
+      );
+      return token;
     },
     /** Call after each change. Results of reads that are in progress are not cached. */
-    clear: () => cache.clear(),
+    clear() {
+      known.clear();
+      unknown.clear();
+    },
   };
 }
 

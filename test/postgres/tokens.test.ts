@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { createTokenCache } from "../../src/postgres/tokens.ts";
+import { createTokenCache, MAX_CACHED, MAX_UNKNOWN } from "../../src/postgres/tokens.ts";
 import type { Token } from "../../src/token.ts";
 import { expectRejection } from "../expect-error.ts";
 
@@ -100,4 +100,52 @@ test("find does not use a read that takes 4 s, since when the token may have bee
   asked[1]?.respond(tokenOf("a"));
   expect(await Promise.all([later, memory.find("a")])).toEqual([tokenOf("a"), tokenOf("a")]);
   expect(asked).toHaveLength(2);
+});
+
+test("find rejects an unknown token when too many are being read, and reads known ones", async () => {
+  const { asked, memory, clock } = makeReads();
+  const known = memory.find("known");
+  asked[0]?.respond(tokenOf("known"));
+  await known;
+  // It must be read again.
+  clock.nowMs = 4_000;
+  const finds = Array.from({ length: MAX_UNKNOWN }, (_, at) => memory.find(`unknown ${at}`));
+  // Those that are being read are shared.
+  void memory.find("unknown 0");
+  await expectRejection(memory.find("late"), "unavailable", "too many unknown tokens");
+  expect(asked).toHaveLength(1 + MAX_UNKNOWN);
+  // Also after a read that fails.
+  const failing = memory.find("known");
+  asked[1 + MAX_UNKNOWN]?.fail();
+  await expect(failing).rejects.toThrow("gone");
+  const again = memory.find("known");
+  asked[2 + MAX_UNKNOWN]?.respond(tokenOf("known"));
+  expect(await again).toEqual(tokenOf("known"));
+  for (const { respond } of asked) respond(null);
+  expect(await Promise.all(finds)).toEqual(finds.map(() => null));
+  const next = memory.find("late");
+  asked.at(-1)?.respond(tokenOf("late"));
+  expect(await next).toEqual(tokenOf("late"));
+});
+
+test("find forgets the token that was read first when the cache is full", async () => {
+  const { asked, memory, clock } = makeReads();
+  const read = async (hash: string) => {
+    const found = memory.find(hash);
+    asked.at(-1)?.respond(tokenOf(hash));
+    expect(await found).toEqual(tokenOf(hash));
+  };
+  for (let at = 0; at < MAX_CACHED; at += 1) await read(`${at}`);
+  clock.nowMs = 4_000;
+  // Read again, so the oldest is now 1.
+  await read("0");
+  await read("new");
+  clock.nowMs = 7_000;
+  const before = asked.length;
+  for (const hash of ["0", "new"]) expect(await memory.find(hash)).toEqual(tokenOf(hash));
+  expect(asked).toHaveLength(before);
+  for (let at = 0; at < MAX_UNKNOWN; at += 1) void memory.find(`unknown ${at}`);
+  // It is not known any more, unlike the next one.
+  await expectRejection(memory.find("1"), "unavailable", "too many unknown tokens");
+  await read("2");
 });

@@ -1,5 +1,5 @@
-import { type Static, type TInteger, Type } from "@sinclair/typebox";
-import { noExtraFields } from "./schema.ts";
+import { type Static, Type } from "@sinclair/typebox";
+import { noExtraFields, OneOf } from "./schema.ts";
 
 /** Maximum size of a page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -35,6 +35,16 @@ export function rowsToRead({ limit, after }: PageQuery): number {
   return after === undefined ? limit : limit + 1;
 }
 
+/** @returns the largest id that a page by descending ids may have */
+export function maxId({ after = 0 }: PageQuery): number {
+  return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
+}
+
+/** @returns whether a record with this id is behind the id `after` */
+export function isBehind(id: number, query: PageQuery): boolean {
+  return query.sort === "-id" ? id <= maxId(query) : id > (query.after ?? 0);
+}
+
 export function nextAfter({ lastId, hasMore }: PageEnd): number | null {
   return hasMore ? lastId : null;
 }
@@ -47,27 +57,28 @@ export interface JsonRow {
 
 /**
  * Joins the records of a small page.
- * @param rows read only until the limit or 256 KiB is exceeded
- * @returns the records as comma-separated JSON; `null` if that exceeds 256 KiB
+ * @param rows read only until the limit or 256 KiB is exceeded, or until a `null`: reading on would take long
+ * @returns the records as comma-separated JSON; `null` if that exceeds 256 KiB or takes long
  */
 export function joinSmall(
-  rows: Iterable<JsonRow>,
+  rows: Iterable<JsonRow | null>,
   limit: number,
 ): (PageEnd & { readonly records: string }) | null {
   let records = "";
   let count = 0;
   let lastId = 0;
   let hasMore = false;
-  for (const { id, json } of rows) {
+  for (const row of rows) {
+    if (row === null) return null;
     if (count === limit) {
       hasMore = true;
       break;
     }
-    records = count === 0 ? json : `${records},${json}`;
+    records = count === 0 ? row.json : `${records},${row.json}`;
     // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
     if (records.length > LARGE_PAGE_BYTES) return null;
     count += 1;
-    lastId = id;
+    lastId = row.id;
   }
   const fits =
     3 * records.length <= LARGE_PAGE_BYTES || Buffer.byteLength(records) <= LARGE_PAGE_BYTES;
@@ -76,13 +87,15 @@ export function joinSmall(
 
 /**
  * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
- * record with that id need not exist.
+ * record with that id need not exist, and 0 is before the first record. `sort` is `id` unless it is `-id`, by which
+ * ids descend.
  */
 export const pageQuery = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
   after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
-} satisfies Record<string, TInteger>;
+  sort: Type.Optional(OneOf(["id", "-id"])),
+};
 
 export const PageQuery = Type.Object(pageQuery, noExtraFields);
 export type PageQuery = Static<typeof PageQuery>;

@@ -17,6 +17,11 @@ const MAX_PAGES = 16;
  * its own, so that it does not delay others.
  */
 const MAX_BATCH_ROWS = 1_000;
+/**
+ * Maximum number of records whose JSON is built before its size is known, because measuring takes time as well. With
+ * records of the largest size, this is a few MiB.
+ */
+const MAX_UNMEASURED_ROWS = 100;
 
 export type ListFilter = "user_id" | "status";
 /** A query for a page, with a value for each filter of the list. */
@@ -34,6 +39,43 @@ export interface List {
    */
   readonly status?: OrderStatus;
 }
+
+/** The SQL that depends on the order of a list. */
+interface SortOrder {
+  readonly direction: "asc" | "desc";
+  /** Compares an id with another one. */
+  readonly isAfter: ">" | "<";
+  readonly isBefore: "<" | ">";
+  /** Aggregates for the first and the last id. */
+  readonly first: "min" | "max";
+  readonly last: "max" | "min";
+  /** From an id to the next one that is possible. */
+  readonly step: 1 | -1;
+  /** A number before the first id, and one after the last. */
+  readonly start: number;
+  readonly end: "infinity" | "-infinity";
+}
+
+const ascending: SortOrder = {
+  direction: "asc",
+  isAfter: ">",
+  isBefore: "<",
+  first: "min",
+  last: "max",
+  step: 1,
+  start: 0,
+  end: "infinity",
+};
+const descending: SortOrder = {
+  direction: "desc",
+  isAfter: "<",
+  isBefore: ">",
+  first: "max",
+  last: "min",
+  step: -1,
+  start: 2 ** 53,
+  end: "-infinity",
+};
 
 /** @see RecordStore.list */
 export type ReadPage = (query: ListQuery, client?: string) => Promise<Page>;
@@ -61,27 +103,79 @@ function totalQuery(list: List, sqlOf: SqlOf): string {
   return `select coalesce(sum(records), 0) from counts where ${counts}`;
 }
 
+/** Where a page begins, as SQL. */
+interface Position {
+  readonly offset: string;
+  readonly after: string;
+}
+
+/**
+ * Finds the first id of a page in an index alone: PostgreSQL would read every row that an offset skips, and build its
+ * JSON.
+ * @returns an expression; `null` past the end
+ */
+function firstId(list: List, order: SortOrder, { offset, after }: Position, sqlOf: SqlOf): string {
+  const { table } = list;
+  const { direction, isAfter, step } = order;
+  return `
+    case
+      when ${offset} = 0 then ${after} + ${step}
+      else (
+        select id
+        from ${table}
+        where ${table}.id ${isAfter} ${after}${conditions(list, sqlOf)}
+        order by ${table}.id ${direction}
+        limit 1 offset ${offset}
+      )
+    end
+  `;
+}
+
+/** Lower bound of the size of a record as JSON, in bytes. Only control characters of a name make it much larger. */
+const textBytes = {
+  users: "octet_length(metadata) + octet_length(email) + coalesce(octet_length(name), 0) + 130",
+  orders: "octet_length(items) + octet_length(metadata) + 170",
+};
+
 /**
  * The parameter of the statement is a JSON array of pages. It returns a `SmallPageRow` for each page. PostgreSQL
  * builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows. The limit and
- * offset are columns, so that the plan does not depend on them.
+ * offset are columns, so that the plan does not depend on them. With `offset 0`, the first id is looked up once, not
+ * wherever it is used.
+ * @param measured whether to build the JSON only of pages that are not large
  */
-function smallPageStatement(list: List): string {
+function smallPageStatement(list: List, order: SortOrder, measured: boolean): string {
   const { table, json } = list;
+  const { direction, isAfter, last, start } = order;
   const sqlOf = (name: ListFilter) => `requested.${name}`;
   const filter = conditions(list, sqlOf);
   const total = totalQuery(list, sqlOf);
   const columns = `"limit", "offset", after, user_id, status`;
+  const position = {
+    offset: `requested."offset"`,
+    after: `coalesce(nullif(requested.after, 0), ${start})`,
+  };
+  const rows = `
+    select *
+    from ${table}
+    where ${table}.id ${isAfter}= first.id${filter}
+    order by ${table}.id ${direction}
+    limit requested."limit"
+  `;
+  const bytes = measured
+    ? `select sum(${textBytes[table]}) as bytes from (${rows}) as row`
+    : "select 0 as bytes";
   return `
     select
-      requested.position::integer as position, (${total})::float8 as total, page.is_large,
-      case when not page.is_large then page.records end as records,
+      requested.position::integer as position, (${total})::float8 as total,
+      coalesce(greatest(measured.bytes, octet_length(page.records)), 0)::float8 as bytes,
+      case when octet_length(page.records) <= ${LARGE_PAGE_BYTES} then page.records end as records,
       case
-        when requested.after is not null and page.rows = requested."limit" and (
+        when requested.after is not null and (
           select id
           from ${table}
-          where ${table}.id > page.last_id${filter}
-          order by ${table}.id
+          where ${table}.id ${isAfter} page.last_id${filter}
+          order by ${table}.id ${direction}
           limit 1
         ) is not null then page.last_id::float8
       end as next_after
@@ -90,35 +184,29 @@ function smallPageStatement(list: List): string {
         as ("limit" bigint, "offset" bigint, after bigint, user_id bigint, status text)
     ) with ordinality as requested (${columns}, position)
     cross join lateral (
-      select
-        count(*) as rows, max(id) as last_id, string_agg(json, ',') as records,
-        coalesce(sum(octet_length(json) + 1) > ${LARGE_PAGE_BYTES} + 1, false) as is_large
-      from (
-        select id, ${json} as json
-        from ${table}
-        where ${table}.id > coalesce(requested.after, 0)${filter}
-        order by ${table}.id
-        limit requested."limit" offset requested."offset"
-      ) as row
+      select ${firstId(list, order, position, sqlOf)} as id
+      offset 0
+    ) as first
+    cross join lateral (${bytes}) as measured
+    cross join lateral (
+      select ${last}(id) as last_id, string_agg(${json}, ',') as records
+      from (${rows}) as row
+      where measured.bytes <= ${LARGE_PAGE_BYTES}
     ) as page
   `;
 }
 
-/** Upper bound of the size of a record as JSON, in bytes. JSON writes a control character of a name as 6 bytes. */
-const textBytes = {
-  users: "octet_length(metadata) + octet_length(email) + coalesce(6 * octet_length(name), 0) + 300",
-  orders: "octet_length(items) + octet_length(metadata) + 1000",
-};
-
 /** The first three parameters of a slice are its limit, its offset and the id after which it begins. */
 const parameterOf: SqlOf = (_filter, at) => `$${4 + at}`;
+const slicePosition: Position = { offset: "$2::bigint", after: "$3::bigint" };
 
 /**
  * Parameters of the statement: limit, offset, the id after which the page begins, and the values of the filters. It
- * returns the first rows of the page: about 256 KiB plus one row at most. The JSON is built only of these.
+ * returns the first rows of the page: about 256 KiB plus one row. The JSON is built only of these.
  */
-function sliceStatement(list: List, total: string): string {
+function sliceStatement(list: List, order: SortOrder, total: string): string {
   const { table, json } = list;
+  const { direction, isAfter, isBefore, first, end } = order;
   const filter = conditions(list, parameterOf);
   return `
     with
@@ -128,22 +216,22 @@ function sliceStatement(list: List, total: string): string {
       page as materialized (
         select *
         from ${table}
-        where id > $3${filter}
-        order by id
-        limit $1 offset $2
+        where id ${isAfter}= ${firstId(list, order, slicePosition, parameterOf)}${filter}
+        order by id ${direction}
+        limit $1
       ),
       measured (id, bytes_before) as (
         select id, sum(${textBytes[table]}) over (
-          order by id rows between unbounded preceding and 1 preceding
+          order by id ${direction} rows between unbounded preceding and 1 preceding
         )
         from page
       )
     select list.matching, (select count(*)::int from page) as available, page.id::float8 as id, ${json} as json
     from list
-    left join page on page.id < coalesce(
-      (select min(id)::float8 from measured where bytes_before >= ${LARGE_PAGE_BYTES}), 'infinity'
+    left join page on page.id ${isBefore} coalesce(
+      (select ${first}(id)::float8 from measured where bytes_before >= ${LARGE_PAGE_BYTES}), '${end}'
     )
-    order by page.id
+    order by page.id ${direction}
   `;
 }
 
@@ -157,13 +245,17 @@ interface SliceRow {
 }
 
 /** @returns a function that reads a page from its beginning. The session is in one snapshot */
-function prepareSlices(list: List): (session: Session, query: ListQuery) => AsyncIterable<Slice> {
-  const first = sliceStatement(list, totalQuery(list, parameterOf));
-  const next = sliceStatement(list, "select 0");
+function prepareSlices(
+  list: List,
+  order: SortOrder,
+): (session: Session, query: ListQuery) => AsyncIterable<Slice> {
+  const first = sliceStatement(list, order, totalQuery(list, parameterOf));
+  const next = sliceStatement(list, order, "select 0");
 
   return async function* readSlices(session, query) {
     const values = list.filters.map((name) => query[name] ?? null);
-    let { offset, after = 0 } = query;
+    let { offset } = query;
+    let after = query.after || order.start;
     let missing = rowsToRead(query);
     let total = 0;
     for (let statement = first; ; statement = next) {
@@ -184,7 +276,8 @@ function prepareSlices(list: List): (session: Session, query: ListQuery) => Asyn
 interface SmallPageRow {
   readonly position: number;
   readonly total: number;
-  readonly is_large: boolean;
+  /** Size of the records: exact if they are read, otherwise a lower bound. */
+  readonly bytes: number;
   /** Comma-separated JSON; `null` if the page is empty or large. */
   readonly records: string | null;
   readonly next_after: number | null;
@@ -195,15 +288,22 @@ function sizeOf({ limit, offset }: PageQuery): number {
   return limit + offset;
 }
 
-/** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
-export function prepareList(db: Database, largePages: LargePages, list: List): ReadPage {
-  const statement = smallPageStatement(list);
-  const readSlices = prepareSlices(list);
+function prepareSortedList(
+  db: Database,
+  largePages: LargePages,
+  list: List,
+  order: SortOrder,
+): ReadPage {
+  const measuring = smallPageStatement(list, order, true);
+  const unmeasured = smallPageStatement(list, order, false);
+  const readSlices = prepareSlices(list, order);
 
   async function run(
     queries: readonly ListQuery[],
     client?: string,
   ): Promise<readonly SmallPageRow[]> {
+    const mayBeLarge = queries.some(({ limit }) => limit > MAX_UNMEASURED_ROWS);
+    const statement = mayBeLarge ? measuring : unmeasured;
     const rows = await db.run(
       "list",
       (session) => session.all<SmallPageRow>(statement, JSON.stringify(queries)),
@@ -232,9 +332,17 @@ export function prepareList(db: Database, largePages: LargePages, list: List): R
 
   return async (query, client) => {
     const row = await db.limiter.admit("list", () => readSmall(query, client), client);
-    const { total, is_large, records, next_after } = row;
-    if (!is_large) return { total, records: records ?? "", nextAfter: next_after };
+    const { total, bytes, records, next_after } = row;
+    if (bytes <= LARGE_PAGE_BYTES) return { total, records: records ?? "", nextAfter: next_after };
     const readPage = (session: Session) => readSlices(session, query);
-    return buildInSlices(db, largePages, { query, client, bytes: 0, readSlices: readPage });
+    return buildInSlices(db, largePages, { query, client, bytes, readSlices: readPage });
   };
+}
+
+/** @throws {AppError} invalid if a page exceeds 16 MiB; unavailable if the database is unreachable or busy */
+export function prepareList(db: Database, largePages: LargePages, list: List): ReadPage {
+  const readUp = prepareSortedList(db, largePages, list, ascending);
+  const readDown = prepareSortedList(db, largePages, list, descending);
+  return (query, client) =>
+    query.sort === "-id" ? readDown(query, client) : readUp(query, client);
 }

@@ -3,11 +3,13 @@ import { fail } from "../error.ts";
 import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
 import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
+import citusStatusIndexes from "./citus/migrations/0003_status_indexes.sql" with { type: "text" };
 import { sequentialMode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
+import statusIndexes from "./migrations/0003_status_indexes.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -25,8 +27,8 @@ function splitStatements(script: string): Migration {
  * edited.
  */
 export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [freeSlot]],
-  citus: [[], splitStatements(citus)],
+  plain: [[tables, plain], [freeSlot], [statusIndexes]],
+  citus: [[], splitStatements(citus), splitStatements(citusStatusIndexes)],
 };
 /**
  * The first version of each layout that can be updated. No release has created version 1 of the layout for Citus, but

@@ -48,13 +48,16 @@ export function buildInSlices(
     page.reserve(bytes);
     const deadlineMs = performance.now() + LARGE_PAGE_TIMEOUT_MS;
     let missing = query.limit;
+    let lastId = 0;
     let built: BuiltPage = { total: 0, nextAfter: null };
     for await (const { total, rows, isLast } of readSlices(session)) {
       const added = rows.slice(0, missing);
       page.add(added.map(({ json }) => json));
       missing -= added.length;
+      // The last slice may have only the row that follows the page.
+      lastId = added.at(-1)?.id ?? lastId;
       const hasMore = rows.length > added.length;
-      built = { total, nextAfter: nextAfter({ lastId: added.at(-1)?.id ?? 0, hasMore }) };
+      built = { total, nextAfter: nextAfter({ lastId, hasMore }) };
       if (!isLast && performance.now() > deadlineMs) {
         fail("unavailable", "the page takes too long to read");
       }

@@ -1,5 +1,5 @@
 import { latestOf } from "../clock.ts";
-import type { Page } from "../page.ts";
+import { isBehind, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import {
@@ -50,8 +50,8 @@ export const userCreates: CreateRules<UserRow> = {
 };
 
 /** @returns a page of the list of the users with one email: one user at most */
-function pageOfUser(user: RecordText<User> | null, { offset, after = 0 }: UserQuery): Page {
-  const isOnPage = user !== null && user.id > after && offset === 0;
+function pageOfUser(user: RecordText<User> | null, query: UserQuery): Page {
+  const isOnPage = user !== null && isBehind(user.id, query) && query.offset === 0;
   return {
     records: isOnPage ? user.json : "",
     total: user === null ? 0 : 1,

@@ -18,7 +18,7 @@ import {
 import { backUp, lastBackupS } from "./backup.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
-import { configure, connect, sqliteVersion } from "./connection.ts";
+import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
@@ -288,6 +288,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   try {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
+    requireSqlite(sqliteVersion(db));
     if (!source.atRest) {
       requireWritable(db);
       configure(db);

@@ -1,4 +1,5 @@
 import { Database } from "bun:sqlite";
+import { fail } from "../error.ts";
 
 /** How long opening waits for another process, e.g. for a migration. */
 const OPEN_TIMEOUT_MS = 5_000;
@@ -12,6 +13,9 @@ export const CHECKPOINT_PAGES = 4000;
 
 /** Four times the usual size of the log between two checkpoints. */
 const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * 4096;
+
+/** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
+const MIN_SQLITE = "3.43.0";
 
 /** @param create whether to create a missing database */
 export function connect(path: string, create = false): Database {
@@ -38,6 +42,15 @@ export function configure(db: Database): void {
 export function sqliteVersion(db: Database): string {
   const statement = db.prepare<{ version: string }, []>("select sqlite_version() as version");
   return statement.get()?.version ?? "";
+}
+
+/** @throws {AppError} operator if this version of SQLite lacks what the statements need */
+export function requireSqlite(version: string): void {
+  if (Bun.semver.order(version, MIN_SQLITE) >= 0) return;
+  fail(
+    "operator",
+    `SQLite ${version} is too old: update the operating system, which provides it, to SQLite ${MIN_SQLITE} or newer`,
+  );
 }
 
 export function countRows(db: Database, table: string): number {

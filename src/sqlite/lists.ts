@@ -1,4 +1,7 @@
-/** Reads pages as JSON: small ones in the snapshot of the current turn, large ones in a snapshot of their own. */
+/**
+ * Reads pages as JSON: small ones in the snapshot of the current turn, those that are large or take long in a snapshot
+ * of their own.
+ */
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
@@ -15,47 +18,107 @@ import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 import type { Reader } from "./reader.ts";
 
-/** Characters of a large page that are read in one turn of the event loop. */
+/** Characters of a large page that are read in one turn of the event loop. A busy loop has longer slices. */
 const SLICE_LENGTH = 128 * 2 ** 10;
-
 /**
- * Reads a list within a transaction. Iterating reads the rows: as many as the page has, and one more if the query
- * has `after`.
+ * Maximum time of a slice. Up to this time, it takes as long as everything else in the turn before: otherwise many cheap
+ * requests could delay a page for minutes.
  */
-export type ReadRows<Query> = (query: Query) => {
+const MAX_SLICE_MS = 50;
+
+/** A list that is being read. */
+export interface ListRows<Row> {
+  /** Final once the rows have been read. */
   readonly total: number;
-  readonly rows: Iterable<JsonRow>;
-};
+  /**
+   * Iterating reads the rows: as many as the page has, and one more if the query has `after`. A `null` is a place to
+   * end the turn, in a list that takes long to read.
+   */
+  readonly rows: Iterable<Row | null>;
+}
+
+/** Reads a list within a transaction. */
+export type ReadRows<Query, Row> = (query: Query) => ListRows<Row>;
+
+/** The size of a record. */
+interface SizeRow {
+  readonly id: number;
+  /** Upper bound of its size as JSON. */
+  readonly bytes: number;
+}
+
+/** A list. */
+export interface List<Query> {
+  readonly table: string;
+  /** A record as JSON, from the columns of the table. */
+  readonly json: string;
+  /** Upper bound of the size of a record as JSON, in bytes, from the columns of the table, without reading long ones. */
+  readonly bytes: string;
+  /**
+   * Called once per connection and kind of rows.
+   * @param columns of the rows; the first one is the id
+   */
+  readonly prepareRows: <Row extends { readonly id: number }>(
+    db: Database,
+    columns: string,
+  ) => ReadRows<Query, Row>;
+}
 
 export type ListReader = ReturnType<typeof createListReader>;
 
+/** @returns a function to call between two slices. It ends the turn when the time of the slice is over */
+function createPacer(): () => Promise<void> {
+  let sliceEndMs = 0;
+  return async () => {
+    const endedMs = performance.now();
+    if (endedMs < sliceEndMs) return;
+    await endTurn();
+    const startedMs = performance.now();
+    sliceEndMs = startedMs + Math.min(startedMs - endedMs, MAX_SLICE_MS);
+  };
+}
+
 async function addInSlices(
   page: PageBuilder,
-  rows: Iterable<JsonRow>,
+  rows: ListRows<JsonRow>["rows"],
   limit: number,
 ): Promise<PageEnd> {
+  const pace = createPacer();
   let slice: string[] = [];
   let length = 0;
   let count = 0;
   let lastId = 0;
   let hasMore = false;
-  for (const { id, json } of rows) {
-    if (count === limit) {
-      hasMore = true;
-      break;
+  for (const row of rows) {
+    if (row !== null) {
+      if (count === limit) {
+        hasMore = true;
+        break;
+      }
+      slice.push(row.json);
+      length += row.json.length;
+      count += 1;
+      lastId = row.id;
+      if (length < SLICE_LENGTH) continue;
     }
-    slice.push(json);
-    length += json.length;
-    count += 1;
-    lastId = id;
-    if (length < SLICE_LENGTH) continue;
     page.add(slice);
-    await endTurn();
     slice = [];
     length = 0;
+    await pace();
   }
   page.add(slice);
   return { lastId, hasMore };
+}
+
+/** @returns the size of the records with their commas */
+async function sumOf(sizes: ListRows<SizeRow>["rows"]): Promise<number> {
+  const pace = createPacer();
+  let sum = 0;
+  for (const row of sizes) {
+    if (row === null) await pace();
+    else sum += row.bytes + 1;
+  }
+  return sum;
 }
 
 /**
@@ -74,34 +137,36 @@ export function createListReader(
   own.run("pragma busy_timeout = 0");
 
   return {
-    /**
-     * @param table table of the list, for error messages
-     * @param prepareRows called once per connection
-     * @returns reads a page, in the same turn if it is small
-     */
-    prepare<Query extends PageQuery>(
-      table: string,
-      prepareRows: (db: Database) => ReadRows<Query>,
-    ): (query: Query, client?: string) => Maybe<Page> {
+    /** @returns reads a page, in the same turn if it is small and does not take long */
+    prepare<Query extends PageQuery>({
+      table,
+      json,
+      bytes,
+      prepareRows,
+    }: List<Query>): (query: Query, client?: string) => Maybe<Page> {
       const { read } = reader.forTable(table);
-      const readRows = prepareRows(db);
-      let readOwnRows: ReadRows<Query> | null = null;
+      const columns = `id, ${json} as json`;
+      const readRows = prepareRows<JsonRow>(db, columns);
+      let readOwnRows: ReadRows<Query, JsonRow> | null = null;
+      let readSizes: ReadRows<Query, SizeRow> | null = null;
 
       function readSmall(query: Query): Page | null {
-        const { total, rows } = readRows(query);
-        const joined = joinSmall(rows, query.limit);
+        const list = readRows(query);
+        const joined = joinSmall(list.rows, query.limit);
         if (joined === null) return null;
-        return { total, records: joined.records, nextAfter: nextAfter(joined) };
+        return { total: list.total, records: joined.records, nextAfter: nextAfter(joined) };
       }
 
       async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
-        readOwnRows ??= prepareRows(own);
+        readOwnRows ??= prepareRows<JsonRow>(own, columns);
+        readSizes ??= prepareRows<SizeRow>(own, `id, ${bytes} as bytes`);
         page.clear();
         own.run("begin");
         try {
-          const { total, rows } = readOwnRows(query);
-          const end = await addInSlices(page, rows, query.limit);
-          return { total, nextAfter: nextAfter(end) };
+          page.reserve(await sumOf(readSizes(query).rows));
+          const list = readOwnRows(query);
+          const end = await addInSlices(page, list.rows, query.limit);
+          return { total: list.total, nextAfter: nextAfter(end) };
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.
           if (own.inTransaction) own.run("rollback");

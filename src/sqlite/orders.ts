@@ -7,19 +7,23 @@ import {
   type Order,
   type OrderQuery,
   type OrderRow,
-  type OrderStatus,
   type OrderStore,
   orderJson,
   orderRow,
   parseStoredOrder,
   type StoredOrder,
 } from "../order.ts";
-import { type JsonRow, rowsToRead } from "../page.ts";
+import { maxId, rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import type { StoreContext } from "./context.ts";
-import { createCountIndex, type PageStart } from "./count-index.ts";
-import type { ReadRows } from "./lists.ts";
+import { prepareCountedList } from "./counted-list.ts";
+import type { ListRows, ReadRows } from "./lists.ts";
+
+/** Number of positions that are read in one turn of the event loop. A user can have very many orders. */
+const RANGE = 2048;
+
+type StatusFilters = Required<Pick<OrderQuery, "user_id" | "status">>;
 
 type NewOrder = OrderRow & { readonly now: string };
 
@@ -35,37 +39,59 @@ const json = `
   )
 `;
 
+const bytes = "octet_length(items) + octet_length(metadata) + 300";
+
+/** Positions of a user's orders: after `start`, up to `end`. */
+type Positions = Readonly<Record<"start" | "end", number>>;
+
 /** Reads the orders of one user. They are numbered, so a page at any offset begins at a position. */
-function prepareRowsOfUser(db: Database) {
+function prepareRowsOfUser<Row>(db: Database, listed: string) {
   // The last position is the number of orders.
   const total = db.prepare<{ total: number }, { user_id: number }>(`
     select coalesce(max(user_position), 0) as total
     from orders
     where user_id = +$user_id
   `);
-  const page = db.prepare<JsonRow, Record<"user_id" | "position" | "limit", number>>(`
-    select id, ${json} as json
+  const page = db.prepare<Row, Record<"user_id" | "start" | "limit", number>>(`
+    select ${listed}
     from orders
-    where user_id = +$user_id and user_position > $position
+    where user_id = +$user_id and user_position > $start
     order by user_position
     limit +$limit
   `);
-  // With both filters, the orders of the user are counted in the index alone. One user has few of them.
-  const totalInStatus = db.prepare<{ total: number }, { user_id: number; status: OrderStatus }>(`
+  const pageDown = db.prepare<Row, Record<"user_id" | "end" | "limit", number>>(`
+    select ${listed}
+    from orders
+    where user_id = +$user_id and user_position <= $end
+    order by user_position desc
+    limit +$limit
+  `);
+  // With both filters, the orders of the user are counted in the index alone.
+  const countInRange = db.prepare<{ total: number }, StatusFilters & Positions>(`
     select count(*) as total
     from orders
-    where user_id = $user_id and status = $status
+    where user_id = +$user_id and user_position > $start and user_position <= $end
+      and status = +$status
   `);
-  const pageInStatus = db.prepare<
-    JsonRow,
-    Record<"user_id" | "position" | "limit" | "offset", number> & { status: OrderStatus }
-  >(`
-    select id, ${json} as json
-    from orders
-    where user_id = +$user_id and user_position > $position and status = +$status
-    order by user_position
-    limit +$limit offset +$offset
-  `);
+  type Range = StatusFilters & Positions & Record<"limit" | "skip", number>;
+  const rowsInRange = {
+    id: db.prepare<Row, Range>(`
+      select ${listed}
+      from orders
+      where user_id = +$user_id and user_position > $start and user_position <= $end
+        and status = +$status
+      order by user_position
+      limit +$limit offset +$skip
+    `),
+    "-id": db.prepare<Row, Range>(`
+      select ${listed}
+      from orders
+      where user_id = +$user_id and user_position > $start and user_position <= $end
+        and status = +$status
+      order by user_position desc
+      limit +$limit offset +$skip
+    `),
+  };
   const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
     select id
     from orders
@@ -75,9 +101,9 @@ function prepareRowsOfUser(db: Database) {
   const countOrders = (userId: number) => total.get({ user_id: userId })?.total ?? 0;
 
   /** Counts the orders up to this id by binary search: ids ascend with the positions. */
-  function positionOf(userId: number, id: number): number {
+  function positionOf(userId: number, id: number, last: number): number {
     let low = 0;
-    let high = countOrders(userId);
+    let high = last;
     while (low < high) {
       const position = Math.ceil((low + high) / 2);
       if ((idAt.get({ user_id: userId, position })?.id ?? 0) <= id) low = position;
@@ -86,53 +112,93 @@ function prepareRowsOfUser(db: Database) {
     return low;
   }
 
-  return (userId: number, query: OrderQuery) => {
-    const { offset, after, status } = query;
-    const limit = rowsToRead(query);
-    const position = after === undefined ? 0 : positionOf(userId, after);
-    if (status === undefined) {
-      const rows = page.iterate({ user_id: userId, position: position + offset, limit });
-      return { total: countOrders(userId), rows };
+  /** @returns the positions of the orders behind the id `after` */
+  function positionsBehind(userId: number, last: number, query: OrderQuery): Positions {
+    const { after, sort } = query;
+    if (after === undefined) return { start: 0, end: last };
+    return sort === "-id"
+      ? { start: 0, end: positionOf(userId, maxId(query), last) }
+      : { start: positionOf(userId, after, last), end: last };
+  }
+
+  /** Counts the orders in one status, and reads those at the positions, from range to range. */
+  function readInRanges(
+    filters: StatusFilters,
+    last: number,
+    { start, end }: Positions,
+    query: OrderQuery,
+  ): ListRows<Row> {
+    const { offset, sort = "id" } = query;
+    const list = { total: 0, rows: readRows() };
+
+    function* readRows() {
+      const ranges: (Positions & { readonly count: number })[] = [];
+      for (let at = 0; at < last; at += RANGE) {
+        if (at > 0) yield null;
+        const range = { start: at, end: at + RANGE };
+        const count = countInRange.get({ ...filters, ...range })?.total ?? 0;
+        ranges.push({ ...range, count });
+        list.total += count;
+      }
+      if (sort === "-id") ranges.reverse();
+      let skip = offset;
+      let limit = rowsToRead(query);
+      for (const range of ranges) {
+        const within = { start: Math.max(range.start, start), end: Math.min(range.end, end) };
+        if (within.start >= within.end || limit === 0) continue;
+        if (skip >= range.count) {
+          skip -= range.count;
+          continue;
+        }
+        yield null;
+        for (const row of rowsInRange[sort].iterate({ ...filters, ...within, limit, skip })) {
+          yield row;
+          limit -= 1;
+        }
+        skip = 0;
+      }
     }
+
+    return list;
+  }
+
+  return (userId: number, query: OrderQuery): ListRows<Row> => {
+    const { offset, status, sort = "id" } = query;
+    const limit = rowsToRead(query);
+    const last = countOrders(userId);
+    const { start, end } = positionsBehind(userId, last, query);
+    if (status === undefined) {
+      const rows =
+        sort === "-id"
+          ? pageDown.iterate({ user_id: userId, end: end - offset, limit })
+          : page.iterate({ user_id: userId, start: start + offset, limit });
+      return { total: last, rows };
+    }
+    const filters = { user_id: userId, status };
+    if (last > RANGE) return readInRanges(filters, last, { start, end }, query);
     return {
-      total: totalInStatus.get({ user_id: userId, status })?.total ?? 0,
-      rows: pageInStatus.iterate({ user_id: userId, status, position, limit, offset }),
+      total: countInRange.get({ user_id: userId, status, start: 0, end: last })?.total ?? 0,
+      rows: rowsInRange[sort].iterate({ user_id: userId, status, start, end, limit, skip: offset }),
     };
   };
 }
 
 /** Reads the lists of orders. Each combination of filters finds a page at any offset in its own way. */
-function prepareRows(db: Database): ReadRows<OrderQuery> {
-  const readOfUser = prepareRowsOfUser(db);
-  const countIndex = createCountIndex(db);
-  const page = db.prepare<JsonRow, PageStart & { limit: number }>(`
-    select id, ${json} as json
-    from orders
-    where id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const pageInStatus = db.prepare<JsonRow, PageStart & { status: OrderStatus; limit: number }>(`
-    select id, ${json} as json
-    from orders
-    where status = +$status and id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
+function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Row> {
+  const readOfUser = prepareRowsOfUser<Row>(db, listed);
+  const readAll = prepareCountedList<Row>(db, { table: "orders", columns: listed, where: "" });
+  const readInStatus = prepareCountedList<Row>(db, {
+    table: "orders",
+    columns: listed,
+    where: "status = +$status and",
+  });
 
   return (query) => {
-    const { offset, after, user_id, status } = query;
+    const { user_id, status } = query;
     if (user_id !== undefined) return readOfUser(user_id, query);
-    const list = status ?? "orders";
-    const total = countIndex.total(list);
-    if (after === undefined && offset >= total) return { total, rows: [] };
-    const start = after === undefined ? countIndex.pageStart(list, offset) : { after, skip: 0 };
-    const limit = rowsToRead(query);
-    const rows =
-      status === undefined
-        ? page.iterate({ ...start, limit })
-        : pageInStatus.iterate({ ...start, status, limit });
-    return { total, rows };
+    return status === undefined
+      ? readAll("orders", query)
+      : readInStatus(status, query, { status });
   };
 }
 
@@ -145,7 +211,7 @@ export function createOrderStore({
 }: StoreContext): OrderStore {
   const reader = context.reader.forTable("orders");
   const writer = context.writer.forTable("orders");
-  const list = lists.prepare("orders", prepareRows);
+  const list = lists.prepare({ table: "orders", json, bytes, prepareRows });
   const withId = db.prepare<StoredOrder, { id: number }>(`
     select ${columns}
     from orders

@@ -1,6 +1,6 @@
 import type { Database } from "bun:sqlite";
 import { latestOf } from "../clock.ts";
-import { type JsonRow, rowsToRead } from "../page.ts";
+import { isBehind } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText } from "../record.ts";
 import {
@@ -18,7 +18,7 @@ import {
   userRow,
 } from "../user.ts";
 import type { StoreContext } from "./context.ts";
-import { createCountIndex, type PageStart } from "./count-index.ts";
+import { prepareCountedList } from "./counted-list.ts";
 import type { ReadRows } from "./lists.ts";
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
@@ -31,34 +31,29 @@ const json = `
   )
 `;
 
+/** JSON writes a control character of a name as 6 bytes. */
+const bytes = `
+  octet_length(metadata) + octet_length(email) + coalesce(6 * octet_length(name), 0) + 200
+`;
+
 /** Reads the list of all users, or of the one user with an email. */
-function prepareRows(db: Database): ReadRows<UserQuery> {
-  const countIndex = createCountIndex(db);
-  const page = db.prepare<JsonRow, PageStart & { limit: number }>(`
-    select id, ${json} as json
-    from users
-    where id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const withEmail = db.prepare<JsonRow, { email_key: string }>(`
-    select id, ${json} as json
+function prepareRows<Row extends { readonly id: number }>(
+  db: Database,
+  listed: string,
+): ReadRows<UserQuery, Row> {
+  const readAll = prepareCountedList<Row>(db, { table: "users", columns: listed, where: "" });
+  const withEmail = db.prepare<Row, { email_key: string }>(`
+    select ${listed}
     from users
     where email_key = $email_key
   `);
 
   return (query) => {
-    const { offset, after, email } = query;
-    if (email !== undefined) {
-      const found = withEmail.all({ email_key: emailKey(email) });
-      const rows = found.filter(({ id }) => id > (after ?? 0)).slice(offset);
-      return { total: found.length, rows };
-    }
-    const total = countIndex.total("users");
-    const limit = rowsToRead(query);
-    if (after !== undefined) return { total, rows: page.iterate({ after, skip: 0, limit }) };
-    if (offset >= total) return { total, rows: [] };
-    return { total, rows: page.iterate({ ...countIndex.pageStart("users", offset), limit }) };
+    const { offset, email } = query;
+    if (email === undefined) return readAll("users", query);
+    const found = withEmail.all({ email_key: emailKey(email) });
+    const rows = found.filter(({ id }) => isBehind(id, query)).slice(offset);
+    return { total: found.length, rows };
   };
 }
 
@@ -71,7 +66,7 @@ export function createUserStore({
 }: StoreContext): UserStore {
   const reader = context.reader.forTable("users");
   const writer = context.writer.forTable("users");
-  const list = lists.prepare("users", prepareRows);
+  const list = lists.prepare({ table: "users", json, bytes, prepareRows });
   const withId = db.prepare<StoredUser, { id: number }>(`
     select ${columns}
     from users

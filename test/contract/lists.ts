@@ -19,29 +19,45 @@ interface Row {
 /** Concurrent writes may run in any order, so the model sorts its rows. */
 const byId = (left: number, right: number) => left - right;
 
+const sorts = ["id", "-id"] as const;
+type Sort = (typeof sorts)[number];
+
+/** @param rows by ascending id */
+function sorted<Of>(rows: readonly Of[], sort: Sort): Of[] {
+  return sort === "id" ? [...rows] : rows.toReversed();
+}
+
+/** Whether a record follows the id `after`. Nothing precedes 0. */
+function isBehind(id: number, after: number, sort: Sort): boolean {
+  return after === 0 || (sort === "id" ? id > after : id < after);
+}
+
 /** Follows `nextAfter` from the first page to the last. */
-async function expectUsersAfter(store: Store, ids: readonly number[], limit: number) {
+async function expectUsersAfter(store: Store, ids: readonly number[], limit: number, sort: Sort) {
   const found: number[] = [];
-  for (let after: number | null = 0; after !== null; ) {
+  for (let after: number | null = 0; after !== null && found.length <= ids.length; ) {
     const page: Awaited<ReturnType<typeof listed>> = await listed(
-      store.users.list({ limit, offset: 0, after }),
+      store.users.list({ limit, offset: 0, after, sort }),
     );
     expect(page.total).toBe(ids.length);
     found.push(...page.rows.map(({ id }) => id));
     after = page.nextAfter ?? null;
   }
-  expect(found).toEqual([...ids]);
+  expect(found).toEqual(sorted(ids, sort));
 }
 
 async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
-  const page = await listed(store.users.list({ limit, offset }));
-  const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-  expect({ limit, offset, ...found }).toEqual({
-    limit,
-    offset,
-    ids: ids.slice(offset, offset + limit),
-    total: ids.length,
-  });
+  for (const sort of sorts) {
+    const page = await listed(store.users.list({ limit, offset, sort }));
+    const found = { ids: page.rows.map(({ id }) => id), total: page.total };
+    expect({ limit, offset, sort, ...found }).toEqual({
+      limit,
+      offset,
+      sort,
+      ids: sorted(ids, sort).slice(offset, offset + limit),
+      total: ids.length,
+    });
+  }
 }
 
 export function listsContract(open: Open): void {
@@ -68,7 +84,7 @@ export function listsContract(open: Open): void {
       await expectUsers(it.store, ids, 3, offset);
     }
     for (const limit of [1, 7, ids.length, ids.length + 1]) {
-      await expectUsersAfter(it.store, ids, limit);
+      for (const sort of sorts) await expectUsersAfter(it.store, ids, limit, sort);
     }
   });
 
@@ -116,14 +132,16 @@ export function listsContract(open: Open): void {
     const rows: Row[] = [];
 
     /** Expects the page after an id, which need not be in this list, or exist. */
-    async function expectCursor(matching: Row[], limit: number, filters: object) {
+    async function expectCursor(matching: Row[], limit: number, filters: object, sort: Sort) {
       const after = random((rows.at(-1)?.id ?? 0) + 2);
-      const behind = matching.filter(({ id }) => id > after).map(({ id }) => id);
-      const page = await listed(orders.list({ limit, offset: 0, after, ...filters }));
+      const ids = sorted(matching, sort).map(({ id }) => id);
+      const behind = ids.filter((id) => isBehind(id, after, sort));
+      const page = await listed(orders.list({ limit, offset: 0, after, sort, ...filters }));
       const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-      expect({ limit, after, ...filters, ...found, next: page.nextAfter ?? null }).toEqual({
+      expect({ limit, after, sort, ...filters, ...found, next: page.nextAfter ?? null }).toEqual({
         limit,
         after,
+        sort,
         ...filters,
         ids: behind.slice(0, limit),
         total: matching.length,
@@ -140,17 +158,20 @@ export function listsContract(open: Open): void {
       const limit = 1 + random(20);
       const offset = random(matching.length + 3);
       const filters = { ...(userId && { user_id: userId }), ...(status && { status }) };
-      await expectCursor(matching, limit, filters);
-      const page = await listed(orders.list({ limit, offset, ...filters }));
-      const ids = matching.slice(offset, offset + limit).map(({ id }) => id);
-      const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-      expect({ limit, offset, ...filters, ...found }).toEqual({
-        limit,
-        offset,
-        ...filters,
-        ids,
-        total: matching.length,
-      });
+      for (const sort of sorts) {
+        await expectCursor(matching, limit, filters, sort);
+        const page = await listed(orders.list({ limit, offset, sort, ...filters }));
+        const ids = sorted(matching, sort).map(({ id }) => id);
+        const found = { ids: page.rows.map(({ id }) => id), total: page.total };
+        expect({ limit, offset, sort, ...filters, ...found }).toEqual({
+          limit,
+          offset,
+          sort,
+          ...filters,
+          ids: ids.slice(offset, offset + limit),
+          total: matching.length,
+        });
+      }
     }
 
     for (let round = 0; round < 60; round += 1) {
@@ -178,7 +199,8 @@ export function listsContract(open: Open): void {
     expect((await listed(orders.list(all))).rows.map(({ id }) => id)).toEqual(
       rows.map(({ id }) => id),
     );
-  });
+    // Each page of a cluster asks all shards.
+  }, 120_000);
 
   for (const first of ["read", "write"]) {
     test(`list returns a page and a total from one snapshot when the ${first} of a concurrent pair comes first`, async () => {

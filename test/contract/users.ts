@@ -115,6 +115,17 @@ export function usersContract(open: Open): void {
     }
     const past = await listed(it.store.users.list({ limit: 50, offset: 1, email: user.email }));
     expect(past).toEqual({ rows: [], total: 1 });
+    const { email } = user;
+    const before = await listed(it.store.users.list({ ...all, email, after: user.id - 1 }));
+    expect(before).toEqual(found);
+    const behind = await listed(it.store.users.list({ ...all, email, after: user.id }));
+    expect(behind).toEqual({ rows: [], total: 1 });
+    const sort = "-id";
+    for (const cursor of [{}, { after: 0 }, { after: user.id + 1 }]) {
+      expect(await listed(it.store.users.list({ ...all, email, sort, ...cursor }))).toEqual(found);
+    }
+    const down = await listed(it.store.users.list({ ...all, email, sort, after: user.id }));
+    expect(down).toEqual({ rows: [], total: 1 });
     const none = await listed(it.store.users.list({ ...all, email: "anne@example.com" }));
     expect(none).toEqual({ rows: [], total: 0 });
   });

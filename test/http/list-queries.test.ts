@@ -25,6 +25,15 @@ for (const path of ["/users", "/orders"]) {
     }
   });
 
+  test(`GET ${path} returns 400 and names the orders when sort is anything else`, async () => {
+    for (const sort of ["", "ID", "+id", "%2Did%20", "--id", "name", "id,-id", "desc"]) {
+      const response = await server.call("GET", `${path}?sort=${sort}`);
+      expectError(response, 400, "Validation failed: sort must be one of id, -id");
+    }
+    const twice = await server.call("GET", `${path}?sort=id&sort=-id`);
+    expectError(twice, 400, "Validation failed: sort is given more than once");
+  });
+
   for (const [name, bad] of Object.entries({
     limit: ["0", "1001", "9007199254740992"],
     offset: ["9007199254740992", "9223372036854775808"],

@@ -6,6 +6,7 @@ import { newOrder } from "../../src/order.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
 import { nextNumbers } from "../../src/postgres/citus/id-lock.ts";
 import { withPostgresCopyTarget } from "../../src/postgres/copy-target.ts";
+import { migrations } from "../../src/postgres/migrate.ts";
 import { newUser, orderFields, outcomesOf } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
@@ -14,15 +15,14 @@ import { type Cluster, findCluster } from "./cluster.ts";
 import { makeDatabase } from "./database.ts";
 
 const cluster = await findCluster();
-const migration = `${import.meta.dir}/../../src/postgres/citus/migrations/0002_tables.sql`;
 
 /** @returns the URL of a database with the tables, which are not distributed */
 async function makeTemplate(server: Cluster): Promise<string> {
   const url = await server.createDatabase();
-  const script = await Bun.file(migration).text();
-  const distribution = /^select create_\w+_table\(.*\);$/gm;
-  await server.run(url, script.replaceAll(distribution, ""));
-  await server.run(url, "insert into user_api values (2, 'citus', '')");
+  const distribution = /^select create_\w+_table\(/m;
+  const statements = migrations.citus.flat().filter((statement) => !distribution.test(statement));
+  await server.run(url, statements.join(";\n"));
+  await server.run(url, `insert into user_api values (${migrations.citus.length}, 'citus', '')`);
   return url;
 }
 

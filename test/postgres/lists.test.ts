@@ -3,7 +3,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
+import { LARGE_PAGE_BYTES } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
+import { expectRejection } from "../expect-error.ts";
+import { listed, textOf } from "../listed.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const RECORDS = 20_000;
@@ -15,7 +18,8 @@ const READS_PER_ROW = 10;
 /** A prepared statement can change its plan after five executions. */
 const EXECUTIONS = 8;
 
-/** The last orders are the only pending ones, as in a shop that delivers. */
+/** The first orders are delivered, the next ones paid, and the last ones pending, as in a shop that delivers. */
+const DELIVERED = 14_000;
 const PENDING = 30;
 const LARGE_USER = 1;
 const SMALL_USER = 7;
@@ -31,16 +35,15 @@ const fill = `
   select
     case when n % 10 = 0 then ${LARGE_USER} else 1 + n % 1000 end, 'EUR', '[]', 0,
     case
-      when n > ${RECORDS - PENDING} then 'pending'
-      when n % 3 = 0 then 'paid'
-      else 'delivered'
+      when n <= ${DELIVERED} then 'delivered'
+      when n <= ${RECORDS - PENDING} then 'paid'
+      else 'pending'
     end, '{}', 1, 't', 't'
   from generate_series(1, ${RECORDS}) as n;
-
-  analyze;
 `;
 
 const serverVersion = "select current_setting('server_version_num')::integer as version";
+/** Counts index entries as well. */
 const rowsRead = `
   select sum(rows)::integer as rows
   from (
@@ -49,6 +52,18 @@ const rowsRead = `
     select idx_tup_read from pg_stat_user_indexes where relname in ('users', 'orders')
   ) as counted (rows)
 `;
+/** Counts only rows that were read from their table. */
+const rowsFetched = `
+  select sum(seq_tup_read + idx_tup_fetch)::integer as rows
+  from pg_stat_user_tables
+  where relname in ('users', 'orders')
+`;
+/** Counts blocks that hold long texts, which are stored apart from their row. */
+const textBlocksRead = `
+  select (toast_blks_read + toast_blks_hit)::integer as rows
+  from pg_statio_user_tables
+  where relname = 'orders'
+`;
 
 describe.if(cluster !== null)("a page", () => {
   let world: Harness;
@@ -56,31 +71,34 @@ describe.if(cluster !== null)("a page", () => {
   beforeAll(async () => {
     world = await makeHarness();
     await world.run(fill);
+    // Afterwards, an index alone shows which rows exist.
+    await world.run("vacuum analyze");
   });
   afterAll(() => world[Symbol.asyncDispose]());
 
-  /** @returns the number of rows read so far by connections that are closed */
-  async function countRows(): Promise<number> {
+  /** @returns what the statement counts, with all connections that are closed */
+  async function countRows(counter: string): Promise<number> {
     const [{ version = 0 } = {}] = await world.run<{ version: number }>(serverVersion);
     // A connection reports when it is closed. Before version 15, its report can take half a second to appear.
     const intervalMs = version < 150_000 ? 600 : 50;
     for (let last = Number.NaN; ; ) {
-      const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(rowsRead);
+      const [{ rows = 0 } = {}] = await world.run<{ rows: number }>(counter);
       if (rows === last) return rows;
       last = rows;
       await Bun.sleep(intervalMs);
     }
   }
 
-  /** @returns the number of rows that the work reads on average */
-  async function countReads(work: (store: Store) => Maybe<unknown>): Promise<number> {
-    const before = await countRows();
+  /** @returns what the work reads on average */
+  async function countReads(
+    work: (store: Store) => Maybe<unknown>,
+    counter = rowsRead,
+  ): Promise<number> {
+    const before = await countRows(counter);
     const store = await world.open();
     for (let at = 0; at < EXECUTIONS; at += 1) await work(store);
     await store.close();
-    const reads = ((await countRows()) - before) / EXECUTIONS;
-    expect(reads).toBeGreaterThan(0);
-    return reads;
+    return ((await countRows(counter)) - before) / EXECUTIONS;
   }
 
   async function ordersOf(userId: number): Promise<number> {
@@ -91,6 +109,7 @@ describe.if(cluster !== null)("a page", () => {
   const filters: readonly OrderQuery[] = [
     {},
     { status: "pending" },
+    { status: "paid" },
     { status: "delivered" },
     { user_id: LARGE_USER },
     { user_id: SMALL_USER },
@@ -110,11 +129,28 @@ describe.if(cluster !== null)("a page", () => {
     20_000,
   );
 
+  // Of one user, pages behind an offset of 1,000 rows are not shared.
+  test.each(filters.flatMap((query) => [0, 900, 1_500].map((offset) => ({ ...query, offset }))))(
+    "of orders fetches only its own rows when the query is %j",
+    async (query) => {
+      const reads = await countReads((store) => store.orders.list(query), rowsFetched);
+      expect(reads).toBeLessThanOrEqual(LIMIT);
+    },
+    20_000,
+  );
+
+  test("of users fetches only its own rows when it begins at an offset", async () => {
+    const query = { limit: LIMIT, offset: RECORDS - 2 * LIMIT };
+    const reads = await countReads((store) => store.users.list(query), rowsFetched);
+    expect(reads).toBe(LIMIT);
+  }, 20_000);
+
   test.each(starts)(
     "of users reads few rows when it begins after id %d",
     async (after) => {
       const query = { limit: LIMIT, offset: 0, after };
       const reads = await countReads((store) => store.users.list(query));
+      expect(reads).toBeGreaterThan(0);
       expect(reads).toBeLessThanOrEqual(LIMIT * READS_PER_ROW);
     },
     20_000,
@@ -125,9 +161,107 @@ describe.if(cluster !== null)("a page", () => {
     async (table) => {
       for (const after of starts) {
         const reads = await countReads(({ bulk }) => bulk[table].exportPage(after, LIMIT));
+        expect(reads).toBeGreaterThan(0);
         expect(reads).toBeLessThanOrEqual(LIMIT * READS_PER_ROW);
       }
     },
     20_000,
+  );
+
+  describe("of large records", () => {
+    /** They exceed the size of a small page. */
+    const orders = 120;
+    const skipped = 40;
+    const largeUserId = RECORDS;
+    const page = { limit: 1000, offset: 0, user_id: largeUserId };
+
+    beforeAll(async () => {
+      // Random text, which is not compressed.
+      await world.run(`
+        insert into orders (
+          user_id, currency, items, total, status, metadata, version, created_at, updated_at
+        )
+        select
+          ${largeUserId}, 'EUR',
+          (select json_agg(md5((n * 1000 + item)::text)) from generate_series(1, 300) as item), 0,
+          'shipped', '{}', 1, 't', 't'
+        from generate_series(1, ${orders}) as n
+      `);
+      await world.run("vacuum analyze");
+    });
+
+    test("reads no text when there is no memory for it", async () => {
+      const store = await world.open({ maxUnsentBytes: 0 });
+      // It is built, because it is the only one.
+      const first = await store.orders.list(page, "a");
+      const reads = await countReads(async () => {
+        const second = Promise.resolve(store.orders.list(page, "b"));
+        await expectRejection(second, "unavailable", /too many/);
+      }, textBlocksRead);
+      expect(reads).toBe(0);
+      if (typeof first.records !== "string") first.records[Symbol.dispose]();
+      await store.close();
+    }, 20_000);
+
+    test("fetches no row that it skips when it begins at an offset", async () => {
+      const listOf = (offset: number) => async (store: Store) => {
+        const { rows } = await listed(store.orders.list({ ...page, offset }));
+        expect(rows).toHaveLength(orders - offset);
+      };
+      const all = await countReads(listOf(0), rowsFetched);
+      const last = await countReads(listOf(skipped), rowsFetched);
+      // Each slice fetches the rows that follow it as well.
+      const lastAfter = await countReads(async (store) => {
+        const [first] = (await listed(store.orders.list({ ...page, limit: 1, offset: skipped })))
+          .rows;
+        await listed(store.orders.list({ ...page, after: first.id - 1 }));
+      }, rowsFetched);
+      expect(last).toBeLessThan(all);
+      expect(last).toBeLessThanOrEqual(lastAfter);
+    }, 20_000);
+  });
+});
+
+describe.if(cluster !== null)("a page of 256 KiB", () => {
+  const shortestRows = {
+    users: `
+      insert into users (email, email_key, name, metadata, version, created_at, updated_at)
+      select 'a@' || n, 'a@' || n, 'n', '{"k":""}', 1, time, time`,
+    orders: `
+      insert into orders (
+        user_id, currency, items, total, status, metadata, version, created_at, updated_at
+      )
+      select 1, 'EUR', '[]', 1, 'paid', '{"k":""}', 1, time, time`,
+  };
+
+  test.each(["users", "orders"] as const)(
+    "of %s is one text, and a page with one byte more is not",
+    async (table) => {
+      await using world = await makeHarness();
+      const store = await world.open();
+      for (const insert of table === "users" ? [shortestRows.users] : Object.values(shortestRows)) {
+        await world.run(`${insert} from generate_series(1, 9) as n, (
+          select '2026-11-20T18:57:03.120Z'::text
+        ) as clock (time)`);
+      }
+      const readPage = (limit: number) => store[table].list({ limit, offset: 0 });
+      const { records } = await readPage(9);
+      const missing = LARGE_PAGE_BYTES - textOf(records).length;
+      for (const [bytes, isText] of [
+        [missing, true],
+        [missing + 1, false],
+      ] as const) {
+        const metadata = `'{"k":"' || repeat('x', ${bytes}) || '"}'`;
+        await world.run(`update ${table} set metadata = ${metadata} where id = 5`);
+        // Pages of up to 100 records are not measured before they are built.
+        for (const limit of [9, 1000]) {
+          const page = await readPage(limit);
+          expect([limit, typeof page.records]).toEqual([limit, isText ? "string" : "object"]);
+          expect(textOf(page.records)).toHaveLength(
+            missing === bytes ? LARGE_PAGE_BYTES : LARGE_PAGE_BYTES + 1,
+          );
+        }
+      }
+    },
   );
 });

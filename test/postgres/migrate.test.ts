@@ -26,6 +26,18 @@ async function versionOf(world: Harness): Promise<number | undefined> {
   return rows[0]?.schema_version;
 }
 
+test.each(["plain", "citus"] as const)(
+  "docs/scaling-out.md names the newest schema of the layout %s last",
+  async (layout) => {
+    const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
+    const rows = [...page.matchAll(/^\| (\d+) \| ([\w, ]+) \|/gm)];
+    const versions = rows
+      .filter(([, , layouts = ""]) => layouts.toLowerCase().split(", ").includes(layout))
+      .map(([, version]) => Number(version));
+    expect(versions.at(-1)).toBe(migrations[layout].length);
+  },
+);
+
 describe.if(cluster !== null)("migrate", () => {
   test("migrates an older schema when a server opens it, and reports the versions", async () => {
     await using world = await makeOlder();

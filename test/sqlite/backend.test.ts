@@ -15,6 +15,7 @@ import {
   writeFileSync,
   writeSync,
 } from "node:fs";
+import { requireSqlite } from "../../src/sqlite/connection.ts";
 import { takeServerLock } from "../../src/sqlite/server-lock.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
@@ -87,6 +88,12 @@ function openFilesIn(directory: string): number {
     return lstatSync(link, { throwIfNoEntry: false }) && readlinkSync(link).startsWith(directory);
   }).length;
 }
+
+test("requireSqlite rejects a version that the statements cannot run on", () => {
+  const why = /^SQLite 3\.42\.9 is too old: .+ to SQLite 3\.43\.0 or newer$/;
+  expectThrown(() => requireSqlite("3.42.9"), "operator", why);
+  for (const version of ["3.43.0", "3.51.3", "4.0.0"]) requireSqlite(version);
+});
 
 test.skipIf(process.platform !== "linux")(
   "openSqlite leaves no file open when it fails after it has opened all of them",

@@ -28,11 +28,15 @@ test("pages are read from an index without a sort when they begin after an id or
     plans.add(`${conditions.trim()}: ${steps.map(({ detail }) => detail).join("; ")}`);
   }
   expect([...plans].sort()).toEqual([
+    "id <= $last: SEARCH orders USING INTEGER PRIMARY KEY (rowid<?)",
+    "id <= $last: SEARCH users USING INTEGER PRIMARY KEY (rowid<?)",
     "id > $after: SEARCH orders USING INTEGER PRIMARY KEY (rowid>?)",
     "id > $after: SEARCH users USING INTEGER PRIMARY KEY (rowid>?)",
+    "status = +$status and id <= $last: SEARCH orders USING INDEX orders_by_status (status=? AND rowid<?)",
     "status = +$status and id > $after: SEARCH orders USING INDEX orders_by_status (status=? AND rowid>?)",
-    "user_id = +$user_id and user_position > $position and status = +$status: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
-    "user_id = +$user_id and user_position > $position: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
+    "user_id = +$user_id and user_position <= $end: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position<?)",
+    "user_id = +$user_id and user_position > $start and user_position <= $end: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>? AND user_position<?)",
+    "user_id = +$user_id and user_position > $start: SEARCH orders USING INDEX orders_by_user (user_id=? AND user_position>?)",
   ]);
 });
 

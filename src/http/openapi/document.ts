@@ -98,7 +98,8 @@ const pageParameters: Readonly<Record<string, string>> = {
   limit: "The maximum number of records in the page",
   offset: "The number of records to skip",
   after:
-    "Only records with a larger id. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+    "Only records that follow this id in the order of `sort`; 0 is before the first record. The record with this id need not exist. The cost is the same at any depth. Cannot be combined with `offset`",
+  sort: "The order: by `id`, which is the default, or the newest records first",
 };
 
 /** Describes the bounds of a number in words, because Swagger UI does not show them. */

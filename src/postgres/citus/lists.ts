@@ -8,6 +8,7 @@ import {
   type JsonRow,
   joinSmall,
   LARGE_PAGE_BYTES,
+  maxId,
   nextAfter,
   type Page,
   type PageQuery,
@@ -46,18 +47,20 @@ interface SmallPage {
   readonly rows: readonly JsonRow[];
 }
 
-function statementsOf({ table, json, where }: ListParts) {
+type Sort = NonNullable<PageQuery["sort"]>;
+
+function statementsOf({ table, json, where }: ListParts, sort: Sort) {
   const values = where.match(/\$\d/g)?.length ?? 0;
-  const [after, second, third] = [1, 2, 3].map((at) => `$${values + at}`);
+  const [after, second] = [1, 2].map((at) => `$${values + at}`);
   // `id` is qualified, because a column alias hides it.
   const rest = `
     from ${table}
-    where ${where === "" ? "" : `${where} and`} ${table}.id > ${after}
-    order by ${table}.id
+    where ${where === "" ? "" : `${where} and`} ${table}.id ${sort === "id" ? ">" : "<"} ${after}
+    order by ${table}.id ${sort === "id" ? "asc" : "desc"}
   `;
   return {
-    /** The last parameters are the id after which the page begins, the limit and the offset. */
-    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${second} offset ${third}`,
+    /** The last parameters are the id after which the page begins, and the limit. */
+    page: `select ${table}.id::float8 as id, ${json} as json ${rest} limit ${second}`,
     /** Finds the id at an offset. The last parameters are the id after which to count, and the offset. */
     seek: `select ${table}.id::float8 as id ${rest} limit 1 offset ${second}`,
   };
@@ -69,12 +72,18 @@ function sliceRows(rows: readonly JsonRow[]): number {
   return Math.ceil((LARGE_PAGE_BYTES * rows.length) / Math.max(1, length));
 }
 
+/** @returns the id after which a query begins */
+function startOf(query: PageQuery): number {
+  return query.sort === "-id" ? maxId(query) + 1 : (query.after ?? 0);
+}
+
 /**
  * @throws {AppError} by the result: invalid if the page exceeds 16 MiB, unavailable if the offset is too large, a large
  * page takes too long to read, or the database is unreachable or busy
  */
 export function prepareCitusList(db: Database, largePages: LargePages, list: ListParts): ReadPage {
-  const statements = statementsOf(list);
+  const statementsBySort = { id: statementsOf(list, "id"), "-id": statementsOf(list, "-id") };
+  const statementsFor = ({ sort = "id" }: PageQuery) => statementsBySort[sort];
 
   async function readTotal(session: Session, values: readonly Value[]): Promise<number> {
     const row = await session.first<{ total: number }>(list.total, ...values);
@@ -84,17 +93,20 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   /** @returns the id after which a page begins; `null` if it is empty */
   async function findStart(
     session: Session,
-    { offset, after = 0 }: PageQuery,
+    query: PageQuery,
     values: readonly Value[],
     total: number,
   ): Promise<number | null> {
-    if (offset === 0) return after;
+    const { offset, sort } = query;
+    const start = startOf(query);
+    if (offset === 0) return start;
     if (offset >= total) return null;
     if (list.maxOffset !== null && offset > list.maxOffset) {
       fail("unavailable", `an offset above ${list.maxOffset} takes too long here, use after`);
     }
-    const first = await session.first<{ id: number }>(statements.seek, ...values, after, offset);
-    return first && first.id - 1;
+    const { seek } = statementsFor(query);
+    const first = await session.first<{ id: number }>(seek, ...values, start, offset);
+    return first && (sort === "-id" ? first.id + 1 : first.id - 1);
   }
 
   async function* readSlices(
@@ -105,11 +117,12 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     const total = await readTotal(session, values);
     let start = await findStart(session, query, values, total);
     if (start === null) yield { total, rows: [], isLast: true };
+    const { page } = statementsFor(query);
     let missing = rowsToRead(query);
     let sliceSize = SLICE_ROWS;
     while (start !== null) {
       const limit = Math.min(sliceSize, missing);
-      const rows = await session.all<JsonRow>(statements.page, ...values, start, limit, 0);
+      const rows = await session.all<JsonRow>(page, ...values, start, limit);
       missing -= rows.length;
       const isLast = rows.length < limit || missing === 0;
       yield { total, rows, isLast };
@@ -120,6 +133,17 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   }
 
   /** One row more than the limit shows whether there is a next page. */
+  async function readRows(
+    session: Session,
+    query: PageQuery,
+    values: readonly Value[],
+    total: number,
+  ): Promise<readonly JsonRow[]> {
+    const start = await findStart(session, query, values, total);
+    if (start === null) return [];
+    return session.all<JsonRow>(statementsFor(query).page, ...values, start, query.limit + 1);
+  }
+
   async function readOnOneShard(
     query: PageQuery,
     values: readonly Value[],
@@ -127,8 +151,7 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   ): Promise<SmallPage> {
     const { limit, offset, after } = query;
     const read = async (session: Session) => {
-      const parameters = [...values, after ?? 0, limit + 1, offset];
-      const rows = await session.all<JsonRow>(statements.page, ...parameters);
+      const rows = await readRows(session, query, values, Number.POSITIVE_INFINITY);
       const isLast = rows.length <= limit && (rows.length > 0 || offset === 0);
       if (isLast && after === undefined) return { total: offset + rows.length, rows };
       return { total: await readTotal(session, values), rows };
@@ -137,17 +160,12 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
   }
 
   async function readOnAllShards(query: PageQuery, counting: Promise<number>): Promise<SmallPage> {
-    const readRows = async () => {
+    const readAfterCounting = async () => {
       // Only an offset is compared with the total.
       const total = query.offset === 0 ? 0 : await counting;
-      const read = async (session: Session) => {
-        const start = await findStart(session, query, [], total);
-        if (start === null) return [];
-        return session.all<JsonRow>(statements.page, start, query.limit + 1, 0);
-      };
-      return db.run("list", read, { admitted: 1 });
+      return db.run("list", (session) => readRows(session, query, [], total), { admitted: 1 });
     };
-    const [total, rows] = await Promise.all([counting, readRows()]);
+    const [total, rows] = await Promise.all([counting, readAfterCounting()]);
     return { total, rows };
   }
 

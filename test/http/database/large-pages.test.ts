@@ -88,6 +88,35 @@ test("GET /users returns the same records on a large page as one by one", async 
   expect(new Set(json.data.map(({ id }: { id: number }) => id)).size).toBe(100);
 });
 
+test("GET /users returns large pages in both orders when it begins at an offset or after an id", async () => {
+  const ids = async (query: string): Promise<number[]> => {
+    const { json } = await server.call("GET", `/users?${query}`);
+    return json.data.map(({ id }: { id: number }) => id);
+  };
+  const all = [...(await ids("limit=200")), ...(await ids("limit=200&offset=200"))];
+  expect(all).toEqual(all.toSorted((left, right) => left - right));
+  expect(new Set(all).size).toBe(USERS);
+  const newest = all.toReversed();
+  expect(await ids("sort=-id&limit=100")).toEqual(newest.slice(0, 100));
+  expect(await ids("sort=-id&limit=100&offset=7")).toEqual(newest.slice(7, 107));
+  expect(await ids("sort=-id&limit=100&after=0")).toEqual(newest.slice(0, 100));
+  for (const [sort, sorted] of [
+    ["id", all],
+    ["-id", newest],
+  ] as const) {
+    // Whether the page ends with a slice or within one.
+    for (const limit of [96, 97, 98, 99, 100]) {
+      const query = `limit=${limit}&after=${sorted[49]}&sort=${sort}`;
+      const { json, headers } = await server.call("GET", `/users?${query}`);
+      const found = json.data.map(({ id }: { id: number }) => id);
+      expect(found).toEqual(sorted.slice(50, 50 + limit));
+      expect(headers.get("link")).toContain(
+        `limit=${limit}&after=${found.at(-1)}&sort=${sort}>; rel="next"`,
+      );
+    }
+  }
+});
+
 test("HEAD of a large page has no body and leaves nothing unsent", async () => {
   const { status, text, headers } = await server.call("HEAD", "/users?limit=100");
   expect([status, text]).toEqual([200, ""]);

@@ -59,6 +59,30 @@ for (const path of ["/users", "/orders"]) {
     expect(found).toEqual(of(path));
   });
 
+  test(`GET ${path} returns the newest records first when sort is -id`, async () => {
+    const newest = of(path).toReversed();
+    for (const [start, position] of [
+      [`${path}?limit=20&sort=-id`, "offset"],
+      [`${path}?sort=-id&after=0&limit=20`, "after"],
+    ] as const) {
+      const found: TestResponse["json"][] = [];
+      for (let next: string | undefined = start; next !== undefined; ) {
+        const response: TestResponse = await server.call("GET", next);
+        const offset = position === "offset" ? found.length : 0;
+        expect(response.json.meta).toEqual({ total: newest.length, limit: 20, offset });
+        expect(links(response)["first"]).toBe(`${path}?limit=20&${position}=0&sort=-id`);
+        found.push(...response.json.data);
+        next = links(response)["next"];
+        if (next === undefined) break;
+        const target = position === "offset" ? found.length : found.at(-1)?.id;
+        expect(next).toBe(`${path}?limit=20&${position}=${target}&sort=-id`);
+      }
+      expect(found).toEqual(newest);
+    }
+    const sorted = await server.call("GET", `${path}?sort=id&limit=5`);
+    expect(sorted.json.data).toEqual(of(path).slice(0, 5));
+  });
+
   test(`GET ${path} returns an empty page when after is beyond the last id`, async () => {
     const response = await server.call("GET", `${path}?after=${largest}`);
     expect([response.status, response.json.data]).toEqual([200, []]);

@@ -1,0 +1,66 @@
+/** Lists whose ids are counted (see `count-index.ts`): totals, and pages at any offset, cost the same at any size. */
+import type { Database } from "bun:sqlite";
+import type { OrderStatus } from "../order.ts";
+import { maxId, type PageQuery, rowsToRead } from "../page.ts";
+import {
+  type CountedList,
+  type CountedTable,
+  createCountIndex,
+  type PageStart,
+} from "./count-index.ts";
+import type { ListRows } from "./lists.ts";
+
+interface CountedRows {
+  readonly table: CountedTable;
+  /** The columns of the rows; the first one is the id. */
+  readonly columns: string;
+  /** The beginning of a where clause, whose parameters are filters; empty for the whole table. */
+  readonly where: string;
+}
+
+type Filters = { readonly status?: OrderStatus };
+
+/** @returns reads a page of a list. @param filters the values of the parameters of `where` */
+export function prepareCountedList<Row>(
+  db: Database,
+  { table, columns, where }: CountedRows,
+): (list: CountedList, query: PageQuery, filters?: Filters) => ListRows<Row> {
+  const countIndex = createCountIndex(db);
+  const page = db.prepare<Row, Filters & PageStart & { limit: number }>(`
+    select ${columns}
+    from ${table}
+    where ${where} id > $after
+    order by id
+    limit +$limit offset +$skip
+  `);
+  const pageDown = db.prepare<Row, Filters & { last: number; limit: number }>(`
+    select ${columns}
+    from ${table}
+    where ${where} id <= $last
+    order by id desc
+    limit +$limit
+  `);
+  const idAt = db.prepare<{ id: number }, Filters & PageStart>(`
+    select id
+    from ${table}
+    where ${where} id > $after
+    order by id
+    limit 1 offset +$skip
+  `);
+
+  return (list, query, filters = {}) => {
+    const { offset, after, sort } = query;
+    const total = countIndex.total(list);
+    const limit = rowsToRead(query);
+    if (after === undefined && offset >= total) return { total, rows: [] };
+    if (sort === "-id") {
+      const last =
+        after === undefined
+          ? (idAt.get({ ...filters, ...countIndex.pageStart(list, total - 1 - offset) })?.id ?? 0)
+          : maxId(query);
+      return { total, rows: pageDown.iterate({ ...filters, last, limit }) };
+    }
+    const start = after === undefined ? countIndex.pageStart(list, offset) : { after, skip: 0 };
+    return { total, rows: page.iterate({ ...filters, ...start, limit }) };
+  };
+}

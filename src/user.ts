@@ -55,9 +55,10 @@ export type UserQuery = Static<typeof UserQuery>;
 /** The fields of a user that a client can set. */
 export type UserFields = Pick<User, "email" | "name" | "metadata">;
 
-/** @returns the email in lower case (full Unicode, no locale): two emails with the same key are equal */
+/** @returns the email in lower case (full Unicode, no locale), with `σ` for `ς`: two emails with the same key are equal */
 export function emailKey(email: string): string {
-  return email.toLowerCase();
+  // The lower case of a capital sigma depends on its place in a word.
+  return email.toLowerCase().replaceAll("ς", "σ");
 }
 
 export function userFields(input: UserInput): UserFields {

@@ -17,6 +17,9 @@ test("emailKey is the same for emails that differ only in case", () => {
     ["ÄNNE@EXÄMPLE.de", "änne@exämple.de"],
     ["ИВАН@пример.рф", "иван@ПРИМЕР.рф"],
     ["𐐀@example.com", "𐐨@example.com"],
+    ["ΑΣ@x.gr", "ασ@x.gr"],
+    ["ΑΣ@x.gr", "ας@x.gr"],
+    ["ΣΑΣ@ΟΔΟΣ.GR", "σας@οδος.gr"],
   ];
   for (const [left = "", right = ""] of pairs) expect(emailKey(left)).toBe(emailKey(right));
   // Nothing except case is normalised.
@@ -24,6 +27,25 @@ test("emailKey is the same for emails that differ only in case", () => {
     expect(emailKey("anne@example.com")).not.toBe(emailKey(other));
   }
   expect(emailKey("ä@b.cd")).not.toBe(emailKey("a\u0308@b.cd"));
+});
+
+test("emailKey lowers a character in the same way when it stands elsewhere", () => {
+  const failed: string[] = [];
+  for (let code = 0; code <= 0x10ffff; code += 1) {
+    const character = String.fromCodePoint(code);
+    if (!/\p{Changes_When_Lowercased}/u.test(character)) continue;
+    const lower = emailKey(character);
+    for (const [before, after] of [
+      ["", "a"],
+      ["a", ""],
+      ["a", "a"],
+    ]) {
+      if (emailKey(`${before}${character}${after}`) !== `${before}${lower}${after}`) {
+        failed.push(character);
+      }
+    }
+  }
+  expect(failed).toEqual([]);
 });
 
 test("createUserParser rejects a version that later changes could take beyond 2^53", () => {

@@ -10,6 +10,7 @@ import plain from "./migrations/0001_plain.sql" with { type: "text" };
 import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
 import statusIndexes from "./migrations/0003_status_indexes.sql" with { type: "text" };
+import oneSigma from "./migrations/0004_one_sigma.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -27,8 +28,8 @@ function splitStatements(script: string): Migration {
  * edited.
  */
 export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [freeSlot], [statusIndexes]],
-  citus: [[], splitStatements(citus), splitStatements(citusStatusIndexes)],
+  plain: [[tables, plain], [freeSlot], [statusIndexes], [oneSigma]],
+  citus: [[], splitStatements(citus), splitStatements(citusStatusIndexes), [oneSigma]],
 };
 /**
  * The first version of each layout that can be updated. No release has created version 1 of the layout for Citus, but

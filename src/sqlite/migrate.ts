@@ -7,9 +7,10 @@ import { describeSqliteError } from "./errors.ts";
 import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.ts";
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
+import third from "./migrations/0003_one_sigma.sql" with { type: "text" };
 
 /** In order. The version of a schema is the number of migrations that have run. Never edit a released one. */
-export const migrations: readonly string[] = [first, second];
+export const migrations: readonly string[] = [first, second, third];
 
 export const SCHEMA_VERSION = migrations.length;
 

@@ -130,6 +130,14 @@ export function usersContract(open: Open): void {
     expect(none).toEqual({ rows: [], total: 0 });
   });
 
+  test("users.create rejects an email that differs only in a sigma when the other one is at the end of a word", async () => {
+    await using it = await openWithClock(open);
+    await newUser(it.store, { email: "ασ@x.gr" });
+    for (const email of ["ΑΣ@x.gr", "ας@x.gr"]) {
+      await expectRejection(it.store.users.create(userFields({ email }), null), "email_taken");
+    }
+  });
+
   test("users.update stores the edited fields and the next version", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: "Anne", metadata: { a: "1" } });

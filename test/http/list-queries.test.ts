@@ -1,5 +1,6 @@
 import { afterAll, expect, test } from "bun:test";
 import { expectError, newEmail, newOrder, newUser } from "./make.ts";
+import { rawRequest } from "./raw.ts";
 import { startServer } from "./server.ts";
 
 const server = await startServer();
@@ -86,6 +87,32 @@ for (const path of ["/users", "/orders"]) {
     expect((await server.call("GET", `${path}?limit=5`)).json.meta.limit).toBe(5);
   });
 }
+
+test("GET of a list returns 400 when the query has bytes that are not UTF-8", async () => {
+  for (const [target, field] of [
+    ["users?email=a%@b.example", "email"],
+    ["users?limit=5%", "limit"],
+    ["users?after=1%", "after"],
+    ["users?limit%=5", "limit"],
+    ["orders?status=paid%", "status"],
+    ["orders?user_id=1%", "user_id"],
+  ]) {
+    for (const bytes of [[0xff], [0xe4], [0xc0, 0xaf], [0xed, 0xa0, 0x80], [0xe2, 0x82]]) {
+      const encoded = bytes.map((byte) => `%${byte.toString(16)}`).join("");
+      const error = new RegExp(`^Validation failed: (?:${field}|query)`);
+      const response = await server.call("GET", `/${target?.replace("%", encoded)}`);
+      expectError(response, 400, error);
+      const [before = "", after = ""] = rawRequest("GET", `/api/v1/${target}`, {
+        token: server.readToken,
+      }).split("%");
+      const raw = await server.raw(
+        Buffer.concat([Buffer.from(before), Buffer.from(bytes), Buffer.from(after)]),
+      );
+      expect(raw).toStartWith("HTTP/1.1 400 ");
+      expect(raw).toMatch(new RegExp(`"Validation failed: ${field}`));
+    }
+  }
+});
 
 test("a request for one record returns 400 when it has a query parameter", async () => {
   for (const [method, path, body] of [

@@ -34,6 +34,7 @@ const rejected: Rejected[] = [
       ...[`a ${secret}@b.example`, `${secret}@a b.example`, `${secret}@.example`, `${secret}@b.`],
       ...[`${secret}@a..example`, `a@${secret}@b.example`, ` ${secret}@b.example`],
       ...[`${secret}@b.example\n`, `\u007f${secret}@b.example`, `\u0085${secret}@b.example`],
+      ...[`\u3164${secret}@b.example`, `${secret}\uffff@b.example`, `${secret}@${emoji}.example`],
       ...[null, 12345, true, [], [secret], {}],
     ),
   },

@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { withLayout } from "../../src/database-url.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
+import oneSigma from "../../src/postgres/migrations/0004_one_sigma.sql" with { type: "text" };
 import { newUser, parsed } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -97,6 +98,19 @@ describe.if(cluster !== null)("open", () => {
       world.open(),
       "operator",
       new RegExp(`has version ${newer}, but this program supports versions up to ${newer - 1}`),
+    );
+  });
+
+  test("gives a key with one small sigma to one of the emails that differ only in a sigma", async () => {
+    await using world = await makeHarness();
+    await world.run(`
+      insert into users (email, email_key, metadata, version, created_at, updated_at)
+      select key, key, '{}', 1, '', ''
+      from unnest(array['ας@x.gr', 'βς@x.gr', 'βσ@x.gr', 'σς@x.gr', 'ςσ@x.gr', 's@x.gr']) as key
+    `);
+    await world.run(oneSigma);
+    expect(await world.run("select email_key as key from users order by id")).toEqual(
+      ["ασ@x.gr", "βς@x.gr", "βσ@x.gr", "σσ@x.gr", "ςσ@x.gr", "s@x.gr"].map((key) => ({ key })),
     );
   });
 

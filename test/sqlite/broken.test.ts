@@ -2,6 +2,7 @@
 import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { damagePage, rootPageOf } from "../damage.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -48,7 +49,7 @@ const broken: [string, (path: string) => void, string][] = [
     (path) => {
       using db = new Database(path, { create: true });
       db.run(`pragma application_id = ${0x75617069}`);
-      db.run("pragma user_version = 2");
+      db.run(`pragma user_version = ${SCHEMA_VERSION}`);
     },
     "the user-api database lacks these tables: " +
       "buckets, idempotency_keys, imported_orders, orders, tokens, users",
@@ -60,7 +61,7 @@ const broken: [string, (path: string) => void, string][] = [
       db.run(`pragma application_id = ${0x75617069}`);
       db.run("pragma user_version = 1000");
     },
-    "the schema has version 1000, but this program supports versions up to 2: use a newer release",
+    `the schema has version 1000, but this program supports versions up to ${SCHEMA_VERSION}: use a newer release`,
   ],
 ];
 

@@ -35,6 +35,18 @@ test("migrate creates the tables and sets the application id in a new file", () 
   expect(findVersion(db)).toBe(SCHEMA_VERSION);
 });
 
+test("migrate gives a key with one small sigma to one of the emails that differ only in a sigma", () => {
+  using db = new Database(":memory:");
+  migrate(db, migrations.slice(0, 2));
+  const insert = db.prepare("insert into users values (null, $1, $1, null, '{}', 1, 't', 't')");
+  for (const key of ["ας@x.gr", "βς@x.gr", "βσ@x.gr", "σς@x.gr", "ςσ@x.gr", "s@x.gr"]) {
+    insert.run(key);
+  }
+  migrate(db);
+  const keys = db.prepare("select email_key from users order by id").values().flat();
+  expect(keys).toEqual(["ασ@x.gr", "βς@x.gr", "βσ@x.gr", "σσ@x.gr", "ςσ@x.gr", "s@x.gr"]);
+});
+
 test("migrate creates only strict tables", () => {
   using db = new Database(":memory:");
   migrate(db);

@@ -45,7 +45,7 @@ Users and their orders, as JSON over HTTP.
 
 /**
  * The pattern of `isEmail` in `schema.ts`, with negated character classes, because patterns of JSON Schema have
- * no flags. Unlike `isEmail`, it allows format characters, such as a soft hyphen.
+ * no flags. Unlike `isEmail`, it allows invisible characters, and symbols in the domain that are not ASCII.
  */
 const LOCAL = String.raw`[^\x00-\x20"(),.:;<>@\[\\\]\x7f-\x9f\s]+`;
 const ALPHANUMERIC = String.raw`[^\x00-/:-@\[-\x60{-\x9f\s]`;

@@ -63,6 +63,7 @@ for (const [typed, other] of [
   ["иван", "ИВАН"],
   ["ωmega", "ΩMEGA"],
   ["𐐨deseret", "𐐀DESERET"],
+  ["αςασ", "ΑΣΑΣ"],
 ]) {
   const host = `${crypto.randomUUID()}.bücher.example`;
   const email = `${typed}@${host}`;

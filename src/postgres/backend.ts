@@ -12,6 +12,7 @@ import { createCitusUserStore } from "./citus/users.ts";
 import { connect, type Database } from "./connection.ts";
 import { createContext } from "./context.ts";
 import { copySourceOf, withCopySource } from "./copy-source.ts";
+import { withFolding } from "./counts.ts";
 import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
@@ -95,7 +96,7 @@ export const openPostgres: OpenStore = async (options) => {
     const db = connect(options);
     try {
       await migrate(db, options);
-      return createStore(db, options);
+      return createStore(db.layout === "plain" ? withFolding(db) : db, options);
     } catch (error) {
       await db.close();
       throw error;

@@ -11,7 +11,7 @@ import { isRowLockTimeout } from "./errors.ts";
 import { ROW_LOCK_TIMEOUT } from "./row-locks.ts";
 
 const MAX_CREATES = 256;
-/** More would compete for the rows that count the records. */
+/** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
 const MAX_BATCHES = 3;
 /** Maximum size of a batch: see `sizeOf`. */
 const MAX_BATCH_LENGTH = 2 ** 19;

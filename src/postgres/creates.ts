@@ -70,7 +70,7 @@ const noStoredKey = `
  * is `null` does the statement wait for a locked row that a record refers to. It returns a `CreatedRow` for each create.
  *
  * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
- * this order: keys, unique columns, foreign keys, and counts (by triggers). So two batches cannot deadlock. Rows are read
+ * this order: keys, unique columns and foreign keys. So two batches cannot deadlock. Rows are read
  * by subqueries, each with conditions on one unique index only: the plan may be made while the tables are empty, when any
  * other plan seems equally cheap.
  *

@@ -3,10 +3,11 @@
  * one statement. A large page takes several statements in one snapshot.
  */
 import type { LargePages } from "../large-page.ts";
-import type { OrderStatus } from "../order.ts";
+import { type OrderStatus, orderStatuses } from "../order.ts";
 import { type JsonRow, LARGE_PAGE_BYTES, type Page, type PageQuery, rowsToRead } from "../page.ts";
 import { byPosition, createBatchQueue, itemAt, separateOnError } from "./batch.ts";
 import type { Database, Session } from "./connection.ts";
+import { sumOfCounts } from "./counts.ts";
 import { isCausedByStatement, isStatementTimeout } from "./errors.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
 
@@ -97,10 +98,8 @@ function totalQuery(list: List, sqlOf: SqlOf): string {
   if (filters.includes("user_id")) {
     return `select count(*) from orders where true${conditions(list, sqlOf)}`;
   }
-  // Triggers maintain the counts of whole lists, and of the orders in each status.
-  const wholeList = table === "users" ? "list = 'users'" : "list <> 'users'";
-  const counts = status === undefined ? wholeList : `list = '${status}'`;
-  return `select coalesce(sum(records), 0) from counts where ${counts}`;
+  if (table === "users") return sumOfCounts("users");
+  return status === undefined ? sumOfCounts(...orderStatuses) : sumOfCounts(status);
 }
 
 /** Where a page begins, as SQL. */

@@ -11,6 +11,7 @@ import tables from "./migrations/0001_tables.sql" with { type: "text" };
 import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
 import statusIndexes from "./migrations/0003_status_indexes.sql" with { type: "text" };
 import oneSigma from "./migrations/0004_one_sigma.sql" with { type: "text" };
+import appendOnlyCounts from "./migrations/0005_append_only_counts.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -28,7 +29,7 @@ function splitStatements(script: string): Migration {
  * edited.
  */
 export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [freeSlot], [statusIndexes], [oneSigma]],
+  plain: [[tables, plain], [freeSlot], [statusIndexes], [oneSigma], [appendOnlyCounts]],
   citus: [[], splitStatements(citus), splitStatements(citusStatusIndexes), [oneSigma]],
 };
 /**

@@ -6,6 +6,7 @@ import { createTurns } from "../turns.ts";
 import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter, QUEUE_TIMEOUT_MS } from "./limiter.ts";
+import { createPool } from "./pool.ts";
 import { withRetry } from "./retry.ts";
 
 const CONNECT_SECONDS = 5;
@@ -28,6 +29,10 @@ const settings = {
   enable_seqscan: "off",
   // The statements are short, but PostgreSQL overestimates their cost and would compile them.
   jit: "off",
+  // In seconds. Otherwise the server keeps a connection that the network has lost for more than two hours.
+  tcp_keepalives_idle: 60,
+  tcp_keepalives_interval: 10,
+  tcp_keepalives_count: 3,
 };
 
 export type Value = string | number | null | readonly string[] | readonly number[];
@@ -79,9 +84,10 @@ export interface Database {
   close(): Promise<void>;
 }
 
-function sessionOf(sql: SQL): Session {
+/** @param sql returns the connections, or the one of a transaction */
+function sessionOf(sql: () => SQL): Session {
   async function all<Row>(statement: string, ...values: Value[]): Promise<readonly Row[]> {
-    return sql.unsafe<Row[]>(statement, values);
+    return sql().unsafe<Row[]>(statement, values);
   }
   return {
     all,
@@ -89,11 +95,11 @@ function sessionOf(sql: SQL): Session {
       return (await all<Row>(statement, ...values))[0] ?? null;
     },
     async script(statements) {
-      await sql.unsafe(statements).simple();
+      await sql().unsafe(statements).simple();
     },
     async copy(table, columns, rows) {
       const copy = `copy ${table} (${columns.join(", ")}) from stdin`;
-      const writer = sql.unsafe(copy).writable().getWriter();
+      const writer = sql().unsafe(copy).writable().getWriter();
       const cells = rows.map((row) => columns.map((name) => row[name] ?? null));
       for (const chunk of formatCopyRows(cells)) await writer.write(chunk);
       await writer.close();
@@ -111,7 +117,8 @@ function settingsFor(url: URL, layout: PostgresLayout): Record<string, string | 
   return Object.fromEntries(all.filter(([name]) => !url.searchParams.has(name)));
 }
 
-function createPool(serverUrl: string, layout: PostgresLayout): SQL {
+/** @param max number of connections; by default that of the URL */
+function openConnections(serverUrl: string, layout: PostgresLayout, max?: number): SQL {
   const url = new URL(serverUrl);
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
   return new SQL(serverUrl, {
@@ -120,6 +127,7 @@ function createPool(serverUrl: string, layout: PostgresLayout): SQL {
     connection: settingsFor(url, layout),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
+    ...(max !== undefined && { max }),
   });
 }
 
@@ -133,27 +141,10 @@ export function connect({
   onCommit,
 }: Pick<StoreOptions, "databaseUrl" | "maxPendingWrites" | "onCommit">): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
-  let sql = createPool(driverUrl, layout);
-  let session = sessionOf(sql);
-  let connectedMs = performance.now();
-
-  /**
-   * Replaces the pool. If the network drops packets, statements on the old connections fail only when the system
-   * gives these up, after a quarter of an hour, while new connections may work.
-   * @param startedMs when the timed-out work started; work of an earlier pool is ignored
-   */
-  function reconnect(startedMs: number): void {
-    if (startedMs < connectedMs) return;
-    const unresponsive = sql;
-    sql = createPool(driverUrl, layout);
-    session = sessionOf(sql);
-    connectedMs = performance.now();
-    // The pending statements reject on their own. No caller waits for the old pool to close.
-    unresponsive.close({ timeout: 0 }).catch(() => {});
-  }
-
-  const connections = sql.options.max ?? 1;
-  const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: reconnect });
+  const pool = createPool((max) => openConnections(driverUrl, layout, max));
+  const session = sessionOf(pool.sql);
+  const connections = pool.sql().options.max ?? 1;
+  const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: pool.checkUntil });
 
   /** Reports the duration of writes, including retries, after they succeeded. */
   async function measure<Result>(writes: number, work: () => Promise<Result>): Promise<Result> {
@@ -166,7 +157,7 @@ export function connect({
   function begin<Result>(access: Access, work: Work<Result>): Promise<Result> {
     const mode = access === "write" ? "" : "isolation level repeatable read, read only";
     // Bun's type assumes that the result is a list of queries.
-    return sql.begin(mode, (tx) => work(sessionOf(tx))) as Promise<Result>;
+    return pool.sql().begin(mode, (tx) => work(sessionOf(() => tx))) as Promise<Result>;
   }
 
   const runInTurn = createTurns({
@@ -196,7 +187,7 @@ export function connect({
     },
     async close() {
       await Promise.race([limiter.idle(), Bun.sleep(CLOSE_SECONDS * 1000)]);
-      await sql.close({ timeout: CLOSE_SECONDS });
+      await pool.close(CLOSE_SECONDS);
     },
   };
 }

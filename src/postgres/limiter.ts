@@ -70,8 +70,8 @@ interface LimiterOptions {
   /** Maximum number of writes that run or wait. */
   readonly maxPendingWrites: number;
   readonly queueTimeoutMs?: number;
-  /** Called when work has timed out, with the time at which it started. */
-  readonly onTimeout?: (startedMs: number) => void;
+  /** Called with work that has timed out. */
+  readonly onTimeout?: (work: Promise<unknown>) => void;
 }
 
 export function createLimiter({
@@ -165,13 +165,12 @@ export function createLimiter({
     },
     async run(access, work, timeoutMs = WORK_TIMEOUT_MS) {
       await acquire(access);
-      const startedMs = performance.now();
       const result = work();
       const end = () => release(access);
       result.then(end, end);
       return timeoutMs === Number.POSITIVE_INFINITY
         ? result
-        : withTimeout(result, timeoutMs, () => onTimeout?.(startedMs));
+        : withTimeout(result, timeoutMs, () => onTimeout?.(result));
     },
     pendingWrites: () => pending.write,
     isFull: () => pending.write >= maxPending.write,

@@ -8,7 +8,7 @@ const MAX_ATTEMPTS = 5;
 const RETRY_DELAY_MS = 20;
 /**
  * No retry is scheduled later than this after the start. An attempt can wait 3 s for a lock, and the sum must stay below
- * the timeout of the limiter, after which all connections are replaced.
+ * the timeout of the limiter.
  */
 const RETRY_TIMEOUT_MS = 3_000;
 

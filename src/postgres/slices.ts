@@ -6,7 +6,7 @@ import type { Database, Session } from "./connection.ts";
 
 /**
  * Timeout for a large page, checked between two slices. Each slice also has the statement timeout. It is much
- * shorter than the timeout of the limiter, which replaces all connections.
+ * shorter than the timeout in the limiter.
  */
 const LARGE_PAGE_TIMEOUT_MS = 20_000;
 /** Timeout in the limiter. Only a server that does not respond at all reaches it. */

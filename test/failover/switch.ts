@@ -1,4 +1,4 @@
-/** A TCP proxy in front of one of two servers, as an operator of a standby has one. */
+/** A TCP proxy in front of a server, as an operator of a standby has one. */
 import { type AddressInfo, createConnection, createServer, type Socket } from "node:net";
 
 interface Switch extends AsyncDisposable {
@@ -6,6 +6,8 @@ interface Switch extends AsyncDisposable {
   through(url: string): string;
   /** Closes all connections. New ones go to the server of this URL. */
   pointAt(url: string): void;
+  /** Loses the packets of all connections, which stay open. New ones work. */
+  losePackets(): void;
 }
 
 export async function startSwitch(url: string): Promise<Switch> {
@@ -37,6 +39,9 @@ export async function startSwitch(url: string): Promise<Switch> {
     pointAt(next) {
       target = new URL(next);
       closeConnections();
+    },
+    losePackets() {
+      for (const socket of sockets) socket.unpipe();
     },
     async [Symbol.asyncDispose]() {
       server.close();

@@ -17,6 +17,13 @@ function change(
   return Object.assign(new URL(url), { password: "hunter2", ...parts }).href;
 }
 
+const allSettings = `
+  select name, setting
+  from pg_settings
+  where name <> 'application_name'
+  order by name
+`;
+
 describe.if(cluster !== null)("open", () => {
   test("rejects with a one-line message when it cannot connect", async () => {
     await using world = await makeHarness();
@@ -59,6 +66,27 @@ describe.if(cluster !== null)("open", () => {
     };
     expect(await shown(world.url)).toBe("on");
     expect(await shown(change(world.url, { search: "synchronous_commit=off" }))).toBe("off");
+  });
+
+  test("sets what the role has after the statements of docs/scaling-out.md", async () => {
+    await using world = await makeHarness();
+    const page = await Bun.file(`${import.meta.dir}/../../docs/scaling-out.md`).text();
+    const statements = page.match(/^alter role ann in database user_api set .*$/gm) ?? [];
+    const { username, pathname } = new URL(world.url);
+    const target = `alter role ${username} in database ${pathname.slice(1)} `;
+    for (const statement of statements) {
+      await world.run(statement.replace("alter role ann in database user_api ", target));
+    }
+    const settingsOf = async (databaseUrl: string) => {
+      const db = connect({ databaseUrl, maxPendingWrites: 1 });
+      const rows = await db.run("read", (session) => session.all(allSettings));
+      await db.close();
+      return rows;
+    };
+    const ofRole = await settingsOf(change(world.url, { search: "prepare=false" }));
+    expect(ofRole).toEqual(await settingsOf(world.url));
+    // Other roles keep theirs, also in this database.
+    expect(await world.run("select from pg_db_role_setting where setrole = 0")).toEqual([]);
   });
 
   test("rejects an empty database, and leaves it empty, when create is false", async () => {

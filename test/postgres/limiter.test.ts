@@ -112,28 +112,20 @@ test("run starts a task when it waits while the timeout of one that has started 
 });
 
 test("run rejects a task when there is no response, and frees its connection when it ends", async () => {
-  const timeouts: number[] = [];
+  const overdue: Promise<unknown>[] = [];
   const limiter = createLimiter({
     connections: 1,
     maxPendingWrites: 10,
-    onTimeout: (timedOutMs) => timeouts.push(timedOutMs),
+    onTimeout: (work) => overdue.push(work),
   });
-  const beforeMs = performance.now();
-  let startedMs = 0;
   const lost = makeWork();
   const next = makeWork();
-  const runLost = () => {
-    startedMs = performance.now();
-    return lost.run();
-  };
   await expectRejection(
-    limiter.run("write", runLost, 20),
+    limiter.run("write", lost.run, 20),
     "unavailable",
     "the database does not respond",
   );
-  expect(timeouts).toEqual([expect.any(Number)]);
-  expect(timeouts[0]).toBeGreaterThanOrEqual(beforeMs);
-  expect(timeouts[0]).toBeLessThanOrEqual(startedMs);
+  expect(overdue).toEqual([lost.run()]);
   const waiting = limiter.run("read", next.run);
   let idle = false;
   const ended = limiter.idle().then(() => {

@@ -17,6 +17,14 @@ const programs = possible && process.platform === "linux" ? findPrograms() : nul
 
 const databaseName = "user_api";
 
+/** Default number of connections of a replica. */
+const POOL_SIZE = 10;
+const countBackends = `
+  select count(*)::integer as backends
+  from pg_stat_activity
+  where application_name = 'user-api'
+`;
+
 interface Outage extends AsyncDisposable {
   readonly instance: Instance;
   readonly database: string;
@@ -161,6 +169,57 @@ test.concurrent.if(programs !== null)(
     await sql.close();
     expect((await pair.call("POST", "/orders", { body })).status).toBe(201);
     expect((await pair.call("GET", "/orders")).json.meta.total).toBe(1);
+  },
+  60_000,
+);
+
+test.concurrent.if(programs !== null)(
+  "reads succeed and the pools keep their size while the synchronous standby is lost, and writes succeed afterwards",
+  async () => {
+    await using outage = await startOutage();
+    const { pair, instance } = outage;
+    const { json } = await pair.call("POST", "/users", { body: { email: "ann@example.com" } });
+    const path = `/users/${json.data.id}`;
+    const sql = new SQL(instance.url, { max: 1 });
+    const setStandby = async (name: string) => {
+      await sql.unsafe(`alter system set synchronous_standby_names = '${name}'`);
+      await sql.unsafe("select pg_reload_conf()");
+    };
+    await setStandby("lost");
+    let most = 0;
+    const watch = async () => {
+      expect((await pair.call("GET", path)).status).toBe(200);
+      const [row] = await sql.unsafe<{ backends: number }[]>(countBackends);
+      most = Math.max(most, Number(row?.backends));
+      await Bun.sleep(20);
+    };
+    // The statements of the first round hang until the end. Their timeouts end before those of the second.
+    for (let round = 0; round < 2; round += 1) {
+      const writes = Array.from({ length: 60 }, (_, at) =>
+        at % 2 === 0
+          ? pair.call("POST", "/users", { body: { email: `${round}-${at}@example.com` } })
+          : pair.call("PATCH", path, { body: { name: `${at}` } }),
+      );
+      let waiting = true;
+      const written = Promise.all(writes).finally(() => {
+        waiting = false;
+      });
+      while (waiting) await watch();
+      expect(new Set((await written).map(({ status }) => status))).toEqual(new Set([503]));
+    }
+    // Each replica may open one more connection to ask the server, while the previous one is closing.
+    expect(most).toBeLessThanOrEqual(2 * (POOL_SIZE + 2));
+    await setStandby("");
+    const deadlineMs = performance.now() + RECOVERED_MS;
+    for (const replica of pair.both) {
+      const write = () =>
+        replica.call("PATCH", path, { body: { name: "late" }, token: pair.token });
+      while ((await write()).status !== 200) {
+        if (performance.now() > deadlineMs) throw new Error("writes stay unavailable");
+        await Bun.sleep(10);
+      }
+    }
+    await sql.close();
   },
   60_000,
 );

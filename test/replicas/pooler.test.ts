@@ -21,10 +21,11 @@ const IMPORTED = 2_000;
 async function testGuarantees(preparing?: string): Promise<void> {
   using directory = makeDirectory();
   const direct = await newDatabase(directory);
-  const name = new URL(direct).pathname.slice(1);
+  const { username, pathname } = new URL(direct);
+  const settingsOfRole = `alter role ${username} in database ${pathname.slice(1)}`;
   // On Citus, the requests with one key wait for each other's two-phase commits.
   const lockTimeout = againstCitus ? "2s" : "300ms";
-  await runOnServer(direct, `alter database ${name} set lock_timeout = '${lockTimeout}'`);
+  await runOnServer(direct, `${settingsOfRole} set lock_timeout = '${lockTimeout}'`);
   {
     await using pooler = await startPooler(direct, preparing);
     const database = pooler.through(direct);
@@ -42,13 +43,13 @@ async function testGuarantees(preparing?: string): Promise<void> {
     expect(json.meta.total).toBe(IMPORTED + 1);
     expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
 
-    // Settings that PgBouncer does not pass on are set on the database.
+    // Settings that PgBouncer does not pass on are those of the role in the database.
     await using _ = await holdWrites(direct);
     const rejected = await pair.call("PATCH", `/users/${user["id"]}`, { body: { name: "Ann" } });
     // Without the setting: "the database does not respond".
     expect([rejected.status, rejected.json.error]).toEqual([503, "the database is busy"]);
   }
-  await runOnServer(direct, `alter database ${name} reset lock_timeout`);
+  await runOnServer(direct, `${settingsOfRole} reset lock_timeout`);
   await dropDatabase(direct);
 }
 

@@ -1,0 +1,120 @@
+// Work that times out: the connections are replaced only if the network has lost them.
+import { describe, expect, test } from "bun:test";
+import { type AddressInfo, createServer } from "node:net";
+import { SQL } from "bun";
+import { createPool } from "../../src/postgres/pool.ts";
+import { startSwitch } from "../failover/switch.ts";
+import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
+
+const CONNECTIONS = 2;
+/** Short enough for a test, and long enough for the server to answer. */
+const timing = { checkIntervalMs: 10, checkTimeoutMs: 2_000, replaceIntervalMs: 0, runningMs: 0 };
+
+function openOn(url: string) {
+  return (max = CONNECTIONS) => new SQL(url, { max, connectionTimeout: 1 });
+}
+
+/** Starts a statement on each connection. */
+function startAll(sql: SQL, statement: string): Promise<unknown>[] {
+  return Array.from({ length: CONNECTIONS }, () => sql.unsafe(statement).execute());
+}
+
+/** @returns the number of connections that run a statement */
+async function countActive({ run }: Harness): Promise<number> {
+  const [row] = await run<{ backends: number }>(`
+    select count(*)::integer as backends
+    from pg_stat_activity
+    where datname = current_database() and pid <> pg_backend_pid() and state = 'active'
+  `);
+  return Number(row?.backends);
+}
+
+describe.if(cluster !== null)("the pool", () => {
+  test("keeps its connections when the server runs their statements", async () => {
+    await using world = await makeHarness();
+    let opened = 0;
+    const pool = createPool((max) => {
+      opened += 1;
+      return openOn(world.url)(max);
+    }, timing);
+    const sql = pool.sql();
+    await using held = await world.hold("lock table users in exclusive mode");
+    const works = startAll(sql, "select from users for update");
+    while ((await countActive(world)) < CONNECTIONS) await Bun.sleep(5);
+    for (const work of works) pool.checkUntil(work);
+    // Those of the pool were opened first. When the fourth connection for a check is opened, three checks have ended.
+    while (opened < 5) await Bun.sleep(5);
+    expect(pool.sql()).toBe(sql);
+    await held.commit();
+    await Promise.all(works);
+    await pool.close(1);
+  });
+
+  test("replaces its connections when the network has lost them, and only once", async () => {
+    await using world = await makeHarness();
+    await using network = await startSwitch(world.url);
+    const open = openOn(network.through(world.url));
+    const pool = createPool(open, { ...timing, replaceIntervalMs: 60_000 });
+    const lost = pool.sql();
+    await Promise.all(startAll(lost, "select 1"));
+    network.losePackets();
+    const works = startAll(lost, "select 2");
+    const settled = Promise.allSettled(works);
+    for (const work of works) pool.checkUntil(work);
+    expect((await settled).map(({ status }) => status)).toEqual(["rejected", "rejected"]);
+    const next = pool.sql();
+    expect(next).not.toBe(lost);
+    await Promise.all(startAll(next, "select 3"));
+    network.losePackets();
+    const late = startAll(next, "select 4");
+    for (const work of late) pool.checkUntil(work);
+    const ended = await Promise.race([Promise.allSettled(late), Bun.sleep(300)]);
+    expect(ended).toBeUndefined();
+    expect(pool.sql()).toBe(next);
+    await next.close({ timeout: 0 });
+    await Promise.allSettled(late);
+  });
+
+  test("keeps its connections when the server does not answer on a new one, and asks no more when the work has ended", async () => {
+    await using world = await makeHarness();
+    const silent = createServer(() => {}).listen(0, "127.0.0.1");
+    const { port } = silent.address() as AddressInfo;
+    let opened = 0;
+    const pool = createPool(
+      (max) => {
+        opened += 1;
+        return openOn(opened === 1 ? world.url : `postgres://nobody@127.0.0.1:${port}/none`)(max);
+      },
+      { ...timing, checkTimeoutMs: 50 },
+    );
+    const sql = pool.sql();
+    const { promise: work, resolve } = Promise.withResolvers();
+    pool.checkUntil(work);
+    while (opened < 4) await Bun.sleep(10);
+    expect(pool.sql()).toBe(sql);
+    resolve(null);
+    await work;
+    const before = opened;
+    await Bun.sleep(200);
+    expect(opened).toBe(before);
+    await pool.close(1);
+    silent.close();
+  });
+
+  test("opens no connections when it is closed during a check", async () => {
+    await using world = await makeHarness();
+    const checked = Promise.withResolvers<void>();
+    let opened = 0;
+    const pool = createPool((max) => {
+      opened += 1;
+      if (opened === 1) return openOn(world.url)(max);
+      void pool.close(0);
+      return new SQL(world.url, { max: 1, onclose: () => checked.resolve() });
+    }, timing);
+    // The server runs none of its statements, so the connections seem to be lost.
+    pool.checkUntil(new Promise(() => {}));
+    await checked.promise;
+    await Bun.sleep(0);
+    expect(opened).toBe(2);
+  });
+});

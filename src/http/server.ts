@@ -7,7 +7,7 @@ import { TEXT_TYPE } from "./media-types.ts";
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
 /** Idle timeout of a connection. */
-const IDLE_TIMEOUT_S = 30;
+export const IDLE_TIMEOUT_S = 30;
 
 /**
  * While the server stops, connections without a request are closed after this time. Bun leaves them open if

@@ -1,0 +1,143 @@
+// deploy/Caddyfile and deploy/nginx.conf, with the real proxies if they are installed.
+import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { settings } from "../../src/config.ts";
+import { IDLE_TIMEOUT_S } from "../../src/http/server.ts";
+import { makeDirectory } from "../directory.ts";
+import { startServer, type TestServer } from "../http/server.ts";
+import { freePort } from "../postgres/instance.ts";
+import { type Running, startProgram } from "../program.ts";
+
+const deploy = `${import.meta.dir}/../../deploy`;
+const caddyfile = await Bun.file(`${deploy}/Caddyfile`).text();
+const nginxConf = await Bun.file(`${deploy}/nginx.conf`).text();
+
+const certificate = `${import.meta.dir}/../fixtures/localhost.crt`;
+const key = `${import.meta.dir}/../fixtures/localhost.key`;
+const tls = { ca: await Bun.file(certificate).text() };
+
+/** @returns the text with each replacement made, all of which must be possible */
+function adapt(text: string, replacements: Readonly<Record<string, string>>): string {
+  let adapted = text;
+  for (const [from, to] of Object.entries(replacements)) {
+    expect(adapted).toContain(from);
+    adapted = adapted.replaceAll(from, to);
+  }
+  return adapted;
+}
+
+/** The configuration for a certificate and ports of the test. */
+type Configure = (port: number, upstream: string, directory: string) => string;
+
+function configureCaddy(port: number, upstream: string): string {
+  const site = adapt(caddyfile, {
+    "api.example.com {": `https://localhost:${port} {\n\tbind 127.0.0.1\n\ttls ${certificate} ${key}`,
+    "127.0.0.1:3000": upstream,
+  });
+  return `{\n\tadmin off\n\tauto_https disable_redirects\n}\n${site}`;
+}
+
+function configureNginx(port: number, upstream: string, directory: string): string {
+  const site = adapt(nginxConf, {
+    "listen 443 ssl;": `listen 127.0.0.1:${port} ssl;`,
+    "listen [::]:443 ssl;": "",
+    "/etc/letsencrypt/live/api.example.com/fullchain.pem": certificate,
+    "/etc/letsencrypt/live/api.example.com/privkey.pem": key,
+    "server 127.0.0.1:3000;": `server ${upstream};`,
+    "api.example.com": "localhost",
+  });
+  const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(
+    (name) => `${name}_temp_path ${directory}/${name};`,
+  );
+  // An operator may have turned compression on for other sites.
+  const http = `gzip on; gzip_types *; gzip_min_length 1; gzip_proxied any; ${paths.join(" ")}`;
+  // As root, because the workers of another user cannot write to the directory of the test.
+  return `daemon off; user root; pid ${directory}/pid; error_log stderr;\nevents {}\nhttp { ${http}\n${site}}\n`;
+}
+
+/** Path of a program; Debian has nginx in a directory that is not on every PATH. */
+const programs = {
+  caddy: Bun.which("caddy"),
+  nginx: Bun.which("nginx", { PATH: `${Bun.env["PATH"]}:/usr/sbin` }),
+};
+
+const proxies: [keyof typeof programs, string, Configure, (file: string) => string[]][] = [
+  ["caddy", "Caddyfile", configureCaddy, (file) => ["run", "--config", file]],
+  ["nginx", "nginx.conf", configureNginx, (file) => ["-e", "stderr", "-c", file]],
+];
+
+describe.each(proxies)("%s", (name, file, configure, args) => {
+  const program = programs[name];
+
+  test(`${file} closes idle connections before the server does`, () => {
+    const text = name === "caddy" ? caddyfile : nginxConf;
+    const [, seconds] = /\bkeepalive(?:_timeout)? (\d+)s/.exec(text) ?? [];
+    expect(Number(seconds)).toBeWithin(1, IDLE_TIMEOUT_S);
+  });
+
+  describe.skipIf(program === null)(program === null ? "skipped: not installed" : "proxy", () => {
+    const directory = makeDirectory();
+    let url = "";
+    let server: TestServer;
+    let proxy: Running;
+
+    beforeAll(async () => {
+      server = await startServer();
+      const port = await freePort();
+      url = `https://localhost:${port}`;
+      const path = directory.at(file);
+      await Bun.write(path, configure(port, server.url.replace("http://", ""), directory.path));
+      const env = { HOME: directory.path, PATH: Bun.env["PATH"] };
+      proxy = startProgram([program ?? "", ...args(path)], { env, cwd: directory.path });
+      while ((await fetch(`${url}/api/v1/health`, { tls }).catch(() => null)) === null) {
+        if (proxy.hasExited()) throw new Error(proxy.output());
+        await Bun.sleep(20);
+      }
+    });
+    afterAll(async () => {
+      proxy?.kill("SIGTERM");
+      await proxy?.ended;
+      await server?.stop();
+      directory[Symbol.dispose]();
+    });
+
+    function call(method: string, path: string, headers: Record<string, string>, body = "") {
+      const all = { authorization: `Bearer ${server.writeToken}`, ...headers };
+      const options = { method, headers: all, tls, ...(body !== "" && { body }) };
+      return fetch(`${url}/api/v1${path}`, options);
+    }
+
+    test("a client that accepts compression can change the record that it has read", async () => {
+      const json = { "content-type": "application/json" };
+      const email = `${name}@example.com`;
+      const created = await call("POST", "/users", json, JSON.stringify({ email }));
+      expect(created.status).toBe(201);
+      const read = await call("GET", created.headers.get("location")?.slice(7) ?? "", {
+        "accept-encoding": "gzip, zstd, br",
+      });
+      const etag = read.headers.get("etag") ?? "";
+      expect(etag).toBe('"1"');
+      const { data } = (await read.json()) as any;
+      const changed = await call(
+        "PATCH",
+        `/users/${data.id}`,
+        { ...json, "if-match": etag },
+        '{"name":"Ann"}',
+      );
+      expect(changed.status).toBe(200);
+      const found = await call("GET", `/users?email=${email}`, {});
+      expect(((await found.json()) as any).meta.total).toBe(1);
+      expect(proxy.output()).not.toContain(email);
+    });
+
+    test("the request id, the encoded path and the limit of bodies are those of the server", async () => {
+      const response = await call("GET", "/users%2F1", { "x-request-id": "mine" });
+      expect([response.status, response.headers.get("x-request-id")]).toEqual([404, "mine"]);
+      const json = { "content-type": "application/json" };
+      const maximum = Number(settings.maxBodyBytes.default);
+      const statuses = [maximum, 2 ** 21].map(
+        async (bytes) => (await call("POST", "/users", json, " ".repeat(bytes))).status,
+      );
+      expect(await Promise.all(statuses)).toEqual([400, 413]);
+    });
+  });
+});

@@ -200,8 +200,10 @@ const references: readonly {
     pattern:
       /(?<![\w./:…<>-])(?:[\w.*-]+\/)*[\w*-][\w.*-]*\.(?:ts|js|sh|sql|css|html|svg|service|toml|lua|ya?ml|json)\b(?!\()/g,
     exists: (name) =>
-      // Files that a reader creates with the examples of clients.
-      ["client.ts", "client.js", "user-api.d.ts", "user.json"].includes(name) ||
+      // Files that a reader creates with the examples.
+      /^(client\.[tj]s|user-api\.d\.ts|(user|orders|page|woo-orders|ids|totals)\.json)$/.test(
+        name,
+      ) ||
       // A client may refer to a checkout next to it.
       files.some((path) => new Bun.Glob(`{,**/}${name.replace("../user-api/", "")}`).match(path)),
   },

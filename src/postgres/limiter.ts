@@ -64,6 +64,10 @@ function withTimeout<Result>(
   return promise;
 }
 
+function sumOf({ read, list, write }: Readonly<Record<Access, number>>): number {
+  return read + list + write;
+}
+
 interface LimiterOptions {
   /** Connections in the pool. */
   readonly connections: number;
@@ -91,7 +95,7 @@ export function createLimiter({
   const maxPending = { read: MAX_PENDING_READS, list: MAX_PENDING_READS, write: maxPendingWrites };
 
   function canStart(access: Access): boolean {
-    if (running.read + running.list + running.write >= connections) return false;
+    if (sumOf(running) >= connections) return false;
     if (access === "read") return true;
     // Lists and writes together leave a connection to reads.
     if (running.list + running.write >= Math.max(1, connections - 1)) return false;
@@ -140,7 +144,7 @@ export function createLimiter({
   }
 
   function isIdle(): boolean {
-    return [running, pending].every(({ read, list, write }) => read + list + write === 0);
+    return sumOf(running) + sumOf(pending) === 0;
   }
 
   function wakeIfIdle(): void {

@@ -44,6 +44,21 @@ export function openapiJson(version: string, routes = routesOf(allRoutes())): Js
   return jsonText(createDocument(version, routes));
 }
 
+/**
+ * @returns the document, rendered on first use. It is one `Blob`, which all responses share: Bun copies text for each
+ * response, so that clients that do not read would fill the memory.
+ */
+export function createDocumentReader(
+  version: string,
+  routes: readonly RouteEntry[],
+): () => JsonBlob<JsonSchema> {
+  let blob: JsonBlob<JsonSchema> | null = null;
+  return () => {
+    blob ??= new Blob([openapiJson(version, routes)]);
+    return blob;
+  };
+}
+
 type NativeHandler = (request: Bun.BunRequest) => ReturnType<HandleRequest>;
 
 /** @returns the handlers by path and method, as Bun's router expects them. It also calls GET for HEAD */
@@ -98,11 +113,7 @@ export function createApp({
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
-  let documentBlob: JsonBlob<JsonSchema> | null = null;
-  function document(): JsonBlob<JsonSchema> {
-    documentBlob ??= new Blob([openapiJson(version, routes)]);
-    return documentBlob;
-  }
+  const document = createDocumentReader(version, routes);
   const { handle, handleUnmatched } = createPipeline({
     services: { store, metrics, drain, connections: connectionsOf(servers), document },
     authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),

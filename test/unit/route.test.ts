@@ -1,5 +1,5 @@
 import { expect, test } from "bun:test";
-import { allRoutes } from "../../src/http/app.ts";
+import { allRoutes, createDocumentReader } from "../../src/http/app.ts";
 import { isPublic, type RouteEntry, routesOf } from "../../src/http/route.ts";
 
 const routes: readonly RouteEntry[] = allRoutes().routes;
@@ -44,4 +44,14 @@ test("responses with an asset share one Blob for each coding", async () => {
       expect(second).toBe(first);
     }
   }
+});
+
+test("responses with the OpenAPI document share one Blob", async () => {
+  const entries = routesOf(allRoutes());
+  const { hooks } = entries.find(({ path }) => path.endsWith("/openapi.json")) ?? {};
+  const document = createDocumentReader("0.0.0", entries);
+  const head = { status: 200, headers: {} };
+  const [first, second] = [1, 2].map(() => hooks?.handler({ document, head } as never));
+  expect(first).toBeInstanceOf(Blob);
+  expect(second).toBe(first);
 });

@@ -7,7 +7,7 @@ import { SQL } from "bun";
 import type { TemporaryDirectory } from "../directory.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
 import { type Cluster, findCluster } from "../postgres/cluster.ts";
-import { makeDatabase } from "../postgres/database.ts";
+import { databasesOf } from "../postgres/database.ts";
 
 export const againstCitus: boolean = Bun.env["TEST_DATABASE"] === "citus";
 /** Also true for Citus. */
@@ -23,14 +23,14 @@ async function requireCluster(): Promise<Cluster> {
 /** @returns the DATABASE_URL of a new, empty database */
 export async function newDatabase(directory: TemporaryDirectory): Promise<string> {
   if (againstCitus) return takeCitusDatabase();
-  return againstPostgres ? makeDatabase(await requireCluster()) : directory.at("test.db");
+  return againstPostgres ? databasesOf(await requireCluster()).take() : directory.at("test.db");
 }
 
 /** Call after all connections are closed. */
 export async function dropDatabase(url: string): Promise<void> {
   if (againstCitus) releaseCitusDatabase(url);
   // A file goes with its directory.
-  else if (againstPostgres) await (await requireCluster()).dropDatabase(url);
+  else if (againstPostgres) await databasesOf(await requireCluster()).release(url);
 }
 
 /** Runs a statement on PostgreSQL or Citus. */

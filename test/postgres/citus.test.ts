@@ -12,39 +12,37 @@ import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { makeDatabase } from "./database.ts";
+import { createDatabasePool, databasesOf } from "./database.ts";
 
 const cluster = await findCluster();
 
-/** @returns the URL of a database with the tables, which are not distributed */
-async function makeTemplate(server: Cluster): Promise<string> {
-  const url = await server.createDatabase();
+/** Creates the tables, which are not distributed. */
+async function createTables(server: Cluster, url: string): Promise<void> {
   const distribution = /^select create_\w+_table\(/m;
   const statements = migrations.citus.flat().filter((statement) => !distribution.test(statement));
   await server.run(url, statements.join(";\n"));
   await server.run(url, `insert into user_api values (${migrations.citus.length}, 'citus', '')`);
-  return url;
 }
 
 if (cluster !== null) {
   const server = cluster;
-  const template = makeTemplate(server);
+  const databases = createDatabasePool(server, (url) => createTables(server, url));
   describe("on one server", () => {
     storeContract("citus", async (opened = {}) => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       const databaseUrl = `${url}&layout=citus`;
       const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
       return {
         ...store,
         async close() {
           await store.close();
-          await server.dropDatabase(url);
+          await databases.release(url);
         },
       };
     });
 
     test("a change of a locked row fails without another attempt when the lock timeout has passed", async () => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       const databaseUrl = `${url}&layout=citus&lock_timeout=200`;
       const store = await openPostgres({ ...storeOptions, databaseUrl });
       const { id } = await newUser(store);
@@ -67,11 +65,11 @@ if (cluster !== null) {
       expect(attempts).toBe(2);
       await sql.close();
       await store.close();
-      await server.dropDatabase(url);
+      await databases.release(url);
     });
 
     test("exportPage returns each order once when ids are dense, sparse and far apart", async () => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
       const { id } = await newUser(store);
       const ids = [
@@ -96,15 +94,15 @@ if (cluster !== null) {
       const expected = await server.run<{ id: string }>(url, "select id from orders order by id");
       expect(found).toEqual(expected.map((row) => Number(row.id)));
       await store.close();
-      await server.dropDatabase(url);
+      await databases.release(url);
     });
 
     test("withCopyTarget stores buckets and totals when the orders have ids of their own", async () => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       // As after a user was created on one connection and deleted on another.
       await server.run(url, "update user_totals set users = 1 where slot = 3");
       await server.run(url, "update user_totals set users = -1 where slot = 0");
-      const sourceUrl = await makeDatabase(server);
+      const sourceUrl = await databasesOf(server).take();
       const source = await openPostgres({ ...storeOptions, databaseUrl: sourceUrl });
       await newUser(source);
       const user = await newUser(source);
@@ -123,12 +121,12 @@ if (cluster !== null) {
       expect(await store.check()).toEqual([]);
       await source.close();
       await store.close();
-      await server.dropDatabase(url);
-      await server.dropDatabase(sourceUrl);
+      await databases.release(url);
+      await databasesOf(server).release(sourceUrl);
     });
 
     test("creates in one turn share a commit, also if the key of one is stored", async () => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       const commits: number[] = [];
       const store = await openPostgres({
         ...storeOptions,
@@ -145,21 +143,21 @@ if (cluster !== null) {
       expect(await outcomesOf(placing)).toEqual(["new", "replayed", "new", "new"]);
       expect(commits).toEqual([4]);
       await store.close();
-      await server.dropDatabase(url);
+      await databases.release(url);
     });
 
     test("open names the layout when the URL lacks it", async () => {
-      const databaseUrl = await server.createDatabase(await template);
+      const databaseUrl = await databases.take();
       await expectRejection(
         openPostgres({ ...storeOptions, databaseUrl }),
         "operator",
         /created with the layout citus: use \?layout=citus in its URL$/,
       );
-      await server.dropDatabase(databaseUrl);
+      await databases.release(databaseUrl);
     });
 
     test("import waits for a create that has an id when it brings the same id", async () => {
-      const url = await server.createDatabase(await template);
+      const url = await databases.take();
       const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
       const user = await newUser(store);
       const creating = new SQL(url, { max: 1 });
@@ -182,7 +180,7 @@ if (cluster !== null) {
       ]);
       await creating.close();
       await store.close();
-      await server.dropDatabase(url);
+      await databases.release(url);
     });
   });
 }

@@ -6,6 +6,8 @@ export interface Cluster {
   /** @param template URL of a database to copy, which must have no connections
    * @returns the URL of the new database */
   createDatabase(template?: string): Promise<string>;
+  /** Closes all connections to the database. */
+  disconnect(url: string): Promise<void>;
   /** Drops the database, and closes any connections to it. */
   dropDatabase(url: string): Promise<void>;
   /** Runs statements in the database at this URL. */
@@ -14,6 +16,8 @@ export interface Cluster {
   readonly url: string;
   /** Directories of its programs and its data; `null` if the server is at TEST_POSTGRES_URL. */
   readonly own: { readonly programs: string; readonly data: string } | null;
+  /** Whether the whole server is removed later. */
+  readonly temporary: boolean;
 }
 
 function withDatabase(url: string, name: string): string {
@@ -24,34 +28,35 @@ function withDatabase(url: string, name: string): string {
   return changed.href;
 }
 
-/** @param temporary whether the whole server is removed later, so that dropping a database need not be awaited */
 function clusterAt(url: string, own: Cluster["own"], temporary: boolean): Cluster {
   const sql = new SQL(url, { max: 2 });
+
+  const nameOf = (database: string) => new URL(database).pathname.slice(1);
+
+  async function disconnect(name: string): Promise<void> {
+    const terminate = `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${name}'`;
+    while ((await sql.unsafe(terminate)).length > 0) await Bun.sleep(5);
+  }
 
   /** Like `drop database … with (force)`, which PostgreSQL 12 does not have. */
   async function drop(name: string): Promise<void> {
     await sql.unsafe(`alter database ${name} with allow_connections false`);
-    await sql.unsafe(
-      `select pg_terminate_backend(pid) from pg_stat_activity where datname = '${name}'`,
-    );
+    await disconnect(name);
     await sql.unsafe(`drop database ${name}`);
   }
 
   return {
     url,
     own,
+    temporary,
     async createDatabase(template) {
       const name = `user_api_test_${crypto.randomUUID().replaceAll("-", "")}`;
-      const from = template === undefined ? "template0" : new URL(template).pathname.slice(1);
+      const from = template === undefined ? "template0" : nameOf(template);
       await sql.unsafe(`create database ${name} template ${from}`);
       return withDatabase(url, name);
     },
-    async dropDatabase(database) {
-      const dropping = drop(new URL(database).pathname.slice(1));
-      // The server waits 0.1 s for connections that are closing.
-      if (temporary) dropping.catch(() => {});
-      else await dropping;
-    },
+    disconnect: (database) => disconnect(nameOf(database)),
+    dropDatabase: (database) => drop(nameOf(database)),
     async run(database, statement) {
       const other = new SQL(database, { max: 1 });
       try {

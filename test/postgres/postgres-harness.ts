@@ -4,7 +4,7 @@ import { openPostgres } from "../../src/postgres/backend.ts";
 import type { Store, StoreOptions } from "../../src/store.ts";
 import { storeOptions } from "../open-store.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { makeDatabase } from "./database.ts";
+import { databasesOf } from "./database.ts";
 
 export const cluster: Cluster | null = await findCluster();
 
@@ -32,7 +32,7 @@ export const waitingBackends = `
 /** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");
-  const url = empty ? await cluster.createDatabase() : await makeDatabase(cluster);
+  const url = empty ? await cluster.createDatabase() : await databasesOf(cluster).take();
   const stores: Store[] = [];
   return {
     url,
@@ -59,7 +59,8 @@ export async function makeHarness(empty = false): Promise<Harness> {
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(stores.map((store) => store.close()));
-      await cluster.dropDatabase(url);
+      if (empty) await cluster.dropDatabase(url);
+      else await databasesOf(cluster).release(url);
     },
   };
 }

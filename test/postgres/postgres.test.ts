@@ -2,19 +2,20 @@ import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { findCluster } from "./cluster.ts";
-import { makeDatabase } from "./database.ts";
+import { databasesOf } from "./database.ts";
 
 const cluster = await findCluster();
 
 if (cluster !== null) {
+  const databases = databasesOf(cluster);
   storeContract("postgres", async (options) => {
-    const databaseUrl = await makeDatabase(cluster);
+    const databaseUrl = await databases.take();
     const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
     return {
       ...store,
       async close() {
         await store.close();
-        await cluster.dropDatabase(databaseUrl);
+        await databases.release(databaseUrl);
       },
     };
   });

@@ -22,16 +22,17 @@ import {
 import { binary, runProgram, startProgram } from "../program.ts";
 import { openDatabase } from "../sqlite/open-database.ts";
 import { untilHealth } from "./health.ts";
-import { type Fault, inject, optionsOf, readInjected, skipTraced } from "./strace.ts";
+import { type Fault, inject, readInjected, skipTraced, startOptionsOf } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
-/** All calls up to this one fail in turn; of the later ones only some do, with growing gaps. */
+/** All calls up to this one fail once in turn; of the later ones only some do, with growing gaps. */
 const EACH_CALL_TO = 12;
 /** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
 const MAX_CALLS = 2_000;
 /** How long a client retries after the fault has ended. */
 const TIMEOUT_MS = 20_000;
+const RETRY_AFTER_MS = 20;
 
 /** The exit code of a process that was ended by SIGKILL. */
 const KILLED = 137;
@@ -73,13 +74,18 @@ interface Outcome {
 
 type Attempt = (kind: Kind, when: string) => Promise<Outcome>;
 
-/** @returns the ordinal of the call that fails in the run after this one */
-function nextCall(call: number): number {
-  return call < EACH_CALL_TO ? call + 1 : call + Math.ceil(call / 4);
+/** How often an error occurs from a call on. */
+type Duration = "once" | "twice" | "always";
+
+/** @returns the ordinal of the call that fails first in the run after this one */
+function nextCall(call: number, duration: Duration): number {
+  const gap = call < EACH_CALL_TO ? 1 : Math.ceil(call / 4);
+  // A longer error includes the next call, so it begins at every second one.
+  return call + (duration === "once" ? gap : 2 * gap);
 }
 
-/** How often an error occurs from a call on. A full disk stays full for a while, but a disk can fail briefly. */
-function durationsOf(kind: Kind): readonly ("once" | "twice" | "always")[] {
+/** A full disk stays full for a while, but a disk can fail briefly. */
+function durationsOf(kind: Kind): readonly Duration[] {
   if (kind.error === "ENOSPC") return ["always"];
   // A read that fails is tried again, and reported as damage.
   return kind === read ? ["once", "twice", "always"] : ["once", "always"];
@@ -98,7 +104,7 @@ async function failEachCall(
   async function run({ kind, duration }: (typeof jobs)[number]): Promise<void> {
     const name = `${kind.calls} ${kind.error} ${duration}`;
     counts[name] = 0;
-    for (let call = 1; call < MAX_CALLS; call = nextCall(call)) {
+    for (let call = 1; call < MAX_CALLS; call = nextCall(call, duration)) {
       const when = { once: `${call}`, twice: `${call}..${call + 1}`, always: `${call}+` }[duration];
       const outcome = await attempt(kind, when);
       const fault = `${scenario}: ${kind.calls} #${when} ${kind.error}`;
@@ -313,6 +319,7 @@ async function attemptRequest(
     const deadlineMs = performance.now() + TIMEOUT_MS;
     while (!done) {
       if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
+      await Bun.sleep(RETRY_AFTER_MS);
       done = await send();
     }
     await untilHealth(server, 200);
@@ -396,6 +403,7 @@ async function attemptCheckpoint(base: Base, kind: Kind, when: string): Promise<
     const deadlineMs = performance.now() + TIMEOUT_MS;
     while (!(await create())) {
       if (performance.now() > deadlineMs) throw new Error("still unavailable after the fault");
+      await Bun.sleep(RETRY_AFTER_MS);
     }
     await untilHealth(server, 200);
   } catch (error) {
@@ -444,7 +452,7 @@ interface Started {
 /** Starts the program under strace, and waits until it listens or has exited. */
 async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
   // -D: the program is our own child, so that our signal is for it.
-  const command = ["strace", "-D", ...optionsOf(fault, trace), binary, "serve"];
+  const command = ["strace", "-D", ...startOptionsOf(fault, trace), binary, "serve"];
   const child = startProgram(command, { env });
   const url = await child.listening;
   const { code, stderr } = url === null ? await child.ended : { code: null, stderr: "" };
@@ -500,7 +508,7 @@ async function attemptStart(base: Base | null, kind: Kind, when: string): Promis
 
 /** Runs a command under strace while the server is running. */
 async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
-  const command = ["strace", ...optionsOf(fault, trace), binary, ...args];
+  const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
   const env = { DATABASE_URL: database };
   const outcome = await runProgram(command, { env });
   return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };

@@ -32,14 +32,20 @@ export interface Fault {
   readonly paths?: readonly string[];
 }
 
-/** Options of strace. @param trace the file to write the calls to */
-export function optionsOf({ calls, error, when, paths = [] }: Fault, trace: string): string[] {
+/** @param trace the file to write the calls to */
+function optionsOf({ calls, error, when, paths = [] }: Fault, trace: string): string[] {
   const selected = when === undefined ? "" : `:when=${when}`;
   const inject = `inject=${calls}:error=${error}${selected}`;
   const only = paths.flatMap((path) => ["-P", path]);
   // -s: the data that is read and written is not needed.
   const output = ["-f", "-q", "-y", "-s", "0", "-o", trace];
   return [...output, ...only, "-e", `trace=${calls}`, "-e", inject];
+}
+
+/** Options of strace for a program that it starts. @param trace the file to write the calls to */
+export function startOptionsOf(fault: Fault, trace: string): string[] {
+  // The program stops at the calls of the fault only, and starts in two thirds of the time.
+  return ["--seccomp-bpf", ...optionsOf(fault, trace)];
 }
 
 /** @returns the calls that failed, e.g. `pread64(test.db, 4096, 8192) EIO` */

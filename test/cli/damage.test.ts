@@ -9,7 +9,7 @@ import type { Outcome } from "../program.ts";
 import { makeRandom } from "../random.ts";
 import { lines, makeHarness } from "./harness.ts";
 
-const RECORDS = 3000;
+const RECORDS = 1000;
 
 const directory = makeDirectory();
 const intact = directory.at("intact.db");
@@ -62,9 +62,9 @@ async function expectHandled(damaged: Buffer, what: string): Promise<void> {
     expect(stderr, message).not.toContain("Unexpected");
     if (code === 1) expect(stderr.trimEnd().split("\n"), message).toHaveLength(1);
   }
-  using world = makeHarness();
-  await world.run("token", "create", "a");
-  writeFileSync(world.path, damaged);
+  using at = makeDirectory();
+  using world = makeHarness({ environment: { DATABASE_URL: at.at("a.db") } });
+  writeFileSync(at.at("a.db"), damaged);
   const { code, stderr } = await world.serve().then(
     (serving) => serving.stop(),
     () => world.run("serve"),
@@ -123,11 +123,12 @@ test("check continues, reports what it cannot check, and prints a summary when p
 
 test("check names the row when its JSON is malformed, and export and copy say so", async () => {
   const damaged = Buffer.from(bytes);
-  damaged.write("#", damaged.indexOf('{"note":"nnn"}'));
+  // The last of the rows with this note.
+  damaged.write("#", damaged.lastIndexOf('{"note":"nnn"}'));
   const checked = await runOn(damaged, "check");
-  expect(checked.stdout).toContain("metadata of row 4 of users is not valid JSON\n");
+  expect(checked.stdout).toContain("metadata of row 804 of users is not valid JSON\n");
   expect((await runOn(damaged, "export users --output a.ndjson")).stderr).toContain(
-    "Cannot read the records after id 0: one has malformed JSON. Run `user-api check`\n",
+    "Cannot read the records after id 800: one has malformed JSON. Run `user-api check`\n",
   );
   expect((await runOn(damaged, "copy --to c.db")).stderr).toContain("a row of users is invalid");
 });

@@ -60,7 +60,7 @@ async function expectPages(
   }
 }
 
-for (const seed of [3, 11, 42]) {
+for (const seed of [3, 11]) {
   test(`import leaves a consistent database when ids are random (seed ${seed})`, async () => {
     const random = makeRandom(seed);
     await using it = await openStore();

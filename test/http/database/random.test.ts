@@ -11,7 +11,7 @@ const user = await newUser(server);
 await newOrder(server, user.id);
 
 /** The same input in every run. */
-const RUNS = { seed: 20_261_121, numRuns: 60 };
+const RUNS = { seed: 20_261_121, numRuns: 40 };
 const tokens = [server.writeToken, server.readToken, null];
 
 const operations = Object.entries(document.paths).flatMap(([template, methods]) =>

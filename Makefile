@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test citus-test build browser-test image image-test openapi-test postgres-versions failover-test \
-  release reproduce bench bench-quick format clean
+.PHONY: help run test types lint dead citus-test build browser-test image image-test openapi-test postgres-versions \
+  failover-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -26,9 +26,7 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
 	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 3 minutes on 2 cores'
 	@rm -rf dist/test
-	$(bun) run --bun types
-	$(bun) run --bun lint
-	$(bun) run --bun dead
+	@$(MAKE) --no-print-directory --jobs=3 types lint dead
 	@mkdir -p dist/test && : >dist/test/unit.xml
 	$(bun) test $(parallel) --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
@@ -41,6 +39,10 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts
+
+# At the same time: none of them keeps all cores busy.
+types lint dead: node_modules/.installed
+	$(bun) run --bun $@
 
 # In one process, because the tests share the databases of the cluster. Statements on a cluster take longer.
 citus-test: node_modules/.installed ## test dist/user-api on the Citus cluster of TEST_CITUS_URL

@@ -71,7 +71,7 @@ test.concurrent.if(programs !== null)(
     const load = startLoad(pair);
     for (const [how, end] of outages) {
       await untilWritten(load, RECOVERED_MS);
-      await Bun.sleep(300);
+      await Bun.sleep(100);
       const unavailable = load.statuses[503] ?? 0;
       end(instance);
       await untilUnhealthy(pair.both);
@@ -232,13 +232,13 @@ test.concurrent.if(programs !== null)(
     const load = startLoad(pair);
     for (const replica of pair.both) {
       await untilWritten(load, RECOVERED_MS);
-      await Bun.sleep(300);
+      await Bun.sleep(100);
       const place = pair.both.indexOf(replica);
       load.stopping.add(place);
       expect(await replica.stop()).toBe(0);
       const { written } = load;
       const before = [...written];
-      await Bun.sleep(300);
+      await Bun.sleep(100);
       // The other replica still works.
       expect(written[place]).toBe(before[place] as number);
       expect(written[1 - place]).toBeGreaterThan(before[1 - place] as number);

@@ -1,0 +1,230 @@
+// Makes the first, second, third … system call of each kind fail while a program starts, stops, checks or backs up. It
+// must do its work, or exit with one error line and leave nothing behind.
+import { Database } from "bun:sqlite";
+import { afterAll, beforeAll, describe, test } from "bun:test";
+import { readdirSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
+import { newEmail, newUser } from "../http/make.ts";
+import { sendCall, startReplica, type TestServer } from "../http/server.ts";
+import { binary, runProgram, startProgram } from "../program.ts";
+import { untilHealth } from "./health.ts";
+import {
+  type Base,
+  copyBase,
+  failEachCall,
+  faultOf,
+  findLost,
+  isUnavailable,
+  type Kind,
+  makeBase,
+  map,
+  messageOf,
+  nothingAcknowledged,
+  type Outcome,
+  open,
+  read,
+  timeoutMs,
+  truncate,
+  writing,
+} from "./io-errors.ts";
+import { type Fault, inject, readInjected, skipTraced, startOptionsOf } from "./strace.ts";
+
+/** Calls on all files, because the name of a backup's temporary file is unknown. */
+const ofBackup: readonly Kind[] = [
+  { calls: "pread64", error: "EIO", files: null },
+  { calls: "pwrite64", error: "EIO", files: null },
+  { calls: "pwrite64", error: "ENOSPC", files: null },
+  { calls: "fsync,fdatasync", error: "EIO", files: null },
+  open,
+];
+const opening = [...writing, truncate, open, map];
+
+/** A program that fails must exit with 1 and print one error line. @returns violations of that */
+function problemsOfEnd(code: number | null, stderr: string): string[] {
+  const isClear = /^(Cannot [^\n]+|[^\n]+ is damaged: \d+ problems? found)\n$/.test(stderr);
+  if (code === 0 ? stderr === "" : code === 1 && isClear) return [];
+  return [`exit code ${code}: ${stderr.slice(0, 500)}`];
+}
+
+async function attemptShutdown(base: Base, kind: Kind, when: string): Promise<Outcome> {
+  using directory = makeDirectory();
+  const database = copyBase(base, directory);
+  const server = await startReplica(database, {}, base.tokens);
+  const acknowledged = nothingAcknowledged(base.users);
+  for (let user = 0; user < 3; user += 1) {
+    const record = await newUser(server);
+    acknowledged.records.set(`/users/${record.id}`, record);
+    acknowledged.users += 1;
+  }
+  const release = await inject(server.pid ?? 0, faultOf(kind, when, database));
+  const code = await server.stop("SIGTERM");
+  const injected = await release();
+  const stderr = server.output.replaceAll(/^\{.*\n/gm, "");
+  const lost = await findLost(database, acknowledged);
+  return { injected, problems: [...problemsOfEnd(code, stderr), ...lost] };
+}
+
+interface Started {
+  /** `null` if it has exited instead. */
+  readonly url: string | null;
+  readonly code: number | null;
+  readonly stderr: string;
+  /** Ends the program. @returns the calls that failed */
+  end(): Promise<string[]>;
+}
+
+/** Starts the program under strace, and waits until it listens or has exited. */
+async function startWithFault(fault: Fault, trace: string, env: Record<string, string>) {
+  // -D: the program is our own child, so that our signal is for it.
+  const command = ["strace", "-D", ...startOptionsOf(fault, trace), binary, "serve"];
+  const child = startProgram(command, { env });
+  const url = await child.listening;
+  const { code, stderr } = url === null ? await child.ended : { code: null, stderr: "" };
+  return {
+    url,
+    code,
+    stderr,
+    async end() {
+      child.kill("SIGKILL");
+      const lastLine = new RegExp(`^${child.pid} .*\\+\\+\\+ (?:exited|killed) .*$`, "m");
+      for (;;) {
+        const text = await Bun.file(trace).text();
+        if (lastLine.test(text)) return readInjected(text);
+        await Bun.sleep(2);
+      }
+    },
+  } satisfies Started;
+}
+
+/** @param base `null` for a database that does not exist yet */
+async function attemptStart(base: Base | null, kind: Kind, when: string): Promise<Outcome> {
+  using directory = makeDirectory();
+  const database = base === null ? directory.at("test.db") : copyBase(base, directory);
+  const token = newToken();
+  const env = { DATABASE_URL: database, PORT: "0", API_TOKEN: token, PATH: Bun.env["PATH"] ?? "" };
+  const acknowledged = nothingAcknowledged(base?.users ?? 0);
+  const problems: string[] = [];
+  const fault = faultOf(kind, when, database);
+  const { url, code, stderr, end } = await startWithFault(fault, directory.at("trace"), env);
+  if (url === null) {
+    problems.push(...problemsOfEnd(code, stderr));
+    if (code === 0) problems.push("it does not serve");
+  } else {
+    try {
+      const body = { email: newEmail() };
+      const response = await sendCall(url, token, "POST", "/users", { body });
+      if (response.status === 201) {
+        acknowledged.records.set(`/users/${response.json.data.id}`, response.json.data);
+        acknowledged.users += 1;
+      } else if (isUnavailable(response)) {
+        acknowledged.inDoubt = 1;
+      } else {
+        problems.push(`${response.status} ${response.text}`);
+      }
+    } catch (error) {
+      problems.push(messageOf(error));
+    }
+  }
+  const injected = await end();
+  problems.push(...(await findLost(database, acknowledged)));
+  return { injected, problems };
+}
+
+/** Runs a command under strace while the server is running. */
+async function runWithFault(fault: Fault, trace: string, database: string, args: string[]) {
+  const command = ["strace", ...startOptionsOf(fault, trace), binary, ...args];
+  const env = { DATABASE_URL: database };
+  const outcome = await runProgram(command, { env });
+  return { ...outcome, injected: readInjected(await Bun.file(trace).text()) };
+}
+
+async function attemptCheck(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
+  using directory = makeDirectory();
+  const { database } = server;
+  const fault = faultOf(kind, when, database);
+  const result = await runWithFault(fault, directory.at("trace"), database, ["check"]);
+  const { code, stdout, stderr, injected } = result;
+  const problems = problemsOfEnd(code, stderr);
+  if (code === 0 && stdout !== "ok\n") problems.push(`it prints ${stdout}`);
+  return { injected, problems };
+}
+
+async function attemptBackup(server: TestServer, kind: Kind, when: string): Promise<Outcome> {
+  using directory = makeDirectory();
+  using target = makeDirectory();
+  const { database } = server;
+  const copy = target.at("copy.db");
+  const fault = faultOf(kind, when, database);
+  const result = await runWithFault(fault, directory.at("trace"), database, ["backup", copy]);
+  const { code, stderr, injected } = result;
+  // The dynamic loader reads libraries with the same system call before the program starts.
+  if (injected.some((call) => /\.so[.\d]* at /.test(call))) return { injected, problems: [] };
+  const problems = problemsOfEnd(code, stderr);
+  const left = readdirSync(target.path);
+  if (code === 0) {
+    using db = new Database(copy, { readonly: true });
+    const checked = db.query("pragma integrity_check").all();
+    if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) problems.push("the copy is damaged");
+    if (left.length > 1) problems.push(`it leaves ${left}`);
+  } else if (left.length > 0) {
+    problems.push(`it leaves ${left}`);
+  }
+  return { injected, problems };
+}
+
+/** The server must still work after a command failed next to it. */
+async function expectHealthy(server: TestServer): Promise<void> {
+  await untilHealth(server, 200);
+  await newUser(server);
+}
+
+describe.skipIf(skipTraced)("with 60 users", () => {
+  let base: Base;
+  beforeAll(async () => {
+    base = await makeBase({ users: 60, withLog: true });
+  });
+  afterAll(() => base[Symbol.asyncDispose]());
+
+  test(
+    "serve starts or prints one error line when a system call fails on a new database",
+    () => failEachCall("first start", opening, (...fault) => attemptStart(null, ...fault)),
+    timeoutMs,
+  );
+
+  test(
+    "serve starts or prints one error line when a system call fails after a crash",
+    () => failEachCall("start", opening, (...fault) => attemptStart(base, ...fault)),
+    timeoutMs,
+  );
+
+  test(
+    "serve keeps every acknowledged write when a system call fails during shutdown",
+    () => failEachCall("shutdown", [...writing, truncate], (...f) => attemptShutdown(base, ...f)),
+    timeoutMs,
+  );
+
+  test(
+    "check succeeds or prints one error line when a system call fails",
+    async () => {
+      using directory = makeDirectory();
+      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+      await newUser(server);
+      await failEachCall("check", [read, open, map], (...fault) => attemptCheck(server, ...fault));
+      await expectHealthy(server);
+    },
+    timeoutMs,
+  );
+
+  test(
+    "backup leaves a complete copy or none when a system call fails",
+    async () => {
+      using directory = makeDirectory();
+      await using server = await startReplica(copyBase(base, directory), {}, base.tokens);
+      await newUser(server);
+      await failEachCall("backup", ofBackup, (...fault) => attemptBackup(server, ...fault));
+      await expectHealthy(server);
+    },
+    timeoutMs,
+  );
+});

@@ -1,0 +1,227 @@
+/** Makes each system call of a scenario on the database files fail in turn, and compares what is stored afterwards. */
+import { Database } from "bun:sqlite";
+import { expect } from "bun:test";
+import { copyFileSync, existsSync } from "node:fs";
+import type { Order } from "../../src/order.ts";
+import type { User } from "../../src/user.ts";
+import { parsed } from "../contract/open.ts";
+import type { TemporaryDirectory } from "../directory.ts";
+import { newUser } from "../http/make.ts";
+import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
+import { openDatabase } from "../sqlite/open-database.ts";
+import type { Fault } from "./strace.ts";
+
+/** Concurrent runs: each mostly waits for the program. */
+const LANES = 4;
+/** All calls up to this one fail once in turn; of the later ones only some do, with growing gaps. */
+const EACH_CALL_TO = 12;
+/** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
+const MAX_CALLS = 2_000;
+
+export interface Kind {
+  readonly calls: string;
+  readonly error: string;
+  /** Suffixes of the database file's name; `null` for all files. */
+  readonly files: readonly string[] | null;
+}
+
+const files = ["", "-wal", "-shm"];
+export const read: Kind = { calls: "pread64,read", error: "EIO", files };
+export const write: Kind = { calls: "pwrite64,write", error: "EIO", files };
+export const writeToFullDisk: Kind = { ...write, error: "ENOSPC" };
+export const sync: Kind = { calls: "fsync,fdatasync", error: "EIO", files };
+export const truncate: Kind = { calls: "ftruncate", error: "EIO", files };
+export const open: Kind = { calls: "openat", error: "EIO", files: [...files, "-serving"] };
+export const map: Kind = { calls: "mmap", error: "ENOMEM", files: ["-shm"] };
+export const writing = [read, write, writeToFullDisk, sync];
+
+/** Result of a run with one fault. */
+export interface Outcome {
+  /** The calls that failed; empty if the run made fewer calls. */
+  readonly injected: readonly string[];
+  /** Violations of what the program promises. */
+  readonly problems: readonly string[];
+}
+
+type Attempt = (kind: Kind, when: string) => Promise<Outcome>;
+
+/** How often an error occurs from a call on. */
+type Duration = "once" | "twice" | "always";
+
+/** @returns the ordinal of the call that fails first in the run after this one */
+function nextCall(call: number, duration: Duration): number {
+  const gap = call < EACH_CALL_TO ? 1 : Math.ceil(call / 4);
+  // A longer error includes the next call, so it begins at every second one.
+  return call + (duration === "once" ? gap : 2 * gap);
+}
+
+/** A full disk stays full for a while, but a disk can fail briefly. */
+function durationsOf(kind: Kind): readonly Duration[] {
+  if (kind.error === "ENOSPC") return ["always"];
+  // A read that fails is tried again, and reported as damage.
+  return kind === read ? ["once", "twice", "always"] : ["once", "always"];
+}
+
+/** Runs `attempt` with a fault in each call of each kind, and expects no problem in any run. */
+export async function failEachCall(
+  scenario: string,
+  kinds: readonly Kind[],
+  attempt: Attempt,
+): Promise<void> {
+  const problems: string[] = [];
+  const counts: Record<string, number> = {};
+  const jobs = kinds.flatMap((kind) => durationsOf(kind).map((duration) => ({ kind, duration })));
+
+  async function run({ kind, duration }: (typeof jobs)[number]): Promise<void> {
+    const name = `${kind.calls} ${kind.error} ${duration}`;
+    counts[name] = 0;
+    for (let call = 1; call < MAX_CALLS; call = nextCall(call, duration)) {
+      const when = { once: `${call}`, twice: `${call}..${call + 1}`, always: `${call}+` }[duration];
+      const outcome = await attempt(kind, when);
+      const fault = `${scenario}: ${kind.calls} #${when} ${kind.error}`;
+      const [first = "no call failed"] = outcome.injected;
+      problems.push(...outcome.problems.map((problem) => `${fault} (${first}): ${problem}`));
+      if (outcome.injected.length === 0) return;
+      counts[name] = (counts[name] ?? 0) + 1;
+    }
+    problems.push(`${scenario}: ${kind.calls}: more than ${MAX_CALLS} calls`);
+  }
+
+  async function work(): Promise<void> {
+    for (let job = jobs.shift(); job !== undefined; job = jobs.shift()) await run(job);
+  }
+  await Promise.all(Array.from({ length: LANES }, work));
+
+  // How much a run covers: IO_ERRORS_VERBOSE=true bun test test/binary/io-errors
+  if (Bun.env["IO_ERRORS_VERBOSE"] === "true") console.info(scenario, counts);
+  expect(problems).toEqual([]);
+  // Otherwise a scenario without any such call would pass.
+  expect(Object.values(counts).some((count) => count > 0)).toBe(true);
+}
+
+/** The database that each run starts with; its files are copied. */
+export interface Base extends AsyncDisposable {
+  readonly path: string;
+  readonly tokens: TestTokens;
+  readonly users: number;
+}
+
+interface BaseOptions {
+  readonly users: number;
+  /** Whether the last writes are left in the write-ahead log, as after a crash. */
+  readonly withLog: boolean;
+}
+
+export function emailOf(id: number): string {
+  return `user-${id}-${"x".repeat(60)}@example.com`;
+}
+
+export async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
+  const server = await startServer();
+  const note = "n".repeat(400);
+  for (let first = 1; first <= users; first += 100) {
+    const ids = Array.from({ length: Math.min(100, users + 1 - first) }, (_, at) => first + at);
+    await Promise.all(
+      ids.map((id) => newUser(server, { email: emailOf(id), metadata: { a: note, b: note } })),
+    );
+  }
+  await server.stop();
+  if (withLog) {
+    await server.restart();
+    for (let id = 1; id <= users; id += Math.ceil(users / 8)) {
+      await server.call("PATCH", `/users/${id}`, { body: { name: "In the log" } });
+    }
+    await server.stop("SIGKILL");
+  }
+  return {
+    path: server.database,
+    tokens: { writeToken: server.writeToken, readToken: server.readToken },
+    users,
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+  };
+}
+
+/** @returns the path of the copy */
+export function copyBase(base: Base, directory: TemporaryDirectory): string {
+  const path = directory.at("test.db");
+  // Not the shared memory: the first process that opens the database creates it.
+  for (const suffix of ["", "-wal"]) {
+    if (existsSync(base.path + suffix)) copyFileSync(base.path + suffix, path + suffix);
+  }
+  return path;
+}
+
+export function faultOf({ calls, error, files }: Kind, when: string, database: string): Fault {
+  return { calls, error, when, paths: (files ?? []).map((suffix) => database + suffix) };
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message.slice(0, 300) : String(error);
+}
+
+export function lastLineOf(text: string): string {
+  return text.trimEnd().split("\n").at(-1) ?? "";
+}
+
+/** What must be stored after a crash. */
+export interface Acknowledged {
+  /** By path. */
+  readonly records: Map<string, unknown>;
+  users: number;
+  /**
+   * Creates that failed after their transaction was written, e.g. because its sync failed. After a crash they may
+   * be stored, like any write that was not acknowledged.
+   */
+  inDoubt: number;
+}
+
+export function nothingAcknowledged(users: number): Acknowledged {
+  return { records: new Map(), users, inDoubt: 0 };
+}
+
+/**
+ * Opens the database as a server does, without a fault, and compares. In this process, because starting the binary
+ * would take half of the time of these tests.
+ * @returns the differences
+ */
+export async function findLost(
+  database: string,
+  { records, users, inDoubt }: Acknowledged,
+): Promise<string[]> {
+  const problems: string[] = [];
+  try {
+    const store = await openDatabase(database);
+    try {
+      const { total } = await store.users.list({ limit: 1, offset: 0 });
+      if (total < users || total > users + inDoubt) {
+        problems.push(`${total} users after a crash, not ${users}`);
+      }
+      for (const [path, record] of records) {
+        const [, resource, id] = path.split("/");
+        const { get } = resource === "users" ? store.users : store.orders;
+        const found = parsed<User | Order>(await get(Number(id)));
+        if (!Bun.deepEquals(found, record)) {
+          problems.push(`${path}: ${JSON.stringify(found)} after a crash`);
+        }
+      }
+      // While the store is open: it must have recovered the file, not this check.
+      using db = new Database(database, { readonly: true });
+      const checked = db.query("pragma integrity_check").all();
+      if (!Bun.deepEquals(checked, [{ integrity_check: "ok" }])) {
+        problems.push(`integrity_check: ${JSON.stringify(checked)}`);
+      }
+    } finally {
+      await store.close();
+    }
+  } catch (error) {
+    problems.push(`cannot be compared after a crash: ${messageOf(error)}`);
+  }
+  return problems;
+}
+
+/** A temporary fault must be a 503, so that the client retries. */
+export function isUnavailable({ status, headers }: TestResponse): boolean {
+  return status === 503 && headers.has("retry-after");
+}
+
+export const timeoutMs = 120_000;

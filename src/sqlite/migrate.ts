@@ -20,6 +20,14 @@ const APPLICATION_ID = 0x75617069;
 /** Tables of the first migration. Every later schema has them too. */
 const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tokens", "users"];
 
+/** Litestream creates tables of its own in each database that it replicates, and may open a new one first. */
+const findTableOfOthers = `
+  select 1
+  from sqlite_schema
+  where tbl_name not glob '_litestream_*'
+  limit 1
+`;
+
 /**
  * Reads the schema version.
  * @param available the migrations that this program knows
@@ -30,7 +38,7 @@ const tables = ["buckets", "idempotency_keys", "imported_orders", "orders", "tok
 export function findVersion(db: Database, available = migrations): number {
   const version = pragma(db, "user_version");
   // In this order: another process may commit the first migration between two reads.
-  const isEmpty = db.prepare("select 1 from sqlite_schema limit 1").get() === null;
+  const isEmpty = db.prepare(findTableOfOthers).get() === null;
   const isOurs = pragma(db, "application_id") === APPLICATION_ID;
   if (!isOurs && (version > 0 || !isEmpty)) {
     fail("operator", "the database belongs to another application");

@@ -103,10 +103,19 @@ test("migrate changes nothing when a statement fails", () => {
   expect(db.inTransaction).toBe(false);
 });
 
+test("migrate creates the schema when the database has only tables of Litestream", () => {
+  using db = new Database(":memory:");
+  db.run("create table _litestream_seq (id integer primary key, seq integer)");
+  db.run("create table _litestream_lock (id integer)");
+  expect(migrate(db)).toBe(0);
+  expect(findVersion(db)).toBe(SCHEMA_VERSION);
+});
+
 test("findVersion rejects a database when it belongs to another program", () => {
   for (const sql of [
     "create table users (id integer)",
     "create view v as select 1",
+    "create table xlitestream_seq (id integer)",
     "pragma user_version = 1",
   ]) {
     using db = new Database(":memory:");

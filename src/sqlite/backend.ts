@@ -1,5 +1,5 @@
 import type { Database } from "bun:sqlite";
-import { existsSync, mkdirSync, realpathSync, statfsSync, statSync } from "node:fs";
+import { constants, existsSync, mkdirSync, realpathSync, statfsSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
@@ -22,6 +22,7 @@ import { configure, connect, requireSqlite, sqliteVersion } from "./connection.t
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
+import { requirePermission } from "./files.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { createListReader } from "./lists.ts";
@@ -266,6 +267,17 @@ function prepareSchema(db: Database, path: string, { exclusive, onMigration }: S
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
 }
 
+/** @throws {AppError} operator if this process may not open a file that the store needs */
+function requirePermissions({ path, atRest }: Source, { exclusive }: StoreOptions): void {
+  const { R_OK, W_OK } = constants;
+  if (atRest) {
+    requirePermission([path], R_OK);
+    return;
+  }
+  const files = [path, path + suffixes.log, path + suffixes.index];
+  requirePermission(exclusive ? [...files, lockPath(path)] : files, R_OK | W_OK);
+}
+
 /** All statements are constant, so SQLITE_ERROR means that the schema is not the expected one. */
 function isSchemaError(error: unknown): boolean {
   return systemCode(error) === "SQLITE_ERROR";
@@ -282,6 +294,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   const realPath = realpathSync(path);
   const readOnly = options.readOnly === true;
   const source = (readOnly ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
+  requirePermissions(source, options);
   const version = requireUsable(source, options);
   using resources = new DisposableStack();
   if (options.exclusive) resources.use(lockForServer(realPath));

@@ -1,5 +1,6 @@
 /** Creates and replaces database files so that a path only ever names a complete file. */
 import {
+  accessSync,
   chmodSync,
   chownSync,
   constants,
@@ -35,6 +36,26 @@ export function requireAbsent(path: string): void {
   // SQLite would merge it into the new database.
   if (sidecarsOf(path).length > 0)
     fail("operator", "the log of another database is next to it: move that log away");
+}
+
+/**
+ * Rejects files that this process may not open. SQLite reports them in several ways, e.g. as an I/O error.
+ * @param paths files that may be missing
+ * @param mode `R_OK`, `W_OK`, or both, of the constants of `node:fs`
+ * @throws {AppError} operator
+ */
+export function requirePermission(paths: readonly string[], mode: number): void {
+  for (const path of paths.filter((each) => existsSync(each))) {
+    try {
+      accessSync(path, mode);
+    } catch (error) {
+      if (systemCode(error) !== "EACCES") throw error;
+      const stats = statSync(path);
+      const owner = `belongs to user ${stats.uid} with mode ${(stats.mode & 0o777).toString(8)}`;
+      const own = `this process runs as user ${process.getuid?.()}`;
+      fail("operator", `permission denied: ${path} ${owner}, and ${own}`);
+    }
+  }
 }
 
 /** Only the owner may read an unfinished copy, because it contains personal data. */

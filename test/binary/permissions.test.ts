@@ -1,10 +1,11 @@
 // Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever
 // the umask of the shell is.
 import { expect, test } from "bun:test";
-import { readdirSync, statSync } from "node:fs";
+import { chmodSync, chownSync, readdirSync, statSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
-import { binary, runProgram, startProgram } from "../program.ts";
+import { asNobody } from "../postgres/instance.ts";
+import { binary, runBinary, runProgram, startProgram } from "../program.ts";
 
 /** The command of a shell with an open umask. */
 function withOpenUmask(...args: string[]): string[] {
@@ -49,3 +50,36 @@ test.skipIf(!againstBinary)("only the owner can read the files that commands wri
   expect(modes.map((mode) => mode.slice(0, 3))).toEqual(modes.map(() => "600"));
   expect(modes.length).toBeGreaterThan(5);
 });
+
+const isRoot = process.getuid?.() === 0;
+
+test.skipIf(!againstBinary || !isRoot)(
+  "serve names the file and its owner when another user has restored it",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("a.db");
+    const env = { DATABASE_URL: path, PORT: "0" };
+    await runBinary(["seed", "--users", "1"], env);
+    const { stdout } = await runProgram(asNobody(["id", "-u"]), { env: { PATH: Bun.env["PATH"] } });
+    const nobody = stdout.trim();
+    chownSync(directory.path, Number(nobody), -1);
+    // As root, other programs create files that everybody can read.
+    for (const mode of [0o644, 0o600]) {
+      chmodSync(path, mode);
+      const { code, stderr } = await runProgram(asNobody([binary, "serve"]), {
+        env: { ...env, PATH: Bun.env["PATH"] },
+      });
+      const owner = `belongs to user 0 with mode ${mode.toString(8)}`;
+      const own = `this process runs as user ${nobody}`;
+      const why = `permission denied: ${path} ${owner}, and ${own}`;
+      expect([code, stderr]).toEqual([1, `Cannot open ${path}: ${why}\n`]);
+    }
+    chownSync(path, Number(nobody), -1);
+    // The lock file, which root has created as well.
+    const { stderr } = await runProgram(asNobody([binary, "serve"]), {
+      env: { ...env, PATH: Bun.env["PATH"] },
+    });
+    expect(stderr).toContain(`permission denied: ${path}-serving belongs to user 0`);
+    expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving"]);
+  },
+);

@@ -20,7 +20,7 @@ import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
-import { describeSqliteError, unreadableError } from "./errors.ts";
+import { describeSqliteError, isBusy, unreadableError } from "./errors.ts";
 import { watchFiles } from "./file-watch.ts";
 import { requirePermission } from "./files.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
@@ -29,7 +29,13 @@ import { createListReader } from "./lists.ts";
 import { backUpBeforeMigration, findVersion, migrate, SCHEMA_VERSION } from "./migrate.ts";
 import { createOrderStore } from "./orders.ts";
 import { createReader, type Reader } from "./reader.ts";
-import { LOCK_TIMEOUT_MS, lockPath, requireUnused, takeServerLock } from "./server-lock.ts";
+import {
+  LOCK_TIMEOUT_MS,
+  lockPath,
+  mayBeServedWithoutLock,
+  type ServerLock,
+  takeServerLock,
+} from "./server-lock.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 import { findWarnings } from "./warnings.ts";
@@ -44,6 +50,10 @@ const CACHE_KIB = 16_000;
 
 /** Interval of the file check when there are no writes. */
 const WATCH_INTERVAL_MS = 1_000;
+
+/** After this time, a server whose lock file was deleted has taken the lock again, unless it is frozen. */
+const RETAKE_MS = 2.5 * WATCH_INTERVAL_MS;
+const POLL_MS = 50;
 
 function sizeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
@@ -100,12 +110,14 @@ function checkpointWal(db: Database, reader: Reader): void {
 
 /**
  * Creates the store of an open database.
+ * @param lock `null` if the store is not exclusive
  * @param opened closes the database. Closing the store disposes of it.
  */
 async function createStore(
   db: Database,
   source: Source,
   options: StoreOptions,
+  lock: ServerLock | null,
   opened: DisposableStack,
 ): Promise<Store> {
   const { now } = options;
@@ -116,7 +128,7 @@ async function createStore(
     if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
   };
   using resources = new DisposableStack();
-  const files = atRest ? nothingToWatch : watchFiles(path, onProblem);
+  const files = atRest ? nothingToWatch : watchFiles(path, onProblem, lock);
   resources.defer(files.close);
   resources.use(opened.move());
   const sharedReader = createReader(db, files.isReadable);
@@ -210,10 +222,16 @@ function createFile(path: string): void {
 /**
  * Writes something and rolls it back, because SQLite opens a read-only file without an error and even
  * `begin immediate` succeeds on it.
+ * @throws {AppError} operator if another process is writing
  * @throws {SQLiteError} SQLITE_READONLY
  */
 function requireWritable(db: Database): void {
-  db.run("begin immediate");
+  try {
+    db.run("begin immediate");
+  } catch (error) {
+    if (isBusy(error)) fail("operator", "another process, such as sqlite3, holds the write lock");
+    throw error;
+  }
   try {
     db.run("pragma user_version = 0");
   } finally {
@@ -243,9 +261,19 @@ function requireUsable(source: Source, { create, exclusive, readOnly }: StoreOpt
   return version;
 }
 
+/** Waits for a server whose lock file was deleted to create it again. */
+async function waitForLockFile(path: string): Promise<void> {
+  let found = false;
+  for (let waitedMs = 0; !found && waitedMs < RETAKE_MS; waitedMs += POLL_MS) {
+    found = existsSync(lockPath(path));
+    // Also then, because that server takes the lock a moment after it has created the file.
+    await Bun.sleep(POLL_MS);
+  }
+}
+
 /** @throws {AppError} operator if another process serves or migrates the database */
-function lockForServer(path: string): Disposable {
-  requireUnused(path);
+async function lockForServer(path: string): Promise<ServerLock> {
+  if (mayBeServedWithoutLock(path)) await waitForLockFile(path);
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
   return lock ?? fail("operator", "the database is in use by another server");
 }
@@ -263,7 +291,7 @@ function prepareSchema(db: Database, path: string, { exclusive, onMigration }: S
   if (exclusive) backUpBeforeMigration(db);
   const from = exclusive ? migrate(db) : createUnderLock(db, path);
   // Otherwise the tables of a new database would be only in the log, until its first checkpoint.
-  if (from === 0) db.run("pragma wal_checkpoint(truncate)");
+  if (from === 0) db.run("pragma wal_checkpoint(passive)");
   if (from < SCHEMA_VERSION) onMigration?.(from, SCHEMA_VERSION);
 }
 
@@ -297,7 +325,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   requirePermissions(source, options);
   const version = requireUsable(source, options);
   using resources = new DisposableStack();
-  if (options.exclusive) resources.use(lockForServer(realPath));
+  const lock = options.exclusive ? resources.use(await lockForServer(realPath)) : null;
   try {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
@@ -313,7 +341,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     db.run("pragma busy_timeout = 0");
     if (options.onWarning !== undefined)
       findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
-    return await createStore(db, source, options, resources);
+    return await createStore(db, source, options, lock, resources);
   } catch (error) {
     // A statement can need what a later migration adds.
     if (readOnly && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);

@@ -6,6 +6,7 @@ import { closeSync, fstatSync, openSync, readSync, type Stats, statSync } from "
 import { suffixes } from "../database-url.ts";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
+import type { ServerLock } from "./server-lock.ts";
 import { createWalIndexReader, mayHaveCopied, type WalIndex } from "./wal-index.ts";
 
 /** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
@@ -18,10 +19,10 @@ const PREFIX_BYTES = 2 ** 20;
 export interface FileWatch {
   /**
    * Verifies that all files are in place. Call it before a write begins and again before it is acknowledged.
-   * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten
+   * @throws {AppError} unavailable if a file was moved, deleted, replaced or overwritten, or the lock is lost
    */
   requireInPlace(): void;
-  /** @returns whether no file was moved, deleted, replaced or overwritten */
+  /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
   /** @returns whether a file was overwritten, so that the log does not belong to the database */
   isOverwritten(): boolean;
@@ -77,11 +78,13 @@ function examine({ path, opened }: WatchedFile): Stats | string {
  * @param path path of the open database. Its files must exist.
  * @param onChange called with the problem when a file is not in place, and with `null` when all are back. A file that
  * was overwritten does not come back.
+ * @param lock of a server; `null` for a command
  * @param readFile reads samples of the files
  */
 export function watchFiles(
   path: string,
   onChange: (problem: string | null) => void,
+  lock: ServerLock | null,
   readFile: ReadFile = readSync,
 ): FileWatch {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
@@ -151,7 +154,7 @@ export function watchFiles(
     if (isLogTruncated) overwritten = `${log.path} has been truncated by another program`;
     else if (findOverwrite(databaseStats, current))
       overwritten = `${path} has been overwritten by another program`;
-    return overwritten;
+    return overwritten ?? lock?.findProblem() ?? null;
   }
 
   function isInPlace(): boolean {

@@ -9,21 +9,21 @@ import { isBusy } from "./errors.ts";
 /** How long to wait for the lock. A command that migrates holds it for a few milliseconds. */
 export const LOCK_TIMEOUT_MS = 500;
 
+export interface ServerLock extends Disposable {
+  /**
+   * Takes the lock again if its file was moved or deleted.
+   * @returns what is wrong; `null` if this process holds the lock. Once another server has taken it, it is lost
+   */
+  findProblem(): string | null;
+}
+
 /** @returns the path of the lock file, which stays when the server has stopped */
 export function lockPath(databasePath: string): string {
   return databasePath + suffixes.serverLock;
 }
 
-/**
- * Rejects a database that another process uses without our lock file: a server under another name (a hard link) or
- * after its lock file was deleted, or another program. It tries SQLite's own lock only if the file has another name or
- * no lock file, because a long-running command may hold that lock legitimately. Call it before this process opens the
- * database.
- * @throws {AppError} operator
- */
-export function requireUnused(databasePath: string): void {
-  if (!existsSync(databasePath)) return;
-  if (existsSync(lockPath(databasePath)) && statSync(databasePath).nlink === 1) return;
+/** @returns whether no other process has the database open */
+function canLockAll(databasePath: string): boolean {
   using db = connect(databasePath);
   db.run(`pragma busy_timeout = ${LOCK_TIMEOUT_MS}`);
   // In WAL mode an exclusive transaction alone does not exclude readers.
@@ -31,11 +31,58 @@ export function requireUnused(databasePath: string): void {
   try {
     db.run("begin exclusive");
     db.run("rollback");
+    return true;
   } catch (error) {
-    if (!isBusy(error)) throw error;
-    const server = "a server through a hard link or whose lock file was deleted";
-    fail("operator", `the database is in use by ${server}, or by a program such as sqlite3`);
+    if (isBusy(error)) return false;
+    throw error;
   }
+}
+
+/**
+ * Tells whether a server may use the database without our lock file, because it was deleted. A database that was
+ * restored by another program has no lock file either, and that program may have it open: Litestream reads it all the
+ * time. Call it before this process opens the database.
+ * @returns whether another process has the database open and there is no lock file
+ * @throws {AppError} operator if that process may be a server under another name of the file
+ */
+export function mayBeServedWithoutLock(databasePath: string): boolean {
+  const { nlink } = statSync(databasePath);
+  if (existsSync(lockPath(databasePath)) && nlink === 1) return false;
+  if (canLockAll(databasePath)) return false;
+  if (nlink > 1) {
+    fail(
+      "operator",
+      `the file has ${nlink} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
+    );
+  }
+  // The log is next to the name under which the other process has opened the file.
+  if (!existsSync(databasePath + suffixes.log)) {
+    fail(
+      "operator",
+      "another process has locked the database, or has it open under another path: stop that process",
+    );
+  }
+  return true;
+}
+
+/** @returns an open transaction on the lock file; `null` if another process has one */
+function openLock(path: string, timeoutMs: number): Database | null {
+  const lock = new Database(path, { create: true, strict: true });
+  try {
+    lock.run(`pragma busy_timeout = ${timeoutMs}`);
+    lock.run("pragma journal_mode = memory");
+    lock.run("begin exclusive");
+    return lock;
+  } catch (error) {
+    lock.close();
+    if (isBusy(error)) return null;
+    throw error;
+  }
+}
+
+/** @returns `null` if there is no such file */
+function inodeOf(path: string): number | null {
+  return statSync(path, { throwIfNoEntry: false })?.ino ?? null;
 }
 
 /**
@@ -45,18 +92,39 @@ export function requireUnused(databasePath: string): void {
  * @returns releases the lock when it is disposed of; `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created
  */
-export function takeServerLock(databasePath: string, timeoutMs: number): Disposable | null {
-  const lock = new Database(lockPath(databasePath), { create: true, strict: true });
-  try {
-    lock.run(`pragma busy_timeout = ${timeoutMs}`);
-    lock.run("pragma journal_mode = memory");
-    lock.run("begin exclusive");
-  } catch (error) {
-    lock.close();
-    if (isBusy(error)) return null;
-    throw error;
+export function takeServerLock(databasePath: string, timeoutMs: number): ServerLock | null {
+  const path = lockPath(databasePath);
+  const first = openLock(path, timeoutMs);
+  if (first === null) return null;
+  let lock = first;
+  let inode = inodeOf(path);
+  let taken: string | null = null;
+
+  function isInPlace(): boolean {
+    const current = inodeOf(path);
+    return current !== null && current === inode;
   }
-  return { [Symbol.dispose]: () => lock.close() };
+
+  function retake(): string | null {
+    try {
+      const next = openLock(path, 0);
+      if (next === null) {
+        taken = `${path} was deleted, and another server has taken the lock`;
+        return taken;
+      }
+      lock.close();
+      lock = next;
+      inode = inodeOf(path);
+      return null;
+    } catch {
+      return `${path} has been moved or deleted, and cannot be created again`;
+    }
+  }
+
+  return {
+    findProblem: () => taken ?? (isInPlace() ? null : retake()),
+    [Symbol.dispose]: () => lock.close(),
+  };
 }
 
 /** @returns whether another process holds the lock of a server */

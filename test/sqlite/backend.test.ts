@@ -287,22 +287,6 @@ test("openSqlite does not create the schema for a command when a server is creat
   await (await open(path, false)).close();
 });
 
-test("openSqlite names all possible users of the database when it has no lock file", async () => {
-  using directory = makeDirectory();
-  const path = directory.at("a.db");
-  await (await open(path, false)).close();
-  rmSync(`${path}-serving`);
-  {
-    using other = new Database(path);
-    other.run("begin");
-    other.prepare("select * from users").all();
-    const server = "a server through a hard link or whose lock file was deleted";
-    const why = `the database is in use by ${server}, or by a program such as sqlite3`;
-    await expectRejection(open(path), "operator", `Cannot open ${path}: ${why}`);
-  }
-  await (await open(path)).close();
-});
-
 test("statistics returns the sizes of the files and the number of waiting writes", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");

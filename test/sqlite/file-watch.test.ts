@@ -38,7 +38,7 @@ function watched() {
     if (position + length > readable.toByte) throw new Error("EIO");
     return length;
   };
-  const files = watchFiles(path, (problem) => problems.push(problem), readFile);
+  const files = watchFiles(path, (problem) => problems.push(problem), null, readFile);
   return {
     path,
     directory,

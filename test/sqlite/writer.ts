@@ -19,7 +19,7 @@ export function makeWriter(maxPending = 1000) {
   db.run("create table late (n integer references t (n) deferrable initially deferred)");
   const other = new Database(path, { strict: true });
   const checkpoints = createCheckpointer(db);
-  const files = watchFiles(path, () => {});
+  const files = watchFiles(path, () => {}, null);
   const reader = createReader(db, files.isReadable);
   const options = { maxPendingWrites: maxPending };
   const { forTable, ...writer } = createWriter(

@@ -1,0 +1,152 @@
+// One server per database, also if its lock file was deleted, and beside a program such as Litestream that reads it.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { linkSync, mkdirSync, renameSync, rmdirSync, rmSync } from "node:fs";
+import { takeServerLock } from "../../src/sqlite/server-lock.ts";
+import { newUser } from "../contract/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { openDatabase } from "./open-database.ts";
+
+/** A database in WAL mode without a lock file, as Litestream restores it. */
+async function restored() {
+  const directory = makeDirectory();
+  const path = directory.at("a.db");
+  await (await openDatabase(path)).close();
+  rmSync(`${path}-serving`);
+  return { path, directory, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+/** A program that has read the database and keeps it open. @param begin its transaction */
+function otherProgram(path: string, begin = "begin"): Database {
+  const db = new Database(path);
+  db.run(begin);
+  db.prepare("select * from users").all();
+  return db;
+}
+
+const locked = "the database is in use by another server";
+
+test("a server starts without a lock file when another program reads the database", async () => {
+  using database = await restored();
+  using _reader = otherProgram(database.path);
+  const store = await openDatabase(database.path);
+  await newUser(store);
+  await expectRejection(openDatabase(database.path), "operator", /in use by another server$/);
+  await store.close();
+});
+
+test("a server starts on a new file when Litestream has opened it first", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  using litestream = new Database(path, { create: true });
+  litestream.run("pragma journal_mode = wal");
+  litestream.run("create table _litestream_seq (id integer primary key, seq integer)");
+  litestream.run("create table _litestream_lock (id integer)");
+  litestream.run("begin");
+  litestream.prepare("select count(1) from _litestream_seq").get();
+  const store = await openDatabase(path);
+  await newUser(store);
+  expect(await store.check()).toEqual([]);
+  await store.close();
+});
+
+test("a server does not start when another program is writing", async () => {
+  using database = await restored();
+  {
+    using _writer = otherProgram(database.path, "begin immediate");
+    const why = "another process, such as sqlite3, holds the write lock";
+    const message = `Cannot open ${database.path}: ${why}`;
+    await expectRejection(openDatabase(database.path), "operator", message);
+  }
+  await (await openDatabase(database.path)).close();
+});
+
+test("a server does not start when the log of another process is elsewhere", async () => {
+  using database = await restored();
+  using other = new Database(database.path);
+  // As under another path, there is no log next to this one.
+  other.run("pragma journal_mode = delete");
+  other.run("begin");
+  other.prepare("select * from users").all();
+  const why =
+    "another process has locked the database, or has it open under another path: stop that process";
+  const message = `Cannot open ${database.path}: ${why}`;
+  await expectRejection(openDatabase(database.path), "operator", message);
+});
+
+test("a second server is rejected when it uses a hard link", async () => {
+  using database = await restored();
+  const link = database.directory.at("link.db");
+  const store = await openDatabase(database.path);
+  linkSync(database.path, link);
+  const why =
+    "the file has 2 names (hard links), and another process has it open, perhaps a server under another name: stop that process";
+  await expectRejection(openDatabase(link), "operator", `Cannot open ${link}: ${why}`);
+  await newUser(store);
+  await store.close();
+  await (await openDatabase(link)).close();
+});
+
+test("a second server is rejected when the lock file was deleted, even beside a reader", async () => {
+  using database = await restored();
+  const store = await openDatabase(database.path);
+  using _reader = otherProgram(database.path);
+  rmSync(`${database.path}-serving`);
+  const message = `Cannot open ${database.path}: ${locked}`;
+  await expectRejection(openDatabase(database.path), "operator", message);
+  await newUser(store);
+  await store.close();
+});
+
+test("a server takes its lock again when the lock file was moved away and back", async () => {
+  using database = await restored();
+  const path = `${database.path}-serving`;
+  const store = await openDatabase(database.path);
+  renameSync(path, `${path}-away`);
+  await newUser(store);
+  renameSync(`${path}-away`, path);
+  await newUser(store);
+  expect(takeServerLock(database.path, 0)).toBeNull();
+  await store.close();
+});
+
+test("writes fail as long as the lock file cannot be created again", async () => {
+  using database = await restored();
+  const path = `${database.path}-serving`;
+  const problems: (string | null)[] = [];
+  const store = await openDatabase(database.path, {
+    onStorageProblem: (problem) => problems.push(problem),
+  });
+  rmSync(path);
+  mkdirSync(path);
+  await expectRejection(newUser(store), "unavailable");
+  await expectRejection(store.checkWritable(), "unavailable");
+  rmdirSync(path);
+  await newUser(store);
+  expect(problems).toEqual([
+    `${path} has been moved or deleted, and cannot be created again`,
+    null,
+  ]);
+  await store.close();
+});
+
+test("writes fail until the restart when another server has taken the lock", async () => {
+  using database = await restored();
+  const path = `${database.path}-serving`;
+  const problems: (string | null)[] = [];
+  const store = await openDatabase(database.path, {
+    onStorageProblem: (problem) => problems.push(problem),
+  });
+  rmSync(path);
+  {
+    using other = takeServerLock(database.path, 0);
+    expect(other).not.toBeNull();
+    await expectRejection(newUser(store), "unavailable");
+  }
+  // The other server may have migrated the schema.
+  await expectRejection(newUser(store), "unavailable");
+  expect(problems).toEqual([`${path} was deleted, and another server has taken the lock`]);
+  await store.close();
+  await (await openDatabase(database.path)).close();
+});

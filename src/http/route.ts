@@ -21,6 +21,7 @@ import type { PendingWrites } from "./pending-writes.ts";
 import { type RateLimiter, requireWithinRate } from "./rate-limit.ts";
 import { requestIdOf } from "./request-id.ts";
 import type { Exchange, Respond, ResponseBody } from "./respond.ts";
+import { createTurnLimit } from "./turn-limit.ts";
 import type { ClientResponses } from "./typed-client.ts";
 import type { PathAndMethod, Unmatched } from "./unmatched.ts";
 
@@ -151,6 +152,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const { authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
   const { store, metrics, drain, connections, document } = options.services;
   const requireHost = createHostCheck();
+  const turnLimit = createTurnLimit();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
@@ -271,7 +273,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
   /** @param routeOf returns the route for metrics and the log */
   function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
-    return (request, params) => {
+    function handleNow(request: Request, params: unknown): Maybe<Response> {
       const startedMs = performance.now();
       const requestId = requestIdOf(request.headers);
       const route = routeOf(request);
@@ -288,6 +290,13 @@ export function createPipeline(options: PipelineOptions): Pipeline {
         (body) => finish(exchange, body),
         (error) => reject(exchange, error),
       );
+    }
+
+    return (request, params) => {
+      const nextTurn = turnLimit();
+      return nextTurn === null
+        ? handleNow(request, params)
+        : nextTurn.then(() => handleNow(request, params));
     };
   }
 

@@ -1,0 +1,25 @@
+/** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
+const RESET_INTERVAL = 32;
+/** Number of requests that one turn handles at least. */
+const MAX_REQUESTS = 64;
+
+/** @returns `null` if the request can be handled at once; otherwise, a promise of the next turn */
+export type TurnLimit = () => Promise<void> | null;
+
+/**
+ * Limits the requests that one turn of the event loop handles. Bun reads all that a connection has pipelined in one
+ * turn, in which it serves no other connection. A request that waits for the next turn has an asynchronous response, and
+ * Bun closes a connection that pipelines more behind such a request. Those of other connections are only handled later.
+ */
+export function createTurnLimit(): TurnLimit {
+  let requests = 0;
+  const reset = () => {
+    requests = 0;
+  };
+  return () => {
+    requests += 1;
+    if (requests === RESET_INTERVAL) setImmediate(reset);
+    if (requests <= RESET_INTERVAL + MAX_REQUESTS) return null;
+    return new Promise((resolve) => setImmediate(resolve));
+  };
+}

@@ -1,0 +1,30 @@
+// Bun handles all requests that a connection has pipelined before those of other connections.
+import { afterAll, expect, test } from "bun:test";
+import { startServer } from "./server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+
+/** Rejected without a token, and so in the turn in which they arrive. */
+function pipelined(requests: number): string {
+  return "GET /api/v1/users HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(requests);
+}
+
+function countResponses(received: string): number {
+  return received.split("HTTP/1.1 401 ").length - 1;
+}
+
+test("the first 64 pipelined requests are answered", async () => {
+  expect(countResponses(await server.raw(pipelined(64), 1_000))).toBe(64);
+});
+
+test("a connection that pipelines thousands of requests gets no more than the first responses", async () => {
+  // Responses that the client has not read when the connection is closed can be lost.
+  expect(countResponses(await server.raw(pipelined(5_000), 10_000))).toBeLessThan(500);
+});
+
+test("requests of many connections at the same time are all answered", async () => {
+  const url = `${server.url}/api/v1/users`;
+  const responses = await Promise.all(Array.from({ length: 400 }, () => fetch(url)));
+  expect(responses.filter(({ status }) => status === 401)).toHaveLength(400);
+});

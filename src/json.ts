@@ -7,6 +7,8 @@ import { failField } from "./error.ts";
 import { displayField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
+/** Twice as many as the largest record has. Objects with thousands of members take long to parse and to validate. */
+const MAX_MEMBERS = 1_000;
 
 /** Text that needs no escapes in JSON. */
 const UNESCAPED = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
@@ -72,7 +74,7 @@ function fieldPath({ field, names, member }: OpenContainer): string {
 /**
  * Scans the text before it is parsed. Malformed JSON is left to the parser.
  * @returns the number of members of all objects, duplicates included
- * @throws {AppError} invalid if the text is nested too deeply
+ * @throws {AppError} invalid if the text is nested too deeply, or has too many members
  */
 function countMembersInText(text: string): number {
   let depth = 0;
@@ -90,6 +92,7 @@ function countMembersInText(text: string): number {
       if (depth > 0) depth -= 1;
     } else if (character === ":") {
       members += 1;
+      if (members > MAX_MEMBERS) failField("body", `must have at most ${MAX_MEMBERS} members`);
     }
   }
   return members;
@@ -150,7 +153,8 @@ function parse(text: string, reviver?: typeof roundedToNaN): unknown {
 
 /**
  * @returns the value; its integers are exact, or `NaN`
- * @throws {AppError} invalid if the text is not JSON, is nested deeper than 16 levels, or has a duplicate member
+ * @throws {AppError} invalid if the text is not JSON, is nested deeper than 16 levels, has more than 1,000
+ * members, or a duplicate one
  */
 export function parseJson(text: string): unknown {
   const members = countMembersInText(text);

@@ -149,6 +149,13 @@ for (const [text, name] of duplicates) {
   });
 }
 
+test("parseJson rejects text with more than 1,000 members", () => {
+  const nestedMembers = Array.from({ length: 999 }, (_, at) => `{"${at}":${at}}`).join(",");
+  const message = "Validation failed: body must have at most 1000 members";
+  expect(parseJson(`{"all":[${nestedMembers}]}`)).toBeDefined();
+  expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "invalid", message);
+});
+
 test("parseJson rejects text that is nested deeper than 16 levels", () => {
   const message = "Validation failed: body must not be nested deeper than 16 levels";
   for (const [open, close] of [

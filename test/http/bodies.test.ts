@@ -189,7 +189,7 @@ for (const { route, method, path, json } of routes) {
       [3, 3],
       [20, 20],
       [21, 20],
-      [2000, 20],
+      [900, 20],
     ] as const) {
       const unknown = Array.from({ length: count }, (_, at) => [`zz_${at}`, "hunter2"]);
       const body = { ...JSON.parse(json()), ...Object.fromEntries(unknown) };

@@ -11,8 +11,8 @@ const OPEN_TIMEOUT_MS = 5_000;
  */
 export const CHECKPOINT_PAGES = 4000;
 
-/** Four times the usual size of the log between two checkpoints. */
-const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * 4096;
+/** The log is truncated to this size: four times the usual one between two checkpoints. */
+export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * 4096;
 
 /** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
 const MIN_SQLITE = "3.43.0";

@@ -1,6 +1,7 @@
 // The alerts and the dashboard use metrics, labels and routes that exist.
 import { describe, expect, test } from "bun:test";
 import { createMetrics } from "../../src/http/metrics.ts";
+import { WAL_LIMIT_BYTES } from "../../src/sqlite/connection.ts";
 import { makeDirectory } from "../directory.ts";
 import { readYaml } from "./yaml.ts";
 
@@ -55,6 +56,11 @@ function expectKnownMetrics(expression: string): void {
 describe("alerts.yml", async () => {
   const { groups } = await readYaml("prometheus/alerts.yml");
   const rules: { alert: string; expr: string }[] = groups.flatMap(({ rules }: any) => rules);
+
+  test("UserApiLargeWal allows the size at which the log is kept", () => {
+    const rule = rules.find(({ alert }) => alert === "UserApiLargeWal");
+    expect(Number(rule?.expr.split(">")[1])).toBeGreaterThan(WAL_LIMIT_BYTES);
+  });
 
   test.each(rules.map(({ alert, expr }) => [alert, expr]))(
     "%s uses metrics that exist",

@@ -1,0 +1,127 @@
+// Runs deploy/litestream.yml with Litestream itself. TEST_LITESTREAM is its path; it is skipped without one.
+import { expect, test } from "bun:test";
+import { existsSync, mkdirSync, rmSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { readYaml } from "../deploy/yaml.ts";
+import { makeDirectory } from "../directory.ts";
+import { newEmail } from "../http/make.ts";
+import { binary, type Running, runBinary, runProgram, startProgram } from "../program.ts";
+
+const litestream = Bun.env["TEST_LITESTREAM"] ?? "";
+const environment = { PATH: Bun.env["PATH"], TMPDIR: Bun.env["TMPDIR"] };
+const token = newToken();
+const CLIENTS = 4;
+
+async function until(isTrue: () => boolean): Promise<void> {
+  while (!isTrue()) await Bun.sleep(20);
+}
+
+function countUploads(replication: Running): number {
+  return replication.output().split("ltx file uploaded").length - 1;
+}
+
+/** Litestream with the recipe, but for the paths and the kind of the replica. */
+async function makeWorld(directory: string) {
+  const data = `${directory}/data`;
+  const database = `${data}/user-api.db`;
+  const config = `${directory}/litestream.json`;
+  const { dbs, ...recipe } = await readYaml("litestream.yml");
+  const replica = {
+    type: "file",
+    path: `${directory}/replica`,
+    "sync-interval": dbs[0].replica["sync-interval"],
+  };
+  // JSON is YAML.
+  await Bun.write(
+    config,
+    JSON.stringify({ ...recipe, dbs: [{ ...dbs[0], path: database, replica }] }),
+  );
+  mkdirSync(data);
+
+  return {
+    database,
+    /** Loses the machine: only the replica is left. */
+    loseData() {
+      rmSync(data, { recursive: true });
+      mkdirSync(data);
+    },
+    replicate: () =>
+      startProgram([litestream, "replicate", "-config", config], { env: environment }),
+    restore: () =>
+      runProgram([litestream, "restore", "-config", config, database], { env: environment }),
+    serve: () =>
+      startProgram([binary, "serve"], {
+        env: { DATABASE_URL: database, PORT: "0", API_TOKEN: token },
+      }),
+  };
+}
+
+async function createUser(url: string): Promise<number> {
+  const response = await fetch(`${url}/api/v1/users`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    body: JSON.stringify({ email: newEmail() }),
+  });
+  const { data } = (await response.json()) as { data: { id: number } };
+  return data.id;
+}
+
+/** Creates users until the server is gone. @param acknowledged collects their ids */
+async function keepCreating(url: string, acknowledged: number[]): Promise<void> {
+  try {
+    for (;;) acknowledged.push(await createUser(url));
+  } catch {
+    // The server was killed.
+  }
+}
+
+async function storedIds(database: string): Promise<number[]> {
+  const { stdout } = await runBinary(["export", "users", "--database-url", database]);
+  return stdout
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line).id);
+}
+
+test.if(litestream !== "" && binary !== "")(
+  "Litestream restores what was written before its last uploads when both programs are killed",
+  async () => {
+    using directory = makeDirectory();
+    const world = await makeWorld(directory.path);
+    const server = world.serve();
+    const url = (await server.listening) ?? "";
+    const replication = world.replicate();
+    await until(() => countUploads(replication) > 0);
+    const acknowledged: number[] = [];
+    const clients = Array.from({ length: CLIENTS }, () => keepCreating(url, acknowledged));
+    await until(() => acknowledged.length > 100);
+    const before = [...acknowledged];
+    const uploads = countUploads(replication);
+    await until(() => countUploads(replication) > uploads + 1);
+    server.kill("SIGKILL");
+    replication.kill("SIGKILL");
+    await Promise.all([...clients, server.ended, replication.ended]);
+    world.loseData();
+    expect((await world.restore()).code).toBe(0);
+    expect((await runBinary(["check", "--database-url", world.database])).stdout).toBe("ok\n");
+    const ids = await storedIds(world.database);
+    expect(ids).toEqual(Array.from({ length: ids.length }, (_, at) => at + 1));
+    expect(ids).toEqual(expect.arrayContaining(before));
+
+    // On the new machine, Litestream has the file open before the server.
+    const next = world.replicate();
+    await until(() => existsSync(`${world.database}-wal`));
+    const nextServer = world.serve();
+    const nextUrl = await nextServer.listening;
+    expect(nextUrl, nextServer.output()).not.toBeNull();
+    const id = await createUser(nextUrl ?? "");
+    nextServer.kill("SIGTERM");
+    expect((await nextServer.ended).code).toBe(0);
+    next.kill("SIGTERM");
+    expect((await next.ended).code).toBe(0);
+    world.loseData();
+    expect((await world.restore()).code).toBe(0);
+    expect(await storedIds(world.database)).toEqual([...ids, id]);
+  },
+  120_000,
+);

@@ -1,4 +1,5 @@
 /** The port of export and import. */
+import type { Sort } from "./page.ts";
 
 /** The result of importing one record. */
 export type ImportResult =
@@ -11,10 +12,11 @@ export type ImportResult =
 /** Export and import of one table. Every method is one transaction. */
 export interface BulkStore<Row, Import> {
   /**
-   * The next page by ascending `id`, starting after the id `after`. Paging to the end returns every record that
-   * exists throughout exactly once. Records that are created or deleted meanwhile may be missing.
+   * The next page by `id`, starting after the id `after`, or with the first record if that is 0. Paging to the end
+   * returns every record that exists throughout exactly once. Records that are created or deleted meanwhile may be
+   * missing.
    */
-  exportPage(after: number, limit: number): Promise<readonly Row[]>;
+  exportPage(after: number, limit: number, sort: Sort): Promise<readonly Row[]>;
   /**
    * Stores records with their ids, versions and times. Records without an id get new ones. A rejected record
    * does not affect the others.

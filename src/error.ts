@@ -25,6 +25,8 @@ export type ErrorCode =
   | "token_name_taken"
   /** The request needs a damaged part of the database file. */
   | "damaged"
+  /** The reader of the output has closed it, e.g. `head`. The exit code is that of SIGPIPE. */
+  | "output_closed"
   /** A bug, or a failure that nothing above describes: the response to any error that is not an `AppError`. */
   | "internal"
   /** An error that the operator can fix (setting, port, file): one line on stderr and exit code 1. */

@@ -33,9 +33,17 @@ export function requireImportableVersion({ version }: { readonly version: number
   failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
+/** Whether a value is an object that has this member. */
+export function hasMember<Name extends string>(
+  value: unknown,
+  name: Name,
+): value is Record<Name, unknown> {
+  return typeof value === "object" && value !== null && Object.hasOwn(value, name);
+}
+
 /** Whether a record has an id. Then it must have all fields, as in an export. */
 export function hasId(value: unknown): boolean {
-  return typeof value === "object" && value !== null && Object.hasOwn(value, "id");
+  return hasMember(value, "id");
 }
 
 /** A record that an import creates. */
@@ -56,16 +64,19 @@ interface Insert<Row> {
 export interface ImportRules<Row, Import> {
   /** A record in messages, e.g. `user`. */
   readonly noun: string;
-  /** @returns the whole record. The id and the time are for a record without an id */
-  complete(record: Import, id: number, clock: Clock): Row;
+  /** @returns the whole record. The id and the time are for a record without an id. @param userId of `userOf` */
+  complete(record: Import, id: number, clock: Clock, userId: number | null): Row;
   /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
   keyOf(record: Import): string | null;
   /** @returns the reason for rejecting a record whose key belongs to the record with this id */
   describeKeyConflict(id: number): string;
-  /** @returns the fields by which a record without an id is recognized as the one that has its key */
-  contentOf(row: Row): object;
-  /** @returns the user that must exist; `null` for none */
-  userOf(record: Import): number | null;
+  /**
+   * @param record the imported one, which `row` is or is compared with
+   * @returns the fields by which a record without an id is recognized as the one that has its key
+   */
+  contentOf(row: Row, record: Import): object;
+  /** @returns the user that must exist: an id, or the key of an email; `null` for none */
+  userOf(record: Import): number | string | null;
   /** In the order in which the tables must be written. */
   readonly inserts: readonly Insert<Row>[];
 }
@@ -79,6 +90,8 @@ export interface StoredRecords<Row> {
   /** @returns the id of the record with this key; `null` if there is none */
   idOf(key: string): number | null;
   hasUser(id: number): boolean;
+  /** @returns the id of the user whose email has this key; `null` if there is none */
+  userWithEmail(key: string): number | null;
 }
 
 interface ImportPlan<Row> {
@@ -129,11 +142,13 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
   return (records, stored) => {
     const newRecords = new Map<number, NewRecord<Row>>();
     const keys = new Map<string, number>();
+    /** Of the new records, for the memory. */
+    const digests = new Map<number, Digest>();
     let lastId = Math.max(stored.lastId, earlierLastId);
 
     /** @returns whether the record with this id has the same `part`; `null` if there is no such record */
-    function compare(id: number, row: Row, part: keyof Digest): boolean | null {
-      const partOf = part === "record" ? (whole: Row) => whole : rules.contentOf;
+    function compare(id: number, row: Row, record: Import, part: keyof Digest): boolean | null {
+      const partOf = (whole: Row) => (part === "record" ? whole : rules.contentOf(whole, record));
       const other = newRecords.get(id)?.row ?? stored.get(id);
       if (other !== null) return Bun.deepEquals(partOf(other), partOf(row), true);
       const digest = memory?.get(id) ?? null;
@@ -146,37 +161,40 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
     }
 
     function importOne(record: Import): ImportResult {
-      const row = rules.complete(record, lastId + 1, clock);
+      const user = rules.userOf(record);
+      const userId = typeof user === "string" ? stored.userWithEmail(user) : user;
+      if (user !== userId && userId === null) {
+        return rejected("user_email must be the email of an existing user");
+      }
+      const row = rules.complete(record, lastId + 1, clock, userId);
       const { id } = row;
-      const isSame = compare(id, row, "record");
+      const isSame = compare(id, row, record, "record");
       if (isSame === true) return unchanged;
       if (isSame === false)
         return rejected(`${rules.noun} ${id} already exists with different values`);
       const key = rules.keyOf(record);
       const ownerId = key === null ? null : ownerOf(key);
       if (ownerId !== null) {
-        if (!hasId(record) && compare(ownerId, row, "content") === true) return unchanged;
+        if (!hasId(record) && compare(ownerId, row, record, "content") === true) return unchanged;
         return rejected(rules.describeKeyConflict(ownerId));
       }
-      const userId = rules.userOf(record);
-      if (userId !== null && !stored.hasUser(userId)) {
+      if (typeof user === "number" && !stored.hasUser(user)) {
         return rejected("user_id must be an existing user");
       }
       const gap = idGapProblem(id, lastId);
       if (gap !== null) return rejected(gap);
       newRecords.set(id, { row, key });
+      if (memory !== null) {
+        digests.set(id, { record: hash(row), content: hash(rules.contentOf(row, record)) });
+      }
       if (key !== null) keys.set(key, id);
       lastId = Math.max(lastId, id);
       return created;
     }
 
     const results = records.map(importOne);
-    const plan = { results, newRecords: [...newRecords.values()], lastId };
-    if (memory === null) return plan;
-    for (const { row, key } of plan.newRecords) {
-      memory.add(row.id, key, { record: hash(row), content: hash(rules.contentOf(row)) });
-    }
-    earlierLastId = lastId;
-    return plan;
+    for (const [id, digest] of digests) memory?.add(id, newRecords.get(id)?.key ?? null, digest);
+    if (memory !== null) earlierLastId = lastId;
+    return { results, newRecords: [...newRecords.values()], lastId };
   };
 }

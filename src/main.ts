@@ -29,6 +29,9 @@ import type { Backend } from "./store.ts";
 const STDOUT = 1;
 const STDERR = 2;
 
+/** That of a program which SIGPIPE ends, as most do. Bun ignores the signal. */
+const SIGPIPE_EXIT_CODE = 128 + 13;
+
 /**
  * The output of a command. It waits for a slow reader, and keeps the order of what goes to stdout and stderr:
  * on a terminal, a progress bar must be cleared before the result is printed. An error is reported by the
@@ -137,6 +140,7 @@ export async function main(args: readonly string[], system: System): Promise<num
   try {
     return await runCommand(args, system);
   } catch (error) {
+    if (error instanceof AppError && error.code === "output_closed") return SIGPIPE_EXIT_CODE;
     const expected = expectedMessage(error);
     system.stderr(`${expected ?? `Unexpected error: ${messageOf(error)}`}\n`);
     // One line is enough for an operator. Developers set LOG_LEVEL=debug.

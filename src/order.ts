@@ -2,11 +2,12 @@ import { type Static, Type } from "@sinclair/typebox";
 import { currencies } from "./currency.ts";
 import { fail, failField } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
+import { hasId, hasMember, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { JsonText, RecordStore } from "./record.ts";
 import { createValidator, Id, noExtraFields, OneOf, Text, Time, Version } from "./schema.ts";
+import { Email, emailKey } from "./user.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
@@ -90,20 +91,25 @@ export type OrderFields = Omit<Order, "id" | "status" | "version" | "created_at"
 export type OrderChange = Pick<Order, "status" | "metadata">;
 
 /** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
-export function orderFields(input: OrderInput): OrderFields {
+function totalOf(items: OrderInput["items"]): number {
   // A double cannot hold the maximum, 100 × 10^6 × (2^53 − 1).
   let total = 0n;
-  for (const { quantity, unit_price } of input.items) {
+  for (const { quantity, unit_price } of items) {
     total += BigInt(quantity) * BigInt(unit_price);
   }
   if (total > Number.MAX_SAFE_INTEGER) {
     failField("items", `must add up to at most ${Number.MAX_SAFE_INTEGER}`);
   }
+  return Number(total);
+}
+
+/** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
+export function orderFields(input: OrderInput): OrderFields {
   return {
     user_id: input.user_id,
     currency: input.currency,
     items: input.items,
-    total: Number(total),
+    total: totalOf(input.items),
     metadata: input.metadata ?? {},
   };
 }
@@ -170,43 +176,122 @@ export function newOrder<Fields extends OrderFields | Pick<StoredOrder, keyof Or
   };
 }
 
-/**
- * An imported order: a full record as exported, or the fields of a POST. The latter has no identity of its own,
- * so an import key makes a repeated import idempotent.
- */
-export type OrderImport = Order | (OrderFields & { readonly import_key: string });
+/** Visible ASCII, like an idempotency key. */
+const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
+const ImportKey = Text({ minLength: 1, maxLength: 255 });
+
+/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
+const importFields = {
+  ...OrderInput.properties,
+  status: Type.Optional(status),
+  created_at: Type.Optional(Time),
+  updated_at: Type.Optional(Time),
+  import_key: Type.Optional(ImportKey),
+};
+/** Names the user of an order instead of `user_id`. */
+const userEmail = { user_email: Email };
+
+const ExportedOrderByEmail = Type.Object(
+  { ...Type.Omit(Order, ["user_id"]).properties, ...userEmail },
+  noExtraFields,
+);
+const NewOrder = Type.Object(importFields, noExtraFields);
+const NewOrderByEmail = Type.Object(
+  { ...Type.Omit(NewOrder, ["user_id"]).properties, ...userEmail },
+  noExtraFields,
+);
+
+/** Every field that an imported order can have. */
+export const importedOrder = Type.Object(
+  { ...Order.properties, ...userEmail, import_key: ImportKey },
+  noExtraFields,
+);
+
+/** The user of an imported order. A user with the email must exist when the order is stored. */
+type OrderUser = Pick<Order, "user_id"> | { readonly user_email: string };
+
+/** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
+type KeyedOrder = Omit<OrderFields, "user_id"> &
+  OrderUser & { readonly import_key: string } & Partial<
+    Pick<Order, "status" | "created_at" | "updated_at">
+  >;
+
+/** An imported order: a full record as exported, or a new one. */
+export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
+
+/** @throws {AppError} invalid */
+function requireTimesInOrder({ created_at, updated_at }: Partial<Order>): void {
+  if (updated_at === undefined) return;
+  if (created_at === undefined) failField("created_at", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "must not be before created_at");
+}
 
 /**
  * @returns a parser of one import record, validated like a request body. The import key is used if the order
- * has no id; `null` if the import has no key. It throws {AppError} invalid
+ * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} invalid
  */
 export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
   const parseOrder = createValidator(Order);
-  const parseInput = createValidator(OrderInput, Order);
-  return (value, importKey) => {
-    if (!hasId(value)) {
-      const fields = orderFields(parseInput(value));
-      if (importKey === null) failField("id", "is required, unless --key names the import");
-      return { ...fields, import_key: importKey };
+  const parseOrderByEmail = createValidator(ExportedOrderByEmail);
+  const parseNew = createValidator(NewOrder, Order);
+  const parseNewByEmail = createValidator(NewOrderByEmail, Order);
+
+  function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
+    const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
+    const total = totalOf(order.items);
+    if (import_key === null) failField("id", "is required, unless --key names the import");
+    if (!IMPORT_KEY.test(import_key)) {
+      failField("import_key", "must be 1 to 255 visible ASCII characters");
     }
-    const order = parseOrder(value);
+    requireTimesInOrder(order);
+    return { ...order, total, metadata: order.metadata ?? {}, import_key };
+  }
+
+  return (value, importKey) => {
+    const byEmail = hasMember(value, "user_email");
+    if (byEmail && hasMember(value, "user_id")) {
+      failField("user_email", "is not allowed with user_id");
+    }
+    if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
+    const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
     requireImportableVersion(order);
-    const { total } = orderFields(order);
+    const total = totalOf(order.items);
     if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
     return order;
   };
 }
 
+/** @param user_id of the user that the record names */
+function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
+  const { status = "pending", created_at = now, updated_at = created_at } = record;
+  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
+}
+
+/** @param user_id of the user with the email. @returns a full record with the id instead of the email */
+function withUserId(
+  { user_email, ...order }: Record<"user_email", string> & Omit<Order, "user_id">,
+  userId: number,
+): Order {
+  return { ...order, user_id: userId };
+}
+
 /** Orders without ids are recognized by their import key. */
 export const orderImport: ImportRules<Order, OrderImport> = {
   noun: "order",
-  complete: (record, id, clock) => ("id" in record ? record : newOrder(id, record, clock())),
+  complete(record, id, clock, userId) {
+    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());
+    return "user_id" in record ? record : withUserId(record, Number(userId));
+  },
   keyOf: (record) => ("id" in record ? null : record.import_key),
   describeKeyConflict: (id) =>
     `this line was imported before with different content, as order ${id}`,
-  // The fields that never change: status and metadata may have changed since the import.
-  contentOf: ({ user_id, currency, items }) => ({ user_id, currency, items }),
-  userOf: ({ user_id }) => user_id,
+  // The fields that never change: status and metadata may have changed since the import. A record without a time of its
+  // own has that of the import.
+  contentOf: ({ user_id, currency, items, created_at }, record) => ({
+    ...{ user_id, currency, items },
+    ...("created_at" in record && { created_at }),
+  }),
+  userOf: (record) => ("user_id" in record ? record.user_id : emailKey(record.user_email)),
   inserts: [
     {
       table: "orders",

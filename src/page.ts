@@ -36,7 +36,7 @@ export function rowsToRead({ limit, after }: PageQuery): number {
 }
 
 /** @returns the largest id that a page by descending ids may have */
-export function maxId({ after = 0 }: PageQuery): number {
+export function maxId({ after = 0 }: Pick<PageQuery, "after">): number {
   return after === 0 ? Number.MAX_SAFE_INTEGER : after - 1;
 }
 
@@ -85,6 +85,10 @@ export function joinSmall(
   return fits ? { records, lastId, hasMore } : null;
 }
 
+/** Ascending and descending ids. */
+export const sorts = ["id", "-id"] as const;
+export type Sort = (typeof sorts)[number];
+
 /**
  * Parameters of every list: at most `limit` records, after skipping `offset` records or after the id `after`. A
  * record with that id need not exist, and 0 is before the first record. `sort` is `id` unless it is `-id`, by which
@@ -94,7 +98,7 @@ export const pageQuery = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
   after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
-  sort: Type.Optional(OneOf(["id", "-id"])),
+  sort: Type.Optional(OneOf(sorts)),
 };
 
 export const PageQuery = Type.Object(pageQuery, noExtraFields);

@@ -179,6 +179,34 @@ function fieldFromPath(path: string, root: unknown): string {
   return field;
 }
 
+/** The problem of a field that the schema of an object does not name. */
+export const unknownField = "is not allowed";
+
+/**
+ * Drops the fields that a schema does not name, also those of objects in its arrays. Maps are not changed.
+ * @param onUnknown called with the path of each, without indices: `items.color`
+ */
+export function removeUnknownFields(
+  value: unknown,
+  schema: Schema,
+  onUnknown: (field: string) => void,
+  path = "",
+): unknown {
+  if (TypeGuard.IsArray(schema) && Array.isArray(value)) {
+    return value.map((element) => removeUnknownFields(element, schema.items, onUnknown, path));
+  }
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  if (!TypeGuard.IsObject(schema) || !isObject) return value;
+  const known: [string, unknown][] = [];
+  for (const [name, member] of Object.entries(value)) {
+    const memberPath = path === "" ? displayField(name) : `${path}.${displayField(name)}`;
+    const inner = Object.hasOwn(schema.properties, name) ? schema.properties[name] : undefined;
+    if (inner === undefined) onUnknown(memberPath);
+    else known.push([name, removeUnknownFields(member, inner, onUnknown, memberPath)]);
+  }
+  return Object.fromEntries(known);
+}
+
 function problemOf(error: ValueError, record: Schema | undefined): string {
   switch (error.type) {
     case ValueErrorType.ObjectRequiredProperty:
@@ -191,7 +219,7 @@ function problemOf(error: ValueError, record: Schema | undefined): string {
       }
       return Object.hasOwn(record?.properties ?? {}, error.path.slice(1))
         ? "is read-only"
-        : "is not allowed";
+        : unknownField;
     default:
       if (typeof error.value === "string" && !isStorable(error.value)) {
         return "must be text without U+0000 and lone surrogates";

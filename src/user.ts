@@ -9,7 +9,7 @@ import type { Preconditions } from "./precondition.ts";
 import type { JsonText, RecordStore, RecordText } from "./record.ts";
 import { createValidator, Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
-const email = Text({
+export const Email = Text({
   maxLength: 254,
   format: "email",
   description: "Stored as typed; unique regardless of case",
@@ -20,7 +20,7 @@ const name = Nullable(Text({ minLength: 1, maxLength: 200 }));
 export const User = Type.Object(
   {
     id: Id,
-    email,
+    email: Email,
     name,
     metadata: Metadata,
     version: Version,
@@ -33,7 +33,7 @@ export type User = Static<typeof User>;
 
 /** Body of POST and PUT. */
 export const UserInput = Type.Object(
-  { email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
+  { email: Email, name: Type.Optional(name), metadata: Type.Optional(Metadata) },
   { ...noExtraFields, title: "UserInput" },
 );
 export type UserInput = Static<typeof UserInput>;
@@ -41,7 +41,7 @@ export type UserInput = Static<typeof UserInput>;
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const UserPatch = Type.Object(
   {
-    email: Type.Optional(email),
+    email: Type.Optional(Email),
     name: Type.Optional(name),
     metadata: Type.Optional(MetadataPatch),
   },
@@ -49,7 +49,7 @@ export const UserPatch = Type.Object(
 );
 export type UserPatch = Static<typeof UserPatch>;
 
-export const UserQuery = Type.Object({ ...pageQuery, email: Type.Optional(email) }, noExtraFields);
+export const UserQuery = Type.Object({ ...pageQuery, email: Type.Optional(Email) }, noExtraFields);
 export type UserQuery = Static<typeof UserQuery>;
 
 /** The fields of a user that a client can set. */

@@ -1,84 +1,227 @@
-/** CSV of users: RFC 4180 in UTF-8 with a header line. The cell of `metadata` holds JSON. */
+/** CSV: RFC 4180 with a header line. The cells of `metadata` and `items` hold JSON. */
 import { pipeline } from "node:stream";
 import { CsvError, parse } from "csv-parse";
 import { AppError, fail, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
+import { Order } from "../order.ts";
+import type { Schema } from "../schema.ts";
 import { User } from "../user.ts";
-import type { RawRecord } from "./file-format.ts";
+import { BOM, decodeInput } from "./encoding.ts";
+import {
+  type BulkTable,
+  ERROR_FIELD,
+  type InputPart,
+  importSchemas,
+  type RawRecord,
+  type RejectMarks,
+} from "./file-format.ts";
 
 /** Maximum size of a record, like that of a line of NDJSON. */
 const MAX_RECORD_BYTES = 2 ** 20;
 /** Records per iteration. */
 const YIELD_RECORDS = 100;
 
-type Column = keyof User;
+const NEWLINE = 0x0a;
+/** The first wins if the header has several equally often, or none. */
+const DELIMITERS = [",", ";", "\t"] as const;
+type Delimiter = (typeof DELIMITERS)[number];
 
-const columns = Object.keys(User.properties) as Column[];
+/** The fields of a record with an id that an export may write as empty cells. */
+const emptyFields = { users: { name: null, metadata: {} }, orders: { metadata: {} } } as const;
+
+/** A column of the input: the field of a record, or `null` if it is ignored. */
+type Column = { readonly field: string; readonly schema: Schema } | null;
+
+interface Header {
+  readonly columns: readonly Column[];
+  /** As the input has them. */
+  readonly names: readonly string[];
+  readonly delimiter: Delimiter;
+  readonly hasBom: boolean;
+}
+
+export interface CsvOptions {
+  readonly table: BulkTable;
+  readonly ignoreUnknown: boolean;
+  /** Called with the name of each unknown column, if they are ignored. */
+  readonly onUnknown: (name: string) => void;
+}
 
 /** @throws {AppError} invalid */
-function readMetadata(cell: string): unknown {
+function readJson(field: string, cell: string): unknown {
   try {
     return parseJson(cell);
   } catch (error) {
     if (!(error instanceof AppError)) throw error;
     return failInvalid(
-      error.problems.map(({ field, problem }) => ({
-        field: field === "body" ? "metadata" : `metadata.${field}`,
-        problem,
+      error.problems.map((problem) => ({
+        ...problem,
+        field: problem.field === "body" ? field : `${field}.${problem.field}`,
       })),
     );
   }
 }
 
 /** Call only for cells that are not empty: an empty cell means that the field is absent. */
-function readCell(column: Column, cell: string): unknown {
+function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown {
   // Validation rejects other text than digits.
-  if (column === "id" || column === "version") return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
-  return column === "metadata" ? readMetadata(cell) : cell;
+  if (schema.type === "integer") return /^\d{1,16}$/.test(cell) ? Number(cell) : cell;
+  return schema.type === "object" || schema.type === "array" ? readJson(field, cell) : cell;
 }
 
 /** @throws {AppError} invalid */
-function readCells(header: readonly Column[], cells: readonly string[]): unknown {
-  if (cells.length !== header.length) {
-    const problem = `must have ${header.length} cells like the header, not ${cells.length}`;
+function readCells(table: BulkTable, { columns }: Header, cells: readonly string[]): unknown {
+  if (cells.length !== columns.length) {
+    const problem = `must have ${columns.length} cells like the header, not ${cells.length}`;
     failInvalid([{ field: "record", problem }]);
   }
-  const record: Partial<Record<Column, unknown>> = {};
-  for (const [index, column] of header.entries()) {
+  const record: Record<string, unknown> = {};
+  for (const [index, column] of columns.entries()) {
     const cell = cells[index] ?? "";
-    if (cell !== "") record[column] = readCell(column, cell);
+    if (cell !== "" && column !== null) record[column.field] = readCell(column, cell);
   }
-  // A user with an id has all fields. An export writes null and {} as empty cells.
-  return "id" in record ? { name: null, metadata: {}, ...record } : record;
+  // A record with an id has all fields. An export writes null and {} as empty cells.
+  return "id" in record ? { ...emptyFields[table], ...record } : record;
+}
+
+function quoteText(text: string): string {
+  return `"${text.replaceAll('"', '""')}"`;
+}
+
+function list(names: readonly string[]): string {
+  return names.map((name) => JSON.stringify(name)).join(", ");
 }
 
 /** @throws {AppError} invalid */
-function readHeader(cells: readonly string[]): Column[] {
-  for (const [index, cell] of cells.entries()) {
-    if (cells.length === 1 && /[;\t]/.test(cell)) {
-      fail("invalid", "the cells of the header must be separated by commas");
-    }
-    if (!columns.includes(cell as Column)) {
-      fail("invalid", `column "${cell}" is not one of ${columns.join(", ")}`);
-    }
-    if (cells.indexOf(cell) < index) fail("invalid", `column "${cell}" is given more than once`);
+function readColumns(names: readonly string[], options: CsvOptions): Column[] {
+  const schemas: Readonly<Record<string, Schema>> = importSchemas[options.table].properties;
+  const known = Object.keys(schemas);
+  const seen = new Set<string>();
+  const unknown: string[] = [];
+  const columns = names.map((name): Column => {
+    const field = name.trim().toLowerCase();
+    const schema = Object.hasOwn(schemas, field) ? schemas[field] : undefined;
+    if (schema === undefined && field !== ERROR_FIELD) unknown.push(name);
+    else if (seen.has(field)) fail("invalid", `column ${list([name])} is given more than once`);
+    seen.add(field);
+    return schema === undefined ? null : { field, schema };
+  });
+  if (unknown.length === 0) return columns;
+  if (options.ignoreUnknown) {
+    unknown.forEach(options.onUnknown);
+    return columns;
   }
-  return cells as Column[];
+  if (unknown.length === names.length) {
+    const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
+    fail("invalid", `the first line must have ${form}, not ${list(unknown.slice(0, 3))}`);
+  }
+  const which = unknown.length === 1 ? "column" : "columns";
+  const columnList = `${which} ${list(unknown)} ${unknown.length === 1 ? "is" : "are"} not known`;
+  const advice = `use ${known.join(", ")}, or skip ${unknown.length === 1 ? "it" : "them"} with --ignore-unknown`;
+  return fail("invalid", `${columnList}: ${advice}`);
+}
+
+/** @returns the delimiter that the header has most often outside of quotes */
+function findDelimiter(header: string): Delimiter {
+  const unquoted = header.replaceAll(/"[^"]*"/g, "");
+  const count = (delimiter: Delimiter) => unquoted.split(delimiter).length;
+  return DELIMITERS.reduce((best, each) => (count(each) > count(best) ? each : best));
+}
+
+/** Reads on until the first line that is not blank is complete. @returns that line, and everything from the start on */
+async function readFirstLine(chunks: AsyncIterable<Uint8Array>) {
+  const iterator = chunks[Symbol.asyncIterator]();
+  let start: Uint8Array = new Uint8Array();
+  let line = "";
+  for (;;) {
+    const next = start.length > MAX_RECORD_BYTES ? null : await iterator.next();
+    if (next === null || next.done === true) break;
+    start = Buffer.concat([start, next.value]);
+    const text = new TextDecoder().decode(start);
+    const complete = /^\s*(\S[^\n]*)\n/.exec(text);
+    line = complete?.[1] ?? text;
+    if (complete !== null) break;
+  }
+  async function* everything(): AsyncGenerator<Uint8Array> {
+    yield start;
+    for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) {
+      yield next.value;
+    }
+  }
+  return { line, everything: everything() };
+}
+
+/** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
+function linesBeforeInvalid(chunk: Uint8Array): number {
+  const utf8 = new TextDecoder("utf-8", { fatal: true });
+  // The rest of a character, whose start was in an earlier chunk.
+  const first = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
+  let lines = 0;
+  let start = Math.max(0, first);
+  for (let end = chunk.indexOf(NEWLINE, start); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+    try {
+      utf8.decode(chunk.subarray(start, end));
+    } catch {
+      return lines;
+    }
+    lines += 1;
+    start = end + 1;
+  }
+  return lines;
+}
+
+function countLines(chunk: Uint8Array): number {
+  let lines = 0;
+  for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) lines += 1;
+  return lines;
 }
 
 /** Rejects invalid UTF-8, which the parser would silently replace with U+FFFD. */
 async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });
+  let lines = 0;
+  let current: Uint8Array = new Uint8Array();
   try {
     for await (const chunk of chunks) {
+      current = chunk;
       utf8.decode(chunk, { stream: true });
       yield chunk;
+      lines += countLines(chunk);
+      current = new Uint8Array();
     }
     utf8.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    fail("invalid", "the text is not valid UTF-8; save the file as CSV UTF-8");
+    const line = 1 + lines + linesBeforeInvalid(current);
+    const advice =
+      "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
+    fail("invalid", `line ${line} is not valid UTF-8: ${advice}`);
   }
+}
+
+/** What to do about text that is no CSV, by the code of csv-parse. */
+const advices: Readonly<Record<string, string>> = {
+  CSV_QUOTE_NOT_CLOSED: 'a quote is never closed; write " within a cell as ""',
+  CSV_INVALID_CLOSING_QUOTE: 'there is text after a closing quote; write " within a cell as ""',
+  INVALID_OPENING_QUOTE:
+    'a quote is inside of a cell; enclose the cell in quotes, and write " within it as ""',
+  CSV_MAX_RECORD_SIZE: `the record has more than ${MAX_RECORD_BYTES} bytes; probably a quote is not closed`,
+};
+
+/** @param firstLine of the record. @throws {AppError} invalid */
+function explainCsvError(error: unknown, firstLine: number, names: readonly string[]): never {
+  if (!(error instanceof CsvError)) throw error;
+  const errorLine: unknown = Reflect.get(error, "lines");
+  // A quote that is not closed is noticed much later.
+  const isOpen = error.code === "CSV_QUOTE_NOT_CLOSED" || error.code === "CSV_MAX_RECORD_SIZE";
+  const line = isOpen ? firstLine : errorLine;
+  const column: unknown = Reflect.get(error, "index");
+  const name = typeof column === "number" ? names[column] : undefined;
+  const place = name === undefined ? "" : `, column ${list([name])}`;
+  return fail(
+    "invalid",
+    `line ${line}${place}: ${advices[error.code] ?? "the line is not valid CSV"}`,
+  );
 }
 
 interface Row {
@@ -86,62 +229,115 @@ interface Row {
   readonly record: readonly string[];
 }
 
+/** Writes rejected records, with the marks in the first columns. */
+function createMarker(table: BulkTable, { names, columns, delimiter, hasBom }: Header) {
+  const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
+  const fields = names.map((name) => name.trim().toLowerCase());
+  const keyIndex = fields.indexOf("import_key");
+  const isMark = (index: number) => markColumns.includes(fields[index] ?? "");
+  const join = (cells: readonly string[]) =>
+    `${cells.map((cell) => (cell === "" ? "" : quoteText(cell))).join(delimiter)}\n`;
+  const others = (cells: readonly string[]) => cells.filter((_, index) => !isMark(index));
+  return {
+    header: `${hasBom ? BOM : ""}${join([...markColumns, ...others(names)])}`,
+    mark(cells: readonly string[], { import_error, import_key }: RejectMarks): string {
+      // With another number of cells, it is not known which is the key.
+      const ownKey = cells.length === columns.length ? (cells[keyIndex] ?? "") : "";
+      const key = table === "orders" ? [ownKey || (import_key ?? "")] : [];
+      return join([import_error, ...key, ...others(cells)]);
+    },
+  };
+}
+
 /**
  * A record with an invalid cell fails when it is parsed.
  * @throws {AppError} invalid if the header or the quotes are wrong, and the rest cannot be read
  */
 export async function* readCsv(
-  chunks: AsyncIterable<Uint8Array>,
-): AsyncGenerator<readonly RawRecord[]> {
+  input: AsyncIterable<Uint8Array>,
+  options: CsvOptions,
+): AsyncGenerator<InputPart> {
+  const { table } = options;
+  const { chunks, hasBom } = await decodeInput(input);
+  const { line: firstLine, everything } = await readFirstLine(chunks);
+  const delimiter = findDelimiter(firstLine);
+  /** The last line of the records that have been parsed. */
+  let lastLine = 0;
+  /** Of the columns. */
+  let names: readonly string[] = [];
   const parser = parse({
-    bom: true,
+    delimiter,
     info: true,
     max_record_size: MAX_RECORD_BYTES,
+    // Called at once. An error drops the records that the loop below has not read yet.
+    onRecord(row: string[]) {
+      const { info, record } = row as unknown as Row;
+      if (lastLine === 0) names = record;
+      lastLine = info.lines;
+      return row;
+    },
     record_delimiter: ["\r\n", "\n"],
     relax_column_count: true,
     skip_empty_lines: true,
   });
   // The loop below throws all errors.
-  pipeline(requireUtf8(chunks), parser, () => {});
-  let header: readonly Column[] | null = null;
-  let entries: RawRecord[] = [];
+  pipeline(requireUtf8(everything), parser, () => {});
+  let header: Header | null = null;
+  let marker: ReturnType<typeof createMarker> | null = null;
+  let records: RawRecord[] = [];
+  const part = (): InputPart => ({ header: marker?.header ?? "", records });
   try {
     for await (const row of parser) {
       const { record: cells, info } = row as Row;
-      if (header === null) {
-        header = readHeader(cells);
+      if (header === null || marker === null) {
+        header = { columns: readColumns(cells, options), names: cells, delimiter, hasBom };
+        marker = createMarker(table, header);
         continue;
       }
-      const headerColumns = header;
+      const [knownHeader, { mark }] = [header, marker];
       const text = cells.join();
-      const line = info.lines - (text.split("\n").length - 1);
-      entries.push({ line, size: text.length, parse: () => readCells(headerColumns, cells) });
-      if (entries.length === YIELD_RECORDS) {
-        yield entries;
-        entries = [];
+      records.push({
+        line: info.lines - (text.split("\n").length - 1),
+        size: text.length,
+        parse: () => readCells(table, knownHeader, cells),
+        withMarks: (marks) => mark(cells, marks),
+      });
+      if (records.length === YIELD_RECORDS) {
+        yield part();
+        records = [];
       }
     }
   } catch (error) {
-    if (!(error instanceof CsvError)) throw error;
-    fail("invalid", error.message);
+    explainCsvError(error, lastLine + 1, names);
   }
-  yield entries;
+  yield part();
 }
 
-export function csvHeader(): string {
-  return `${columns.join()}\n`;
+/** The columns of an export. */
+const exportColumns = {
+  users: Object.keys(User.properties),
+  orders: Object.keys(Order.properties),
+};
+
+export function csvHeader(table: BulkTable): string {
+  return `${exportColumns[table].join()}\n`;
 }
 
-function formatCell(value: User[Column]): string {
+function formatCell(value: unknown): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
-  const text = typeof value === "string" ? value : JSON.stringify(value);
   // All text is quoted, so that it may have commas, quotes and line breaks.
-  return `"${text.replaceAll('"', '""')}"`;
+  return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-export function formatCsv(users: readonly User[]): string {
-  return users
-    .map((user) => `${columns.map((column) => formatCell(user[column])).join()}\n`)
-    .join("");
+/** @returns a function that formats records of the table */
+export function csvFormatter(table: BulkTable): (records: readonly (User | Order)[]) => string {
+  const columns = exportColumns[table];
+  return (records) =>
+    records
+      .map((record) => {
+        const fields: Readonly<Record<string, unknown>> = record;
+        return `${columns.map((column) => formatCell(fields[column])).join()}\n`;
+      })
+      .join("");
 }

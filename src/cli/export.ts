@@ -1,12 +1,12 @@
-import { databaseFiles } from "../database-url.ts";
 import { fail } from "../error.ts";
+import type { Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import { formatCount } from "./count-text.ts";
-import { csvHeader, formatCsv } from "./csv.ts";
-import { type BulkTable, type FileFormat, formatFor, type TransferOptions } from "./file-format.ts";
+import { csvFormatter, csvHeader } from "./csv.ts";
+import { type FileFormat, formatFor, type TransferOptions } from "./file-format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
-import { isSameFile } from "./streams.ts";
+import { requireNoDatabaseFile } from "./streams.ts";
 import {
   type CommandSystem,
   type OutputStream,
@@ -21,6 +21,7 @@ const PAGE_SIZE = 100;
 export interface ExportOptions extends TransferOptions {
   /** Whether an existing file is overwritten. */
   readonly force: boolean;
+  readonly sort: Sort;
 }
 
 /** @throws {AppError} operator if a record is damaged, otherwise the error itself */
@@ -32,9 +33,10 @@ function explainDamage(error: unknown, after: number): never {
   );
 }
 
-/** @returns the number of records written; fewer than exist if the reader has closed the stream */
+/** @returns the number of records written */
 async function exportRecords<Row extends { readonly id: number }>(
-  exportPage: (after: number, limit: number) => Promise<readonly Row[]>,
+  exportPage: (after: number, limit: number, sort: Sort) => Promise<readonly Row[]>,
+  sort: Sort,
   format: (records: readonly Row[]) => string,
   output: OutputStream,
   onRecords: (records: number) => void,
@@ -42,10 +44,11 @@ async function exportRecords<Row extends { readonly id: number }>(
   let after = 0;
   let count = 0;
   for (;;) {
-    const records = await exportPage(after, PAGE_SIZE).catch((error) =>
+    const records = await exportPage(after, PAGE_SIZE, sort).catch((error) =>
       explainDamage(error, after),
     );
-    if (records.length === 0 || !output.write(format(records))) return count;
+    if (records.length === 0) return count;
+    output.write(format(records));
     after = records.at(-1)?.id ?? after;
     count += records.length;
     onRecords(count);
@@ -54,30 +57,27 @@ async function exportRecords<Row extends { readonly id: number }>(
 
 async function writeTable(
   { bulk }: Store,
-  table: BulkTable,
+  { table, sort }: ExportOptions,
   format: FileFormat,
   output: OutputStream,
   onRecords: (records: number) => void,
 ): Promise<number> {
-  if (table === "orders") {
-    return exportRecords(bulk.orders.exportPage, formatNdjson, output, onRecords);
-  }
-  if (format === "csv") output.write(csvHeader());
-  const write = format === "csv" ? formatCsv : formatNdjson;
-  return exportRecords(bulk.users.exportPage, write, output, onRecords);
+  if (format === "csv") output.write(csvHeader(table));
+  const write = format === "csv" ? csvFormatter(table) : formatNdjson;
+  return table === "users"
+    ? exportRecords(bulk.users.exportPage, sort, write, output, onRecords)
+    : exportRecords(bulk.orders.exportPage, sort, write, output, onRecords);
 }
 
 /**
- * Writes all users or all orders by ascending id. A server may be running.
+ * Writes all users or all orders by id. A server may be running.
  * @throws {AppError} operator if the database cannot be read, or the file cannot be written
  */
 export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
   const { table, path, force } = options;
   const format = formatFor(options);
   const count = await withStore(system, { readOnly: true }, async (store, { databaseUrl }) => {
-    if (path !== null && databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) {
-      fail("operator", `Cannot write ${path}: it belongs to the database`);
-    }
+    if (path !== null) requireNoDatabaseFile(path, databaseUrl);
     using output = system.openOutput(path, force);
     // An export to stdout ends with the process, also if its reader stands still.
     const stop = path === null ? null : stopSignal(system);
@@ -89,7 +89,7 @@ export async function exportTable(options: ExportOptions, system: CommandSystem)
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");
     };
-    const written = await writeTable(store, table, format, output, onRecords);
+    const written = await writeTable(store, options, format, output, onRecords);
     output.finish();
     return written;
   });

@@ -1,5 +1,6 @@
 /** File formats of import and export. */
-import { fail } from "../error.ts";
+import { importedOrder } from "../order.ts";
+import { User } from "../user.ts";
 
 export const fileFormats = ["ndjson", "csv"] as const;
 export type FileFormat = (typeof fileFormats)[number];
@@ -12,10 +13,33 @@ export interface RawRecord {
   readonly size: number;
   /** @returns the record as a JSON value. @throws {AppError} invalid */
   parse(): unknown;
+  /** @returns the record in the format of the input, with these fields in addition. It can be imported again */
+  withMarks(marks: RejectMarks): string | Uint8Array;
+}
+
+/** What a file of rejected records says about each. An import accepts these fields. */
+export interface RejectMarks {
+  /** Why the record was rejected. */
+  readonly import_error: string;
+  /** What identifies an order without an id, instead of the line that it had. It replaces no key of its own. */
+  readonly import_key: string | null;
+}
+
+/** The field of a rejected record that an import ignores. */
+export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
+
+/** Some records of an input. */
+export interface InputPart {
+  /** What a file of rejected records begins with. */
+  readonly header: string;
+  readonly records: readonly RawRecord[];
 }
 
 export const bulkTables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulkTables)[number];
+
+/** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
+export const importSchemas = { users: User, orders: importedOrder } as const;
 
 /** What an export and an import have in common. */
 export interface TransferOptions {
@@ -26,14 +50,7 @@ export interface TransferOptions {
   readonly path: string | null;
 }
 
-/**
- * @returns the requested format, otherwise that of the file extension
- * @throws {AppError} invalid if the table cannot be written in this format
- */
-export function formatFor({ table, format, path }: TransferOptions): FileFormat {
-  const selected = format ?? (path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson");
-  if (table === "orders" && selected === "csv") {
-    fail("invalid", "Orders cannot be CSV, because an order has a list of items: use ndjson");
-  }
-  return selected;
+/** @returns the requested format, otherwise that of the file extension */
+export function formatFor({ format, path }: TransferOptions): FileFormat {
+  return format ?? (path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson");
 }

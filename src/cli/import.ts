@@ -1,19 +1,30 @@
 import type { ImportResult } from "../bulk.ts";
-import { type Config, invalidValue } from "../config.ts";
+import { type Config, invalidValue, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, messageOf } from "../error.ts";
-import { hasId } from "../import-plan.ts";
+import { hasId, hasMember } from "../import-plan.ts";
 import { createOrderParser, type OrderImport } from "../order.ts";
+import { removeUnknownFields, unknownField } from "../schema.ts";
 import type { Store } from "../store.ts";
 import { createUserParser, type UserImport } from "../user.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
-import { type BulkTable, formatFor, type RawRecord, type TransferOptions } from "./file-format.ts";
+import {
+  type BulkTable,
+  ERROR_FIELD,
+  formatFor,
+  type InputPart,
+  importSchemas,
+  type RawRecord,
+  type TransferOptions,
+} from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
+import { requireNoDatabaseFile } from "./streams.ts";
 import {
   type CommandSystem,
   type InputStream,
+  type OutputStream,
   stopSignal,
   throwIfStopped,
   withStore,
@@ -26,6 +37,9 @@ const BATCH_BYTES = 4 * 2 ** 20;
 /** Rejected records that are listed; the others are only counted. */
 const MAX_LISTED_REJECTIONS = 20;
 
+/** Names of unknown fields that are listed. */
+const MAX_LISTED_FIELDS = 20;
+
 /** Visible ASCII, like an idempotency key. The number of the line is appended. */
 const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 
@@ -33,6 +47,10 @@ export interface ImportOptions extends TransferOptions {
   /** Name of the import. It identifies orders without ids if the import is repeated. */
   readonly key: string | null;
   readonly dryRun: boolean;
+  /** Whether unknown columns and fields are skipped. By default they are errors. */
+  readonly ignoreUnknown: boolean;
+  /** Path of the file for the rejected records; `null` for none. */
+  readonly rejects: string | null;
 }
 
 interface ImportCounts {
@@ -55,14 +73,21 @@ function requireValidKey(table: BulkTable, key: string | null): void {
 /** @returns the problems of a record, in the words of the file rather than of an HTTP request */
 function problemsOf(error: unknown): string {
   if (!(error instanceof AppError) || error.code !== "invalid") throw error;
-  return error.problems
+  const problems = error.problems
     .map(({ field, problem }) => `${field === "body" ? "record" : field} ${problem}`)
     .join("; ");
+  const hasUnknown = error.problems.some(({ problem }) => problem === unknownField);
+  return hasUnknown ? `${problems} (--ignore-unknown skips unknown fields)` : problems;
 }
 
 interface Rejection {
-  readonly line: number;
+  readonly entry: RawRecord;
   readonly reason: string;
+}
+
+/** @returns e.g. `line 3: email is required` */
+function describe({ entry, reason }: Rejection): string {
+  return `line ${entry.line}: ${reason}`;
 }
 
 /** Lists the first rejected records, and counts the others. */
@@ -71,11 +96,10 @@ function createRejectionReport(progress: Progress) {
   let hidden = 0;
   return {
     add(rejections: readonly Rejection[]): void {
-      const sorted = rejections.toSorted((left, right) => left.line - right.line);
-      const shown = sorted.slice(0, MAX_LISTED_REJECTIONS - listed);
-      for (const { line, reason } of shown) progress.note(`line ${line}: ${reason}`);
+      const shown = rejections.slice(0, MAX_LISTED_REJECTIONS - listed);
+      for (const rejection of shown) progress.note(describe(rejection));
       listed += shown.length;
-      hidden += sorted.length - shown.length;
+      hidden += rejections.length - shown.length;
     },
     finish(): void {
       if (hidden > 0) progress.note(`… and ${formatNumber(hidden)} more`);
@@ -83,45 +107,73 @@ function createRejectionReport(progress: Progress) {
   };
 }
 
-type RejectionReport = ReturnType<typeof createRejectionReport>;
+/** Receives the rejected records of each batch, by line. @param header of a file of them */
+type OnRejections = (rejections: readonly Rejection[], header: string) => void;
+
+/**
+ * Writes rejected records into a file that can be imported.
+ * @param key of the import; `null` if it has no name
+ */
+function createRejectsFile(output: OutputStream, key: string | null) {
+  let isEmpty = true;
+  return {
+    add(rejections: readonly Rejection[], header: string): void {
+      for (const rejection of rejections) {
+        if (isEmpty) output.write(header);
+        isEmpty = false;
+        const { entry } = rejection;
+        const importKey = key === null ? null : lineKey(key, entry);
+        output.write(entry.withMarks({ import_error: describe(rejection), import_key: importKey }));
+      }
+    },
+    /** Without a rejected record there is no file. */
+    finish(): void {
+      if (!isEmpty) output.finish();
+    },
+  };
+}
 
 /** Imports records in batches. */
 async function importRecords<Given>(
-  entries: AsyncIterable<readonly RawRecord[]>,
+  parts: AsyncIterable<InputPart>,
   parse: (entry: RawRecord) => Given,
   importBatch: (records: readonly Given[]) => Promise<readonly ImportResult[]>,
   counts: ImportCounts,
-  report: RejectionReport,
+  onRejections: OnRejections,
 ): Promise<void> {
-  let batch: { readonly line: number; readonly record: Given }[] = [];
+  let header = "";
+  let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
   let rejections: Rejection[] = [];
   let size = 0;
 
   function add(entry: RawRecord): void {
     size += entry.size;
     try {
-      batch.push({ line: entry.line, record: parse(entry) });
+      batch.push({ entry, record: parse(entry) });
     } catch (error) {
-      rejections.push({ line: entry.line, reason: problemsOf(error) });
+      rejections.push({ entry, reason: problemsOf(error) });
       counts.rejected += 1;
     }
   }
 
   async function flush(): Promise<void> {
     const results = await importBatch(batch.map(({ record }) => record));
-    for (const [index, result] of results.entries()) {
+    for (const [index, { entry }] of batch.entries()) {
+      const result = results[index];
+      if (result === undefined) throw new Error("the import of a batch lacks a result");
       counts[result.outcome] += 1;
-      const line = batch[index]?.line ?? 0;
-      if (result.outcome === "rejected") rejections.push({ line, reason: result.reason });
+      if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
     }
-    report.add(rejections);
+    const sorted = rejections.toSorted((left, right) => left.entry.line - right.entry.line);
+    onRejections(sorted, header);
     batch = [];
     rejections = [];
     size = 0;
   }
 
-  for await (const part of entries) {
-    for (const entry of part) {
+  for await (const part of parts) {
+    header = part.header;
+    for (const entry of part.records) {
       add(entry);
       if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
     }
@@ -129,9 +181,15 @@ async function importRecords<Given>(
   await flush();
 }
 
+/** @returns what identifies an order without an id. @param key of the import */
+function lineKey(key: string, { line }: RawRecord): string {
+  return `${key}:${line}`;
+}
+
 /** Every order of such a file would be rejected. @throws {AppError} operator */
 function requireKey(firstOrder: unknown): void {
-  if (hasId(firstOrder) || typeof firstOrder !== "object") return;
+  const isKnown = hasId(firstOrder) || hasMember(firstOrder, "import_key");
+  if (isKnown || typeof firstOrder !== "object") return;
   fail(
     "operator",
     "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
@@ -139,15 +197,41 @@ function requireKey(firstOrder: unknown): void {
 }
 
 /** @param key `null` if the import has no name */
-function createOrderEntryParser(key: string | null): (entry: RawRecord) => OrderImport {
+function createOrderEntryParser(
+  read: (entry: RawRecord) => unknown,
+  key: string | null,
+): (entry: RawRecord) => OrderImport {
   const parseOrder = createOrderParser();
   let isFirst = true;
   return (entry) => {
-    const order = entry.parse();
+    const order = read(entry);
     if (isFirst && key === null) requireKey(order);
     isFirst = false;
-    return parseOrder(order, key === null ? null : `${key}:${entry.line}`);
+    return parseOrder(order, key === null ? null : lineKey(key, entry));
   };
+}
+
+/** Drops what a file of rejected records has in addition, and a key that is not used. */
+function withoutMarks(record: unknown): unknown {
+  if (hasMember(record, ERROR_FIELD)) {
+    const { [ERROR_FIELD]: _, ...others } = record;
+    return withoutMarks(others);
+  }
+  if (hasMember(record, "import_key") && hasId(record)) {
+    const { import_key: _, ...others } = record;
+    return others;
+  }
+  return record;
+}
+
+/** @param onUnknown called with each unknown field; `null` if they are not ignored */
+function createEntryReader(
+  table: BulkTable,
+  onUnknown: ((field: string) => void) | null,
+): (entry: RawRecord) => unknown {
+  if (onUnknown === null) return (entry) => withoutMarks(entry.parse());
+  const schema = importSchemas[table];
+  return (entry) => removeUnknownFields(withoutMarks(entry.parse()), schema, onUnknown);
 }
 
 /** Passes the input on until a signal arrives. @throws {AppError} operator when it does */
@@ -176,30 +260,61 @@ async function* readUntilStopped(
   throwIfStopped(stop, "Interrupted");
 }
 
+/** Collects the names of fields, of which the input can have any number. */
+function createFieldList() {
+  const fields = new Set<string>();
+  return {
+    add(field: string): void {
+      if (fields.size <= MAX_LISTED_FIELDS) fields.add(field);
+    },
+    /** @returns e.g. `Skipped unknown fields: phone, items.color`; `null` if there are none */
+    describe(): string | null {
+      if (fields.size === 0) return null;
+      const listed = [...fields].slice(0, MAX_LISTED_FIELDS).join(", ");
+      return `Skipped unknown fields: ${listed}${fields.size > MAX_LISTED_FIELDS ? " …" : ""}`;
+    },
+  };
+}
+
 async function importAll(
   { bulk }: Store,
   options: ImportOptions,
   input: InputStream,
+  rejects: OutputStream | null,
   counts: ImportCounts,
   system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
   const report = createRejectionReport(progress);
-  const { table, key, dryRun } = options;
-  const readEntries = formatFor(options) === "csv" ? readCsv : readNdjson;
-  const entries = readEntries(readUntilStopped(input, progress, stopSignal(system)));
+  const { table, key, dryRun, ignoreUnknown } = options;
+  const rejectsFile = rejects === null ? null : createRejectsFile(rejects, key);
+  const onRejections: OnRejections = (rejections, header) => {
+    report.add(rejections);
+    rejectsFile?.add(rejections, header);
+  };
+  const unknown = createFieldList();
+  const chunks = readUntilStopped(input, progress, stopSignal(system));
+  const parts =
+    formatFor(options) === "csv"
+      ? readCsv(chunks, { table, ignoreUnknown, onUnknown: unknown.add })
+      : readNdjson(chunks);
+  const read = createEntryReader(table, ignoreUnknown ? unknown.add : null);
   try {
     if (table === "users") {
       const parseUser = createUserParser();
-      const parse = (entry: RawRecord) => parseUser(entry.parse());
+      const parse = (entry: RawRecord) => parseUser(read(entry));
       const importBatch = (users: readonly UserImport[]) => bulk.users.import(users, dryRun);
-      await importRecords(entries, parse, importBatch, counts, report);
+      await importRecords(parts, parse, importBatch, counts, onRejections);
     } else {
+      const parse = createOrderEntryParser(read, key);
       const importBatch = (orders: readonly OrderImport[]) => bulk.orders.import(orders, dryRun);
-      await importRecords(entries, createOrderEntryParser(key), importBatch, counts, report);
+      await importRecords(parts, parse, importBatch, counts, onRejections);
     }
+    rejectsFile?.finish();
   } finally {
     report.finish();
+    const skipped = unknown.describe();
+    if (skipped !== null) progress.note(skipped);
   }
 }
 
@@ -224,11 +339,12 @@ function describeFailure(
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
 function summarize(
   { created, unchanged, rejected }: ImportCounts,
-  { table, dryRun }: ImportOptions,
+  { table, dryRun, rejects }: ImportOptions,
 ): string {
   const records = formatCount(created, table === "users" ? "user" : "order");
   const others = `${formatNumber(unchanged)} unchanged, ${formatNumber(rejected)} rejected`;
-  return `${dryRun ? "Would import" : "Imported"} ${records} (${others})`;
+  const file = rejected > 0 && rejects !== null ? `; rejected records are in ${rejects}` : "";
+  return `${dryRun ? "Would import" : "Imported"} ${records} (${others})${file}`;
 }
 
 /**
@@ -236,7 +352,7 @@ function summarize(
  * @throws {AppError} operator if records were rejected, or the import stopped early
  */
 export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
-  const { table, dryRun, path, key } = options;
+  const { table, dryRun, path, key, rejects: rejectsPath } = options;
   const format = formatFor(options);
   requireValidKey(table, key);
   const input = system.openInput(path);
@@ -244,10 +360,14 @@ export async function importTable(options: ImportOptions, system: CommandSystem)
     const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
+  if (rejectsPath !== null) {
+    requireNoDatabaseFile(rejectsPath, readConfig(system.environment, system.flags).databaseUrl);
+  }
+  using rejects = rejectsPath === null ? null : system.openOutput(rejectsPath, null);
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
   await withStore(system, dryRun ? { readOnly: true } : { create: true }, async (store, config) => {
     try {
-      await importAll(store, options, input, counts, system);
+      await importAll(store, options, input, rejects, counts, system);
     } catch (error) {
       throw describeFailure(error, options, config, counts);
     }

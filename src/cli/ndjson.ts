@@ -1,7 +1,9 @@
-/** NDJSON: one JSON record per line, in UTF-8. @see https://github.com/ndjson/ndjson-spec */
+/** NDJSON: one JSON record per line. @see https://github.com/ndjson/ndjson-spec */
 import { fail, failField } from "../error.ts";
+import { hasMember } from "../import-plan.ts";
 import { parseJson } from "../json.ts";
-import type { RawRecord } from "./file-format.ts";
+import { BOM, decodeInput } from "./encoding.ts";
+import { ERROR_FIELD, type InputPart, type RawRecord, type RejectMarks } from "./file-format.ts";
 
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */
@@ -17,15 +19,65 @@ function decode(bytes: Uint8Array): string {
   }
 }
 
+/** The start of an object, and the error that an earlier import has inserted there. */
+const OBJECT_START = /^\s*\{\s*("import_error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?\s*)?/;
+/** What follows it if the object has a key of its own. */
+const OWN_KEY = /^"import_key"/;
+
+/** @returns the text, each character of which is a byte: one that is not UTF-8 stays as it is */
+function bytesAsText(bytes: Uint8Array | string): string {
+  return Buffer.from(bytes as string).toString("latin1");
+}
+
+/**
+ * Inserts the marks into the text of an object, which need not be valid JSON. A line that is no object becomes the
+ * member of one, which is to be replaced.
+ * @param value the parsed line; `null` if it is not valid
+ */
+function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uint8Array {
+  const { import_error, import_key } = marks;
+  const withKey = import_key === null ? { import_error } : { import_error, import_key };
+  if (bytes.length > MAX_LINE_BYTES) return Buffer.from(`${JSON.stringify(withKey)}\n`);
+  let line = bytesAsText(bytes);
+  let [start, earlierError] = OBJECT_START.exec(line) ?? [];
+  if (earlierError === undefined && hasMember(value, ERROR_FIELD)) {
+    // Another program has moved it.
+    const { [ERROR_FIELD]: _, ...others } = value;
+    line = bytesAsText(JSON.stringify(others));
+    start = "{";
+  }
+  if (start === undefined) {
+    const importText = new TextDecoder().decode(bytes);
+    return Buffer.from(`${JSON.stringify({ ...withKey, import_text: importText })}\n`);
+  }
+  const rest = line.slice(start.length).trimEnd();
+  const hasKey = hasMember(value, "import_key") || OWN_KEY.test(rest);
+  const inserted = hasKey ? { import_error } : withKey;
+  const separator = rest === "}" ? "" : ",";
+  return Buffer.concat([
+    Buffer.from(`${JSON.stringify(inserted).slice(0, -1)}${separator}`),
+    Buffer.from(`${rest}\n`, "latin1"),
+  ]);
+}
+
 function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
+  function parse(): unknown {
+    if (bytes.length > MAX_LINE_BYTES)
+      failField("record", `must be at most ${MAX_LINE_BYTES} bytes`);
+    return parseJson(decode(bytes));
+  }
+  function parseOrNull(): unknown {
+    try {
+      return parse();
+    } catch {
+      return null;
+    }
+  }
   return {
     line,
     size: bytes.length,
-    parse() {
-      if (bytes.length > MAX_LINE_BYTES)
-        failField("record", `must be at most ${MAX_LINE_BYTES} bytes`);
-      return parseJson(decode(bytes));
-    },
+    parse,
+    withMarks: (marks) => insertMarks(bytes, parseOrNull(), marks),
   };
 }
 
@@ -52,16 +104,16 @@ function requireOneRecordPerLine(bytes: Uint8Array): void {
  * A malformed record fails when it is parsed. Blank lines are skipped, but counted.
  * @throws {AppError} invalid if the input is JSON of another form
  */
-export async function* readNdjson(
-  chunks: AsyncIterable<Uint8Array>,
-): AsyncGenerator<readonly RawRecord[]> {
+export async function* readNdjson(input: AsyncIterable<Uint8Array>): AsyncGenerator<InputPart> {
+  const { chunks, hasBom } = await decodeInput(input);
+  const header = hasBom ? BOM : "";
   let line = 0;
   let isFirst = true;
   /** The start of a line that is not complete yet. */
   let partialLine: Uint8Array = new Uint8Array();
   for await (const chunk of chunks) {
     const bytes = partialLine.length === 0 ? chunk : Buffer.concat([partialLine, chunk]);
-    const entries: RawRecord[] = [];
+    const records: RawRecord[] = [];
     let start = 0;
     for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, start)) {
       line += 1;
@@ -70,15 +122,15 @@ export async function* readNdjson(
       if (isBlank(record)) continue;
       if (isFirst) requireOneRecordPerLine(record);
       isFirst = false;
-      entries.push(createRawRecord(line, record));
+      records.push(createRawRecord(line, record));
     }
     // One byte more than allowed is enough to reject a line that is too long.
     partialLine = bytes.slice(start, start + MAX_LINE_BYTES + 1);
-    yield entries;
+    yield { header, records };
   }
   if (isBlank(partialLine)) return;
   if (isFirst) requireOneRecordPerLine(partialLine);
-  yield [createRawRecord(line + 1, partialLine)];
+  yield { header, records: [createRawRecord(line + 1, partialLine)] };
 }
 
 export function formatNdjson(records: readonly object[]): string {

@@ -2,6 +2,7 @@ import { Argument, Command, CommanderError, Option } from "commander";
 import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
 import { postgresLayouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
+import { sorts } from "../page.ts";
 import { tokenScopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { build } from "./build.ts";
@@ -114,13 +115,15 @@ const commands: Commands = {
       format,
       new Option("--output <file>", "target file (default: stdout)"),
       new Option("--force", "overwrite the target file if it exists"),
+      new Option("--sort <order>", "by ascending or descending id").choices(sorts).default("id"),
     ],
     examples: [
       "user-api export users --output users.csv",
       "user-api export orders | gzip >orders.ndjson.gz",
+      "user-api export orders --sort -id | head -100",
     ],
-    run: (system, table, { format = null, output = "-", force = false }) =>
-      exportTable({ table, format, path: streamPath(output), force }, system),
+    run: (system, table, { format = null, output = "-", force = false, sort }) =>
+      exportTable({ table, format, path: streamPath(output), force, sort }, system),
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",
@@ -128,15 +131,32 @@ const commands: Commands = {
     options: [
       format,
       new Option("--key <name>", "name of the import, required for orders without ids"),
-      new Option("--dry-run", "validate the input without writing anything"),
+      new Option("--ignore-unknown", "skip unknown columns and fields instead of rejecting them"),
+      new Option(
+        "--rejects <file>",
+        "new file for the rejected records and the reasons; import it when they are corrected",
+      ),
+      new Option("--dry-run", "validate the input without changing the database"),
     ],
     examples: [
       "user-api import users users.csv --dry-run",
+      "user-api import users users.csv --rejects rejected.csv",
       "user-api import orders orders.ndjson --key 2026-11-shop",
       "zcat users.ndjson.gz | user-api import users",
     ],
-    run: (system, table, file = "-", { format = null, key = null, dryRun = false }) =>
-      importTable({ table, format, path: streamPath(file), key, dryRun }, system),
+    run: (system, table, file = "-", options) =>
+      importTable(
+        {
+          table,
+          format: options.format ?? null,
+          path: streamPath(file),
+          key: options.key ?? null,
+          ignoreUnknown: options.ignoreUnknown ?? false,
+          rejects: options.rejects ?? null,
+          dryRun: options.dryRun ?? false,
+        },
+        system,
+      ),
   },
   seed: {
     description: "fill an empty database with demo users and orders",

@@ -1,6 +1,7 @@
 /** Files and standard streams. */
 import {
   closeSync,
+  createReadStream,
   existsSync,
   fstatSync,
   fsyncSync,
@@ -16,12 +17,16 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
+import { databaseFiles } from "../database-url.ts";
 import { fail, systemCode } from "../error.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import type { InputStream, OutputStream } from "./system.ts";
 
 const STDIN = 0;
 const STDOUT = 1;
+
+/** Bytes per read of an input. */
+const CHUNK_BYTES = 2 ** 18;
 
 /** System errors that an operator can fix. */
 const fileErrors: Record<string, string> = {
@@ -31,6 +36,8 @@ const fileErrors: Record<string, string> = {
   ENOTDIR: "a part of the path is not a directory",
   ENOSPC: "the disk is full",
   EROFS: "the disk is read-only",
+  EDQUOT: "the disk quota is exceeded",
+  EFBIG: "the file would be larger than allowed",
   EEXIST: "the temporary file already exists",
   EIO: "I/O error",
 };
@@ -47,8 +54,8 @@ function withFileErrors<Result>(verb: "read" | "write", name: string, work: () =
 }
 
 /** Waits while a pipe is full. @throws if the descriptor cannot be written */
-export function writeFully(descriptor: number, text: string): void {
-  let bytes = Buffer.from(text);
+export function writeFully(descriptor: number, text: string | Uint8Array): void {
+  let bytes = typeof text === "string" ? Buffer.from(text) : text;
   while (bytes.length > 0) {
     try {
       bytes = bytes.subarray(writeSync(descriptor, bytes));
@@ -96,13 +103,13 @@ export function openInput(path: string | null): InputStream {
     const [chunks, size] = [Bun.stdin.stream(), sizeOf(fstatSync(STDIN))];
     return { chunks, size, isTerminal: isatty(STDIN) };
   }
-  const stats = withFileErrors("read", path, () => {
-    // Fails early if the file cannot be opened.
-    closeSync(openSync(path, "r"));
-    return statSync(path);
-  });
+  // Opened once: a pipe would lose its writer.
+  const descriptor = withFileErrors("read", path, () => openSync(path, "r"));
+  const stats = fstatSync(descriptor);
   if (stats.isDirectory()) fail("operator", `Cannot read ${path}: it is a directory`);
-  return { chunks: Bun.file(path).stream(), size: sizeOf(stats), isTerminal: false };
+  // Unlike the stream of Bun.file, this one can read any device.
+  const chunks = createReadStream(path, { fd: descriptor, highWaterMark: CHUNK_BYTES });
+  return { chunks, size: sizeOf(stats), isTerminal: false };
 }
 
 /** @param finish called once, when everything has been written */
@@ -112,9 +119,8 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
       withFileErrors("write", name, () => {
         try {
           writeFully(descriptor, text);
-          return true;
         } catch (error) {
-          if (isReaderGone(error)) return false;
+          if (isReaderGone(error)) fail("output_closed", `the reader of ${name} has closed it`);
           throw error;
         }
       }),
@@ -124,23 +130,30 @@ function createOutputStream(name: string, descriptor: number, finish: () => void
 }
 
 /** @returns whether both paths lead to one file, or would if it existed */
-export function isSameFile(one: string, other: string): boolean {
+function isSameFile(one: string, other: string): boolean {
   if (resolve(one) === resolve(other)) return true;
   const [first, second] = [one, other].map((path) => statSync(path, { throwIfNoEntry: false }));
   return first !== undefined && first.ino === second?.ino && first.dev === second.dev;
 }
 
+/** Rejects a path that would overwrite the database. @throws {AppError} operator */
+export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
+  if (!databaseFiles(databaseUrl).some((file) => isSameFile(path, file))) return;
+  fail("operator", `Cannot write ${path}: it belongs to the database`);
+}
+
 /** @throws {AppError} operator */
-function failIfExists(path: string): never {
-  return fail("operator", `Cannot write ${path}: the file already exists (--force overwrites it)`);
+function failIfExists(path: string, force: boolean | null): never {
+  const advice = force === null ? "" : " (--force overwrites it)";
+  return fail("operator", `Cannot write ${path}: the file already exists${advice}`);
 }
 
 /** Gives a complete file its name, if no file has it. @throws {AppError} operator if one has */
-function publishNew(written: string, target: string, path: string): void {
+function publishNew(written: string, target: string, path: string, force: boolean | null): void {
   try {
     linkSync(written, target);
   } catch (error) {
-    if (systemCode(error) === "EEXIST" || existsSync(target)) failIfExists(path);
+    if (systemCode(error) === "EEXIST" || existsSync(target)) failIfExists(path, force);
     // Some file systems have no hard links.
     renameSync(written, target);
     return;
@@ -149,11 +162,11 @@ function publishNew(written: string, target: string, path: string): void {
 }
 
 /** @see System */
-export function openOutput(path: string | null, force: boolean): OutputStream {
+export function openOutput(path: string | null, force: boolean | null): OutputStream {
   if (path === null) return createOutputStream("the output", STDOUT, () => {});
   // Links are followed. Anything but a regular file, e.g. /dev/null or a pipe, is written in place.
   const stats = statSync(path, { throwIfNoEntry: false });
-  if (stats?.isFile() === true && !force) failIfExists(path);
+  if (stats?.isFile() === true && force !== true) failIfExists(path, force);
   const inPlace = stats !== undefined && !stats.isFile();
   // `/dev/stdout` has no real path if it is a pipe.
   const target = stats === undefined || inPlace ? path : realpathSync(path);
@@ -167,8 +180,8 @@ export function openOutput(path: string | null, force: boolean): OutputStream {
       closeSync(descriptor);
       open = false;
       if (inPlace) return;
-      if (force) renameSync(written, target);
-      else publishNew(written, target, path);
+      if (force === true) renameSync(written, target);
+      else publishNew(written, target, path, force);
       done = true;
       // Before this, a power failure can undo the rename.
       fsyncPath(dirname(resolve(target)));

@@ -20,8 +20,8 @@ export interface InputStream {
 
 /** The output of an export. A file appears under its name only when it is complete. */
 export interface OutputStream extends Disposable {
-  /** Waits for a slow reader. @returns false if the reader has closed the stream */
-  write(text: string): boolean;
+  /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
+  write(text: string | Uint8Array): void;
   /** Call when everything has been written. */
   finish(): void;
 }
@@ -51,10 +51,10 @@ export interface System {
   readonly openInput: (path: string | null) => InputStream;
   /**
    * Opens the file, or stdout if the path is `null`.
-   * @param force whether an existing file is overwritten
+   * @param force whether an existing file is overwritten; `null` if the command never does
    * @throws {AppError} operator
    */
-  readonly openOutput: (path: string | null, force: boolean) => OutputStream;
+  readonly openOutput: (path: string | null, force: boolean | null) => OutputStream;
   /** Listens for signals and uncaught errors from the first call on. */
   readonly untilStopped: () => Promise<StopReason>;
   /** Calls the listener at every SIGHUP, which ends the process before the first call. */

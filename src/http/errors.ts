@@ -68,6 +68,7 @@ export const errorTemplates = {
   unavailable: { status: 503, code: "unavailable", headers: { "retry-after": "1" } },
   token_name_taken: internalError,
   damaged: internalError,
+  output_closed: internalError,
   internal: internalError,
   operator: internalError,
 } as const satisfies Readonly<Record<ErrorCode, ResponseTemplate>>;

@@ -11,6 +11,7 @@ import {
   type StoredRecords,
 } from "../import-plan.ts";
 import { orderImport, parseStoredOrder } from "../order.ts";
+import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import { parseStoredUser, userImport } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
@@ -68,6 +69,17 @@ const plainWriter: ImportWriter = {
   lockIds: (table) => `lock table ${table} in share row exclusive mode`,
 };
 
+/** @returns the ids of the records with these keys */
+async function loadIds(
+  session: Session,
+  withKeys: string,
+  keys: readonly string[],
+): Promise<ReadonlyMap<string, number>> {
+  if (keys.length === 0) return new Map();
+  const found = await session.all<{ key: string; id: number }>(withKeys, keys);
+  return new Map(found.map(({ key, id }) => [key, id]));
+}
+
 function createBulkStore<Row extends { readonly id: number }, Import extends object, Stored>(
   db: Database,
   now: () => Date,
@@ -75,13 +87,22 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   { table, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
-  const page = `
-    select ${columns}
-    from ${table}
-    where id > $1
-    order by ${table}.id
-    limit $2
-  `;
+  const pageBySort: Readonly<Record<Sort, string>> = {
+    id: `
+      select ${columns}
+      from ${table}
+      where id > $1
+      order by ${table}.id
+      limit $2
+    `,
+    "-id": `
+      select ${columns}
+      from ${table}
+      where id <= $1
+      order by ${table}.id desc
+      limit $2
+    `,
+  };
   const withIds = `
     select ${columns}
     from ${table}
@@ -97,12 +118,17 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
   ): Promise<StoredRecords<Row>> {
     const ids = records.flatMap((record) => ("id" in record ? [Number(record.id)] : []));
     const keys = records.map(rules.keyOf).filter((key) => key !== null);
-    const userIds = new Set(records.map(rules.userOf).filter((id) => id !== null));
+    const userIds = new Set<number>();
+    const userKeys = new Set<string>();
+    for (const user of records.map(rules.userOf)) {
+      if (typeof user === "number") userIds.add(user);
+      if (typeof user === "string") userKeys.add(user);
+    }
     const lastId = await targetOf(session).lastId(table);
-    const foundKeys = await session.all<{ key: string; id: number }>(withKeys, keys);
-    const idsByKey = new Map(foundKeys.map(({ key, id }) => [key, id]));
+    const idsByKey = await loadIds(session, withKeys, keys);
     const foundRows = await session.all<Stored>(withIds, [...ids, ...idsByKey.values()]);
     const rows = new Map(foundRows.map(fromRow).map((row) => [row.id, row]));
+    const usersByKey = await loadIds(session, usersWithKeys, [...userKeys]);
     const foundUsers = await session.all<{ id: number }>(existingUsers, [...userIds]);
     const users = new Set(foundUsers.map(({ id }) => id));
     return {
@@ -110,12 +136,16 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
       get: (id) => rows.get(id) ?? null,
       idOf: (key) => idsByKey.get(key) ?? null,
       hasUser: (id) => users.has(id),
+      userWithEmail: (key) => usersByKey.get(key) ?? null,
     };
   }
 
   return {
-    async exportPage(after, limit) {
-      const rows = await db.run("read", (session) => session.all<Stored>(page, after, limit));
+    async exportPage(after, limit, sort) {
+      const start = sort === "id" ? after : maxId({ after });
+      const rows = await db.run("read", (session) =>
+        session.all<Stored>(pageBySort[sort], start, limit),
+      );
       return rows.map(fromRow);
     },
 

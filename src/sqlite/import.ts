@@ -11,6 +11,7 @@ import {
   type StoredRecords,
 } from "../import-plan.ts";
 import { orderImport, parseStoredOrder } from "../order.ts";
+import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import { parseStoredUser, userImport } from "../user.ts";
 import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
@@ -18,6 +19,12 @@ import type { StoreContext } from "./context.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { columns as orderColumns } from "./orders.ts";
 import { columns as userColumns } from "./users.ts";
+
+const userWithEmailKey = `
+  select id
+  from users
+  where email_key = $key
+`;
 
 interface BulkTableParts<Row, Import, Stored> {
   readonly table: CountedTable;
@@ -69,11 +76,18 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);
-  const page = db.prepare<Stored, { after: number; limit: number }>(`
+  const ascendingPage = db.prepare<Stored, { after: number; limit: number }>(`
     select ${columns}
     from ${table}
     where id > $after
     order by id
+    limit +$limit
+  `);
+  const descendingPage = db.prepare<Stored, { last: number; limit: number }>(`
+    select ${columns}
+    from ${table}
+    where id <= $last
+    order by id desc
     limit +$limit
   `);
   const withId = db.prepare<Stored, { id: number }>(`
@@ -87,28 +101,36 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
     from users
     where id = $id
   `);
+  const userWithEmail = db.prepare<{ id: number }, { key: string }>(userWithEmailKey);
   const lastId = prepareLastId(db);
   let planDryRun: PlanImport<Row, Import> | null = null;
 
-  const readPage = (after: number, limit: number) => page.all({ after, limit }).map(fromRow);
+  function readPage(after: number, limit: number, sort: Sort): readonly Row[] {
+    const rows =
+      sort === "id"
+        ? ascendingPage.all({ after, limit })
+        : descendingPage.all({ last: maxId({ after }), limit });
+    return rows.map(fromRow);
+  }
 
   function readStored(): StoredRecords<Row> {
-    const maxId = lastId(table);
+    const last = lastId(table);
     return {
-      lastId: maxId,
+      lastId: last,
       get(id) {
         // No record has an id beyond the last one.
-        const row = id > maxId ? null : withId.get({ id });
+        const row = id > last ? null : withId.get({ id });
         return row === null ? null : fromRow(row);
       },
       idOf: (key) => withKey.get({ key })?.id ?? null,
       hasUser: (id) => userWithId.get({ id }) !== null,
+      userWithEmail: (key) => userWithEmail.get({ key })?.id ?? null,
     };
   }
 
   return {
-    async exportPage(after, limit) {
-      const rows = read(readPage, after, limit);
+    async exportPage(after, limit, sort) {
+      const rows = read(readPage, after, limit, sort);
       await endTurn();
       return rows;
     },
@@ -146,7 +168,7 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
       columns: userColumns,
       fromRow: parseStoredUser,
       rules: userImport,
-      withKey: "select id from users where email_key = $key",
+      withKey: userWithEmailKey,
     }),
     orders: createBulkStore(context, openBulkInsert, {
       table: "orders",

@@ -1,7 +1,7 @@
 // Files hold personal data, and a lock on them stops the server: only the user of the program may read them, whatever
 // the umask of the shell is.
 import { expect, test } from "bun:test";
-import { chmodSync, chownSync, readdirSync, statSync } from "node:fs";
+import { chmodSync, chownSync, existsSync, readdirSync, statSync } from "node:fs";
 import { makeDirectory } from "../directory.ts";
 import { againstBinary } from "../http/server.ts";
 import { asNobody } from "../postgres/instance.ts";
@@ -44,6 +44,14 @@ test.skipIf(!againstBinary)("only the owner can read the files that commands wri
   await run("seed", "--users", "3", "--orders", "2");
   await run("backup", directory.at("backup.db"));
   await run("export", "users", "--output", directory.at("users.csv"));
+  await Bun.write(directory.at("input"), "{}\n");
+  chmodSync(directory.at("input"), 0o600);
+  const rejects = ["--rejects", directory.at("rejects")];
+  const { code } = await runProgram(
+    withOpenUmask("import", "users", directory.at("input"), ...rejects),
+    { env },
+  );
+  expect([code, existsSync(directory.at("rejects"))]).toEqual([1, true]);
   await run("copy", "--to", directory.at("copy.db"));
   await run("restore", directory.at("backup.db"));
   const modes = modesIn(directory.path);

@@ -188,14 +188,10 @@ test("openInput returns the size of regular files only", async () => {
   expect(openInput("/dev/null").size).toBeNull();
 });
 
-const csvOrders = "Orders cannot be CSV, because an order has a list of items: use ndjson";
 const keyRule = "must be 1 to 200 visible ASCII characters";
 
 /** Usage errors, and the first line on stderr. */
 const usageErrors: [string, string][] = [
-  ["export orders --format csv", csvOrders],
-  ["export orders --output a.csv", csvOrders],
-  ["import orders a.csv", csvOrders],
   ["import users --key a", "--key is for orders only: users are recognized by their email"],
   ["import orders --key é", `Invalid --key "é": ${keyRule}`],
   [`import orders --key ${"k".repeat(201)}`, `Invalid --key "${"k".repeat(60)}…": ${keyRule}`],

@@ -126,7 +126,7 @@ test("import lists lines in order and exits with 1 when records are rejected", a
     "line 8: version is required; created_at is required; updated_at is required",
     "line 9: user 7 already exists with different values",
     "line 10: version is read-only",
-    "line 11: nmae is not allowed",
+    "line 11: nmae is not allowed (--ignore-unknown skips unknown fields)",
     "line 12: created_at must be a time such as 2026-11-20T18:57:03.120Z",
     "Imported 2 users (0 unchanged, 10 rejected)",
     "",
@@ -373,13 +373,38 @@ test("import of CSV accepts only digits when the column is an integer", async ()
 
 /** Unreadable inputs, and the line on stderr. */
 const unreadable: [string, string | Uint8Array, RegExp][] = [
-  ["a column is unknown", "email,nmae\na@b.cd,A\n", /column "nmae" is not one of id, email, /],
+  [
+    "a column is unknown",
+    "email,nmae\na@b.cd,A\n",
+    /: column "nmae" is not known: use id, email, /,
+  ],
+  [
+    "no column is known",
+    "a@b.cd|A\n",
+    /: the first line must have names such as email,name,metadata/,
+  ],
   ["a column comes twice", "email,email\na@b.cd,A\n", /column "email" is given more than once/],
-  ["the cells are not comma-separated", "email;name\n", /must be separated by commas/],
-  ["a quote is never closed", 'email\n"a@b.cd\n', /[Qq]uote/],
-  ["it is no UTF-8", Uint8Array.from([...bytes("email\n"), 0xe9, 0x40]), /not valid UTF-8/],
+  [
+    "a quote is never closed",
+    'email\na@b.cd\n"b@b.cd\nc@b.cd\n',
+    /: line 3, column "email": a quote is never closed/,
+  ],
+  [
+    "a quote is within a cell",
+    'email,name\na@b.cd,A "B" C\n',
+    /: line 2, column "name": a quote is /,
+  ],
+  [
+    "it is no UTF-8",
+    Uint8Array.from([...bytes("email\na@b.cd\n"), 0xe9, 0x40]),
+    /: line 3 is not valid UTF-8/,
+  ],
   ["it ends within a character", Uint8Array.from([...bytes("email\n"), 0xc3]), /not valid UTF-8/],
-  ["a record is too long", `email\n"${"a".repeat(2 ** 21)}"\n`, /[Mm]ax/],
+  [
+    "a record is too long",
+    `email\n"${"a".repeat(2 ** 21)}"\n`,
+    /: line 2, column "email": the record has more than 1048576 bytes/,
+  ],
 ];
 
 for (const [when, text, message] of unreadable) {

@@ -328,13 +328,13 @@ export function importContract(open: Open): void {
     const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
     await it.store.bulk.users.import(users, false);
     const { exportPage } = it.store.bulk.users;
-    expect(await exportPage(0, 2)).toEqual(users.slice(0, 2));
-    expect(await exportPage(5, 2)).toEqual(users.slice(2, 4));
-    expect(await exportPage(13, 2)).toEqual(users.slice(4));
-    expect(await exportPage(21, 2)).toEqual([]);
+    expect(await exportPage(0, 2, "id")).toEqual(users.slice(0, 2));
+    expect(await exportPage(5, 2, "id")).toEqual(users.slice(2, 4));
+    expect(await exportPage(13, 2, "id")).toEqual(users.slice(4));
+    expect(await exportPage(21, 2, "id")).toEqual([]);
     const orders = [2, 4].map((id) => oldOrder(id, 3));
     await it.store.bulk.orders.import(orders, false);
-    expect(await it.store.bulk.orders.exportPage(0, 9)).toEqual(orders);
-    expect(await it.store.bulk.orders.exportPage(2, 9)).toEqual(orders.slice(1));
+    expect(await it.store.bulk.orders.exportPage(0, 9, "id")).toEqual(orders);
+    expect(await it.store.bulk.orders.exportPage(2, 9, "id")).toEqual(orders.slice(1));
   });
 }

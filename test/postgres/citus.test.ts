@@ -87,7 +87,7 @@ if (cluster !== null) {
       );
       const found: number[] = [];
       for (;;) {
-        const page = await store.bulk.orders.exportPage(found.at(-1) ?? 0, 100);
+        const page = await store.bulk.orders.exportPage(found.at(-1) ?? 0, 100, "id");
         if (page.length === 0) break;
         found.push(...page.map((order) => order.id));
       }

@@ -109,7 +109,7 @@ async function changeDatabase(path: string): Promise<void> {
 
 const operations: readonly [string, (store: Store, target: string) => Promise<unknown>][] = [
   ["check", (store) => store.check()],
-  ["an export", (store) => store.bulk.users.exportPage(0, 10)],
+  ["an export", (store) => store.bulk.users.exportPage(0, 10, "id")],
   ["a list of tokens", (store) => store.tokens.list()],
   ["a backup", (store, target) => store.backUp(target, () => {}, never)],
   [
@@ -160,7 +160,7 @@ test("a command reads the state of its start when a server starts and writes onl
   const store = await openToRead(path);
   const server = await open(path, true);
   await newUser(server);
-  expect(await store.bulk.users.exportPage(0, 10)).toHaveLength(2);
+  expect(await store.bulk.users.exportPage(0, 10, "id")).toHaveLength(2);
   await store.close();
   await server.close();
   using world = makeHarness({ environment: { DATABASE_URL: path } });

@@ -209,9 +209,9 @@ test("exportPage and a dry import do not block checkpoints when called repeatedl
   using db = new Database(it.path);
   const checkpoint = db.prepare<{ busy: number }, []>("pragma wal_checkpoint(truncate)");
   const attempts: (() => Promise<unknown>)[] = [
-    () => users.exportPage(0, 1),
+    () => users.exportPage(0, 1, "id"),
     () => users.import([userFields()], true),
-    () => users.exportPage(0, 1),
+    () => users.exportPage(0, 1, "id"),
   ];
   for (const attempt of attempts) {
     await it.store.users.create(userFields(), null);
@@ -224,10 +224,10 @@ test("exportPage continues when the last record of the previous page has been de
   await using it = await openStore();
   const { store } = it;
   for (let at = 0; at < 5; at += 1) await store.users.create(userFields(), null);
-  const first = await store.bulk.users.exportPage(0, 2);
+  const first = await store.bulk.users.exportPage(0, 2, "id");
   expect(first.map(({ id }) => id)).toEqual([1, 2]);
   await store.users.remove(2, null);
   await nextTurn();
-  const next = await store.bulk.users.exportPage(2, 2);
+  const next = await store.bulk.users.exportPage(2, 2, "id");
   expect(next.map(({ id }) => id)).toEqual([3, 4]);
 });

@@ -111,7 +111,7 @@ for (const version of olderVersions) {
     const store = await openDatabase(path, { create: false, exclusive: false, readOnly: true });
     expect(await totalsOf(store)).toEqual([2, 1, 1, 0]);
     expect(await store.check()).toEqual([]);
-    expect(await store.bulk.users.exportPage(0, 10)).toHaveLength(2);
+    expect(await store.bulk.users.exportPage(0, 10, "id")).toHaveLength(2);
     expect(await store.tokens.list()).toEqual([]);
     expect(await store.withCopySource((source) => source.count("orders"))).toBe(2);
     const copy = elsewhere.at("copy.db");

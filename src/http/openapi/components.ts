@@ -187,6 +187,7 @@ const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...s
     "the database cannot be written at the moment",
   ],
   token_name_taken: ["Internal", "An error of the command line"],
+  output_closed: ["Internal", "An error of the command line"],
   damaged: ["Internal", "The request needs a damaged part of the database file"],
   operator: ["Internal", "An error of the command line"],
   internal: [

@@ -1,6 +1,7 @@
 /** Export and import, with the totals and the directory of ids that only the layout for Citus has. */
 import type { CopyRow, CopyTarget } from "../../copy.ts";
 import { type Order, orderStatuses, parseStoredOrder, type StoredOrder } from "../../order.ts";
+import type { Sort } from "../../page.ts";
 import type { Store } from "../../store.ts";
 import type { Database, Session } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
@@ -59,14 +60,16 @@ function importTargetOf(session: Session): CopyTarget {
 function createOrderPages(db: Database) {
   const read: Session["all"] = (statement, ...values) =>
     db.run("read", (session) => session.all(statement, ...values));
-  const scanAfter = (id: number) =>
-    scanOrders<StoredOrder>(read, `select ${columns} from orders`, id);
-  let scan = scanAfter(0);
+  const scanAfter = (id: number, sort: Sort) =>
+    scanOrders<StoredOrder>(read, `select ${columns} from orders`, id, sort);
+  let scan: ReturnType<typeof scanAfter> | null = null;
+  let scanSort: Sort = "id";
   let ahead: readonly StoredOrder[] = [];
   let position = 0;
-  return async (after: number, limit: number): Promise<readonly Order[]> => {
-    if (after !== position) {
-      scan = scanAfter(after);
+  return async (after: number, limit: number, sort: Sort): Promise<readonly Order[]> => {
+    if (scan === null || after !== position || sort !== scanSort) {
+      scan = scanAfter(after, sort);
+      scanSort = sort;
       ahead = [];
     }
     if (ahead.length === 0) ahead = (await scan.next()).value ?? [];

@@ -13,6 +13,7 @@ import {
   type Page,
   type PageQuery,
   rowsToRead,
+  type Sort,
 } from "../../page.ts";
 import { createBatchQueue } from "../batch.ts";
 import type { Database, Session, Value } from "../connection.ts";
@@ -46,8 +47,6 @@ interface SmallPage {
   readonly total: number;
   readonly rows: readonly JsonRow[];
 }
-
-type Sort = NonNullable<PageQuery["sort"]>;
 
 function statementsOf({ table, json, where }: ListParts, sort: Sort) {
   const values = where.match(/\$\d/g)?.length ?? 0;

@@ -1,0 +1,70 @@
+/** The encoding of an input, by its byte order mark. */
+import { fail } from "../error.ts";
+
+/** UTF-8 text of an input. */
+export interface DecodedInput {
+  /** Without the byte order mark. */
+  readonly chunks: AsyncIterable<Uint8Array>;
+  /** Whether there was one. Spreadsheets need it. */
+  readonly hasBom: boolean;
+}
+
+/** The byte order mark as text. */
+export const BOM = "\ufeff";
+
+/** Bytes of the longest byte order mark. */
+const BOM_BYTES = 3;
+const marks = [
+  { encoding: "utf-8", bytes: [0xef, 0xbb, 0xbf] },
+  { encoding: "utf-16le", bytes: [0xff, 0xfe] },
+  { encoding: "utf-16be", bytes: [0xfe, 0xff] },
+] as const;
+
+/** @throws {AppError} invalid at the first byte that is not in the encoding */
+async function* transcode(
+  chunks: AsyncIterable<Uint8Array>,
+  encoding: "utf-16le" | "utf-16be",
+): AsyncGenerator<Uint8Array> {
+  const decoder = new TextDecoder(encoding, { fatal: true });
+  const encoder = new TextEncoder();
+  try {
+    for await (const chunk of chunks) yield encoder.encode(decoder.decode(chunk, { stream: true }));
+    yield encoder.encode(decoder.decode());
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error;
+    fail("invalid", "the text is not valid UTF-16; save the file as UTF-8");
+  }
+}
+
+/**
+ * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
+ * @throws {AppError} invalid if the text looks like UTF-16 without a byte order mark
+ */
+export async function decodeInput(chunks: AsyncIterable<Uint8Array>): Promise<DecodedInput> {
+  const iterator = chunks[Symbol.asyncIterator]();
+  let start: Uint8Array = new Uint8Array();
+  while (start.length < BOM_BYTES) {
+    const next = await iterator.next();
+    if (next.done === true) break;
+    start = start.length === 0 ? next.value : Buffer.concat([start, next.value]);
+  }
+  const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
+  // The first character of CSV and JSON is ASCII.
+  if (mark === undefined && start.subarray(0, 2).includes(0)) {
+    fail(
+      "invalid",
+      "the text seems to be UTF-16 without a byte order mark; save the file as UTF-8",
+    );
+  }
+  async function* rest(): AsyncGenerator<Uint8Array> {
+    yield start.subarray(mark?.bytes.length ?? 0);
+    // `yield*` would call the iterator of `chunks` anew.
+    for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) {
+      yield next.value;
+    }
+  }
+  if (mark === undefined || mark.encoding === "utf-8") {
+    return { chunks: rest(), hasBom: mark !== undefined };
+  }
+  return { chunks: transcode(rest(), mark.encoding), hasBom: true };
+}

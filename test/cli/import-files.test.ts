@@ -1,0 +1,189 @@
+// Files as spreadsheets and other shops write them, and the file of rejected records.
+import { expect, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
+import { makeDirectory } from "../directory.ts";
+import { lines, makeHarnessWithDatabase as makeHarness } from "./harness.ts";
+
+const items = [{ sku: "A-1", quantity: 2, unit_price: 100 }];
+const time = "2020-01-02T03:04:05.678Z";
+const ann = { email: "ann@b.cd", name: "Ann" };
+const summary = (created: number, table: string, unchanged = 0, rejected = 0) =>
+  `Imported ${created} ${table} (${unchanged} unchanged, ${rejected} rejected)`;
+const records = (ndjson: string) =>
+  ndjson
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line));
+
+const csv = "email,name\né@b.cd,😀\n";
+const littleEndian = Buffer.from(`\ufeff${csv}`, "utf16le");
+const csvFiles: [string, string | Uint8Array][] = [
+  ["separated by semicolons", csv.replaceAll(",", ";")],
+  ["separated by tabs", csv.replaceAll(",", "\t")],
+  ["named in capital letters with spaces", csv.replace("email,name", " Email, NAME ")],
+  ["in UTF-16 LE", littleEndian],
+  ["in UTF-16 BE", Buffer.from(littleEndian).swap16()],
+];
+
+for (const [what, file] of csvFiles) {
+  test(`import reads the columns of CSV when they are ${what}`, async () => {
+    using world = makeHarness();
+    const { stderr } = await world.feed(file, "import", "users", "--format", "csv");
+    expect(stderr).toBe(`${summary(1, "user")}\n`);
+    const { stdout } = await world.run("export", "users");
+    expect(records(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+  });
+}
+
+test("import says that the text is UTF-16 when it has no byte order mark", async () => {
+  using world = makeHarness();
+  const { code, stderr } = await world.feed(Buffer.from(csv, "utf16le"), "import", "users");
+  expect([code, stderr]).toEqual([1, expect.stringContaining("seems to be UTF-16 without a byte")]);
+});
+
+test("import skips and lists unknown fields when --ignore-unknown is given", async () => {
+  using world = makeHarness();
+  const ndjson = lines([{ ...ann, phone: "1", metadata: { kept: "1" } }]);
+  const first = await world.feed(ndjson, "import", "users", "--ignore-unknown");
+  expect(first.stderr).toBe(`Skipped unknown fields: phone\n${summary(1, "user")}\n`);
+  const order = { user_id: 1, currency: "EUR", items: [{ ...items[0], color: "red" }] };
+  const args = ["import", "orders", "--key", "shop", "--ignore-unknown"];
+  const second = await world.feed(lines([order]), ...args);
+  expect(second.stderr).toBe(`Skipped unknown fields: items.color\n${summary(1, "order")}\n`);
+  const columns = ["import", "users", "--format", "csv", "--ignore-unknown"];
+  const third = await world.feed("phone,email\n1,bob@b.cd\n", ...columns);
+  expect(third.stderr).toBe(`Skipped unknown fields: phone\n${summary(1, "user")}\n`);
+  const { stdout } = await world.run("export", "users");
+  expect(records(stdout)).toMatchObject([{ metadata: { kept: "1" } }, { email: "bob@b.cd" }]);
+});
+
+test("import finds the user of an order by user_email, in any case", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann]), "import", "users");
+  const order = { currency: "EUR", items };
+  const text = lines([
+    { ...order, user_email: "ANN@b.cd" },
+    { ...order, user_email: "bob@b.cd" },
+    { ...order, user_email: "ann@b.cd", user_id: 1 },
+  ]);
+  const { stderr } = await world.feed(text, "import", "orders", "--key", "shop");
+  expect(stderr.trimEnd().split("\n")).toEqual([
+    "line 2: user_email must be the email of an existing user",
+    "line 3: user_email is not allowed with user_id",
+    summary(1, "order", 0, 2),
+  ]);
+  expect(records((await world.run("export", "orders")).stdout)).toMatchObject([{ user_id: 1 }]);
+});
+
+test("import keeps created_at and status of an order without an id, and recognizes it later", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann]), "import", "users");
+  const order = { user_id: 1, currency: "EUR", items, created_at: time, status: "shipped" };
+  const args = ["import", "orders", "--key", "shop"];
+  expect((await world.feed(lines([order]), ...args)).stderr).toBe(`${summary(1, "order")}\n`);
+  expect((await world.feed(lines([order]), ...args)).stderr).toBe(`${summary(0, "orders", 1)}\n`);
+  const { stdout } = await world.run("export", "orders");
+  const stored = { created_at: time, updated_at: time, status: "shipped", version: 1 };
+  expect(records(stdout)).toMatchObject([stored]);
+  const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
+  expect((await world.feed(other, ...args)).stderr).toStartWith(
+    "line 1: this line was imported before with different content, as order 1\n",
+  );
+  const backwards = lines([{ ...order, updated_at: "2019-01-02T03:04:05.678Z" }]);
+  expect((await world.feed(backwards, ...args)).stderr).toStartWith(
+    "line 1: updated_at must not be before created_at\n",
+  );
+});
+
+test("import restores orders from CSV when they were exported as CSV", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann]), "import", "users");
+  const order = { user_id: 1, currency: "EUR", items, metadata: { note: 'a, "b"' } };
+  await world.feed(lines([order, order]), "import", "orders", "--key", "shop");
+  const exported = await world.run("export", "orders", "--format", "csv");
+  using other = makeHarness();
+  await other.feed(lines([ann]), "import", "users");
+  const args = ["import", "orders", "--format", "csv"];
+  expect((await other.feed(exported.stdout, ...args)).stderr).toBe(`${summary(2, "orders")}\n`);
+  expect(await other.run("export", "orders", "--format", "csv")).toEqual(exported);
+});
+
+const order = { user_email: "ann@b.cd", currency: "EUR", items };
+const cells = JSON.stringify(JSON.stringify(items)).replaceAll('\\"', '""');
+/** Three orders, the second of which is rejected; what corrects it. */
+const rejectedOrders: [string, string, string][] = [
+  ["ndjson", lines([order, { ...order, currency: "EURO" }, order]), "EURO"],
+  [
+    "csv",
+    `user_email;currency;items\n${["EUR", "EURO", "EUR"].map((each) => `ann@b.cd;${each};${cells}\n`).join("")}`,
+    "EURO",
+  ],
+];
+
+for (const [format, text, mistake] of rejectedOrders) {
+  test(`import of ${format} stores each order once when --rejects is corrected and imported`, async () => {
+    using world = makeHarness();
+    using directory = makeDirectory();
+    await world.feed(lines([ann]), "import", "users");
+    const path = directory.at(`rejects.${format}`);
+    const args = ["import", "orders", "--format", format, "--key", "shop"];
+    const first = await world.feed(text, ...args, "--rejects", path);
+    expect(first.stderr).toEndWith(
+      `${summary(2, "orders", 0, 1)}; rejected records are in ${path}\n`,
+    );
+    const rejects = readFileSync(path, "utf8");
+    expect(rejects).toContain("import_error");
+    expect(rejects).toContain(`shop:${format === "csv" ? 3 : 2}`);
+    const corrected = rejects.replace(`${mistake}"`, 'EUR"');
+    const again = ["import", "orders", "--format", format];
+    expect((await world.feed(corrected, ...again)).stderr).toBe(`${summary(1, "order")}\n`);
+    expect((await world.feed(corrected, ...again)).stderr).toBe(`${summary(0, "orders", 1)}\n`);
+    const whole = text.replace("EURO", "EUR");
+    expect((await world.feed(whole, ...args)).stderr).toBe(`${summary(0, "orders", 3)}\n`);
+  });
+}
+
+test("import --rejects marks lines that are no object or too long with their key", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  const path = directory.at("rejects");
+  const text = `{"a":\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
+  const { code } = await world.feed(text, "import", "orders", "--key", "shop", "--rejects", path);
+  expect(code).toBe(1);
+  const [broken, ...others] = readFileSync(path, "utf8").trim().split("\n");
+  expect(broken).toBe(
+    '{"import_error":"line 1: record must be valid JSON","import_key":"shop:1","a":',
+  );
+  expect(others.map((line) => JSON.parse(line))).toEqual([
+    {
+      import_error: "line 2: record must be valid JSON",
+      import_key: "shop:2",
+      import_text: "nothing",
+    },
+    { import_error: "line 3: record must be at most 1048576 bytes", import_key: "shop:3" },
+  ]);
+});
+
+test("import --rejects creates no file when no record is rejected", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  const path = directory.at("rejects");
+  const { code } = await world.feed(lines([ann]), "import", "users", "--rejects", path);
+  expect([code, existsSync(path)]).toEqual([0, false]);
+});
+
+test("import --rejects imports nothing when the file exists or belongs to the database", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  const path = directory.at("rejects");
+  await Bun.write(path, "mine");
+  const exists = await world.feed(`${lines([ann])}{}\n`, "import", "users", "--rejects", path);
+  expect([exists.code, exists.stderr]).toEqual([
+    1,
+    `Cannot write ${path}: the file already exists\n`,
+  ]);
+  expect(readFileSync(path, "utf8")).toBe("mine");
+  const own = await world.feed(`{}\n`, "import", "users", "--rejects", world.path);
+  expect(own.stderr).toBe(`Cannot write ${world.path}: it belongs to the database\n`);
+  expect((await world.run("export", "users")).stderr).toBe("Exported 0 users\n");
+});

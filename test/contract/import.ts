@@ -337,4 +337,36 @@ export function importContract(open: Open): void {
     expect(await it.store.bulk.orders.exportPage(0, 9, "id")).toEqual(orders);
     expect(await it.store.bulk.orders.exportPage(2, 9, "id")).toEqual(orders.slice(1));
   });
+
+  test("exportPage returns the records before an id, in descending order, when sorted by -id", async () => {
+    await using it = await openWithClock(open);
+    const users = [3, 5, 8, 13, 21].map((id) => oldUser(id));
+    await it.store.bulk.users.import(users, false);
+    const { exportPage } = it.store.bulk.users;
+    const descending = users.toReversed();
+    expect(await exportPage(0, 2, "-id")).toEqual(descending.slice(0, 2));
+    expect(await exportPage(13, 2, "-id")).toEqual(descending.slice(2, 4));
+    expect(await exportPage(5, 2, "-id")).toEqual(descending.slice(4));
+    expect(await exportPage(3, 2, "-id")).toEqual([]);
+    const orders = [2, 4].map((id) => oldOrder(id, 3));
+    await it.store.bulk.orders.import(orders, false);
+    expect(await it.store.bulk.orders.exportPage(0, 9, "-id")).toEqual(orders.toReversed());
+    expect(await it.store.bulk.orders.exportPage(4, 9, "-id")).toEqual(orders.slice(0, 1));
+  });
+
+  test("import finds the user of an order by email", async () => {
+    await using it = await openWithClock(open);
+    await importUser(it.store, oldUser(7, { email: "Ann@example.com" }));
+    const { user_id, ...fields } = orderFields(7);
+    const known = { ...fields, user_email: "ann@EXAMPLE.com", import_key: "a:1" };
+    const unknown = { ...fields, user_email: "bob@example.com", import_key: "a:2" };
+    for (const dryRun of [true, false]) {
+      expect(await it.store.bulk.orders.import([known, unknown], dryRun)).toEqual([
+        created,
+        rejected("user_email must be the email of an existing user"),
+      ]);
+    }
+    expect(parsed(await it.store.orders.get(1))).toMatchObject({ user_id });
+    expect(await importOrder(it.store, known)).toEqual(unchanged);
+  });
 }

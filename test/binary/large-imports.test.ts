@@ -93,7 +93,7 @@ test.skipIf(binary === "")(
 );
 
 test.skipIf(binary === "")(
-  "export succeeds when its reader closes the pipe, and fails when the disk is full",
+  "export ends with 141 when its reader closes the pipe, and fails when the disk is full",
   async () => {
     using program = makeProgram();
     await program.run(["import", "users"], users());
@@ -102,11 +102,7 @@ test.skipIf(binary === "")(
     await reader.read();
     await reader.cancel();
     const stderr = await new Response(child.stderr).text();
-    expect([await child.exited, stderr]).toEqual([
-      0,
-      expect.stringMatching(/^Exported [\d,]+ users\n$/),
-    ]);
-    expect(Number(/[\d,]+/.exec(stderr)?.[0].replaceAll(",", ""))).toBeLessThan(USERS);
+    expect([await child.exited, stderr]).toEqual([141, ""]);
     const full = await program.run(["export", "users", "--output", "/dev/full"]);
     expect([full.code, full.stderr]).toEqual([1, "Cannot write /dev/full: the disk is full\n"]);
   },

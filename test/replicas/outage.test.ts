@@ -186,6 +186,8 @@ test.concurrent.if(programs !== null)(
       await sql.unsafe("select pg_reload_conf()");
     };
     await setStandby("lost");
+    // Each backend reloads the setting on its own. A write on one that has not would succeed.
+    await Bun.sleep(500);
     let most = 0;
     const watch = async () => {
       expect((await pair.call("GET", path)).status).toBe(200);

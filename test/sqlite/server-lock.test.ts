@@ -111,13 +111,19 @@ test("a server takes its lock again when the lock file was moved away and back",
   await store.close();
 });
 
+/** @returns the store, and the problems that it reports */
+async function openWithProblems(path: string) {
+  const problems: (string | null)[] = [];
+  const store = await openDatabase(path, {
+    onStorageProblem: (problem) => problems.push(problem),
+  });
+  return { store, problems };
+}
+
 test("writes fail as long as the lock file cannot be created again", async () => {
   using database = await restored();
   const path = `${database.path}-serving`;
-  const problems: (string | null)[] = [];
-  const store = await openDatabase(database.path, {
-    onStorageProblem: (problem) => problems.push(problem),
-  });
+  const { store, problems } = await openWithProblems(database.path);
   rmSync(path);
   mkdirSync(path);
   await expectRejection(newUser(store), "unavailable");
@@ -134,10 +140,7 @@ test("writes fail as long as the lock file cannot be created again", async () =>
 test("writes fail until the restart when another server has taken the lock", async () => {
   using database = await restored();
   const path = `${database.path}-serving`;
-  const problems: (string | null)[] = [];
-  const store = await openDatabase(database.path, {
-    onStorageProblem: (problem) => problems.push(problem),
-  });
+  const { store, problems } = await openWithProblems(database.path);
   rmSync(path);
   {
     using other = takeServerLock(database.path, 0);

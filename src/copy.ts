@@ -28,6 +28,11 @@ export const copiedTables = {
     columns: ["owner", "key", "fingerprint", "record", "created_at"],
     sortKey: ["created_at", "owner", "key"],
   },
+  // With their ids. The target has a feed of another name, because changes of the source can follow.
+  changes: {
+    columns: "id type record_id version status token created_at".split(" "),
+    sortKey: ["id"],
+  },
 } as const satisfies Record<string, { columns: readonly string[]; sortKey: readonly string[] }>;
 
 export type CopiedTable = keyof typeof copiedTables;

@@ -19,6 +19,10 @@ export type ErrorCode =
   | "payload_too_large"
   | "unsupported_media_type"
   | "key_reused"
+  /** The feed no longer has a change that the client has not read. */
+  | "changes_expired"
+  /** The feed is not the one that the client has read. */
+  | "changes_reset"
   | "too_many_requests"
   | "unavailable"
   /** A token that is not revoked already has this name. Only the command line creates tokens. */

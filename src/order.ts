@@ -5,13 +5,14 @@ import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { hasId, hasMember, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
-import type { JsonText, RecordStore } from "./record.ts";
+import type { Author, JsonText, RecordStore } from "./record.ts";
 import { createValidator, Id, noExtraFields, OneOf, Text, Time, Version } from "./schema.ts";
 import { Email, emailKey } from "./user.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
-const status = OneOf(orderStatuses, { title: "OrderStatus" });
+/** The schema of a status. */
+export const OrderStatus = OneOf(orderStatuses, { title: "OrderStatus" });
 
 /** Allowed changes of the status. */
 const transitions: Record<OrderStatus, readonly OrderStatus[]> = {
@@ -55,7 +56,7 @@ export const Order = Type.Object(
       maximum: Number.MAX_SAFE_INTEGER,
       description: "Σ quantity × unit_price, in the minor unit of the currency",
     }),
-    status,
+    status: OrderStatus,
     metadata: Metadata,
     version: Version,
     created_at: Time,
@@ -74,13 +75,13 @@ export type OrderInput = Static<typeof OrderInput>;
 
 /** Body of PATCH: a JSON Merge Patch (RFC 7396). */
 export const OrderPatch = Type.Object(
-  { status: Type.Optional(status), metadata: Type.Optional(MetadataPatch) },
+  { status: Type.Optional(OrderStatus), metadata: Type.Optional(MetadataPatch) },
   { ...noExtraFields, title: "OrderPatch" },
 );
 export type OrderPatch = Static<typeof OrderPatch>;
 
 export const OrderQuery = Type.Object(
-  { ...pageQuery, user_id: Type.Optional(Id), status: Type.Optional(status) },
+  { ...pageQuery, user_id: Type.Optional(Id), status: Type.Optional(OrderStatus) },
   noExtraFields,
 );
 export type OrderQuery = Static<typeof OrderQuery>;
@@ -183,7 +184,7 @@ const ImportKey = Text({ minLength: 1, maxLength: 255 });
 /** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
 const importFields = {
   ...OrderInput.properties,
-  status: Type.Optional(status),
+  status: Type.Optional(OrderStatus),
   created_at: Type.Optional(Time),
   updated_at: Type.Optional(Time),
   import_key: Type.Optional(ImportKey),
@@ -330,5 +331,9 @@ export interface OrderStore extends RecordStore<Order, OrderQuery, OrderChange> 
    * @throws {AppError} invalid if the user does not exist
    * @throws {AppError} key_reused if the key was used for another request
    */
-  place(fields: OrderFields, key: IdempotencyKey | null): Promise<CreateResult<Order>>;
+  place(
+    fields: OrderFields,
+    key: IdempotencyKey | null,
+    author?: Author,
+  ): Promise<CreateResult<Order>>;
 }

@@ -36,9 +36,13 @@ export function parseRecordText<Row>(json: string): RecordText<Row> {
   return { id, version, json };
 }
 
+/** Name of the token that makes a change, which the change feed records; `null` for the command line. */
+export type Author = string | null;
+
 /**
  * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
- * resolves. A write with preconditions checks them against the stored record.
+ * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
+ * change to the feed (`src/change.ts`) in its transaction; `author` is `null` by default.
  */
 export interface RecordStore<Row, Query, Change> {
   /**
@@ -60,5 +64,6 @@ export interface RecordStore<Row, Query, Change> {
     id: number,
     edit: (record: Row) => Change | null,
     preconditions: Preconditions | null,
+    author?: Author,
   ): Promise<RecordText<Row> | null>;
 }

@@ -1,4 +1,5 @@
 import type { BulkStore } from "./bulk.ts";
+import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
 import type { LargePages } from "./large-page.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
@@ -43,6 +44,7 @@ export interface Store {
   readonly users: UserStore;
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
+  readonly changes: ChangeStore;
   /** Export and import. */
   readonly bulk: {
     readonly users: BulkStore<User, UserImport>;

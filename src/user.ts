@@ -6,7 +6,7 @@ import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import type { JsonText, RecordStore, RecordText } from "./record.ts";
+import type { Author, JsonText, RecordStore, RecordText } from "./record.ts";
 import { createValidator, Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 export const Email = Text({
@@ -171,11 +171,19 @@ export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
    * @throws {AppError} email_taken
    * @throws {AppError} key_reused if the key was used for another request
    */
-  create(fields: UserFields, key: IdempotencyKey | null): Promise<CreateResult<User>>;
+  create(
+    fields: UserFields,
+    key: IdempotencyKey | null,
+    author?: Author,
+  ): Promise<CreateResult<User>>;
   /**
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
    */
-  remove(id: number, preconditions: Preconditions | null): Promise<RecordText<User> | null>;
+  remove(
+    id: number,
+    preconditions: Preconditions | null,
+    author?: Author,
+  ): Promise<RecordText<User> | null>;
 }

@@ -54,12 +54,12 @@ test("copyRows copies all rows and last ids, and reports progress", async () => 
   const onRows = (done: number, total: number) => progress.push([done, total]);
   const copied = await copyRows(inMemory(makeRows()), inMemory(rows, last), onRows, never);
   expect(copied).toEqual({
-    ...{ users: 3, orders: 3, imported_orders: 3, tokens: 3, idempotency_keys: 3 },
+    ...{ users: 3, orders: 3, imported_orders: 3, tokens: 3, idempotency_keys: 3, changes: 3 },
   });
   expect(rows).toEqual(makeRows());
   expect(last).toEqual({ users: 9, orders: 3, tokens: 3 });
-  expect(progress[0]).toEqual([0, 30]);
-  expect(progress.at(-1)).toEqual([30, 30]);
+  expect(progress[0]).toEqual([0, 36]);
+  expect(progress.at(-1)).toEqual([36, 36]);
 });
 
 const cells = tables.flatMap((table) =>

@@ -21,6 +21,7 @@ function describeCounts(counts: RowCounts): string {
     token: counts.tokens,
     "idempotency key": counts.idempotency_keys,
     "import key": counts.imported_orders,
+    change: counts.changes,
   });
 }
 

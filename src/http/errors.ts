@@ -55,6 +55,8 @@ export const errorTemplates = {
   email_taken: { status: 409, code: "email_taken" },
   user_has_orders: { status: 409, code: "user_has_orders" },
   invalid_status_change: { status: 409, code: "invalid_status_change" },
+  changes_expired: { status: 410, code: "changes_expired" },
+  changes_reset: { status: 410, code: "changes_reset" },
   version_mismatch: { status: 412, code: "version_mismatch" },
   payload_too_large: { status: 413, code: "payload_too_large" },
   unsupported_media_type: { status: 415, code: "unsupported_media_type" },

@@ -1,4 +1,6 @@
+import type { ChangeStore } from "../change.ts";
 import { redactPassword } from "../database-url.ts";
+import { fail } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
@@ -48,6 +50,13 @@ const layouts = {
   },
 };
 
+/** PostgreSQL does not record changes yet. */
+const unrecorded: ChangeStore = {
+  list: () => fail("unavailable", "changes are not recorded on PostgreSQL"),
+  subscribe: () => ({ [Symbol.dispose]() {} }),
+  async deleteExpired() {},
+};
+
 function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOptions): Store {
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
@@ -64,6 +73,7 @@ function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOp
     orders: layout.createOrderStore(context),
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
+    changes: unrecorded,
     checkWritable: createWriteProbe({
       write: () => db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,

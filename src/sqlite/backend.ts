@@ -6,7 +6,7 @@ import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import { requireCurrent } from "../schema-version.ts";
-import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import type { OnCommit, OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import {
   createReaderAtRest,
@@ -16,6 +16,7 @@ import {
   sourceAtRest,
 } from "./at-rest.ts";
 import { backUp, lastBackupS } from "./backup.ts";
+import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
@@ -135,13 +136,22 @@ async function createStore(
   const reader = atRest ? createReaderAtRest(sharedReader, source) : sharedReader;
   const checkpointer = createCheckpointer(db);
   resources.defer(checkpointer.close);
-  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, options);
+  const watch = resources.use(createChangeWatch(db));
+  const onCommit: OnCommit = (writes, durationMs) => {
+    options.onCommit?.(writes, durationMs);
+    watch.check();
+  };
+  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, {
+    ...options,
+    onCommit,
+  });
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
   const largePages = createLargePages(options.maxUnsentBytes);
   const own = resources.adopt(source.connect(), (connection) => connection.close(true));
   const lists = createListReader(db, own, reader, files, largePages);
-  const context = { db, reader, writer, lists, idempotency, clock };
+  const recordChange = createChangeRecorder(db, now);
+  const context = { db, reader, writer, lists, idempotency, clock, recordChange };
   const writePages = preparePageWrite(db);
   const probe = createWriteProbe({
     write: () => writer.forTable("idempotency_keys").write(writePages),
@@ -157,6 +167,7 @@ async function createStore(
     users: createUserStore(context),
     orders: createOrderStore(context),
     tokens: createTokenStore(context),
+    changes: createChangeStore(context, watch),
     bulk: createBulkStores(context),
     async checkWritable() {
       files.requireInPlace();

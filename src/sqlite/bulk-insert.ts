@@ -32,6 +32,7 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
     imported_orders: db.prepare<null, CopyRow>(insertInto("imported_orders")),
     tokens: db.prepare<null, CopyRow>(insertInto("tokens")),
     idempotency_keys: db.prepare<null, CopyRow>(insertInto("idempotency_keys")),
+    changes: db.prepare<null, CopyRow>(insertInto("changes")),
   };
   const openUserIds = prepareIdTracker(db, "users");
   const openOrderIds = prepareIdTracker(db, "orders");

@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import type { NewChange } from "../change.ts";
 import type { Clock } from "../clock.ts";
 import type { IdempotencyStore } from "./idempotency.ts";
 import type { ListReader } from "./lists.ts";
@@ -17,4 +18,6 @@ export interface StoreContext {
   readonly lists: ListReader;
   readonly idempotency: IdempotencyStore;
   readonly clock: Clock;
+  /** Adds a change to the feed. Call it in the transaction that makes the change. */
+  readonly recordChange: (change: NewChange) => void;
 }

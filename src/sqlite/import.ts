@@ -2,6 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore } from "../bulk.ts";
+import { type ChangedRecord, type ChangeType, changeOf } from "../change.ts";
 import {
   createImportPlanner,
   type Digest,
@@ -28,6 +29,8 @@ const userWithEmailKey = `
 
 interface BulkTableParts<Row, Import, Stored> {
   readonly table: CountedTable;
+  /** The change of a record that an import creates. */
+  readonly created: ChangeType;
   readonly columns: string;
   readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
@@ -69,10 +72,17 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
   };
 }
 
-function createBulkStore<Row extends { readonly id: number }, Import extends object, Stored>(
-  { db, clock, reader, writer }: StoreContext,
+function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
+  { db, clock, reader, writer, recordChange }: StoreContext,
   openBulkInsert: () => BulkInsert,
-  { table, columns, fromRow, rules, withKey: withKeySql }: BulkTableParts<Row, Import, Stored>,
+  {
+    table,
+    created,
+    columns,
+    fromRow,
+    rules,
+    withKey: withKeySql,
+  }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);
@@ -154,6 +164,7 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
           }
         }
         finish();
+        for (const { row } of newRecords) recordChange(changeOf(created, row, null));
         return results;
       });
     },
@@ -165,6 +176,7 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
   return {
     users: createBulkStore(context, openBulkInsert, {
       table: "users",
+      created: "user.created",
       columns: userColumns,
       fromRow: parseStoredUser,
       rules: userImport,
@@ -172,6 +184,7 @@ export function createBulkStores(context: StoreContext): Store["bulk"] {
     }),
     orders: createBulkStore(context, openBulkInsert, {
       table: "orders",
+      created: "order.created",
       columns: orderColumns,
       fromRow: parseStoredOrder,
       rules: orderImport,

@@ -4,7 +4,7 @@
  */
 import type { Database } from "bun:sqlite";
 import { setImmediate as endTurn } from "node:timers/promises";
-import type { BuiltPage, LargePages, PageBuilder } from "../large-page.ts";
+import type { LargePages, PageBuilder } from "../large-page.ts";
 import type { Maybe } from "../maybe.ts";
 import {
   type JsonRow,
@@ -26,10 +26,13 @@ const SLICE_LENGTH = 128 * 2 ** 10;
  */
 const MAX_SLICE_MS = 50;
 
-/** A list that is being read. */
-export interface ListRows<Row> {
+/** What a page has besides its records. */
+interface Totals {
   /** Final once the rows have been read. */
   readonly total: number;
+}
+
+interface Rows<Row> {
   /**
    * Iterating reads the rows: as many as the page has, and one more if the query has `after`. A `null` is a place to
    * end the turn, in a list that takes long to read.
@@ -37,8 +40,13 @@ export interface ListRows<Row> {
   readonly rows: Iterable<Row | null>;
 }
 
+/** A list that is being read. */
+export type ListRows<Row, Meta extends Totals = Totals> = Meta & Rows<Row>;
+
 /** Reads a list within a transaction. */
-export type ReadRows<Query, Row> = (query: Query) => ListRows<Row>;
+export type ReadRows<Query, Row, Meta extends Totals = Totals> = (
+  query: Query,
+) => ListRows<Row, Meta>;
 
 /** The size of a record. */
 interface SizeRow {
@@ -48,7 +56,7 @@ interface SizeRow {
 }
 
 /** A list. */
-export interface List<Query> {
+export interface List<Query, Meta extends Totals = Totals> {
   readonly table: string;
   /** A record as JSON, from the columns of the table. */
   readonly json: string;
@@ -61,7 +69,7 @@ export interface List<Query> {
   readonly prepareRows: <Row extends { readonly id: number }>(
     db: Database,
     columns: string,
-  ) => ReadRows<Query, Row>;
+  ) => ReadRows<Query, Row, Meta>;
 }
 
 export type ListReader = ReturnType<typeof createListReader>;
@@ -80,7 +88,7 @@ function createPacer(): () => Promise<void> {
 
 async function addInSlices(
   page: PageBuilder,
-  rows: ListRows<JsonRow>["rows"],
+  rows: Rows<JsonRow>["rows"],
   limit: number,
 ): Promise<PageEnd> {
   const pace = createPacer();
@@ -110,8 +118,13 @@ async function addInSlices(
   return { lastId, hasMore };
 }
 
+/** Call it when the rows have been read. */
+function pageOf<Meta extends Totals>({ rows: _, ...meta }: ListRows<unknown, Meta>, end: PageEnd) {
+  return { ...meta, nextAfter: nextAfter(end) };
+}
+
 /** @returns the size of the records with their commas */
-async function sumOf(sizes: ListRows<SizeRow>["rows"]): Promise<number> {
+async function sumOf(sizes: Rows<SizeRow>["rows"]): Promise<number> {
   const pace = createPacer();
   let sum = 0;
   for (const row of sizes) {
@@ -138,26 +151,25 @@ export function createListReader(
 
   return {
     /** @returns reads a page, in the same turn if it is small and does not take long */
-    prepare<Query extends PageQuery>({
+    prepare<Query extends PageQuery, Meta extends Totals = Totals>({
       table,
       json,
       bytes,
       prepareRows,
-    }: List<Query>): (query: Query, client?: string) => Maybe<Page> {
+    }: List<Query, Meta>): (query: Query, client?: string) => Maybe<Page & Omit<Meta, "rows">> {
       const { read } = reader.forTable(table);
       const columns = `id, ${json} as json`;
       const readRows = prepareRows<JsonRow>(db, columns);
-      let readOwnRows: ReadRows<Query, JsonRow> | null = null;
-      let readSizes: ReadRows<Query, SizeRow> | null = null;
+      let readOwnRows: ReadRows<Query, JsonRow, Meta> | null = null;
+      let readSizes: ReadRows<Query, SizeRow, Meta> | null = null;
 
-      function readSmall(query: Query): Page | null {
+      function readSmall(query: Query) {
         const list = readRows(query);
         const joined = joinSmall(list.rows, query.limit);
-        if (joined === null) return null;
-        return { total: list.total, records: joined.records, nextAfter: nextAfter(joined) };
+        return joined === null ? null : { ...pageOf(list, joined), records: joined.records };
       }
 
-      async function addAll(query: Query, page: PageBuilder): Promise<BuiltPage> {
+      async function addAll(query: Query, page: PageBuilder) {
         readOwnRows ??= prepareRows<JsonRow>(own, columns);
         readSizes ??= prepareRows<SizeRow>(own, `id, ${bytes} as bytes`);
         page.clear();
@@ -165,8 +177,7 @@ export function createListReader(
         try {
           page.reserve(await sumOf(readSizes(query).rows));
           const list = readOwnRows(query);
-          const end = await addInSlices(page, list.rows, query.limit);
-          return { total: list.total, nextAfter: nextAfter(end) };
+          return pageOf(list, await addInSlices(page, list.rows, query.limit));
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.
           if (own.inTransaction) own.run("rollback");
@@ -174,7 +185,7 @@ export function createListReader(
       }
 
       /** Tries twice, like `TableReader.read`. */
-      async function buildLarge(query: Query, page: PageBuilder): Promise<BuiltPage> {
+      async function buildLarge(query: Query, page: PageBuilder) {
         try {
           return await addAll(query, page);
         } catch (error) {
@@ -188,8 +199,7 @@ export function createListReader(
       }
 
       return (query, client) =>
-        read<[Query], Page | null>(readSmall, query) ??
-        large.build((page) => buildLarge(query, page), client);
+        read(readSmall, query) ?? large.build((page) => buildLarge(query, page), client);
     },
   };
 }

@@ -8,9 +8,10 @@ import { copyOwnership, createPrivateFile, discard, replaceFile } from "./files.
 import first from "./migrations/0001_users_orders_tokens.sql" with { type: "text" };
 import second from "./migrations/0002_orders_without_insert_trigger.sql" with { type: "text" };
 import third from "./migrations/0003_one_sigma.sql" with { type: "text" };
+import fourth from "./migrations/0004_changes.sql" with { type: "text" };
 
 /** In order. The version of a schema is the number of migrations that have run. Never edit a released one. */
-export const migrations: readonly string[] = [first, second, third];
+export const migrations: readonly string[] = [first, second, third, fourth];
 
 export const SCHEMA_VERSION = migrations.length;
 

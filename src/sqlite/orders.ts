@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
 import { systemCode } from "../error.ts";
 import {
@@ -31,7 +32,7 @@ export const columns =
   "id, user_id, currency, items, total, status, metadata, version, created_at, updated_at";
 
 /** An order as JSON. One text per row costs less than a value per column. */
-const json = `
+export const json = `
   format(
     '{"id":%d,"user_id":%d,"currency":"%s","items":%s,"total":%d,"status":"%s","metadata":%s,"version":%d,' ||
     '"created_at":"%s","updated_at":"%s"}',
@@ -39,7 +40,7 @@ const json = `
   )
 `;
 
-const bytes = "octet_length(items) + octet_length(metadata) + 300";
+export const bytes = "octet_length(items) + octet_length(metadata) + 300";
 
 /** Positions of a user's orders: after `start`, up to `end`. */
 type Positions = Readonly<Record<"start" | "end", number>>;
@@ -207,6 +208,7 @@ export function createOrderStore({
   lists,
   idempotency,
   clock,
+  recordChange,
   ...context
 }: StoreContext): OrderStore {
   const reader = context.reader.forTable("orders");
@@ -263,18 +265,19 @@ export function createOrderStore({
 
     get: (id) => reader.read(findText, id),
 
-    place(fields, key) {
+    place(fields, key, author = null) {
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
           const row = orderRow(fields);
-          const id = insertOrder({ ...row, now: time });
-          return recordText(newOrder(id, row, time), orderJson);
+          const order = newOrder(insertOrder({ ...row, now: time }), row, time);
+          recordChange(changeOf("order.created", order, author));
+          return recordText(order, orderJson);
         }),
       );
     },
 
-    update(id, edit, preconditions) {
+    update(id, edit, preconditions, author = null) {
       return writer.write(() => {
         const order = find(id);
         if (order === null) return null;
@@ -289,6 +292,7 @@ export function createOrderStore({
           updated_at: latestOf(order.updated_at, clock()),
         };
         updateOrder.run(changed);
+        recordChange(changeOf("order.updated", changed, author));
         return recordText(changed, orderJson);
       });
     },

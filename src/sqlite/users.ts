@@ -1,4 +1,5 @@
 import type { Database } from "bun:sqlite";
+import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
 import { isBehind } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
@@ -24,7 +25,7 @@ import type { ReadRows } from "./lists.ts";
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
 /** A user as JSON. One text per row costs less than a value per column. `json_quote` makes a missing name `null`. */
-const json = `
+export const json = `
   format(
     '{"id":%d,"email":%s,"name":%s,"metadata":%s,"version":%d,"created_at":"%s","updated_at":"%s"}',
     id, json_quote(email), json_quote(name), metadata, version, created_at, updated_at
@@ -32,7 +33,7 @@ const json = `
 `;
 
 /** JSON writes a control character of a name as 6 bytes. */
-const bytes = `
+export const bytes = `
   octet_length(metadata) + octet_length(email) + coalesce(6 * octet_length(name), 0) + 200
 `;
 
@@ -62,6 +63,7 @@ export function createUserStore({
   lists,
   idempotency,
   clock,
+  recordChange,
   ...context
 }: StoreContext): UserStore {
   const reader = context.reader.forTable("users");
@@ -116,19 +118,21 @@ export function createUserStore({
 
     get: (id) => reader.read(findText, id),
 
-    create(fields, key) {
+    create(fields, key, author = null) {
       return writer.write(() =>
         idempotency.once(key, () => {
           const time = clock();
           const row = userRow(fields);
           const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
           if (changes === 0) failEmailTaken();
-          return recordText(newUser(Number(lastInsertRowid), row, time), userJson);
+          const user = newUser(Number(lastInsertRowid), row, time);
+          recordChange(changeOf("user.created", user, author));
+          return recordText(user, userJson);
         }),
       );
     },
 
-    update(id, edit, preconditions) {
+    update(id, edit, preconditions, author = null) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
@@ -142,17 +146,19 @@ export function createUserStore({
         const updatedAt = latestOf(user.updated_at, clock());
         const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };
         updateUser.run(changed);
+        recordChange(changeOf("user.updated", changed, author));
         return recordText(changed, userJson);
       });
     },
 
-    remove(id, preconditions) {
+    remove(id, preconditions, author = null) {
       return writer.write(() => {
         const user = find(id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
         deleteUser.run({ id });
+        recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);
       });
     },

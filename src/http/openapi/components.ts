@@ -153,6 +153,17 @@ const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...s
     "The status cannot change to this one",
     "cannot change status from shipped to paid; allowed: delivered",
   ],
+  changes_expired: [
+    "ChangesGone",
+    "Changes after `after` are no longer kept",
+    "changes before 1001 are no longer kept: synchronize again",
+  ],
+  changes_reset: [
+    "ChangesGone",
+    "The feed is not the one that `feed` or `after` belongs to, e.g. since a backup was restored",
+    "the feed 5fHv2mQxT0 has ended: synchronize again",
+    "there is no change 12, the last one is 7: synchronize again",
+  ],
   version_mismatch: [
     "VersionMismatch",
     "`If-Match` does not match the record, or `If-None-Match` does",

@@ -1,0 +1,192 @@
+/** The change feed: records each change in the transaction that makes it, and reads pages of it. */
+import type { Database } from "bun:sqlite";
+import {
+  type ChangeQuery,
+  type ChangeStore,
+  changeTypes,
+  type Feed,
+  requireKept,
+  type StoredChange,
+  startOf,
+} from "../change.ts";
+import { fail } from "../error.ts";
+import { orderStatuses } from "../order.ts";
+import { requireCurrent } from "../schema-version.ts";
+import { pragma } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
+import type { ReadRows } from "./lists.ts";
+import { SCHEMA_VERSION } from "./migrate.ts";
+import { bytes as orderBytes, json as orderJson } from "./orders.ts";
+import { bytes as userBytes, json as userJson } from "./users.ts";
+
+/** Interval at which changes by other processes are noticed. */
+const POLL_MS = 50;
+/** Maximum number of changes deleted per transaction, which takes a few milliseconds. */
+const DELETE_BATCH_SIZE = 2000;
+
+/** @returns an expression for the name whose position is in a column */
+function nameOf(column: string, names: readonly string[]): string {
+  const cases = names.map((name, at) => `when ${at + 1} then '${name}'`);
+  return `case ${column} ${cases.join(" ")} end`;
+}
+
+/** A change as JSON, without the record. */
+const json = `
+  format(
+    '{"id":%d,"type":"%s","record_id":%d,"version":%d,"status":%s,"token":%s,"created_at":"%s"',
+    changes.id, ${nameOf("changes.type", changeTypes)}, changes.record_id, changes.version,
+    json_quote(${nameOf("changes.status", orderStatuses)}), json_quote(changes.token),
+    strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch')
+  )
+`;
+/** JSON of 100 characters has 400 bytes at most. */
+const BYTES = 600;
+
+/** @returns an expression that reads the user or order of a change */
+function ofRecord(ofUser: string, ofOrder: string): string {
+  return `
+    case when changes.type <= 3
+      then (select ${ofUser} from users where users.id = changes.record_id)
+      else (select ${ofOrder} from orders where orders.id = changes.record_id)
+    end
+  `;
+}
+
+/** Statements are prepared when they are needed: a database with an older schema, which is only read, has no feed. */
+function lazily<Value>(make: () => Value): () => Value {
+  let made: Value | undefined;
+  return () => {
+    made ??= make();
+    return made;
+  };
+}
+
+/** @returns adds a change to the feed */
+export function createChangeRecorder(db: Database, now: () => Date): StoreContext["recordChange"] {
+  const insert = lazily(() =>
+    db.prepare<null, Omit<StoredChange, "id">>(`
+      insert into changes (type, record_id, version, status, token, created_at)
+      values ($type, $record_id, $version, $status, $token, $created_at)
+    `),
+  );
+  return (change) => insert().run({ ...change, created_at: now().getTime() });
+}
+
+/** Tells listeners of new changes. */
+export interface ChangeWatch extends Disposable {
+  readonly subscribe: ChangeStore["subscribe"];
+  /** Calls the listeners if there are new changes. Call it after each commit. */
+  check(): void;
+}
+
+/** Other processes write to the database too, so the newest id is also polled while there are listeners. */
+export function createChangeWatch(db: Database): ChangeWatch {
+  const newestId = lazily(() =>
+    db.prepare<{ id: number }, []>("select coalesce(max(id), 0) as id from changes"),
+  );
+  const listeners = new Set<() => void>();
+  let timer: Timer | undefined;
+  let seen = 0;
+
+  function check(): void {
+    if (listeners.size === 0) return;
+    try {
+      const { id = 0 } = newestId().get() ?? {};
+      if (id === seen) return;
+      seen = id;
+    } catch {
+      // The disk is failing, or another process has locked the database. The next check finds what this one missed.
+      return;
+    }
+    for (const listener of [...listeners]) listener();
+  }
+
+  return {
+    check,
+    subscribe(listener) {
+      listeners.add(listener);
+      if (listeners.size === 1) timer = setInterval(check, POLL_MS);
+      return {
+        [Symbol.dispose]() {
+          listeners.delete(listener);
+          if (listeners.size === 0) clearInterval(timer);
+        },
+      };
+    },
+    [Symbol.dispose]: () => clearInterval(timer),
+  };
+}
+
+type ReadChanges<Row> = ReadRows<ChangeQuery, Row, Feed & { readonly total: number }>;
+
+function prepareRows<Row>(db: Database, listed: string): ReadChanges<Row> {
+  const state = db.prepare<Feed, []>(`
+    select
+      (select name from feed) as feed,
+      coalesce((select min(id) from changes), 1) as first,
+      coalesce((select max(id) from changes), 0) as last
+  `);
+  const page = db.prepare<Row, { start: number; limit: number }>(`
+    select ${listed}
+    from changes
+    where id > $start
+    order by id
+    limit +$limit
+  `);
+  return (query) => {
+    const feed = state.get() ?? fail("operator", "the database has no feed");
+    requireKept(query, feed);
+    const start = startOf(query, feed);
+    const rows = start >= feed.last ? [] : page.iterate({ start, limit: query.limit });
+    return { ...feed, total: feed.last - feed.first + 1, rows };
+  };
+}
+
+/** The id of the first change that stays: the oldest that is not expired among those of a batch, or the next one. */
+const firstKept = `
+  select coalesce(min(id) filter (where created_at >= $before), max(id) + 1)
+  from (
+    select id, created_at
+    from changes
+    order by id
+    limit ${DELETE_BATCH_SIZE}
+  )
+`;
+
+export function createChangeStore(
+  { db, lists, writer }: Pick<StoreContext, "db" | "lists" | "writer">,
+  { subscribe }: Pick<ChangeWatch, "subscribe">,
+): ChangeStore {
+  const statements = lazily(() => {
+    requireCurrent(pragma(db, "user_version"), SCHEMA_VERSION);
+    const withRecord = `${json} || ',"record":' || coalesce(${ofRecord(userJson, orderJson)}, 'null')`;
+    const recordBytes = `coalesce(${ofRecord(userBytes, orderBytes)}, 0)`;
+    const table = { table: "changes", prepareRows };
+    return {
+      plain: lists.prepare({ ...table, json: `${json} || '}'`, bytes: `${BYTES}` }),
+      record: lists.prepare({
+        ...table,
+        json: `${withRecord} || '}'`,
+        bytes: `${BYTES} + ${recordBytes}`,
+      }),
+      // `min`, so that SQLite reads a range of ids.
+      deleteBatch: db.prepare<null, { before: number }>(`
+        delete from changes
+        where id < min((${firstKept}), (select max(id) from changes))
+      `),
+    };
+  });
+
+  return {
+    list: (query, client) => statements()[query.include ?? "plain"](query, client),
+    subscribe,
+    async deleteExpired(before) {
+      const { deleteBatch } = statements();
+      const { write } = writer.forTable("changes");
+      const deleteExpired = () => deleteBatch.run({ before: before.getTime() }).changes;
+      while ((await write(deleteExpired)) >= DELETE_BATCH_SIZE) {
+        // One transaction at a time, so that other writes run in between.
+      }
+    },
+  };
+}

@@ -69,6 +69,13 @@ export const ChangeQuery = Type.Object(
 );
 export type ChangeQuery = Static<typeof ChangeQuery>;
 
+/** Parameters of the API: `wait` is how many seconds the response may wait for the next change. */
+export const WaitingQuery = Type.Object(
+  { ...ChangeQuery.properties, wait: Type.Integer({ minimum: 0, maximum: 60, default: 0 }) },
+  noExtraFields,
+);
+export type WaitingQuery = Static<typeof WaitingQuery>;
+
 /** What is kept of the sequence. */
 export interface Feed {
   /** Random name of the sequence, of 1 to 64 letters and digits. */

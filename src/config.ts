@@ -148,6 +148,13 @@ export const settings = {
     placeholder: "bytes",
     parse: integer(0, 1_099_511_627_776),
   },
+  changesDays: {
+    variable: "CHANGES_DAYS",
+    default: "30",
+    description: "how long changes are kept, in days",
+    placeholder: "days",
+    parse: integer(1, 36_500),
+  },
   rateLimit: {
     variable: "RATE_LIMIT",
     default: "0",

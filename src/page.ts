@@ -12,6 +12,17 @@ export interface Chunks extends Disposable {
   next(): Uint8Array | null;
 }
 
+/** @returns all records of a page as text. They can be read once */
+export function recordsText(records: string | Chunks): string {
+  if (typeof records === "string") return records;
+  const decoder = new TextDecoder();
+  let text = "";
+  for (let chunk = records.next(); chunk !== null; chunk = records.next()) {
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return text;
+}
+
 /** One page of a list. Its records and its total come from one snapshot. */
 export interface Page {
   /** Exact number of records that match the filters. */

@@ -148,5 +148,5 @@ test("copyRows stops after the current batch when aborted", async () => {
     "operator",
     "interrupted",
   );
-  expect(tables.map((table) => rows[table].length)).toEqual([3, 3, 0, 0, 0]);
+  expect(tables.map((table) => rows[table].length)).toEqual([3, 3, 0, 0, 0, 0]);
 });

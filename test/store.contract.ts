@@ -1,6 +1,7 @@
 // Tests of the ports in src, for every database. Each file of test/contract tests one port; the test of a
 // database calls `storeContract` with a function that opens it.
 import { describe } from "bun:test";
+import { changesContract } from "./contract/changes.ts";
 import { copySourceContract } from "./contract/copy-source.ts";
 import { idempotencyContract } from "./contract/idempotency.ts";
 import { importContract } from "./contract/import.ts";
@@ -22,5 +23,6 @@ export function storeContract(name: string, open: Open): void {
     tokensContract(open);
     importContract(open);
     copySourceContract(open);
+    changesContract(open);
   });
 }

@@ -6,6 +6,7 @@ import { sorts } from "../page.ts";
 import { tokenScopes } from "../token.ts";
 import { backUpStore, restoreBackup } from "./backup.ts";
 import { build } from "./build.ts";
+import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
 import { copyStore } from "./copy.ts";
 import { exportTable } from "./export.ts";
@@ -124,6 +125,15 @@ const commands: Commands = {
     ],
     run: (system, table, { format = null, output = "-", force = false, sort }) =>
       exportTable({ table, format, path: streamPath(output), force, sort }, system),
+  },
+  changes: {
+    description: "print the changes of users and orders, one JSON object per line",
+    options: [
+      new Option("--after <id>", "begin behind this change (default: with the oldest one)"),
+      new Option("--follow", "wait for further changes until SIGTERM or SIGINT (Ctrl-C)"),
+    ],
+    examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
+    run: (system, { after = null, follow = false }) => printChanges({ after, follow }, system),
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",

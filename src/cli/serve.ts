@@ -16,8 +16,9 @@ import type { CommandSystem } from "./system.ts";
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
 
-/** How often expired idempotency keys are deleted. */
+/** How often expired idempotency keys and changes are deleted. */
 const CLEANUP_INTERVAL_MS = 10 * 60 * 1000;
+const DAY_MS = 24 * 60 * 60 * 1000;
 
 /** Each connection needs an open file. Below this limit few clients exhaust it, and then nobody can connect. */
 const MIN_OPEN_FILES = 4096;
@@ -145,13 +146,18 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
     system.stderr(welcome(firstToken, url, `${system.program} token create NAME${databaseFlag}`));
   }
 
-  const deleteExpiredKeys = () =>
-    store
-      .deleteExpiredKeys()
-      .catch((error) =>
-        log.warn("cleanup of expired idempotency keys failed", { reason: messageOf(error) }),
-      );
-  const cleanupTimer = setInterval(deleteExpiredKeys, CLEANUP_INTERVAL_MS);
+  async function cleanUp(): Promise<void> {
+    const oldest = new Date(now().getTime() - config.changesDays * DAY_MS);
+    try {
+      await store.deleteExpiredKeys();
+      await store.changes.deleteExpired(oldest);
+    } catch (error) {
+      log.warn("cleanup of expired idempotency keys and changes failed", {
+        reason: messageOf(error),
+      });
+    }
+  }
+  const cleanupTimer = setInterval(cleanUp, CLEANUP_INTERVAL_MS);
   resources.defer(() => clearInterval(cleanupTimer));
 
   const stop = await stopped;

@@ -7,6 +7,7 @@ import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
 import type { Connections, JsonBlob } from "./bodies.ts";
 import { createBodyReader } from "./body.ts";
+import { changes } from "./changes.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
@@ -25,15 +26,16 @@ import {
   type RouteEntry,
   routesOf,
 } from "./route.ts";
-import type { Servers } from "./server.ts";
+import { IDLE_TIMEOUT_S, type Servers } from "./server.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
 import { users } from "./users.ts";
+import { createWaitingClients, type WaitingClients } from "./waiting-clients.ts";
 
 /** All routes, in the order of the document. A route is public only if its definition says so. */
 export function allRoutes() {
-  return new Elysia().use(system()).use(docs()).use(users()).use(orders());
+  return new Elysia().use(system()).use(docs()).use(users()).use(orders()).use(changes());
 }
 
 /** For typed clients: `treaty<App>` of Eden. */
@@ -70,10 +72,10 @@ function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[
   return routes;
 }
 
-function connectionsOf(servers: Servers): Connections {
+function connectionsOf(servers: Servers, waitingClients: WaitingClients): Connections {
   return {
     unfinished() {
-      let requests = 0;
+      let requests = -waitingClients.count();
       for (const { pendingRequests } of servers) requests += pendingRequests;
       return requests;
     },
@@ -82,6 +84,10 @@ function connectionsOf(servers: Servers): Connections {
       const [server] = servers;
       // The shortest idle timeout. Bun has no way to close a single connection.
       server?.timeout(request, 1);
+    },
+    keepOpen(request, seconds) {
+      const [server] = servers;
+      server?.timeout(request, seconds + IDLE_TIMEOUT_S);
     },
   };
 }
@@ -114,8 +120,10 @@ export function createApp({
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
   const document = createDocumentReader(version, routes);
+  const waitingClients = createWaitingClients(store.changes, drain);
+  const connections = connectionsOf(servers, waitingClients);
   const { handle, handleUnmatched } = createPipeline({
-    services: { store, metrics, drain, connections: connectionsOf(servers), document },
+    services: { store, metrics, drain, connections, waitingClients, document },
     authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),

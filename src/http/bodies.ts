@@ -39,6 +39,8 @@ export interface ResponseHead {
   headers: Record<string, string>;
   /** Id of the record in the body, for the log. */
   recordId?: number;
+  /** Time that the client has asked to wait, which is no part of the duration. */
+  waitedMs?: number;
 }
 
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
@@ -46,8 +48,10 @@ export const REVALIDATE = "private, no-cache";
 
 /** The connections of all clients. */
 export interface Connections {
-  /** @returns how many requests have no complete response yet */
+  /** @returns how many requests have no complete response yet, without those that wait for changes */
   readonly unfinished: () => number;
+  /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
+  readonly keepOpen: (request: Request, seconds: number) => void;
   /** Closes the connection of a request within a second, or as soon as its client stops reading. */
   readonly disconnect: (request: Request) => void;
 }
@@ -253,9 +257,22 @@ export function pageBody<Row>(
 ): JsonText<PageEnvelope<Row>> | ReadableStream<Uint8Array> {
   const { head, query } = call;
   head.headers["link"] = pageLinks(path, query, page);
-  const { records, total } = page;
+  const { limit, offset } = query;
+  return recordsBody(
+    call,
+    page.records,
+    `{"total":${page.total},"limit":${limit},"offset":${offset}}`,
+  );
+}
+
+/** @param meta JSON. @returns the body of a response with a list */
+export function recordsBody<Envelope>(
+  call: BodyCall,
+  records: Page["records"],
+  meta: string,
+): JsonText<Envelope> | ReadableStream<Uint8Array> {
   const start = '{"data":[';
-  const end = `],"error":null,"meta":{"total":${total},"limit":${query.limit},"offset":${query.offset}}}`;
+  const end = `],"error":null,"meta":${meta}}`;
   if (typeof records === "string") return start + records + end;
   return streamToClient(call, start, records, end);
 }

@@ -10,6 +10,8 @@ const MAX_DRAIN_MS = 2_000;
 
 export interface Drain {
   readonly isDraining: () => boolean;
+  /** Calls the listener when draining starts. */
+  readonly onStart: (listener: () => void) => void;
   /** @returns the headers to add to a response while draining. Each call counts as a response */
   readonly headers: () => Readonly<Record<string, string>>;
   /**
@@ -23,8 +25,10 @@ export interface Drain {
 export function createDrain(): Drain {
   let draining = false;
   let lastResponseMs = 0;
+  const listeners: (() => void)[] = [];
   return {
     isDraining: () => draining,
+    onStart: (listener) => listeners.push(listener),
     headers() {
       lastResponseMs = performance.now();
       return { connection: "close" };
@@ -33,6 +37,7 @@ export function createDrain(): Drain {
       draining = true;
       const startedMs = performance.now();
       lastResponseMs = startedMs;
+      for (const listener of listeners) listener();
       const deadlineMs = startedMs + Math.min(timeoutMs, MAX_DRAIN_MS);
       while (performance.now() < Math.min(deadlineMs, lastResponseMs + QUIET_MS))
         await Bun.sleep(10);

@@ -16,7 +16,7 @@ export interface Metrics {
   readonly observeRequest: RequestMetrics["observe"];
   readonly observeCommit: OnCommit;
   /** @returns the text, including the current statistics of the store */
-  readonly render: (store: Store) => Promise<string>;
+  readonly render: (store: Store, waitingClients?: number) => Promise<string>;
 }
 
 function counter(name: string, help: string, value: number): MetricFamily {
@@ -76,7 +76,7 @@ export function createMetrics(
   const batchSizes = createHistogram(BATCH_SIZES);
   const commitDurationsS = createHistogram(DURATIONS_S);
 
-  async function renderNow(store: Store): Promise<string> {
+  async function renderNow(store: Store, waitingClients: number): Promise<string> {
     // First, because it counts as a pending write.
     const writable = await measureWritable(store);
     const { pendingWrites, unsentBytes, databaseBytes, walBytes, freeBytes, lastBackupS } =
@@ -109,6 +109,7 @@ export function createMetrics(
       ),
       gauge("user_api_writable", "1 if a test write has succeeded, otherwise 0.", writable),
       gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
+      gauge("user_api_waiting_clients", "Clients that wait for changes.", waitingClients),
       gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),
       gauge(
         "user_api_unsent_bytes",
@@ -139,8 +140,8 @@ export function createMetrics(
       batchSizes.observe(writes);
       commitDurationsS.observe(durationMs / 1000);
     },
-    render(store) {
-      rendering ??= renderNow(store).finally(() => {
+    render(store, waitingClients = 0) {
+      rendering ??= renderNow(store, waitingClients).finally(() => {
         rendering = null;
       });
       return rendering;

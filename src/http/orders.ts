@@ -101,7 +101,7 @@ const createOrder = route(
     return createdBody(
       call.head,
       ordersPath,
-      await call.store.orders.place(orderFields(call.body), key),
+      await call.store.orders.place(orderFields(call.body), key, call.token.name),
     );
   },
 );
@@ -124,9 +124,9 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store }) => {
+  async ({ params, body, request, head, store, token }) => {
     const edit = (order: Order) => patchOrder(order, body);
-    const order = await store.orders.update(params.id, edit, preconditionsOf(request));
+    const order = await store.orders.update(params.id, edit, preconditionsOf(request), token.name);
     return recordBody(head, requireOrder(order));
   },
 );

@@ -64,8 +64,8 @@ export function createResponder({
 
   function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
     const { method } = request;
-    const { status, recordId } = head;
-    const durationMs = roundToMicroseconds(performance.now() - startedMs);
+    const { status, recordId, waitedMs } = head;
+    const durationMs = roundToMicroseconds(performance.now() - startedMs - (waitedMs ?? 0));
     metrics.observeRequest(method, route, status, durationMs);
     if (!log.enabled("info")) return;
     const isChange = method !== "GET" && method !== "HEAD";
@@ -75,6 +75,7 @@ export function createResponder({
       record_id: isChange ? recordId : undefined,
       status,
       duration_ms: durationMs,
+      waited_ms: waitedMs && Math.round(waitedMs),
       request_id: requestId,
       token: token?.name,
     };

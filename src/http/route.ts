@@ -24,6 +24,7 @@ import type { Exchange, Respond, ResponseBody } from "./respond.ts";
 import { createTurnLimit } from "./turn-limit.ts";
 import type { ClientResponses } from "./typed-client.ts";
 import type { PathAndMethod, Unmatched } from "./unmatched.ts";
+import type { WaitingClients } from "./waiting-clients.ts";
 
 /** What a request may contain, and how the route is documented. */
 export interface RouteDefinition {
@@ -44,6 +45,8 @@ export interface Services {
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
+  /** Those that wait for changes. */
+  readonly waitingClients: WaitingClients;
   /** @returns the OpenAPI document */
   readonly document: () => JsonBlob<JsonSchema>;
 }
@@ -150,7 +153,7 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
   const { authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
-  const { store, metrics, drain, connections, document } = options.services;
+  const { store, metrics, drain, connections, waitingClients, document } = options.services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
 
@@ -220,6 +223,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
         metrics,
         drain,
         connections,
+        waitingClients,
         document,
       });
     }

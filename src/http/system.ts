@@ -83,8 +83,8 @@ const getMetrics = route(
       },
     },
   },
-  ({ head, store, metrics }) => {
+  ({ head, store, metrics, waitingClients }) => {
     head.headers["content-type"] = PROMETHEUS_CONTENT_TYPE;
-    return metrics.render(store);
+    return metrics.render(store, waitingClients.count());
   },
 );

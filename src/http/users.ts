@@ -92,7 +92,7 @@ const createUser = route(
     return createdBody(
       call.head,
       usersPath,
-      await call.store.users.create(userFields(call.body), key),
+      await call.store.users.create(userFields(call.body), key, call.token.name),
     );
   },
 );
@@ -113,9 +113,9 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store }) => {
+  async ({ params, body, request, head, store, token }) => {
     const edit = (user: User) => patchUser(user, body);
-    const user = await store.users.update(params.id, edit, preconditionsOf(request));
+    const user = await store.users.update(params.id, edit, preconditionsOf(request), token.name);
     return recordBody(head, requireUser(user));
   },
 );
@@ -135,9 +135,9 @@ const replaceUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store }) => {
+  async ({ params, body, request, head, store, token }) => {
     const edit = () => userFields(body);
-    const user = await store.users.update(params.id, edit, preconditionsOf(request));
+    const user = await store.users.update(params.id, edit, preconditionsOf(request), token.name);
     return recordBody(head, requireUser(user));
   },
 );
@@ -154,8 +154,8 @@ const deleteUser = route(
       errors: ["not_found", "user_has_orders", "version_mismatch"],
     },
   },
-  async ({ params, request, head, store }) => {
-    const user = await store.users.remove(params.id, preconditionsOf(request));
+  async ({ params, request, head, store, token }) => {
+    const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
     head.recordId = params.id;
     return envelope(requireUser(user).json);
   },

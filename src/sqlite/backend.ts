@@ -22,6 +22,7 @@ import { createCheckpointer } from "./checkpoint.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, isBusy, unreadableError } from "./errors.ts";
+import { continueFeed, hasFeed } from "./feed.ts";
 import { watchFiles } from "./file-watch.ts";
 import { requirePermission } from "./files.ts";
 import { createIdempotencyStore } from "./idempotency.ts";
@@ -51,6 +52,8 @@ const CACHE_KIB = 16_000;
 
 /** Interval of the file check when there are no writes. */
 const WATCH_INTERVAL_MS = 1_000;
+/** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
+const MARK_INTERVAL_MS = 10 * 60 * 1000;
 
 /** After this time, a server whose lock file was deleted has taken the lock again, unless it is frozen. */
 const RETAKE_MS = 2.5 * WATCH_INTERVAL_MS;
@@ -161,7 +164,16 @@ async function createStore(
   // The timer must not keep a command running.
   watchTimer.unref();
   resources.defer(() => clearInterval(watchTimer));
-  if (options.exclusive) await checkpointer.prepare();
+  if (options.exclusive) {
+    await checkpointer.prepare();
+    const { writeUnlimited } = writer.forTable("feed");
+    await continueFeed(db, path, writeUnlimited);
+    // If it fails, the last mark is still valid.
+    const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
+    const markTimer = setInterval(mark, MARK_INTERVAL_MS);
+    markTimer.unref();
+    resources.defer(() => clearInterval(markTimer));
+  }
   const cleanup = resources.move();
   return {
     users: createUserStore(context),
@@ -252,7 +264,9 @@ function requireWritable(db: Database): void {
 
 /** Detects a damaged root page of a table at startup, not at the first request. */
 function touchTables(db: Database): void {
-  for (const table of ["users", "orders", "imported_orders", "tokens", "idempotency_keys"]) {
+  const tables = ["users", "orders", "imported_orders", "tokens", "idempotency_keys"];
+  if (hasFeed(db)) tables.push("changes", "feed");
+  for (const table of tables) {
     // Selects all columns, because SQLite could read fewer from an index alone.
     db.prepare(`select * from ${table} limit 1`).get();
   }

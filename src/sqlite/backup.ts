@@ -10,6 +10,7 @@ import type { Source } from "./at-rest.ts";
 import { checkDatabase } from "./check.ts";
 import { connect, countRows, pragma } from "./connection.ts";
 import { describeSqliteError } from "./errors.ts";
+import { forgetFile } from "./feed.ts";
 import {
   copyOwnership,
   createPrivateFile,
@@ -76,6 +77,12 @@ async function vacuumInto(
   }
 }
 
+/** A copy of the backup may replace the database, which then has another feed. */
+function forgetFileOf(path: string): void {
+  using db = connect(path);
+  forgetFile(db);
+}
+
 /** Its modification time is that of the last backup. */
 function markerOf(databasePath: string): string {
   return databasePath + suffixes.lastBackup;
@@ -120,6 +127,7 @@ export async function backUp(
     }
     createPrivateFile(temporaryPath);
     await vacuumInto(db, source, temporaryPath, onProgress, signal);
+    forgetFileOf(temporaryPath);
     const contents = verifyDatabase(temporaryPath);
     copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);

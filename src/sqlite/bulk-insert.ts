@@ -4,6 +4,7 @@ import { type CopiedTable, type CopyRow, copiedTables } from "../copy.ts";
 import type { OrderStatus } from "../order.ts";
 import type { CountedTable } from "./count-index.ts";
 import { type IdTracker, prepareIdTracker } from "./id-tracker.ts";
+import { lazily } from "./lazily.ts";
 import { prepareUserPositions } from "./user-positions.ts";
 
 function insertInto(table: CopiedTable): string {
@@ -26,14 +27,15 @@ export interface BulkInsert {
 
 /** @returns a function that starts inserting within a transaction */
 export function prepareBulkInsert(db: Database): () => BulkInsert {
-  const insertStatements = {
-    users: db.prepare<null, CopyRow>(insertInto("users")),
-    orders: db.prepare<null, CopyRow>(insertInto("orders")),
-    imported_orders: db.prepare<null, CopyRow>(insertInto("imported_orders")),
-    tokens: db.prepare<null, CopyRow>(insertInto("tokens")),
-    idempotency_keys: db.prepare<null, CopyRow>(insertInto("idempotency_keys")),
-    changes: db.prepare<null, CopyRow>(insertInto("changes")),
-  };
+  const prepare = (table: CopiedTable) => db.prepare<null, CopyRow>(insertInto(table));
+  const statements = lazily(() => ({
+    users: prepare("users"),
+    orders: prepare("orders"),
+    imported_orders: prepare("imported_orders"),
+    tokens: prepare("tokens"),
+    idempotency_keys: prepare("idempotency_keys"),
+    changes: prepare("changes"),
+  }));
   const openUserIds = prepareIdTracker(db, "users");
   const openOrderIds = prepareIdTracker(db, "orders");
   const openUserPositions = prepareUserPositions(db);
@@ -41,6 +43,7 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
   return () => {
     const ids = { users: openUserIds(), orders: openOrderIds() };
     const userPositions = openUserPositions();
+    const insertStatements = statements();
 
     return {
       ids,

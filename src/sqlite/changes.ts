@@ -6,7 +6,6 @@ import {
   changeTypes,
   type Feed,
   requireKept,
-  type StoredChange,
   startOf,
 } from "../change.ts";
 import { fail } from "../error.ts";
@@ -14,6 +13,7 @@ import { orderStatuses } from "../order.ts";
 import { requireCurrent } from "../schema-version.ts";
 import { pragma } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
+import { lazily } from "./lazily.ts";
 import type { ReadRows } from "./lists.ts";
 import { SCHEMA_VERSION } from "./migrate.ts";
 import { bytes as orderBytes, json as orderJson } from "./orders.ts";
@@ -40,7 +40,7 @@ const json = `
   )
 `;
 /** JSON of 100 characters has 400 bytes at most. */
-const BYTES = 600;
+const MAX_BYTES = 600;
 
 /** @returns an expression that reads the user or order of a change */
 function ofRecord(ofUser: string, ofOrder: string): string {
@@ -52,24 +52,17 @@ function ofRecord(ofUser: string, ofOrder: string): string {
   `;
 }
 
-/** Statements are prepared when they are needed: a database with an older schema, which is only read, has no feed. */
-function lazily<Value>(make: () => Value): () => Value {
-  let made: Value | undefined;
-  return () => {
-    made ??= make();
-    return made;
-  };
-}
-
 /** @returns adds a change to the feed */
 export function createChangeRecorder(db: Database, now: () => Date): StoreContext["recordChange"] {
   const insert = lazily(() =>
-    db.prepare<null, Omit<StoredChange, "id">>(`
+    // Parameters by position, which take half of the time.
+    db.prepare<null, (string | number | null)[]>(`
       insert into changes (type, record_id, version, status, token, created_at)
-      values ($type, $record_id, $version, $status, $token, $created_at)
+      values (?, ?, ?, ?, ?, ?)
     `),
   );
-  return (change) => insert().run({ ...change, created_at: now().getTime() });
+  return ({ type, record_id, version, status, token }) =>
+    insert().run(type, record_id, version, status, token, now().getTime());
 }
 
 /** Tells listeners of new changes. */
@@ -143,7 +136,7 @@ function prepareRows<Row>(db: Database, listed: string): ReadChanges<Row> {
 }
 
 /** The id of the first change that stays: the oldest that is not expired among those of a batch, or the next one. */
-const firstKept = `
+const FIRST_KEPT = `
   select coalesce(min(id) filter (where created_at >= $before), max(id) + 1)
   from (
     select id, created_at
@@ -163,16 +156,16 @@ export function createChangeStore(
     const recordBytes = `coalesce(${ofRecord(userBytes, orderBytes)}, 0)`;
     const table = { table: "changes", prepareRows };
     return {
-      plain: lists.prepare({ ...table, json: `${json} || '}'`, bytes: `${BYTES}` }),
+      plain: lists.prepare({ ...table, json: `${json} || '}'`, bytes: `${MAX_BYTES}` }),
       record: lists.prepare({
         ...table,
         json: `${withRecord} || '}'`,
-        bytes: `${BYTES} + ${recordBytes}`,
+        bytes: `${MAX_BYTES} + ${recordBytes}`,
       }),
       // `min`, so that SQLite reads a range of ids.
       deleteBatch: db.prepare<null, { before: number }>(`
         delete from changes
-        where id < min((${firstKept}), (select max(id) from changes))
+        where id < min((${FIRST_KEPT}), (select max(id) from changes))
       `),
     };
   });

@@ -4,6 +4,7 @@ import { messageOf, systemCode } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { type CountedList, type CountedTable, denseLists, levelBits } from "./count-index.ts";
 import { meaningOf } from "./errors.ts";
+import { hasFeed } from "./feed.ts";
 
 /** Maximum number of findings per query. */
 const MAX_FINDINGS = 10;
@@ -186,6 +187,86 @@ const findDisordered = findRows<{ user_id: number }>(
   ({ user_id }) => `the orders of user ${user_id} are not sorted by id`,
 );
 
+const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
+  `
+    select count(*) as kept, min(id) as first, max(id) as last
+    from changes
+    having kept <> last - first + 1
+  `,
+  ({ kept, first, last }) =>
+    `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
+);
+
+/** A user or an order in a message. */
+const changedRecord = `case when type <= 3 then 'user ' else 'order ' end || record_id`;
+
+/** The first change of a record that is kept may have any version: earlier ones may have expired. */
+const findChangeJumps = findRows<{ record: string; version: number; before: number }>(
+  `
+    select ${changedRecord} as record, version, version_before as before
+    from (
+      select id, type, record_id, version,
+        lag(type) over of_record as type_before,
+        lag(version) over of_record as version_before
+      from changes
+      window of_record as (partition by type >= 4, record_id order by id)
+    )
+    where case
+      when type_before is null then false
+      -- A user with the id of a deleted one is imported.
+      when type_before = 3 or type = 1 or type = 4 then not (type_before = 3 and type = 1)
+      when type = 3 then version <> version_before
+      else version <> version_before + 1
+    end
+    limit ${MAX_FINDINGS}
+  `,
+  ({ record, version, before }) =>
+    `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
+);
+
+interface LastChange {
+  readonly record: string;
+  readonly version: number;
+  /** Whether it is a deletion. */
+  readonly deleted: number;
+  /** Version of the record; `null` if it does not exist. */
+  readonly stored: number | null;
+}
+
+function describeLastChange({ record, version, deleted, stored }: LastChange): string {
+  if (stored === null)
+    return `the last change of ${record} is not its deletion, but it does not exist`;
+  if (deleted === 1) return `${record} exists although its last change is its deletion`;
+  if (stored !== version)
+    return `the last change of ${record} has version ${version}, the record has ${stored}`;
+  return `the last change of ${record} has another status than the record`;
+}
+
+const statusCode = `
+  case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end
+`;
+
+const findChangesBehind = findRows<LastChange>(
+  `
+    select ${changedRecord} as record, changed.version, type = 3 as deleted,
+      coalesce(users.version, orders.version) as stored
+    from (
+      select max(id), type, record_id, version, status
+      from changes
+      group by type >= 4, record_id
+    ) as changed
+    left join users on type <= 3 and users.id = record_id
+    left join orders on type >= 4 and orders.id = record_id
+    where case
+      when type = 3 then users.id is not null
+      when type <= 3 then users.version is not changed.version
+      else orders.version is not changed.version or ${statusCode} is not changed.status
+    end
+    limit ${MAX_FINDINGS}
+  `,
+  describeLastChange,
+);
+
 const countedStatuses = orderStatuses.filter((status) => denseLists[status] === undefined);
 
 /** In the order in which they are reported. */
@@ -221,10 +302,13 @@ function checkSection(db: Database, name: string, find: Find): readonly string[]
   return findings;
 }
 
-const sectionsAtRest: typeof sections = [
-  ...sections,
-  ["the constraints of rows", findBrokenConstraints],
+const feedSections: typeof sections = [
+  ["the sequence of changes", findChangeGaps],
+  ["the changes of each record", findChangeJumps],
+  ["the last change of each record", findChangesBehind],
 ];
+
+const constraintSections: typeof sections = [["the constraints of rows", findBrokenConstraints]];
 
 /**
  * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
@@ -234,7 +318,13 @@ const sectionsAtRest: typeof sections = [
  * @returns one sentence per problem; empty if there is none
  */
 export function checkDatabase(db: Database, atRest = false): readonly string[] {
-  return (atRest ? sectionsAtRest : sections).flatMap(([name, find]) => {
+  const all = [
+    ...sections,
+    // A database with an older schema has no changes.
+    ...(hasFeed(db) ? feedSections : []),
+    ...(atRest ? constraintSections : []),
+  ];
+  return all.flatMap(([name, find]) => {
     const findings = checkSection(db, name, find);
     return findings.length === 0 ? findings : checkSection(db, name, find);
   });

@@ -20,6 +20,7 @@ import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
+import { renameFeed } from "./feed.ts";
 import { copyOwnership, discard, linkOrCopy, PRIVATE_MODE, sidecarsOf } from "./files.ts";
 import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
 
@@ -66,6 +67,7 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
     using db = connect(temporaryPath);
     // A single file, in whatever journal mode the backup was last opened.
     db.run("pragma journal_mode = delete");
+    renameFeed(db);
   }
   return verifyDatabase(temporaryPath);
 }

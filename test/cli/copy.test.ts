@@ -66,7 +66,7 @@ function filesBeside(path: string): string[] {
   return readdirSync(dirname(path)).filter((name) => name.startsWith("copy.db"));
 }
 
-const summary = "11 users, 5 orders, 2 tokens, 1 idempotency key and 1 import key";
+const summary = "11 users, 5 orders, 2 tokens, 1 idempotency key, 1 import key and 22 changes";
 
 function expectCopied(outcome: Outcome): void {
   expect(outcome).toMatchObject({ code: 0, stderr: "" });

@@ -19,6 +19,13 @@ export interface Serving {
   stop(stop?: StopReason): Promise<Outcome>;
 }
 
+export interface Begun {
+  /** Resolves with all output so far once it matches. */
+  printed(pattern: RegExp): Promise<string>;
+  interrupt(): Promise<Outcome>;
+  readonly ended: Promise<Outcome>;
+}
+
 /** What a command prints on stderr when it has created the database. */
 export function createdNotice(path: string): string {
   return `Created the database ${path}\n`;
@@ -35,6 +42,8 @@ export interface Harness extends Disposable {
   feed(input: string | Uint8Array, ...args: string[]): Promise<Outcome>;
   /** Runs a command, and sends SIGINT after `moment`. */
   interrupt(moment: Promise<void>, ...args: string[]): Promise<Outcome>;
+  /** Runs a command until SIGINT. */
+  begin(...args: string[]): Begun;
   /** Runs `serve` on a free port, and waits until it listens. */
   serve(...args: string[]): Promise<Serving>;
   /** Whether no server uses the database. */
@@ -108,7 +117,7 @@ export function makeHarness(options: Options = {}): Harness {
       openOutput(path, force) {
         if (path !== null) return openOutput(path, force);
         const write = (text: string) => {
-          stdout += text;
+          print(text);
           return true;
         };
         return { write, finish() {}, [Symbol.dispose]() {} };
@@ -145,6 +154,17 @@ export function makeHarness(options: Options = {}): Harness {
       await moment;
       stopped.resolve({ by: "signal", signal: "SIGINT" });
       return ended;
+    },
+    begin(...args) {
+      const { ended, stopped, printed } = start(args);
+      return {
+        printed,
+        ended,
+        interrupt() {
+          stopped.resolve({ by: "signal", signal: "SIGINT" });
+          return ended;
+        },
+      };
     },
     async serve(...args) {
       const { ended, stopped, printed } = start(["serve", ...args]);

@@ -1,6 +1,6 @@
 // Every operation returns a record as the same text, whether a program or the database has rendered it.
 import { expect, test } from "bun:test";
-import { textOf } from "../listed.ts";
+import { recordsText } from "../../src/page.ts";
 import { type Open, oddTexts, openWithClock, orderFields, userFields } from "./open.ts";
 
 const texts = [...oddTexts, "\u2028\u2029", "\b\f\t\v\u000e\u0080", "</script>\\/", "$1 %s %%"];
@@ -41,7 +41,7 @@ export function recordTextContract(open: Open): void {
     }
     const { records } = await users.list(firstPage);
     expect(records).not.toBeString();
-    expect(textOf(records)).toBe(expected.join(","));
+    expect(recordsText(records)).toBe(expected.join(","));
     const removed = await users.remove(1, null);
     expect<string | undefined>(removed?.json).toBe(expected[0]);
   });
@@ -92,7 +92,7 @@ export function recordTextContract(open: Open): void {
     for (const filter of [{}, { user_id: userId }, { status: "paid" as const }]) {
       const { records } = await orders.list({ ...firstPage, ...filter });
       expect(records).not.toBeString();
-      expect(textOf(records)).toBe(expected.join(","));
+      expect(recordsText(records)).toBe(expected.join(","));
     }
   });
 }

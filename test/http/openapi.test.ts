@@ -70,6 +70,7 @@ const ERROR_CODES: Readonly<Record<number, readonly string[]>> = {
   404: ["not_found"],
   405: ["method_not_allowed"],
   409: ["email_taken", "invalid_status_change", "user_has_orders"],
+  410: ["changes_expired", "changes_reset"],
   412: ["version_mismatch"],
   413: ["payload_too_large"],
   415: ["unsupported_media_type"],

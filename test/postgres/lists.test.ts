@@ -3,10 +3,10 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
-import { LARGE_PAGE_BYTES } from "../../src/page.ts";
+import { LARGE_PAGE_BYTES, recordsText } from "../../src/page.ts";
 import type { Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
-import { listed, textOf } from "../listed.ts";
+import { listed } from "../listed.ts";
 import { cluster, type Harness, makeHarness } from "./postgres-harness.ts";
 
 const RECORDS = 20_000;
@@ -248,7 +248,7 @@ describe.if(cluster !== null)("a page of 256 KiB", () => {
       }
       const readPage = (limit: number) => store[table].list({ limit, offset: 0 });
       const { records } = await readPage(9);
-      const missing = LARGE_PAGE_BYTES - textOf(records).length;
+      const missing = LARGE_PAGE_BYTES - recordsText(records).length;
       for (const [bytes, isText] of [
         [missing, true],
         [missing + 1, false],
@@ -259,7 +259,7 @@ describe.if(cluster !== null)("a page of 256 KiB", () => {
         for (const limit of [9, 1000]) {
           const page = await readPage(limit);
           expect([limit, typeof page.records]).toEqual([limit, isText ? "string" : "object"]);
-          expect(textOf(page.records)).toHaveLength(
+          expect(recordsText(page.records)).toHaveLength(
             missing === bytes ? LARGE_PAGE_BYTES : LARGE_PAGE_BYTES + 1,
           );
         }

@@ -86,6 +86,7 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_dropped_log_lines_total counter",
     "user_api_writable gauge",
     "user_api_pending_writes gauge",
+    "user_api_waiting_clients gauge",
     "user_api_database_bytes gauge",
     "user_api_unsent_bytes gauge",
     "user_api_wal_bytes gauge",

@@ -74,19 +74,32 @@ export function createdRecord(record: JsonSchema, example: unknown) {
   });
 }
 
-/** Describes a `pageBody`. */
-export function pageOf(record: JsonSchema, example: unknown) {
+/**
+ * Describes a `pageBody`.
+ * @param more what `meta` has besides, each with an example
+ */
+export function pageOf(
+  record: JsonSchema,
+  example: unknown,
+  more: Readonly<Record<string, JsonSchema>> = {},
+) {
   const { minimum = 0, maximum } = pageQuery.limit;
   const total = {
     ...integer(0),
     description: "The exact number of records that match the filters",
   };
-  const meta = object({ total, limit: integer(minimum, maximum), offset: integer(0) });
+  const meta = object({ total, limit: integer(minimum, maximum), offset: integer(0), ...more });
+  const examples = Object.entries(more).map(([name, schema]) => [name, schema["example"]]);
+  const title = examples.length === 0 ? "PageMeta" : `${record["title"]}PageMeta`;
   const data = { type: "array", items: record };
   return {
     description: "One page. Past the end, `data` is empty and `total` is still correct",
     headers: { Link: ref("headers", "Link") },
-    schema: object({ data, error: { type: "null" }, meta: { title: "PageMeta", ...meta } }),
-    example: { data: [example], error: null, meta: { total: 1, limit: 50, offset: 0 } },
+    schema: object({ data, error: { type: "null" }, meta: { title, ...meta } }),
+    example: {
+      data: [example],
+      error: null,
+      meta: { total: 1, limit: 50, offset: 0, ...Object.fromEntries(examples) },
+    },
   };
 }

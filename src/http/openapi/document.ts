@@ -73,9 +73,13 @@ function createSchemas(components: Record<string, JsonSchema>) {
   function inlineSchema({ title, ...schema }: JsonSchema): JsonSchema {
     const { anyOf, patternProperties, properties, items, ...rest } = schema;
     if (Array.isArray(anyOf)) {
-      // The only unions are those of `Nullable`.
-      const inner = schemaOf(anyOf[0]);
-      return { ...inner, type: [inner["type"], "null"] };
+      const members: JsonSchema[] = anyOf.map(schemaOf);
+      const [inner = {}] = members;
+      // That of `Nullable`.
+      const isShort = anyOf.length === 2 && inner["$ref"] === undefined;
+      return isShort
+        ? { ...rest, ...inner, type: [inner["type"], "null"] }
+        : { ...rest, anyOf: members };
     }
     if (patternProperties !== undefined) {
       const [entry] = Object.entries(patternProperties as Record<string, JsonSchema>);
@@ -277,6 +281,7 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
     tags: [
       { name: "users", description: "Customers" },
       { name: "orders", description: "Orders and their status" },
+      { name: "changes", description: "All changes of users and orders, in order" },
       { name: "system", description: "Health, metrics and documentation" },
     ],
     paths,

@@ -1,0 +1,90 @@
+import { type ChangePage, type ChangeQuery, type ChangeStore, startOf } from "../change.ts";
+import { invalidValue } from "../config.ts";
+import { AppError, fail } from "../error.ts";
+import { recordsText } from "../page.ts";
+import { formatNdjson } from "./ndjson.ts";
+import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./system.ts";
+
+const PAGE_SIZE = 200;
+
+export interface ChangesOptions {
+  /** As text of the command line; `null` to begin with the oldest change that is kept. */
+  readonly after: string | null;
+  /** Whether to wait for further changes. */
+  readonly follow: boolean;
+}
+
+/** @throws {AppError} invalid */
+function readAfter(text: string): number {
+  const after = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+  if (Number.isSafeInteger(after)) return after;
+  return fail("invalid", invalidValue("--after", text, "must be the id of a change, or 0"));
+}
+
+/** @throws {AppError} operator if changes are missing */
+async function readPage(changes: ChangeStore, query: ChangeQuery): Promise<ChangePage> {
+  try {
+    return await changes.list(query);
+  } catch (error) {
+    const isGone = error instanceof AppError && error.code.startsWith("changes_");
+    if (!isGone) throw error;
+    return fail("operator", `Cannot continue after ${query.after}: ${error.message}`);
+  }
+}
+
+/** Calls `wait` when all changes so far are written. @param wait returns false to end */
+async function writeChanges(
+  changes: ChangeStore,
+  after: number | undefined,
+  output: OutputStream,
+  wait: () => Promise<boolean>,
+): Promise<void> {
+  const first = { limit: PAGE_SIZE, offset: 0 };
+  let query: ChangeQuery = after === undefined ? first : { ...first, after };
+  for (;;) {
+    const page = await readPage(changes, query);
+    const text = recordsText(page.records);
+    if (text !== "") output.write(formatNdjson(JSON.parse(`[${text}]`)));
+    const end = Math.min(startOf(query, page) + PAGE_SIZE, page.last);
+    query = { ...first, after: end, feed: page.feed };
+    if (end === page.last && !(await wait())) return;
+  }
+}
+
+/** @returns what waits for changes until a signal arrives. Dispose of it to stop watching */
+function createWait(changes: ChangeStore, system: CommandSystem) {
+  const stop = stopSignal(system);
+  let wake = Promise.withResolvers<void>();
+  const subscription = changes.subscribe(() => wake.resolve());
+  stop.addEventListener("abort", () => wake.resolve());
+  return {
+    async next(): Promise<boolean> {
+      await wake.promise;
+      wake = Promise.withResolvers<void>();
+      return !stop.aborted;
+    },
+    [Symbol.dispose]: () => subscription[Symbol.dispose](),
+  };
+}
+
+/**
+ * Writes changes to stdout, one a line. A server may be running.
+ * @throws {AppError} operator if the database cannot be read
+ * @throws {AppError} changes_expired, changes_reset
+ */
+export async function printChanges(
+  { after, follow }: ChangesOptions,
+  system: CommandSystem,
+): Promise<void> {
+  const start = after === null ? undefined : readAfter(after);
+  // A database that is read at rest would not change.
+  await withStore(system, { readOnly: !follow }, async ({ changes }) => {
+    using output = system.openOutput(null, false);
+    if (!follow) {
+      await writeChanges(changes, start, output, async () => false);
+      return;
+    }
+    using wait = createWait(changes, system);
+    await writeChanges(changes, start, output, wait.next);
+  });
+}

@@ -1,0 +1,153 @@
+/**
+ * Clients that wait for changes. Each has a place, of which there are a fixed number, and holds nothing of the database.
+ * They are woken a few at a time, so that other requests are served in between.
+ */
+import type { ChangeStore } from "../change.ts";
+import { AppError } from "../error.ts";
+import type { Drain } from "./drain.ts";
+
+const MAX_WAITING = 1024;
+/** Number of clients that are woken in one turn of the event loop. */
+const WOKEN_PER_TURN = 32;
+
+/** A client that waits. Disposing of it frees its place. */
+export interface WaitingClient extends Disposable {
+  /**
+   * Resolves when there may be a change that was not there when the client began to wait, or at the last call.
+   * @returns false if the client should wait no longer: its time is over, it has disconnected, its place is needed for
+   * another client, or the server is shutting down
+   */
+  next(): Promise<boolean>;
+}
+
+export interface WaitingClients {
+  /**
+   * @param tokenHash of the client
+   * @param signal aborts when the client disconnects
+   * @throws {AppError} unavailable if the places are taken, or half of them by this token while others wait
+   */
+  begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
+  count(): number;
+}
+
+interface Place {
+  isOver: boolean;
+  hasChange: boolean;
+  /** Of the promise that the client waits for. */
+  resolve: (() => void) | null;
+}
+
+function end(place: Place): void {
+  place.isOver = true;
+  place.resolve?.();
+}
+
+function tellChange(place: Place): void {
+  place.hasChange = true;
+  place.resolve?.();
+}
+
+const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+export function createWaitingClients(
+  changes: Pick<ChangeStore, "subscribe">,
+  drain: Pick<Drain, "isDraining" | "onStart">,
+  maxWaiting = MAX_WAITING,
+): WaitingClients {
+  const placesOf = new Map<string, Set<Place>>();
+  let count = 0;
+  let subscription: Disposable | null = null;
+  let isWaking = false;
+  /** Whether there was a change since waking began. */
+  let hasNews = false;
+
+  function* allPlaces() {
+    for (const places of placesOf.values()) yield* places;
+  }
+
+  async function wakeAll(): Promise<void> {
+    hasNews = true;
+    if (isWaking) return;
+    isWaking = true;
+    while (hasNews) {
+      hasNews = false;
+      let woken = 0;
+      for (const place of [...allPlaces()]) {
+        tellChange(place);
+        woken += 1;
+        if (woken % WOKEN_PER_TURN === 0) await endTurn();
+      }
+    }
+    isWaking = false;
+  }
+
+  /** Ends the oldest place of a token that has more than half of them. */
+  function endOneOfGreedy(): boolean {
+    for (const [tokenHash, places] of placesOf) {
+      const [oldest] = places;
+      if (oldest === undefined || places.size <= maxWaiting / 2) continue;
+      remove(tokenHash, oldest);
+      end(oldest);
+      return true;
+    }
+    return false;
+  }
+
+  /** Does nothing if it has been removed before. */
+  function remove(tokenHash: string, place: Place): void {
+    const places = placesOf.get(tokenHash);
+    if (places?.delete(place) !== true) return;
+    count -= 1;
+    if (places.size === 0) placesOf.delete(tokenHash);
+  }
+
+  function requirePlace(own: number): void {
+    const hasHalf = own >= maxWaiting / 2;
+    if (hasHalf && count > own) {
+      throw new AppError("unavailable", "this token has too many clients that wait for changes");
+    }
+    if (count < maxWaiting || (!hasHalf && endOneOfGreedy())) return;
+    throw new AppError("unavailable", "too many clients wait for changes");
+  }
+
+  drain.onStart(() => {
+    for (const place of allPlaces()) end(place);
+  });
+
+  return {
+    begin(tokenHash, seconds, signal) {
+      requirePlace(placesOf.get(tokenHash)?.size ?? 0);
+      const places = placesOf.get(tokenHash) ?? new Set();
+      placesOf.set(tokenHash, places);
+      const isOver = drain.isDraining() || signal.aborted;
+      const place: Place = { isOver, hasChange: false, resolve: null };
+      places.add(place);
+      count += 1;
+      subscription ??= changes.subscribe(() => void wakeAll());
+      const endThis = () => end(place);
+      const timer = setTimeout(endThis, seconds * 1000);
+      signal.addEventListener("abort", endThis);
+      return {
+        async next() {
+          if (!place.hasChange && !place.isOver) {
+            await new Promise<void>((resolve) => {
+              place.resolve = resolve;
+            });
+          }
+          place.hasChange = false;
+          place.resolve = null;
+          return !place.isOver;
+        },
+        [Symbol.dispose]() {
+          clearTimeout(timer);
+          signal.removeEventListener("abort", endThis);
+          remove(tokenHash, place);
+          if (count > 0) return;
+          subscription?.[Symbol.dispose]();
+          subscription = null;
+        },
+      };
+    },
+    count: () => count,
+  };
+}

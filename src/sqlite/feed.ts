@@ -1,0 +1,68 @@
+/**
+ * The name of the change feed. Clients compare it, so a database that may have lost changes gets a new one: a backup, a
+ * copy, or an older state of the file.
+ */
+import type { Database } from "bun:sqlite";
+import { statSync, utimesSync } from "node:fs";
+import { lockPath } from "./server-lock.ts";
+
+/** @returns whether the schema has a feed */
+export function hasFeed(db: Database): boolean {
+  return db.prepare("select 1 from sqlite_schema where name = 'feed'").get() !== null;
+}
+
+/** Starts a new feed with the changes that are there. Does nothing if the schema has no feed. */
+export function renameFeed(db: Database): void {
+  if (hasFeed(db)) db.run("update feed set name = lower(hex(randomblob(10)))");
+}
+
+/** Makes the next server start a new feed, wherever the file will be. Does nothing if the schema has no feed. */
+export function forgetFile(db: Database): void {
+  if (hasFeed(db)) db.run("update feed set file = null");
+}
+
+/** @returns the time of the mark, in milliseconds */
+function markOf(path: string): number {
+  return Math.floor(statSync(lockPath(path)).mtimeMs);
+}
+
+function setMark(path: string, timeMs: number): void {
+  const time = new Date(timeMs);
+  try {
+    utimesSync(lockPath(path), time, time);
+  } catch {
+    // Only its owner may change the time of a file. Then the inode alone identifies the database.
+  }
+}
+
+/** @returns what a copy of the file does not have: the inode and the time of its creation, and the mark */
+function identityOf(path: string, mark: number): string {
+  const { ino, birthtimeMs } = statSync(path);
+  return `${ino}:${birthtimeMs}:${mark}`;
+}
+
+/**
+ * Starts a new feed unless this is the file that the last call had, in a state after that call. The time of the lock file
+ * is a mark, which an older state of the database, written over the same file, does not have. Call it under the lock of
+ * a server.
+ * @param write runs work in a transaction
+ */
+export async function continueFeed(
+  db: Database,
+  path: string,
+  write: (work: () => void) => Promise<void>,
+): Promise<void> {
+  const last = markOf(path);
+  // Later than the last one, also if the clock has gone back.
+  setMark(path, Math.max(Date.now(), last + 1));
+  try {
+    await write(() => {
+      const feed = db.prepare<{ file: string | null }, []>("select file from feed").get();
+      if (feed?.file !== identityOf(path, last)) renameFeed(db);
+      db.run("update feed set file = ?", [identityOf(path, markOf(path))]);
+    });
+  } catch (error) {
+    setMark(path, last);
+    throw error;
+  }
+}

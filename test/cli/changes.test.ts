@@ -1,0 +1,127 @@
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import { withStore } from "../open-store.ts";
+import { type Harness, makeHarness, makeHarnessWithDatabase } from "./harness.ts";
+
+const time = "2026-11-20T18:57:03.120Z";
+
+/** Creates users, with a change each. */
+async function fill({ path, clock }: Harness, count: number): Promise<void> {
+  await withStore(
+    path,
+    async ({ users }) => {
+      for (let at = 0; at < count; at += 1) {
+        const email = `${crypto.randomUUID()}@b.cd`;
+        await users.create({ email, name: null, metadata: {} }, null, "laptop");
+      }
+    },
+    { now: () => clock.time },
+  );
+}
+
+function idsOf(stdout: string): number[] {
+  expect(stdout === "" || stdout.endsWith("\n")).toBe(true);
+  const lines = stdout.split("\n").slice(0, -1);
+  return lines.map((line) => JSON.parse(line).id);
+}
+
+const upTo = (last: number, first = 1) =>
+  Array.from({ length: last - first + 1 }, (_, at) => first + at);
+
+test("changes prints each change on a line", async () => {
+  using world = makeHarnessWithDatabase();
+  await fill(world, 2);
+  const { code, stdout, stderr } = await world.run("changes");
+  expect([code, stderr]).toEqual([0, ""]);
+  const user = { type: "user.created", version: 1, status: null, token: "laptop" };
+  expect(
+    stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line)),
+  ).toEqual([
+    { id: 1, ...user, record_id: 1, created_at: time },
+    { id: 2, ...user, record_id: 2, created_at: time },
+  ]);
+});
+
+test("changes prints nothing when there is no change", async () => {
+  using world = makeHarnessWithDatabase();
+  for (const args of [[], ["--after", "0"]]) {
+    expect(await world.run("changes", ...args)).toEqual({ code: 0, stdout: "", stderr: "" });
+  }
+});
+
+test("changes prints every change once when there are several pages", async () => {
+  using world = makeHarnessWithDatabase();
+  await fill(world, 451);
+  expect(idsOf((await world.run("changes")).stdout)).toEqual(upTo(451));
+  expect(idsOf((await world.run("changes", "--after", "200")).stdout)).toEqual(upTo(451, 201));
+  expect(idsOf((await world.run("changes", "--after", "451")).stdout)).toEqual([]);
+});
+
+test("changes begins with the oldest change that is kept, and fails when the change after --after is not", async () => {
+  using world = makeHarnessWithDatabase();
+  await fill(world, 4);
+  await withStore(world.path, ({ changes }) => changes.deleteExpired(new Date(8.64e15)));
+  expect(idsOf((await world.run("changes")).stdout)).toEqual([4]);
+  expect(await world.run("changes", "--after", "2")).toEqual({
+    ...{ code: 1, stdout: "" },
+    stderr: "Cannot continue after 2: changes before 4 are no longer kept: synchronize again\n",
+  });
+  expect(await world.run("changes", "--after", "5", "--follow")).toEqual({
+    ...{ code: 1, stdout: "" },
+    stderr: "Cannot continue after 5: there is no change 5, the last one is 4: synchronize again\n",
+  });
+});
+
+test.each(["", "-1", "1.5", "x", "9007199254740992", "99999999999999999"])(
+  "changes rejects --after %p",
+  async (after) => {
+    using world = makeHarnessWithDatabase();
+    const { code, stderr } = await world.run("changes", "--after", after);
+    expect(code).toBe(2);
+    expect(stderr).toStartWith(
+      `Invalid --after ${JSON.stringify(after)}: must be the id of a change, or 0\n`,
+    );
+  },
+);
+
+test("changes fails when there is no database", async () => {
+  using world = makeHarness();
+  for (const args of [[], ["--follow"]]) {
+    const { code, stderr } = await world.run("changes", ...args);
+    expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
+  }
+});
+
+test("changes --follow prints later changes, beside a server, until a signal arrives", async () => {
+  using world = makeHarness();
+  const server = await world.serve();
+  await fill(world, 3);
+  const following = world.begin("changes", "--after", "1", "--follow");
+  await following.printed(/"id":3,/);
+  await fill(world, 300);
+  await following.printed(/"id":303,/);
+  await fill(world, 1);
+  await following.printed(/"id":304,/);
+  const { code, stdout, stderr } = await following.interrupt();
+  expect([code, stderr]).toEqual([0, ""]);
+  expect(idsOf(stdout)).toEqual(upTo(304, 2));
+  await server.stop();
+});
+
+test("changes --follow fails when another feed has begun", async () => {
+  using world = makeHarnessWithDatabase();
+  await fill(world, 1);
+  const following = world.begin("changes", "--follow");
+  await following.printed(/"id":1,/);
+  {
+    using db = new Database(world.path);
+    db.run("update feed set name = 'other'");
+  }
+  await fill(world, 1);
+  const { code, stderr } = await following.ended;
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/^Cannot continue after 1: the feed \w+ has ended: synchronize again\n$/);
+});

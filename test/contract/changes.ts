@@ -1,0 +1,425 @@
+// The change feed: each change once, with consecutive ids, in the order of commits.
+import { expect, test } from "bun:test";
+import type { Change, ChangePage, ChangeQuery } from "../../src/change.ts";
+import type { Maybe } from "../../src/maybe.ts";
+import type { Order } from "../../src/order.ts";
+import { recordsText } from "../../src/page.ts";
+import type { Store } from "../../src/store.ts";
+import type { User } from "../../src/user.ts";
+import { expectRejection } from "../expect-error.ts";
+import { ifMatch } from "../preconditions.ts";
+import { newUser, type Open, openWithClock, orderFields, parsed, userFields } from "./open.ts";
+
+const time = "2026-11-20T18:57:03.120Z";
+const all = { limit: 1000, offset: 0 };
+const DAY_MS = 24 * 60 * 60 * 1000;
+
+/** Parses the changes of a page. */
+async function pageOf(page: Maybe<ChangePage>) {
+  const { records, total, first, last, feed } = await page;
+  const changes: Change[] = JSON.parse(`[${recordsText(records)}]`);
+  return { changes, total, first, last, feed };
+}
+
+async function changesOf(store: Store, query: Partial<ChangeQuery> = {}): Promise<Change[]> {
+  return (await pageOf(store.changes.list({ ...all, ...query }))).changes;
+}
+
+/** @returns ids, types, records and versions */
+async function summaryOf(store: Store): Promise<string[]> {
+  const changes = await changesOf(store);
+  return changes.map(
+    ({ id, type, record_id, version }) => `${id} ${type} ${record_id} v${version}`,
+  );
+}
+
+async function expectDense(store: Store, count: number): Promise<void> {
+  const { changes, ...state } = await pageOf(store.changes.list(all));
+  expect(changes.map(({ id }) => id)).toEqual(Array.from({ length: count }, (_, at) => at + 1));
+  expect(state).toMatchObject({ total: count, first: 1, last: count });
+  expect(await store.check()).toEqual([]);
+}
+
+/** `list` throws on SQLite and rejects on PostgreSQL. */
+async function list(store: Store, query: Partial<ChangeQuery>) {
+  return store.changes.list({ ...all, ...query });
+}
+
+/** Creates users, whose changes are the only ones. */
+async function fill(store: Store, count: number): Promise<void> {
+  for (let at = 0; at < count; at += 1) await newUser(store);
+}
+
+export function changesContract(open: Open): void {
+  test("each write records one change with the record, its version and status, the token and the time", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders } = it.store;
+    const user = parsed((await users.create(userFields(), null, "laptop")).record);
+    it.pass(1000);
+    const order = parsed(
+      (await orders.place(orderFields(user.id), null, 'a "quoted" name')).record,
+    );
+    await users.update(user.id, (fields) => ({ ...fields, name: "Ann" }), null, "laptop");
+    for (const status of ["paid", "shipped", "delivered"] as const)
+      await orders.update(order.id, () => ({ status, metadata: {} }), null, "shop");
+    const gone = parsed((await users.create(userFields(), null)).record);
+    await users.update(gone.id, (fields) => fields, null);
+    await users.remove(gone.id, null, "Zoë 😀");
+    const later = "2026-11-20T18:57:04.120Z";
+    const ofUser = { record_id: user.id, status: null };
+    const ofOrder = { record_id: order.id, created_at: later };
+    const ofGone = { record_id: gone.id, status: null, token: null, created_at: later };
+    expect(await changesOf(it.store)).toEqual([
+      { id: 1, type: "user.created", ...ofUser, version: 1, token: "laptop", created_at: time },
+      {
+        id: 2,
+        type: "order.created",
+        ...ofOrder,
+        version: 1,
+        status: "pending",
+        token: 'a "quoted" name',
+      },
+      { id: 3, type: "user.updated", ...ofUser, version: 2, token: "laptop", created_at: later },
+      { id: 4, type: "order.updated", ...ofOrder, version: 2, status: "paid", token: "shop" },
+      { id: 5, type: "order.updated", ...ofOrder, version: 3, status: "shipped", token: "shop" },
+      { id: 6, type: "order.updated", ...ofOrder, version: 4, status: "delivered", token: "shop" },
+      { id: 7, type: "user.created", ...ofGone, version: 1 },
+      { id: 8, type: "user.updated", ...ofGone, version: 2 },
+      { id: 9, type: "user.deleted", ...ofGone, version: 2, token: "Zoë 😀" },
+    ]);
+    await expectDense(it.store, 9);
+  });
+
+  test("a change has its fields in the order of the schema", async () => {
+    await using it = await openWithClock(open);
+    const { id, json } = (await it.store.users.create(userFields(), null, "laptop")).record;
+    const change =
+      `{"id":1,"type":"user.created","record_id":${id},"version":1,"status":null,` +
+      `"token":"laptop","created_at":"${time}"`;
+    expect(recordsText((await list(it.store, {})).records)).toBe(`${change}}`);
+    const withRecord = await list(it.store, { include: "record" });
+    expect(recordsText(withRecord.records)).toBe(`${change},"record":${json}}`);
+  });
+
+  test("a write records nothing when it changes nothing, fails, or is replayed", async () => {
+    await using it = await openWithClock(open);
+    const { users, orders, bulk, tokens } = it.store;
+    const key = { owner: "a".repeat(64), key: "k", fingerprint: "f" };
+    const fields = userFields();
+    const { id } = (await users.create(fields, key)).record;
+    const orderKey = { ...key, key: "o" };
+    const order = (await orders.place(orderFields(id), orderKey)).record;
+    await expectDense(it.store, 2);
+    expect((await users.create(fields, key)).replayed).toBe(true);
+    expect((await orders.place(orderFields(id), orderKey)).replayed).toBe(true);
+    await expectRejection(users.create(fields, null), "email_taken");
+    await expectRejection(users.create(fields, { ...key, fingerprint: "g" }), "key_reused");
+    await expectRejection(orders.place(orderFields(id + 1), null), "invalid");
+    await expectRejection(users.remove(id, null), "user_has_orders");
+    expect(await users.remove(id + 1, null)).toBeNull();
+    expect(await users.update(id, () => null, null)).not.toBeNull();
+    expect(await orders.update(order.id, () => null, null)).not.toBeNull();
+    expect(await users.update(id + 1, () => fields, null)).toBeNull();
+    await expectRejection(
+      users.update(id, () => fields, ifMatch(9)),
+      "version_mismatch",
+    );
+    await expect(
+      users.update(
+        id,
+        () => {
+          throw new Error("the edit fails");
+        },
+        null,
+      ),
+    ).rejects.toThrow("the edit fails");
+    const user: User = JSON.parse((await users.get(id))?.json ?? "");
+    expect(await bulk.users.import([user, { ...user, name: "other" }], false)).toMatchObject([
+      { outcome: "unchanged" },
+      { outcome: "rejected" },
+    ]);
+    expect(await bulk.users.import([userFields()], true)).toEqual([{ outcome: "created" }]);
+    await tokens.create({ hash: "a".repeat(64), name: "new", scope: "read", expires_at: null });
+    await it.store.checkWritable();
+    await expectDense(it.store, 2);
+  });
+
+  test("ids are consecutive when some of many concurrent writes fail", async () => {
+    await using it = await openWithClock(open);
+    const taken = await newUser(it.store);
+    const writes = Array.from({ length: 60 }, (_, at) =>
+      it.store.users.create(at % 3 === 0 ? userFields({ email: taken.email }) : userFields(), null),
+    );
+    const orders = Array.from({ length: 60 }, (_, at) =>
+      it.store.orders.place(orderFields(at % 4 === 0 ? 999 : taken.id), null),
+    );
+    const results = await Promise.allSettled([...writes, ...orders]);
+    const made = results.filter(({ status }) => status === "fulfilled").length;
+    expect(made).toBe(40 + 45);
+    await expectDense(it.store, 1 + made);
+  });
+
+  test("the versions of a record ascend by one when many changes of it are concurrent", async () => {
+    await using it = await openWithClock(open);
+    const { id } = await newUser(it.store);
+    const other = await newUser(it.store);
+    const rename = (user: number) =>
+      it.store.users.update(user, (fields) => ({ ...fields, name: "new" }), null);
+    await Promise.all(Array.from({ length: 40 }, (_, at) => rename(at % 2 === 0 ? id : other.id)));
+    for (const record of [id, other.id]) {
+      const versions = (await changesOf(it.store))
+        .filter(({ record_id }) => record_id === record)
+        .map(({ version }) => version);
+      expect(versions).toEqual(Array.from({ length: 21 }, (_, at) => at + 1));
+    }
+    await expectDense(it.store, 42);
+  });
+
+  test("an import records the records that it creates, at its own time and without a token", async () => {
+    await using it = await openWithClock(open);
+    const times = {
+      created_at: "2020-01-01T00:00:00.000Z",
+      updated_at: "2020-01-01T00:00:00.000Z",
+    };
+    const user: User = { id: 7, ...userFields(), version: 4, ...times };
+    const order: Order = { id: 5, ...orderFields(7), status: "shipped", version: 3, ...times };
+    await it.store.bulk.users.import([user, user, userFields()], false);
+    await it.store.bulk.orders.import([order, { ...orderFields(7), import_key: "a:1" }], false);
+    const made = { token: null, created_at: time };
+    const placed = expect.any(Number);
+    expect(await changesOf(it.store)).toEqual([
+      { id: 1, type: "user.created", record_id: 7, version: 4, status: null, ...made },
+      { id: 2, type: "user.created", record_id: 8, version: 1, status: null, ...made },
+      { id: 3, type: "order.created", record_id: 5, version: 3, status: "shipped", ...made },
+      { id: 4, type: "order.created", record_id: placed, version: 1, status: "pending", ...made },
+    ]);
+    // A user with the id of a deleted one is a new user.
+    await it.store.users.remove(8, null);
+    await it.store.bulk.users.import([{ ...user, id: 8, email: "new@example.com" }], false);
+    await it.store.users.update(8, (fields) => fields, null);
+    expect((await summaryOf(it.store)).slice(4)).toEqual([
+      "5 user.deleted 8 v1",
+      "6 user.created 8 v4",
+      "7 user.updated 8 v5",
+    ]);
+    await expectDense(it.store, 7);
+  });
+
+  test("an import of many records records each of them once", async () => {
+    await using it = await openWithClock(open);
+    const users = Array.from({ length: 3000 }, () => userFields());
+    await Promise.all([
+      it.store.bulk.users.import(users.slice(0, 1500), false),
+      ...Array.from({ length: 20 }, () => newUser(it.store)),
+      it.store.bulk.users.import(users.slice(1500), false),
+    ]);
+    expect((await list(it.store, {})).last).toBe(3020);
+    const seen = new Set<number>();
+    for (let after = 0; after < 3020; after += 1000) {
+      const changes = await changesOf(it.store, { after });
+      expect(changes[0]?.id).toBe(after + 1);
+      for (const { record_id } of changes) seen.add(record_id);
+    }
+    expect(seen.size).toBe(3020);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("changes.list returns an empty page with first and last when there has been no change", async () => {
+    await using it = await openWithClock(open);
+    const { feed, ...page } = await pageOf(it.store.changes.list(all));
+    expect(page).toEqual({ changes: [], total: 0, first: 1, last: 0 });
+    expect(feed).toMatch(/^[A-Za-z0-9]{1,64}$/);
+    expect((await pageOf(it.store.changes.list({ ...all, after: 0, feed }))).changes).toEqual([]);
+    await expectRejection(list(it.store, { after: 1 }), "changes_reset");
+  });
+
+  const pages: [query: Partial<ChangeQuery>, ids: number[]][] = [
+    [{}, [1, 2, 3, 4, 5]],
+    [{ limit: 2 }, [1, 2]],
+    [{ limit: 2, offset: 1 }, [2, 3]],
+    [{ limit: 2, offset: 4 }, [5]],
+    [{ offset: 5 }, []],
+    [{ offset: Number.MAX_SAFE_INTEGER }, []],
+    [{ after: 0 }, [1, 2, 3, 4, 5]],
+    [{ after: 0, limit: 2 }, [1, 2]],
+    [{ after: 3, limit: 2 }, [4, 5]],
+    [{ after: 4, limit: 1 }, [5]],
+    [{ after: 5 }, []],
+  ];
+
+  test("changes.list returns the page, and what is kept, when limit, offset or after are given", async () => {
+    await using it = await openWithClock(open);
+    await fill(it.store, 5);
+    for (const [query, ids] of pages) {
+      const { changes, ...state } = await pageOf(it.store.changes.list({ ...all, ...query }));
+      expect([query, changes.map(({ id }) => id)]).toEqual([query, ids]);
+      expect(state).toMatchObject({ total: 5, first: 1, last: 5 });
+    }
+  });
+
+  test("changes.list rejects with changes_reset when the client has read another feed or further than the last change", async () => {
+    await using it = await openWithClock(open);
+    await fill(it.store, 2);
+    const { feed } = await list(it.store, {});
+    await list(it.store, { after: 2, feed });
+    await expectRejection(
+      list(it.store, { after: 3, feed }),
+      "changes_reset",
+      "there is no change 3, the last one is 2: synchronize again",
+    );
+    for (const after of [{}, { after: 0 }, { after: 2 }]) {
+      await expectRejection(
+        list(it.store, { ...after, feed: "other" }),
+        "changes_reset",
+        "the feed other has ended: synchronize again",
+      );
+    }
+  });
+
+  test("changes.list has the records as they are now when they are included", async () => {
+    await using it = await openWithClock(open);
+    const user = await newUser(it.store, { name: 'Änne "A" \u0001', metadata: { a: "\u2028" } });
+    const gone = await newUser(it.store);
+    const { id } = (await it.store.orders.place(orderFields(user.id), null)).record;
+    await it.store.users.update(user.id, (fields) => ({ ...fields, name: null }), null);
+    await it.store.orders.update(id, () => ({ status: "paid", metadata: { b: "c" } }), null);
+    await it.store.users.remove(gone.id, null);
+    const now = {
+      user: parsed(await it.store.users.get(user.id)),
+      order: parsed(await it.store.orders.get(id)),
+    };
+    const changes = await changesOf(it.store, { include: "record" });
+    expect(changes.map((change) => change.record)).toEqual([
+      now.user,
+      null,
+      now.order,
+      now.user,
+      now.order,
+      null,
+    ]);
+    for (const change of await changesOf(it.store)) expect(change).not.toContainKey("record");
+  });
+
+  test("changes.list builds a large page with records, and rejects one of more than 16 MiB", async () => {
+    await using it = await openWithClock(open);
+    const metadata = Object.fromEntries(
+      Array.from({ length: 40 }, (_, at) => [`field-${at}`, "漢".repeat(490)]),
+    );
+    const { id } = await newUser(it.store, { metadata });
+    for (let at = 0; at < 300; at += 1)
+      await it.store.users.update(id, (fields) => ({ ...fields, name: `${at}` }), null);
+    const include = "record";
+    const { changes, last } = await pageOf(
+      it.store.changes.list({ ...all, limit: 50, after: 7, include }),
+    );
+    expect(changes.map((change) => change.id)).toEqual(
+      Array.from({ length: 50 }, (_, at) => at + 8),
+    );
+    expect(last).toBe(301);
+    const stored = parsed(await it.store.users.get(id));
+    for (const { record } of changes) expect(record).toEqual(stored);
+    const message =
+      /^Validation failed: limit must be at most 2\d\d here, since the page would exceed 16 MiB$/;
+    await expectRejection(list(it.store, { include }), "invalid", message);
+    expect(await changesOf(it.store)).toHaveLength(301);
+  }, 30_000);
+
+  test("changes.deleteExpired deletes the oldest changes, and keeps the newest one", async () => {
+    await using it = await openWithClock(open);
+    await fill(it.store, 3);
+    it.pass(DAY_MS);
+    const middle = it.clock.time;
+    await fill(it.store, 2);
+    it.pass(DAY_MS);
+    await it.store.changes.deleteExpired(new Date(time));
+    await expectDense(it.store, 5);
+    await it.store.changes.deleteExpired(middle);
+    const { changes, feed, ...state } = await pageOf(it.store.changes.list(all));
+    expect(changes.map(({ id }) => id)).toEqual([4, 5]);
+    expect(state).toEqual({ total: 2, first: 4, last: 5 });
+    expect((await changesOf(it.store, { offset: 1 })).map(({ id }) => id)).toEqual([5]);
+    expect((await changesOf(it.store, { after: 3, feed })).map(({ id }) => id)).toEqual([4, 5]);
+    for (const after of [0, 1, 2]) {
+      await expectRejection(
+        list(it.store, { after, feed }),
+        "changes_expired",
+        "changes before 4 are no longer kept: synchronize again",
+      );
+    }
+    expect(await it.store.check()).toEqual([]);
+    await it.store.changes.deleteExpired(new Date(it.clock.time.getTime() + DAY_MS));
+    expect(await pageOf(it.store.changes.list(all))).toMatchObject({ total: 1, first: 5, last: 5 });
+    await fill(it.store, 1);
+    expect((await changesOf(it.store)).map(({ id }) => id)).toEqual([5, 6]);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("changes.deleteExpired leaves consecutive changes when the clock has gone back", async () => {
+    await using it = await openWithClock(open);
+    const times = [0, 9, 1, 9, 2, 9];
+    for (const at of times) {
+      it.clock.time = new Date(Date.parse(time) + at * DAY_MS);
+      await newUser(it.store);
+    }
+    await it.store.changes.deleteExpired(new Date(Date.parse(time) + 5 * DAY_MS));
+    expect((await changesOf(it.store)).map(({ id }) => id)).toEqual([2, 3, 4, 5, 6]);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("changes.deleteExpired deletes more changes than a transaction has", async () => {
+    await using it = await openWithClock(open);
+    const users = Array.from({ length: 7000 }, (_, at) => userFields({ email: `${at}@b.cd` }));
+    for (let at = 0; at < users.length; at += 1000)
+      await it.store.bulk.users.import(users.slice(at, at + 1000), false);
+    it.pass(DAY_MS);
+    await Promise.all([it.store.changes.deleteExpired(it.clock.time), fill(it.store, 3)]);
+    const { total, first, last } = await list(it.store, {});
+    expect(last).toBe(7003);
+    // The newest of the expired ones stays if it was the newest of all.
+    expect(first).toBeWithin(7000, 7002);
+    expect(total).toBe(last - first + 1);
+    expect(await it.store.check()).toEqual([]);
+  });
+
+  test("changes.subscribe calls each listener after a change, until it is disposed of", async () => {
+    await using it = await openWithClock(open);
+    for (let round = 0; round < 3; round += 1) {
+      const { last } = await list(it.store, {});
+      const woken = Promise.withResolvers<void>();
+      const check = async () => {
+        if ((await list(it.store, {})).last > last) woken.resolve();
+      };
+      using _first = it.store.changes.subscribe(() => void check());
+      using _second = it.store.changes.subscribe(() => {});
+      await newUser(it.store);
+      await woken.promise;
+    }
+    let calls = 0;
+    it.store.changes
+      .subscribe(() => {
+        calls += 1;
+      })
+      [Symbol.dispose]();
+    const seen = Promise.withResolvers<void>();
+    using _other = it.store.changes.subscribe(seen.resolve);
+    await newUser(it.store);
+    await seen.promise;
+    expect(calls).toBe(0);
+  });
+
+  test("withCopySource has the changes of the snapshot", async () => {
+    await using it = await openWithClock(open);
+    const user = parsed((await it.store.users.create(userFields(), null, "laptop")).record);
+    await it.store.orders.place(orderFields(user.id), null);
+    await it.store.withCopySource(async (snapshot) => {
+      expect(await snapshot.count("changes")).toBe(2);
+      await newUser(it.store);
+      const rows = (await Array.fromAsync(snapshot.read("changes"))).flat();
+      const made = { version: 1, created_at: Date.parse(time) };
+      expect(rows).toEqual([
+        { id: 1, type: 1, record_id: user.id, ...made, status: null, token: "laptop" },
+        { id: 2, type: 4, record_id: expect.any(Number), ...made, status: 1, token: null },
+      ]);
+    });
+  });
+}

@@ -1,0 +1,311 @@
+// The change feed through HTTP: pages, links, and clients that wait.
+import { afterAll, expect, test } from "bun:test";
+import { connect, type Socket } from "node:net";
+import { withStore } from "../../open-store.ts";
+import { newEmail, newOrder, newUser } from "../make.ts";
+import { rawRequest } from "../raw.ts";
+import { startServer, type TestResponse, type TestServer } from "../server.ts";
+
+const server = await startServer();
+afterAll(() => server[Symbol.asyncDispose]());
+
+const path = "/changes";
+const largest = "9007199254740991"; // 2^53 − 1
+
+const list = (query = "", on: TestServer = server) => on.call("GET", `${path}${query}`);
+const metaOf = async (on: TestServer = server) => (await list("?limit=1", on)).json.meta;
+
+/** The targets of a `Link` header by relation, as paths under `/api/v1`. */
+function links(response: TestResponse): Record<string, string> {
+  const header = response.headers.get("link") ?? "";
+  const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
+  expect(found.map(([whole]) => whole).join("")).toBe(header); // It has nothing else.
+  return Object.fromEntries(found.map(([, target, rel]) => [rel, target]));
+}
+
+async function waitingClients(on: TestServer = server): Promise<number> {
+  const { text } = await on.call("GET", "/metrics");
+  return Number(/^user_api_waiting_clients (\d+)$/m.exec(text)?.[1]);
+}
+
+/** Polls until so many clients wait, or the test times out. */
+async function untilWaiting(count: number, on: TestServer = server): Promise<void> {
+  while ((await waitingClients(on)) !== count) await Bun.sleep(5);
+}
+
+/** Sends requests on connections of their own, and reads nothing. @returns closes them */
+async function openWaiting(count: number, target: string, token: string, on = server) {
+  const port = Number(new URL(on.url).port);
+  const bytes = rawRequest("GET", `/api/v1${target}`, { token, keepAlive: true });
+  const opened: Promise<Socket>[] = Array.from({ length: count }, () => {
+    const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+    const socket = connect(port, "127.0.0.1", () => {
+      socket.write(bytes);
+      resolve(socket);
+    });
+    socket.on("error", reject);
+    return promise;
+  });
+  const sockets = await Promise.all(opened);
+  return {
+    [Symbol.dispose]() {
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+test("GET /changes has the writes of both scopes' tokens, the command line and both resources", async () => {
+  const { last: before } = await metaOf();
+  const user = await newUser(server);
+  const order = await newOrder(server, user.id);
+  await server.call("PATCH", `/orders/${order.id}`, { body: { status: "paid" } });
+  await server.call("PATCH", `/users/${user.id}`, { body: {} });
+  await server.call("PUT", `/users/${user.id}`, { body: { email: newEmail() } });
+  await server.call("DELETE", `/users/${user.id}`);
+  const gone = await newUser(server);
+  await server.call("DELETE", `/users/${gone.id}`);
+  const fields = { name: null, metadata: {} };
+  await withStore(server.database, ({ users }) =>
+    users.create({ email: newEmail(), ...fields }, null),
+  );
+  const { json, headers } = await server.call("GET", `${path}?after=${before}`, {
+    token: server.readToken,
+  });
+  expect(headers.get("cache-control")).toBe("no-store");
+  const rows = json.data.map((change: any) => [
+    ...[change.id - before, change.type, change.record_id - user.id, change.version],
+    ...[change.status, change.token],
+  ]);
+  const orderAt = order.id - user.id;
+  const token = "write-test";
+  expect(rows).toEqual([
+    [1, "user.created", 0, 1, null, token],
+    [2, "order.created", orderAt, 1, "pending", token],
+    [3, "order.updated", orderAt, 2, "paid", token],
+    [4, "user.updated", 0, 2, null, token],
+    [5, "user.created", 1, 1, null, token],
+    [6, "user.deleted", 1, 1, null, token],
+    [7, "user.created", 2, 1, null, null],
+  ]);
+  expect(json.meta).toEqual({
+    ...{ total: before + 7, limit: 50, offset: 0, first: 1, last: before + 7 },
+    feed: expect.stringMatching(/^[A-Za-z0-9]{1,64}$/),
+  });
+});
+
+test("a client that follows next reads every change once, at any limit, with and without records", async () => {
+  for (let at = 0; at < 12; at += 1) await newUser(server);
+  for (const start of [
+    "",
+    "?after=0",
+    "?limit=5",
+    "?limit=7&include=record",
+    "?limit=1000&wait=0",
+  ]) {
+    const { last, feed } = await metaOf();
+    const ids: number[] = [];
+    let next = `${path}${start}`;
+    while (ids.at(-1) !== last) {
+      const response = await server.call("GET", next);
+      for (const change of response.json.data) {
+        ids.push(change.id);
+        expect(Object.hasOwn(change, "record")).toBe(start.includes("include"));
+      }
+      next = links(response)["next"] ?? "";
+      expect(next).toContain(`&after=${ids.at(-1)}&feed=${feed}`);
+    }
+    expect(ids).toEqual(Array.from({ length: last }, (_, at) => at + 1));
+    // At the end, it stays the same.
+    const end = await server.call("GET", next);
+    expect([end.json.data, links(end)["next"]]).toEqual([[], next]);
+  }
+});
+
+test("GET /changes has links to the first, previous and last page when it begins at an offset", async () => {
+  const { last, feed } = await metaOf();
+  const offset = last - (last % 3 === 0 ? 3 : last % 3);
+  expect(links(await list("?limit=3&offset=3&include=record"))).toEqual({
+    first: `${path}?limit=3&offset=0&include=record`,
+    prev: `${path}?limit=3&offset=0&include=record`,
+    next: `${path}?limit=3&after=6&feed=${feed}&include=record`,
+    last: `${path}?limit=3&offset=${offset}&include=record`,
+  });
+  const past = await list(`?limit=3&offset=${largest}&wait=0`);
+  expect([past.status, past.json.data, past.json.meta.total]).toEqual([200, [], last]);
+  expect(links(past)["next"]).toBe(`${path}?limit=3&after=${last}&feed=${feed}`);
+  expect(links(await list("?limit=3&after=6"))).toEqual({
+    first: `${path}?limit=3&after=0&feed=${feed}`,
+    next: `${path}?limit=3&after=9&feed=${feed}`,
+  });
+});
+
+test("GET /changes returns 410 changes_reset when the client has read another feed", async () => {
+  const { last, feed } = await metaOf();
+  for (const query of [
+    `?after=${last + 1}`,
+    `?after=${largest}&feed=${feed}`,
+    "?feed=other",
+    "?after=0&feed=other",
+    `?after=${last}&feed=${feed}a&wait=60`,
+  ]) {
+    const { status, json } = await list(query);
+    expect([query, status, json.meta]).toEqual([query, 410, { code: "changes_reset" }]);
+    expect(json.error).toEndWith(": synchronize again");
+  }
+});
+
+test("GET /changes returns 410 changes_expired when the next change of the client has been deleted", async () => {
+  await using other = await startServer();
+  for (let at = 0; at < 5; at += 1) await newUser(other);
+  const { feed } = await metaOf(other);
+  const later = new Date(Date.now() + 60_000);
+  await withStore(other.database, ({ changes }) => changes.deleteExpired(later));
+  for (const query of ["?after=0", `?after=3&feed=${feed}&wait=60`]) {
+    const { status, json } = await list(query, other);
+    expect([query, status, json.meta]).toEqual([query, 410, { code: "changes_expired" }]);
+    expect(json.error).toBe("changes before 5 are no longer kept: synchronize again");
+  }
+  // Without a position the client does not claim to have read anything.
+  const page = await list("", other);
+  expect(page.json.data.map(({ id }: { id: number }) => id)).toEqual([5]);
+  expect(page.json.meta).toMatchObject({ total: 1, first: 5, last: 5, feed });
+  expect(links(page)["first"]).toBe(`${path}?limit=50&offset=0`);
+  expect(links(await list("?after=5", other))["first"]).toBe(
+    `${path}?limit=50&after=4&feed=${feed}`,
+  );
+});
+
+const invalid: [query: string, problem: string][] = [
+  ["limit=0", "limit must be an integer from 1 to 1000"],
+  ["limit=1001", "limit must be an integer from 1 to 1000"],
+  ["offset=-1", "offset must be an integer from 0 to 9007199254740991"],
+  ["after=-1", "after must be an integer from 0 to 9007199254740991"],
+  ["after=1&offset=1", "offset cannot be combined with after"],
+  ["wait=61", "wait must be an integer from 0 to 60"],
+  ["wait=1.5", "wait must be an integer from 0 to 60"],
+  ["include=user", "include must be one of record"],
+  ["feed=", "feed must be text of 1 to 64 characters"],
+  [`feed=${"a".repeat(65)}`, "feed must be text of 1 to 64 characters"],
+  ["sort=-id", "sort is not allowed"],
+  ["user_id=1", "user_id is not allowed"],
+  ["wait=1&wait=1", "wait is given more than once"],
+];
+
+test.each(invalid)("GET /changes?%s returns 400", async (query, problem) => {
+  const { status, json } = await list(`?${query}`);
+  expect([status, json.error]).toEqual([400, `Validation failed: ${problem}`]);
+});
+
+test("GET /changes?include=record has the records as their own paths return them", async () => {
+  const user = await newUser(server, { name: 'Änne "A"', metadata: { a: "\u2028" } });
+  const { last } = await metaOf();
+  const order = await newOrder(server, user.id);
+  await server.call("PATCH", `/orders/${order.id}`, { body: { status: "paid" } });
+  const { json } = await list(`?after=${last - 1}&include=record`);
+  const [userText, orderText] = [`/users/${user.id}`, `/orders/${order.id}`].map(
+    async (record) => (await server.call("GET", record)).json.data,
+  );
+  expect(json.data.map(({ record }: any) => record)).toEqual([
+    await userText,
+    await orderText,
+    await orderText,
+  ]);
+});
+
+test("a waiting client gets the next change when there is one, and the link to the one after it", async () => {
+  for (const query of ["include=record&", ""]) {
+    const { last, feed } = await metaOf();
+    const waiting = list(`?${query}after=${last}&feed=${feed}&wait=60`);
+    await untilWaiting(1);
+    const user = await newUser(server);
+    const response = await waiting;
+    expect(response.json.data).toMatchObject([{ id: last + 1, record_id: user.id }]);
+    if (query !== "") expect(response.json.data[0].record).toEqual(user);
+    const include = query === "" ? "" : "&include=record";
+    expect(links(response)["next"]).toBe(
+      `${path}?limit=50&after=${last + 1}&feed=${feed}${include}&wait=60`,
+    );
+    await untilWaiting(0);
+  }
+});
+
+test("a client that asks to wait does not wait when there are changes", async () => {
+  const { last } = await metaOf();
+  expect((await list(`?after=${last - 1}&wait=60`)).json.data).toHaveLength(1);
+  expect((await list("?wait=60&limit=1")).json.data).toHaveLength(1);
+});
+
+test("a waiting client gets an empty page when its time is over", async () => {
+  const { last, feed } = await metaOf();
+  const { status, json } = await list(`?after=${last}&feed=${feed}&wait=1`);
+  expect([status, json.data, json.meta.last]).toEqual([200, [], last]);
+  expect(await waitingClients()).toBe(0);
+});
+
+test("a waiting client gets a change that the command line makes", async () => {
+  const { last } = await metaOf();
+  const waiting = list(`?after=${last}&wait=60`);
+  await untilWaiting(1);
+  await withStore(server.database, ({ bulk }) =>
+    bulk.users.import([{ email: newEmail(), name: null, metadata: {} }], false),
+  );
+  expect((await waiting).json.data).toMatchObject([{ id: last + 1, token: null }]);
+});
+
+test("all waiting clients get a change when there are many, and others are served meanwhile", async () => {
+  const { last } = await metaOf();
+  const clients = Array.from({ length: 200 }, () => list(`?after=${last}&wait=60`));
+  await untilWaiting(200);
+  const user = await newUser(server);
+  expect((await server.call("GET", `/users/${user.id}`)).status).toBe(200);
+  for (const { json } of await Promise.all(clients)) {
+    expect(json.data.map(({ id }: { id: number }) => id)).toEqual([last + 1]);
+  }
+  await untilWaiting(0);
+});
+
+test("a client that disconnects is forgotten", async () => {
+  const { last } = await metaOf();
+  const abort = new AbortController();
+  const request = fetch(`${server.url}/api/v1${path}?after=${last}&wait=60`, {
+    headers: { authorization: `Bearer ${server.readToken}` },
+    signal: abort.signal,
+  });
+  await untilWaiting(1);
+  abort.abort();
+  await expect(request).rejects.toThrow();
+  await untilWaiting(0);
+});
+
+test("a token has half of the places while others wait, and all of them otherwise", async () => {
+  const { last } = await metaOf();
+  const target = `${path}?after=${last}&wait=60`;
+  const read = (token: string) => server.call("GET", target, { token });
+  {
+    using _most = await openWaiting(1023, target, server.writeToken);
+    await untilWaiting(1023);
+    // The longest waiting one makes room for another token, and then there is no place for the first token.
+    using _others = await openWaiting(2, target, server.readToken);
+    await untilWaiting(1024);
+    const refused = await read(server.writeToken);
+    expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+    expect(refused.json.error).toBe("this token has too many clients that wait for changes");
+    // It still reads, because that needs no place.
+    expect((await list(`?after=${last - 1}&wait=60`)).status).toBe(200);
+    expect((await list(`?after=${last}`)).status).toBe(200);
+  }
+  await untilWaiting(0);
+}, 30_000);
+
+test("shutdown answers waiting clients with an empty page", async () => {
+  await using other = await startServer({ SHUTDOWN_SECONDS: "60" });
+  await newUser(other);
+  const clients = Array.from({ length: 20 }, () => list("?after=1&wait=60", other));
+  await untilWaiting(20, other);
+  const stopped = other.stop();
+  for (const { status, json, headers } of await Promise.all(clients)) {
+    expect([status, json.data, json.meta.last]).toEqual([200, [], 1]);
+    expect(headers.get("connection")).toBe("close");
+  }
+  expect(await stopped).toBe(0);
+}, 30_000);

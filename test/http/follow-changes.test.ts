@@ -1,0 +1,152 @@
+// Runs the examples of docs/changes.md: each keeps a copy in step while records change, and when changes are gone.
+import { afterAll, test } from "bun:test";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { withStore } from "../open-store.ts";
+import { type Running, startProgram } from "../program.ts";
+import { newEmail, newOrder, newUser } from "./make.ts";
+import { startServer } from "./server.ts";
+
+const page = await Bun.file(`${import.meta.dir}/../../docs/changes.md`).text();
+const server = await startServer();
+/** Rejects every seventh request with 503, and passes the others on, also after a restart. */
+let requests = 0;
+const proxy = Bun.serve({
+  port: 0,
+  idleTimeout: 255,
+  async fetch(request) {
+    requests += 1;
+    const { pathname, search } = new URL(request.url);
+    const busy = () => new Response("", { status: 503, headers: { "retry-after": "0" } });
+    if (requests % 7 === 0) return busy();
+    const { headers, signal } = request;
+    return fetch(server.url + pathname + search, { headers, signal }).catch(busy);
+  },
+});
+afterAll(async () => {
+  await proxy.stop(true);
+  await server[Symbol.asyncDispose]();
+});
+
+/** @returns the longest code block with this language */
+function exampleIn(language: string): string {
+  const blocks = page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms"));
+  const code = [...blocks].map(([, block = ""]) => block);
+  return code.sort((left, right) => right.length - left.length)[0] ?? "";
+}
+
+/** Starts an example in a directory, in which it keeps its copy. */
+async function startExample(directory: TemporaryDirectory, language: string, command: string) {
+  const file = directory.at(`example.${language}`);
+  await Bun.write(
+    file,
+    exampleIn(language)
+      .replace("http://127.0.0.1:3000", proxy.url.origin)
+      .replaceAll("limit=100&", "limit=7&"),
+  );
+  return startProgram([command, file], {
+    cwd: directory.path,
+    env: { PATH: Bun.env["PATH"], TOKEN: server.readToken },
+  });
+}
+
+function copyOf(directory: TemporaryDirectory, table: string): unknown {
+  const path = directory.at(`copy/${table}`);
+  if (!existsSync(path)) return null;
+  const records = readdirSync(path).map((name) =>
+    JSON.parse(readFileSync(`${path}/${name}`, "utf8")),
+  );
+  return records.sort((left, right) => left.id - right.id);
+}
+
+/** Polls until the copy is equal to the database, or the test times out. */
+async function untilInStep(directory: TemporaryDirectory, example: Running) {
+  const [users, orders] = await Promise.all(
+    ["users", "orders"].map(
+      async (table) => (await server.call("GET", `/${table}?limit=1000`)).json.data,
+    ),
+  );
+  while (
+    !Bun.deepEquals([copyOf(directory, "users"), copyOf(directory, "orders")], [users, orders])
+  ) {
+    if (example.hasExited()) throw new Error((await example.ended).stderr);
+    await Bun.sleep(20);
+  }
+}
+
+/** Does not wait until its output ends: curl, which a shell has started, still has it open. */
+async function kill(example: Running): Promise<void> {
+  example.kill("SIGKILL");
+  while (!example.hasExited()) await Bun.sleep(5);
+}
+
+/** Creates, changes and deletes records. */
+async function write(): Promise<void> {
+  const users = [
+    await newUser(server),
+    await newUser(server, { name: 'Änne \\ "A"\n' }),
+    await newUser(server),
+  ];
+  const order = await newOrder(server, users[0].id);
+  await newOrder(server, users[0].id);
+  for (const status of ["paid", "shipped"])
+    await server.call("PATCH", `/orders/${order.id}`, { body: { status } });
+  await server.call("PUT", `/users/${users[1].id}`, { body: { email: newEmail() } });
+  await server.call("DELETE", `/users/${users[2].id}`);
+  // The id of a deleted user comes back, with an older version.
+  const again = { ...users[2], email: newEmail(), version: 1 };
+  await withStore(server.database, ({ bulk }) => bulk.users.import([again], false));
+}
+
+const examples: [language: string, command: string][] = [
+  ["ts", process.execPath],
+  ["python", "python3"],
+  ["bash", "bash"],
+];
+
+for (const [language, command] of examples) {
+  const isMissing =
+    Bun.which(command) === null || (language === "bash" && Bun.which("jq") === null);
+  test.skipIf(isMissing)(
+    `the example in ${language} keeps a copy in step`,
+    async () => {
+      using directory = makeDirectory();
+      const backup = directory.at("backup.db");
+      await write();
+      let example = await startExample(directory, language, command);
+      try {
+        await untilInStep(directory, example);
+        await write();
+        await untilInStep(directory, example);
+        // It is killed, and continues where it was.
+        await kill(example);
+        await write();
+        example = await startExample(directory, language, command);
+        await untilInStep(directory, example);
+        // Changes expire while it is not running.
+        await kill(example);
+        await write();
+        await write();
+        await withStore(server.database, async (store) => {
+          await store.changes.deleteExpired(new Date(8.64e15));
+          await store.backUp(backup, () => {}, new AbortController().signal);
+        });
+        example = await startExample(directory, language, command);
+        await untilInStep(directory, example);
+        // A backup is restored while it is running, and the database catches up.
+        await write();
+        await untilInStep(directory, example);
+        await server.stop();
+        await restoreSqlite({ from: backup, databaseUrl: server.database, now: () => new Date() });
+        await server.restart();
+        await write();
+        await write();
+        await untilInStep(directory, example);
+      } finally {
+        await kill(example);
+      }
+    },
+    120_000,
+  );
+}

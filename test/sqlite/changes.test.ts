@@ -1,0 +1,108 @@
+// The change feed on SQLite: what the contract leaves open.
+import { Database } from "bun:sqlite";
+import { afterAll, expect, test } from "bun:test";
+import { newUser, orderFields } from "../contract/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { openDatabase } from "./open-database.ts";
+
+const directory = makeDirectory();
+afterAll(() => directory[Symbol.dispose]());
+
+const newest = { limit: 1, offset: 0 };
+
+test("subscribe notices a change of another process", async () => {
+  const path = directory.at("two.db");
+  const server = await openDatabase(path);
+  const other = await openDatabase(path, { exclusive: false });
+  const woken = Promise.withResolvers<void>();
+  using _subscription = server.changes.subscribe(() => {
+    if (Number((server.changes.list(newest) as { last: number }).last) > 0) woken.resolve();
+  });
+  await newUser(other);
+  await woken.promise;
+  await other.close();
+  await server.close();
+});
+
+test("an open subscription does not keep a closed store busy", async () => {
+  const store = await openDatabase(directory.at("closed.db"));
+  store.changes.subscribe(() => {});
+  await newUser(store);
+  await store.close();
+});
+
+test("changes.list rejects when the schema is older and the database is only read", async () => {
+  const path = directory.at("older.db");
+  await (await openDatabase(path)).close();
+  {
+    using db = new Database(path);
+    db.run("drop table changes; drop table feed; pragma user_version = 3");
+  }
+  const store = await openDatabase(path, { exclusive: false, readOnly: true, create: false });
+  const list = async () => store.changes.list(newest);
+  await expectRejection(list(), "operator", /run `user-api migrate`$/);
+  await store.close();
+});
+
+/** Breaks a feed of six changes. @returns what `check` reports */
+async function findingsAfter(sql: string): Promise<readonly string[]> {
+  const path = directory.at(`${crypto.randomUUID()}.db`);
+  const store = await openDatabase(path);
+  const { id } = await newUser(store); // 1
+  const gone = await newUser(store); // 2
+  await store.users.update(id, (user) => user, null); // 3
+  await store.users.remove(gone.id, null); // 4
+  await store.orders.place(orderFields(id), null); // 5
+  await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null); // 6
+  await store.close();
+  {
+    using db = new Database(path);
+    db.run(sql);
+  }
+  const broken = await openDatabase(path);
+  const findings = await broken.check();
+  await broken.close();
+  return findings;
+}
+
+test.each([
+  ["select 1", []],
+  ["delete from changes where id <= 4", []],
+  ["delete from changes where id = 2", ["the changes are not consecutive: 5 of them from 1 to 6"]],
+  [
+    "update changes set version = 3 where id = 3; update users set version = 3 where id = 1",
+    ["the changes of user 1 do not ascend by one: version 3 follows 1"],
+  ],
+  [
+    "update changes set version = 1 where id = 3; update users set version = 1 where id = 1",
+    ["the changes of user 1 do not ascend by one: version 1 follows 1"],
+  ],
+  [
+    "update changes set version = 2 where id = 4",
+    ["the changes of user 2 do not ascend by one: version 2 follows 1"],
+  ],
+  [
+    "update changes set type = 1 where id = 3",
+    ["the changes of user 1 do not ascend by one: version 2 follows 1"],
+  ],
+  [
+    "update users set version = 3 where id = 1",
+    ["the last change of user 1 has version 2, the record has 3"],
+  ],
+  ["update orders set version = 1", ["the last change of order 1 has version 2, the record has 1"]],
+  [
+    "update orders set status = 'shipped'",
+    ["the last change of order 1 has another status than the record"],
+  ],
+  [
+    "update changes set type = 2, version = 2 where id = 4",
+    ["the last change of user 2 is not its deletion, but it does not exist"],
+  ],
+  [
+    "update changes set type = 3, version = 1 where id = 3",
+    ["user 1 exists although its last change is its deletion"],
+  ],
+])("check of a feed after: %s", async (sql, findings) => {
+  expect(await findingsAfter(sql)).toEqual(findings);
+});

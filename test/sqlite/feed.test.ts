@@ -1,0 +1,194 @@
+// The name of the feed stays as long as no change can have been lost, and only then.
+import { Database } from "bun:sqlite";
+import { expect, test } from "bun:test";
+import {
+  copyFileSync,
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+} from "node:fs";
+import { copyRows } from "../../src/copy.ts";
+import { withSqliteCopyTarget } from "../../src/sqlite/copy-target.ts";
+import { continueFeed } from "../../src/sqlite/feed.ts";
+import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { newUser } from "../contract/open.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { backUp, now } from "./make-backup.ts";
+import { openDatabase } from "./open-database.ts";
+
+/** Opens the database as a server does, and makes a change. @returns the name of the feed */
+async function serve(path: string): Promise<string> {
+  const store = await openDatabase(path, { now });
+  const { feed } = await store.changes.list({ limit: 1, offset: 0 });
+  await newUser(store);
+  await store.close();
+  return feed;
+}
+
+/** @returns the name of the feed, as a command reads it */
+async function feedOf(path: string): Promise<string> {
+  const store = await openDatabase(path, { exclusive: false, readOnly: true });
+  const { feed } = await store.changes.list({ limit: 1, offset: 0 });
+  await store.close();
+  return feed;
+}
+
+async function makeServed(directory: TemporaryDirectory): Promise<{ path: string; feed: string }> {
+  const path = directory.at("a.db");
+  const feed = await serve(path);
+  return { path, feed };
+}
+
+test("the feed continues when the server starts again, a command writes, or the database is backed up", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  expect(await serve(path)).toBe(feed);
+  const command = await openDatabase(path, { exclusive: false });
+  await newUser(command);
+  await command.close();
+  await backUp(path, directory.at("backup.db"));
+  expect(await serve(path)).toBe(feed);
+  const twice = await openDatabase(path);
+  const { last } = await twice.changes.list({ limit: 1, offset: 0 });
+  expect(last).toBe(4);
+  await twice.close();
+});
+
+test("the feed continues when the server has been killed", async () => {
+  using directory = makeDirectory();
+  using elsewhere = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const killed = await openDatabase(path, { now });
+  await newUser(killed);
+  // What a kill would leave, in the same files.
+  const left = readdirSync(directory.path);
+  for (const name of left) copyFileSync(directory.at(name), elsewhere.at(name));
+  const mark = statSync(directory.at("a.db-serving")).mtime;
+  await killed.close();
+  for (const name of left) copyFileSync(elsewhere.at(name), directory.at(name));
+  utimesSync(directory.at("a.db-serving"), mark, mark);
+  expect(await serve(path)).toBe(feed);
+});
+
+test("restore starts a new feed, and keeps the changes", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const from = directory.at("backup.db");
+  await backUp(path, from);
+  await serve(path);
+  await restoreSqlite({ from, databaseUrl: path, now });
+  const restored = await feedOf(path);
+  expect(restored).not.toBe(feed);
+  const store = await openDatabase(path);
+  const page = await store.changes.list({ limit: 1, offset: 0 });
+  expect(page).toMatchObject({ total: 1, first: 1, last: 1 });
+  expect(page.feed).not.toBe(feed);
+  await store.close();
+});
+
+test("a copy has the changes, and a feed of its own", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const databaseUrl = directory.at("b.db");
+  const store = await openDatabase(path);
+  await store.withCopySource((source) =>
+    withSqliteCopyTarget({ databaseUrl }, (target) =>
+      copyRows(source, target, () => {}, new AbortController().signal),
+    ),
+  );
+  await store.close();
+  expect(await feedOf(databaseUrl)).not.toBe(feed);
+  const copy = await openDatabase(databaseUrl);
+  expect(await copy.changes.list({ limit: 1, offset: 0 })).toMatchObject({ last: 1 });
+  await newUser(copy);
+  expect(await copy.changes.list({ limit: 1, offset: 0 })).toMatchObject({ first: 1, last: 2 });
+  expect(await copy.check()).toEqual([]);
+  await copy.close();
+});
+
+/** Ways to put an older state in the place of the database. Each gets its path. */
+const replacements: Readonly<Record<string, (path: string, older: string) => void>> = {
+  "is written over it": (path, older) => copyFileSync(older, path),
+  "is moved to its place": (path, older) => renameSync(older, path),
+  "is copied to its place after it was deleted"(path, older) {
+    rmSync(path);
+    copyFileSync(older, path);
+  },
+};
+
+for (const [what, replace] of Object.entries(replacements)) {
+  for (const by of ["backup", "copy of the file"]) {
+    test(`a new feed starts when an older ${by} ${what}`, async () => {
+      using directory = makeDirectory();
+      const { path, feed } = await makeServed(directory);
+      const older = directory.at("older.db");
+      if (by === "backup") await backUp(path, older);
+      else copyFileSync(path, older);
+      expect(await serve(path)).toBe(feed);
+      replace(path, older);
+      const started = await serve(path);
+      expect(started).not.toBe(feed);
+      // It is not the same again, and it continues.
+      expect(await serve(path)).toBe(started);
+    });
+  }
+}
+
+test("a new feed starts when an older copy is written over the file, and is as old as the last mark of the server", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const server = await openDatabase(path, { now });
+  await newUser(server);
+  const older = directory.at("older.db");
+  using db = new Database(path);
+  db.run("vacuum into ?", [older]);
+  // As after ten minutes.
+  await continueFeed(db, path, async (work) => work());
+  expect((await server.changes.list({ limit: 1, offset: 0 })).feed).toBe(feed);
+  await newUser(server);
+  await server.close();
+  db.close();
+  copyFileSync(older, path);
+  expect(await serve(path)).not.toBe(feed);
+});
+
+test("a new feed starts when the database was moved or copied with its directory", async () => {
+  using directory = makeDirectory();
+  mkdirSync(directory.at("one"));
+  const feed = await serve(directory.at("one/a.db"));
+  cpSync(directory.at("one"), directory.at("two"), { recursive: true, preserveTimestamps: true });
+  expect(await serve(directory.at("two/a.db"))).not.toBe(feed);
+  expect(await serve(directory.at("one/a.db"))).toBe(feed);
+});
+
+test("the feed continues when a mark could not be recorded", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  {
+    using db = new Database(path);
+    const failure = new Error("the disk is full");
+    await expect(continueFeed(db, path, () => Promise.reject(failure))).rejects.toBe(failure);
+  }
+  expect(await serve(path)).toBe(feed);
+});
+
+test("the migration starts an empty feed", async () => {
+  using directory = makeDirectory();
+  const { path } = await makeServed(directory);
+  {
+    using db = new Database(path);
+    db.run("drop table changes; drop table feed; pragma user_version = 3");
+  }
+  const store = await openDatabase(path);
+  const page = await store.changes.list({ limit: 1, offset: 0 });
+  expect(page).toMatchObject({ total: 0, first: 1, last: 0, records: "" });
+  await store.users.update(1, (user) => ({ ...user, name: "Ann" }), null);
+  const { records } = await store.changes.list({ limit: 1, offset: 0 });
+  expect(records).toContain('"type":"user.updated","record_id":1,"version":2');
+  expect(await store.check()).toEqual([]);
+  await store.close();
+});

@@ -17,7 +17,7 @@ import { continueFeed } from "../../src/sqlite/feed.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
-import { backUp, now } from "./make-backup.ts";
+import { backUp, never, now } from "./make-backup.ts";
 import { openDatabase } from "./open-database.ts";
 
 /** Opens the database as a server does, and makes a change. @returns the name of the feed */
@@ -152,6 +152,18 @@ test("a new feed starts when an older copy is written over the file, and is as o
   await newUser(server);
   await server.close();
   db.close();
+  copyFileSync(older, path);
+  expect(await serve(path)).not.toBe(feed);
+});
+
+test("a new feed starts when a backup of the running server is written over the file", async () => {
+  using directory = makeDirectory();
+  const { path, feed } = await makeServed(directory);
+  const server = await openDatabase(path, { now });
+  const older = directory.at("older.db");
+  await server.backUp(older, () => {}, never);
+  await newUser(server);
+  await server.close();
   copyFileSync(older, path);
   expect(await serve(path)).not.toBe(feed);
 });

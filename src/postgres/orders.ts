@@ -89,7 +89,7 @@ export interface OrderLayout {
 }
 
 export function createOrderStore(
-  { change, now }: StoreContext,
+  { runUpdate, now }: StoreContext,
   { prepareList, get, place, find, update }: OrderLayout,
 ): OrderStore {
   const listAll = prepareList([]);
@@ -117,7 +117,7 @@ export function createOrderStore(
     place: (fields, key) => place(orderRow(fields), key),
 
     update(id, edit, preconditions) {
-      return change(`orders ${id}`, async (session, wait) => {
+      return runUpdate(`orders ${id}`, async (session, wait) => {
         const found = await find(session, id);
         if (found === null) return null;
         const { locked = false, ...order } = found;

@@ -17,7 +17,6 @@ import {
   userJson,
   userRow,
 } from "../user.ts";
-import type { ChangeWork } from "./changes.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -27,6 +26,7 @@ import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
 import { versionConflict } from "./retry.ts";
 import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
+import type { UpdateWork } from "./updates.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
@@ -132,15 +132,15 @@ async function deleteUser(
 export interface UserLayout {
   readonly listAll: ReadPage;
   readonly create: Create<UserRow, User>;
-  /** Runs the statements of a change. Changes of one user run one after the other. */
-  readonly change: <Result>(id: number, work: ChangeWork<Result>) => Promise<Result>;
-  /** Called after a user was deleted, in the session of the change. */
+  /** Runs the statements of an update or delete. Those of one user run one after the other. */
+  readonly runUpdate: <Result>(id: number, work: UpdateWork<Result>) => Promise<Result>;
+  /** Called after a user was deleted, in the session of the delete. */
   readonly onDelete?: (session: Session) => Promise<unknown>;
 }
 
 export function createUserStore(
   { db, now }: StoreContext,
-  { listAll, create, change, onDelete }: UserLayout,
+  { listAll, create, runUpdate, onDelete }: UserLayout,
 ): UserStore {
   const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
 
@@ -156,7 +156,7 @@ export function createUserStore(
     create: (fields, key) => create(userRow(fields), key),
 
     update(id, edit, preconditions) {
-      return change(id, async (session, wait) => {
+      return runUpdate(id, async (session, wait) => {
         const row = await session.first<StoredUser & { locked: boolean }>(selectById, id);
         if (row === null) return null;
         const { locked, ...user } = row;
@@ -172,7 +172,7 @@ export function createUserStore(
     },
 
     remove(id, preconditions) {
-      return change(id, async (session, wait) => {
+      return runUpdate(id, async (session, wait) => {
         const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
@@ -185,7 +185,7 @@ export function createUserStore(
 }
 
 export function createPlainUserStore(context: StoreContext): UserStore {
-  const { db, largePages, change } = context;
+  const { db, largePages, runUpdate } = context;
   return createUserStore(context, {
     listAll: prepareList(db, largePages, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
@@ -198,6 +198,6 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       ...userCreates,
       newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
     }),
-    change: (id, work) => change(userRecord(id), work),
+    runUpdate: (id, work) => runUpdate(userRecord(id), work),
   });
 }

@@ -1,5 +1,5 @@
 /**
- * Users are on every node. A change of a user is a transaction on all of them. Citus runs such transactions one at a
+ * Users are on every node. A write of a user is a transaction on all of them. Citus runs such transactions one at a
  * time.
  */
 import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.ts";
@@ -40,7 +40,7 @@ export const addToTotal = `
 const lockUser = "select pg_advisory_xact_lock($1, $2)";
 
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, largePages, change } = context;
+  const { db, largePages, runUpdate } = context;
   return createUserStore(context, {
     listAll: prepareCitusList(db, largePages, {
       table: "users",
@@ -77,14 +77,14 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       },
     }),
 
-    change(id, work) {
-      // Without the lock, the second of two concurrent changes would be repeated, and each attempt is a transaction on
+    runUpdate(id, work) {
+      // Without the lock, the second of two concurrent updates would be repeated, and each attempt is a transaction on
       // all servers.
-      const lockAndChange = async (session: Session, wait: LockWait) => {
+      const lockAndRun = async (session: Session, wait: LockWait) => {
         await session.all(lockUser, USER_LOCK, id % 2 ** 31);
         return work(session, wait);
       };
-      return change(userRecord(id), lockAndChange, { transaction: true });
+      return runUpdate(userRecord(id), lockAndRun, { transaction: true });
     },
     onDelete: (session) => session.all(addToTotal, -1),
   });

@@ -1,4 +1,4 @@
-// Changes of records that other transactions have locked, and of others meanwhile.
+// Updates and deletes of records that other transactions have locked, and of others meanwhile.
 import { describe, expect, test } from "bun:test";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
@@ -8,7 +8,7 @@ import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-
 /** Connections that wait for a lock until the lock timeout of the connection. */
 const longWaits = `${waitingBackends} and query not like '%lock_timeout%'`;
 
-/** Twice as many are more than the changes that run at the same time. */
+/** Twice as many are more than the updates that run at the same time. */
 const LOCKED = 4;
 
 async function newOrder({ orders }: Store, userId: number) {
@@ -19,7 +19,7 @@ async function untilWaiting({ run }: Harness, backends: number): Promise<void> {
   while ((await run(longWaits)).length !== backends) await Bun.sleep(5);
 }
 
-describe.if(cluster !== null)("changes", () => {
+describe.if(cluster !== null)("updates", () => {
   test("succeed before a lock is released when more others wait for it than may run at the same time", async () => {
     await using world = await makeHarness();
     const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=20000` });

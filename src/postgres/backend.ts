@@ -1,15 +1,16 @@
-import type { ChangeStore } from "../change.ts";
 import { redactPassword } from "../database-url.ts";
-import { fail } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import type { OpenStore, Store, StoreOptions } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
+import { watchChanges } from "./change-watch.ts";
+import { createChangeStore } from "./changes.ts";
 import { checkDatabase, plainSections } from "./check.ts";
 import { citusSections } from "./citus/check.ts";
 import { openCitusCopySource } from "./citus/copy-source.ts";
 import { createCitusBulkStores } from "./citus/import.ts";
 import { createCitusOrderStore } from "./citus/orders.ts";
+import { collectOrders } from "./citus/outbox.ts";
 import { createCitusUserStore } from "./citus/users.ts";
 import { connect, type Database } from "./connection.ts";
 import { createContext } from "./context.ts";
@@ -19,6 +20,7 @@ import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { migrate } from "./migrate.ts";
+import { createNumberer } from "./numbering.ts";
 import { createPlainOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createPlainUserStore } from "./users.ts";
@@ -39,6 +41,7 @@ const layouts = {
     createOrderStore: createPlainOrderStore,
     createBulkStores,
     openCopySource: copySourceOf,
+    collect: async () => {},
     sections: plainSections,
   },
   citus: {
@@ -46,21 +49,20 @@ const layouts = {
     createOrderStore: createCitusOrderStore,
     createBulkStores: createCitusBulkStores,
     openCopySource: openCitusCopySource,
+    collect: collectOrders,
     sections: citusSections,
   },
 };
 
-/** PostgreSQL does not record changes yet. */
-const unrecorded: ChangeStore = {
-  list: () => fail("unavailable", "changes are not recorded on PostgreSQL"),
-  subscribe: () => ({ [Symbol.dispose]() {} }),
-  async deleteExpired() {},
-};
-
-function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOptions): Store {
+function createStore(
+  unwatched: Database,
+  { databaseUrl, now, maxUnsentBytes }: StoreOptions,
+): Store {
+  const layout = layouts[unwatched.layout];
+  const number = createNumberer(unwatched, layout.collect);
+  const { db, subscribe } = watchChanges(unwatched, number);
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
-  const layout = layouts[db.layout];
   let databaseBytes = 0;
 
   async function measureSize(): Promise<void> {
@@ -73,7 +75,7 @@ function createStore(db: Database, { databaseUrl, now, maxUnsentBytes }: StoreOp
     orders: layout.createOrderStore(context),
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
-    changes: unrecorded,
+    changes: createChangeStore(context, number, subscribe),
     checkWritable: createWriteProbe({
       write: () => db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,

@@ -6,6 +6,7 @@ import type { Database, Session } from "./connection.ts";
 import { copySourceOf } from "./copy-source.ts";
 import { sumOfCounts } from "./counts.ts";
 import { sqlState } from "./errors.ts";
+import { allChanges, statusCodeOf } from "./outbox.ts";
 
 /** Maximum number of orders that one section reports. */
 export const MAX_FINDINGS = 10;
@@ -78,6 +79,90 @@ function findLateSequence(table: "users" | "orders", sourceOf: SourceOf): Find {
   };
 }
 
+const changeGaps = `
+  select count(*)::text as kept, min(id)::text as first, max(id)::text as last
+  from (${allChanges}) as changes
+  having count(*) <> max(id) - min(id) + 1
+`;
+/** A user or an order in a message. */
+const changedRecord = "case when type <= 3 then 'user ' else 'order ' end || record_id";
+/** The first change of a record that is kept may have any version: earlier ones may have expired. */
+const changeJumps = `
+  select ${changedRecord} as record, version::text as version, version_before::text as before
+  from (
+    select
+      type, record_id, version, lag(type) over of_record as type_before,
+      lag(version) over of_record as version_before
+    from (${allChanges}) as changes
+    window of_record as (partition by type >= 4, record_id order by id)
+  ) as change
+  where case
+    when type_before is null then false
+    -- A user with the id of a deleted one is imported.
+    when type_before = 3 or type in (1, 4) then not (type_before = 3 and type = 1)
+    when type = 3 then version <> version_before
+    else version <> version_before + 1
+  end
+  limit ${MAX_FINDINGS}
+`;
+const changesBehind = `
+  select
+    ${changedRecord} as record, changed.version::text as version, type = 3 as deleted,
+    coalesce(users.version, orders.version)::text as stored
+  from (
+    select distinct on (type >= 4, record_id) type, record_id, version, status
+    from (${allChanges}) as changes
+    order by type >= 4, record_id, id desc
+  ) as changed
+  left join users on type <= 3 and users.id = record_id
+  left join orders on type >= 4 and orders.id = record_id
+  where case
+    when type = 3 then users.id is not null
+    when type <= 3 then users.version is distinct from changed.version
+    else orders.version is distinct from changed.version
+      or ${statusCodeOf("orders.status")} is distinct from changed.status
+  end
+  limit ${MAX_FINDINGS}
+`;
+
+export async function findChangeGaps(session: Session) {
+  const rows = await session.all<Record<"kept" | "first" | "last", string>>(changeGaps);
+  return rows.map(
+    ({ kept, first, last }) =>
+      `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
+  );
+}
+
+async function findChangeJumps(session: Session) {
+  const rows = await session.all<Record<"record" | "version" | "before", string>>(changeJumps);
+  return rows.map(
+    ({ record, version, before }) =>
+      `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
+  );
+}
+
+interface LastChange {
+  readonly record: string;
+  readonly version: string;
+  /** Whether it is a deletion. */
+  readonly deleted: boolean;
+  /** Version of the record; `null` if it does not exist. */
+  readonly stored: string | null;
+}
+
+function describeLastChange({ record, version, deleted, stored }: LastChange): string {
+  if (stored === null)
+    return `the last change of ${record} is not its deletion, but it does not exist`;
+  if (deleted) return `${record} exists although its last change is its deletion`;
+  if (stored !== version)
+    return `the last change of ${record} has version ${version}, the record has ${stored}`;
+  return `the last change of ${record} has another status than the record`;
+}
+
+async function findChangesBehind(session: Session) {
+  return (await session.all<LastChange>(changesBehind)).map(describeLastChange);
+}
+
 /** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];
 
@@ -95,6 +180,9 @@ export function commonSections(sourceOf: SourceOf): readonly Section[] {
 export const plainSections: readonly Section[] = [
   ["the totals", findMiscounts],
   ...commonSections(copySourceOf),
+  ["the sequence of changes", findChangeGaps],
+  ["the changes of each record", findChangeJumps],
+  ["the last change of each record", findChangesBehind],
 ];
 
 /**

@@ -9,19 +9,32 @@ import {
 import type { Maybe } from "../maybe.ts";
 import type { Database, Session } from "./connection.ts";
 import { describePostgresError } from "./errors.ts";
+import { allChanges } from "./outbox.ts";
 
 /** Rows per fetch. With rows of the maximum size, a batch has about 30 MB. */
 const BATCH_ROWS = 1000;
 
 /** Columns that are read as doubles, which represent every integer of the API exactly. */
-const integers: ReadonlySet<string> = new Set(["id", "user_id", "order_id", "total", "version"]);
+const integers: ReadonlySet<string> = new Set(
+  "id user_id order_id record_id total version".split(" "),
+);
+
+function isInteger(table: CopiedTable, column: string): boolean {
+  // Elsewhere it is text.
+  return integers.has(column) || (table === "changes" && column === "created_at");
+}
 
 /** @returns the start of a statement that reads the copied columns of a table */
 export function selectColumns(table: CopiedTable): string {
   const columns = copiedTables[table].columns
-    .map((name) => (integers.has(name) ? `${name}::float8 as ${name}` : name))
+    .map((name) => (isInteger(table, name) ? `${name}::float8 as ${name}` : name))
     .join(", ");
-  return `select ${columns} from ${table}`;
+  return `select ${columns} from ${rowsOf(table)}`;
+}
+
+/** @returns what to read the rows of a table from, under its name */
+function rowsOf(table: CopiedTable): string {
+  return table === "changes" ? `(${allChanges}) as changes` : table;
 }
 
 /** @returns the columns of the sort key, qualified: the name alone means the column alias, which is a double */
@@ -33,7 +46,7 @@ export function sortColumns(table: CopiedTable): string[] {
 export function copySourceOf(session: Session): CopySource {
   return {
     async count(table) {
-      const count = `select count(*)::float8 as rows from ${table}`;
+      const count = `select count(*)::float8 as rows from ${rowsOf(table)}`;
       return (await session.first<{ rows: number }>(count))?.rows ?? 0;
     },
     async *read(table) {

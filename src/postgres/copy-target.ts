@@ -12,6 +12,7 @@ import { connect, type Session } from "./connection.ts";
 import { copySourceOf, noTimeouts } from "./copy-source.ts";
 import { describePostgresError } from "./errors.ts";
 import { migrate } from "./migrate.ts";
+import { newFeedName } from "./numbering.ts";
 
 const tables = Object.keys(copiedTables) as CopiedTable[];
 const ALL_TABLES = tables.join(", ");
@@ -21,6 +22,20 @@ const lockTables = `
   lock table ${ALL_TABLES} in share row exclusive mode
 `;
 
+/** Numbering locks a row of the feed before it writes. */
+const lockFeed = `
+  lock table change_feed in exclusive mode
+`;
+/** A new feed, because changes of the source can follow. `$1` is its name. */
+const replaceFeed = `
+  with replaced as (delete from change_feed)
+  insert into change_feed (name, first, last, last_xid, origin, next_xid, running)
+  select
+    $1, coalesce(min(id), 1), coalesce(max(id), 0), case when count(*) = 0 then 0 else txid_current() end,
+    feed_origin(), 0, '{}'
+  from changes
+`;
+
 async function prepareTarget(session: Session, isCitus: boolean): Promise<void> {
   await session.script(noTimeouts);
   if (isCitus) {
@@ -28,6 +43,7 @@ async function prepareTarget(session: Session, isCitus: boolean): Promise<void> 
     for (const table of ["users", "orders"] as const) await session.all(lockIds(table));
   }
   await session.script(lockTables);
+  await session.script(lockFeed);
   const { count } = copySourceOf(session);
   for (const table of tables) {
     if ((await count(table)) === 0) continue;
@@ -61,6 +77,7 @@ export const withPostgresCopyTarget: WithCopyTarget = async ({ databaseUrl }, wo
         await prepareTarget(session, isCitus);
         const result = await work(isCitus ? citusCopyTargetOf(session) : copyTargetOf(session));
         if (isCitus) await countRows(session);
+        await session.all(replaceFeed, newFeedName());
         const sections = isCitus ? citusSections : plainSections;
         const [finding] = await findProblems(session, sections);
         if (finding !== undefined) fail("operator", finding);

@@ -3,7 +3,7 @@
  * they run alone.
  */
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
-import type { RecordText } from "../record.ts";
+import type { Author, RecordText } from "../record.ts";
 import { createBatchQueue, itemAt, type RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
@@ -20,11 +20,13 @@ const MAX_BATCH_LENGTH = 2 ** 19;
 export type Create<Fields, Row> = (
   fields: Fields,
   key: IdempotencyKey | null,
+  author: Author,
 ) => Promise<CreateResult<Row>>;
 
 export interface PendingCreate<Fields> {
   readonly fields: Fields;
   readonly key: IdempotencyKey | null;
+  readonly author: Author;
 }
 
 export type Outcome<Row> =
@@ -153,14 +155,14 @@ export function createCreateQueue<Fields, Row>(
 ): Create<Fields, Row> {
   const enqueue = createQueue(options, runLocked);
 
-  async function create(fields: Fields, key: IdempotencyKey | null): Promise<CreateResult<Row>> {
+  async function create(pending: PendingCreate<Fields>): Promise<CreateResult<Row>> {
     for (;;) {
-      const outcome = await enqueue({ fields, key });
+      const outcome = await enqueue(pending);
       if (outcome.kind === "created") return { record: outcome.record, replayed: false };
       if (outcome.kind === "rejected") options.throwRejected();
-      if (outcome.kind === "stored") return replay(outcome, key);
+      if (outcome.kind === "stored") return replay(outcome, pending.key);
     }
   }
 
-  return (fields, key) => db.limiter.admit("write", () => create(fields, key));
+  return (fields, key, author) => db.limiter.admit("write", () => create({ fields, key, author }));
 }

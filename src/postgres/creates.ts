@@ -2,6 +2,7 @@
  * Batched creates. Records that are created in one turn of the event loop, or while others are being created, share
  * one statement and therefore one commit.
  */
+import type { ChangeType } from "../change.ts";
 import type { RecordText } from "../record.ts";
 import { byPosition, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
@@ -15,6 +16,7 @@ import {
 } from "./create-queue.ts";
 import { isConstraintViolation, isRolledBack, isStatementError } from "./errors.ts";
 import { expiryTime } from "./idempotency.ts";
+import { recordStatement } from "./outbox.ts";
 import { withLockTimeout } from "./row-locks.ts";
 
 interface CreateStatementParts {
@@ -28,6 +30,10 @@ interface CreateStatementParts {
    * missing or another transaction has locked it. `null` if the record refers to no row.
    */
   readonly lock: string | null;
+  /** The change that records it. */
+  readonly created: ChangeType;
+  /** The code of the status of the record. */
+  readonly status: string;
   /** The record as JSON, from the columns of its table. */
   readonly json: string;
   /** The order of the inserts, which is the order of their locks. */
@@ -45,7 +51,7 @@ function claimKeys(json: string): string {
         order by key collate "C", owner collate "C"
         on conflict (owner, key) do update
         set fingerprint = excluded.fingerprint, record = excluded.record, created_at = excluded.created_at
-        where idempotency_keys.created_at <= $4
+        where idempotency_keys.created_at <= $5
         returning owner, key
       ),
   `;
@@ -58,7 +64,7 @@ const storedKey = `
             from idempotency_keys
             where idempotency_keys.owner = input.owner and idempotency_keys.key = input.key
             limit 1
-          ) as stored on stored.created_at > $4
+          ) as stored on stored.created_at > $5
 `;
 const noStoredKey = `
           cross join (select null::text as stored_fingerprint, null::text as stored_record) as stored
@@ -66,7 +72,7 @@ const noStoredKey = `
 
 /**
  * Parameters of the statement: the creates as a JSON array, their time, the lock timeout, `null` for that of the
- * connection, and, if creates have keys, the time at or before which expired keys were stored. Only if the lock timeout
+ * connection, the time in milliseconds, and, if creates have keys, the time at or before which expired keys were stored. Only if the lock timeout
  * is `null` does the statement wait for a locked row that a record refers to. It returns a `CreatedRow` for each create.
  *
  * Rows that records refer to are locked first if they are free, without waiting. The statement waits for locks only in
@@ -78,10 +84,11 @@ const noStoredKey = `
  * @param hasKeys whether any of the creates has a key; a statement without the steps for keys is cheaper
  */
 function createStatement(parts: CreateStatementParts, hasKeys: boolean): string {
-  const { table, rejected, lock, json, order } = parts;
+  const { table, rejected, lock, created, status, json, order } = parts;
   const columns = Object.keys(parts.columns).join(", ");
   const input = Object.entries({
     ...parts.columns,
+    author: "text",
     ...(hasKeys && { owner: "text", key: "text", fingerprint: "text" }),
   });
   const inputTypes = input.map(([name, type]) => `${name} ${type}`).join(", ");
@@ -131,7 +138,15 @@ function createStatement(parts: CreateStatementParts, hasKeys: boolean): string 
         from decided
         where is_created
         order by ${order}
-      )
+      ),
+      recorded as (${recordStatement({
+        type: created,
+        from: "decided where is_created",
+        version: "1",
+        status,
+        token: "author",
+        time: "$4",
+      })})
     select
       position::integer as position, id::float8 as id, is_created, rejected as is_rejected,
       stored_fingerprint is null and not rejected and locked as is_locked, stored_fingerprint,
@@ -186,8 +201,10 @@ export function prepareCreate<Fields, Row>(
       const time = now();
       const createdAt = time.toISOString();
       // Not earlier: creates that wait would need twice the memory.
-      const input = JSON.stringify(creates.map(({ fields, key }) => ({ ...fields, ...key })));
-      const values = [input, createdAt, lockTimeout];
+      const input = JSON.stringify(
+        creates.map(({ fields, key, author }) => ({ ...fields, ...key, author })),
+      );
+      const values = [input, createdAt, lockTimeout, time.getTime()];
       const work = (session: Session) =>
         creates.some(({ key }) => key !== null)
           ? session.all<CreatedRow>(withKeys, ...values, expiryTime(time))

@@ -1,6 +1,7 @@
 /** Export and import of users and orders. `src/import-plan.ts` has the rules of an import. */
 
 import type { BulkStore } from "../bulk.ts";
+import type { ChangedRecord, ChangeType } from "../change.ts";
 import { createClock } from "../clock.ts";
 import type { CopyTarget } from "../copy.ts";
 import {
@@ -18,6 +19,7 @@ import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";
 import { columns as orderColumns } from "./orders.ts";
+import { type RecordCreated, recordCreated } from "./outbox.ts";
 import { existingUsers, columns as userColumns } from "./users.ts";
 
 const importTimeout = "set local statement_timeout = '60s'";
@@ -35,6 +37,8 @@ const ordersWithKeys = `
 
 interface BulkTableParts<Row, Import, Stored> {
   readonly table: "users" | "orders";
+  /** The change of a record that an import creates. */
+  readonly created: ChangeType;
   readonly columns: string;
   readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
@@ -59,12 +63,14 @@ function createDryRunMemory(): DryRunMemory {
 /** How the rows of an import are written, in its transaction. */
 export interface ImportWriter {
   targetOf(session: Session): CopyTarget;
+  readonly recordCreated: RecordCreated;
   /** @returns a statement after which no other transaction assigns ids */
   lockIds(table: "users" | "orders"): string;
 }
 
 const plainWriter: ImportWriter = {
   targetOf: copyTargetOf,
+  recordCreated,
   // The lock excludes inserts.
   lockIds: (table) => `lock table ${table} in share row exclusive mode`,
 };
@@ -80,11 +86,15 @@ async function loadIds(
   return new Map(found.map(({ key, id }) => [key, id]));
 }
 
-function createBulkStore<Row extends { readonly id: number }, Import extends object, Stored>(
+function createBulkStore<
+  Row extends ChangedRecord & { user_id?: number },
+  Import extends object,
+  Stored,
+>(
   db: Database,
   now: () => Date,
-  { targetOf, lockIds }: ImportWriter,
-  { table, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
+  { targetOf, recordCreated: record, lockIds }: ImportWriter,
+  { table, created, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
   const pageBySort: Readonly<Record<Sort, string>> = {
@@ -166,6 +176,8 @@ function createBulkStore<Row extends { readonly id: number }, Import extends obj
           await write(into, rows);
         }
         await advanceIds(table, lastId);
+        const changed = newRecords.map(({ row }) => ({ record: row, author: null }));
+        await record(session, created, changed, now());
         return results;
       };
       return db.run("write", work, {
@@ -186,6 +198,7 @@ export function createBulkStores(
   return {
     users: createBulkStore(db, now, writer, {
       table: "users",
+      created: "user.created",
       columns: userColumns,
       fromRow: parseStoredUser,
       rules: userImport,
@@ -193,6 +206,7 @@ export function createBulkStores(
     }),
     orders: createBulkStore(db, now, writer, {
       table: "orders",
+      created: "order.created",
       columns: orderColumns,
       fromRow: parseStoredOrder,
       rules: orderImport,

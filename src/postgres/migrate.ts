@@ -4,6 +4,7 @@ import { requireCurrent, requireSupported } from "../schema-version.ts";
 import type { StoreOptions } from "../store.ts";
 import citus from "./citus/migrations/0002_tables.sql" with { type: "text" };
 import citusStatusIndexes from "./citus/migrations/0003_status_indexes.sql" with { type: "text" };
+import citusChanges from "./citus/migrations/0005_changes.sql" with { type: "text" };
 import { sequentialMode } from "./citus/settings.ts";
 import type { Database, Session } from "./connection.ts";
 import plain from "./migrations/0001_plain.sql" with { type: "text" };
@@ -12,6 +13,9 @@ import freeSlot from "./migrations/0002_free_slot.sql" with { type: "text" };
 import statusIndexes from "./migrations/0003_status_indexes.sql" with { type: "text" };
 import oneSigma from "./migrations/0004_one_sigma.sql" with { type: "text" };
 import appendOnlyCounts from "./migrations/0005_append_only_counts.sql" with { type: "text" };
+import changes from "./migrations/0006_changes.sql" with { type: "text" };
+import feed from "./migrations/0006_feed.sql" with { type: "text" };
+import feedOrigin from "./migrations/0006_feed_origin.sql" with { type: "text" };
 
 /** Scripts that run one after the other. Each is sent as one query. */
 type Migration = readonly string[];
@@ -29,8 +33,21 @@ function splitStatements(script: string): Migration {
  * edited.
  */
 export const migrations: Readonly<Record<PostgresLayout, readonly Migration[]>> = {
-  plain: [[tables, plain], [freeSlot], [statusIndexes], [oneSigma], [appendOnlyCounts]],
-  citus: [[], splitStatements(citus), splitStatements(citusStatusIndexes), [oneSigma]],
+  plain: [
+    [tables, plain],
+    [freeSlot],
+    [statusIndexes],
+    [oneSigma],
+    [appendOnlyCounts],
+    [changes, feedOrigin, feed],
+  ],
+  citus: [
+    [],
+    splitStatements(citus),
+    splitStatements(citusStatusIndexes),
+    [oneSigma],
+    [...splitStatements(changes), feedOrigin, feed, ...splitStatements(citusChanges)],
+  ],
 };
 /**
  * The first version of each layout that can be updated. No release has created version 1 of the layout for Citus, but

@@ -21,9 +21,10 @@ import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
+import { recordStatement, statusCode } from "./outbox.ts";
 import { versionConflict } from "./retry.ts";
-import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
-import { userRecord } from "./users.ts";
+import { lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
+import { userRecord, type Write } from "./users.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -58,10 +59,23 @@ const selectById = `
 `;
 const updateOrder = lockingStatement(
   (condition) => `
-  update orders
-  set status = $3, metadata = $4, version = version + 1, updated_at = $5
-  where id = $1 and version = $2 and ${condition}
-  returning ${columns}
+  with
+    updated as (
+      update orders
+      set status = $3, metadata = $4, version = version + 1, updated_at = $5
+      where id = $1 and version = $2 and ${condition}
+      returning ${columns}
+    ),
+    recorded as (${recordStatement({
+      type: "order.updated",
+      from: "updated",
+      version: "version",
+      status: statusCode,
+      token: "$6",
+      time: "$7",
+    })})
+  select *
+  from updated
 `,
 );
 
@@ -84,7 +98,7 @@ export interface OrderLayout {
     session: Session,
     order: StoredOrder,
     update: OrderUpdate,
-    wait: LockWait,
+    write: Write,
   ) => Promise<StoredOrder | null>;
 }
 
@@ -114,9 +128,9 @@ export function createOrderStore(
 
     get,
 
-    place: (fields, key) => place(orderRow(fields), key),
+    place: (fields, key, author = null) => place(orderRow(fields), key, author),
 
-    update(id, edit, preconditions) {
+    update(id, edit, preconditions, author = null) {
       return runUpdate(`orders ${id}`, async (session, wait) => {
         const found = await find(session, id);
         if (found === null) return null;
@@ -124,12 +138,14 @@ export function createOrderStore(
         requirePreconditions(order, preconditions);
         const changed = edit(parseStoredOrder(order));
         if (changed === null) return toRecord(order);
+        const time = now();
         const updated = {
           ...changed,
           metadata: JSON.stringify(changed.metadata),
-          updated_at: latestOf(now().toISOString(), order.updated_at),
+          updated_at: latestOf(time.toISOString(), order.updated_at),
         };
-        const row = await update(session, order, updated, waitFor(locked, wait));
+        const write = { author, time, wait: waitFor(locked, wait) };
+        const row = await update(session, order, updated, write);
         if (row === null) throw versionConflict;
         return toRecord(row);
       });
@@ -156,13 +172,17 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       rejected: "(select users.id from users where users.id = input.user_id) is null",
       // The lock of the foreign key.
       lock: "(select users.id from users where users.id = input.user_id for key share skip locked)",
+      created: "order.created",
+      status: statusCode,
       json,
       order: "user_id",
       ...orderCreates,
       newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
     find: (session, id) => session.first(selectById, id),
-    update: (session, { id, version }, { status, metadata, updated_at }, wait) =>
-      session.first(updateOrder[wait], id, version, status, metadata, updated_at),
+    update(session, { id, version }, { status, metadata, updated_at }, { author, time, wait }) {
+      const values = [id, version, status, metadata, updated_at, author, time.getTime()];
+      return session.first(updateOrder[wait], ...values);
+    },
   });
 }

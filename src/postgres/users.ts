@@ -1,7 +1,7 @@
 import { latestOf } from "../clock.ts";
 import { isBehind, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText } from "../record.ts";
+import { type Author, type RecordText, recordText } from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -24,6 +24,7 @@ import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
+import { noStatus, recordStatement } from "./outbox.ts";
 import { versionConflict } from "./retry.ts";
 import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
 import type { UpdateWork } from "./updates.ts";
@@ -80,30 +81,64 @@ const selectById = `
 `;
 const updateUserSql = lockingStatement(
   (condition) => `
-  update users
-  set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
-  where id = $1 and version = $2 and ${condition}
-  returning ${columns}
+  with
+    updated as (
+      update users
+      set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
+      where id = $1 and version = $2 and ${condition}
+      returning ${columns}
+    ),
+    recorded as (${recordStatement({
+      type: "user.updated",
+      from: "updated",
+      version: "version",
+      status: noStatus,
+      token: "$8",
+      time: "$9",
+    })})
+  select *
+  from updated
 `,
 );
 const deleteUserSql = lockingStatement(
   (condition) => `
-  delete from users
-  where id = $1 and version = $2 and ${condition}
-  returning id
+  with
+    deleted as (
+      delete from users
+      where id = $1 and version = $2 and ${condition}
+      returning id, version
+    ),
+    recorded as (${recordStatement({
+      type: "user.deleted",
+      from: "deleted",
+      version: "version",
+      status: noStatus,
+      token: "$3",
+      time: "$4",
+    })})
+  select id
+  from deleted
 `,
 );
 
-/** @returns the updated user. @param updatedAt RFC 3339 */
+/** A write of one record, as it is executed. */
+export interface Write {
+  readonly author: Author;
+  readonly time: Date;
+  readonly wait: LockWait;
+}
+
+/** @returns the updated user */
 async function updateUser(
   session: Session,
-  { id, version }: StoredUser,
+  user: StoredUser,
   fields: UserFields,
-  updatedAt: string,
-  wait: LockWait,
+  { author, time, wait }: Write,
 ): Promise<StoredUser> {
+  const { id, version } = user;
   const { email, email_key, name, metadata } = userRow(fields);
-  const values = [id, version, email, email_key, name, metadata, updatedAt];
+  const updatedAt = latestOf(time.toISOString(), user.updated_at);
+  const values = [id, version, email, email_key, name, metadata, updatedAt, author, time.getTime()];
   try {
     const row = await session.first<StoredUser>(updateUserSql[wait], ...values);
     if (row === null) throw versionConflict;
@@ -117,10 +152,11 @@ async function updateUser(
 async function deleteUser(
   session: Session,
   { id, version }: StoredUser,
-  wait: LockWait,
+  { author, time, wait }: Write,
 ): Promise<void> {
   try {
-    const deleted = await session.first(deleteUserSql[wait], id, version);
+    const values = [id, version, author, time.getTime()];
+    const deleted = await session.first(deleteUserSql[wait], ...values);
     if (deleted === null) throw versionConflict;
   } catch (error) {
     if (isForeignKeyViolation(error)) failUserHasOrders();
@@ -153,9 +189,9 @@ export function createUserStore(
 
     get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),
 
-    create: (fields, key) => create(userRow(fields), key),
+    create: (fields, key, author = null) => create(userRow(fields), key, author),
 
-    update(id, edit, preconditions) {
+    update(id, edit, preconditions, author = null) {
       return runUpdate(id, async (session, wait) => {
         const row = await session.first<StoredUser & { locked: boolean }>(selectById, id);
         if (row === null) return null;
@@ -163,20 +199,19 @@ export function createUserStore(
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
         if (fields === null) return toRecord(user);
-        const updatedAt = latestOf(now().toISOString(), user.updated_at);
         // Another transaction can have inserted a new email.
         const mayWait = locked || fields.email !== user.email;
-        const updated = updateUser(session, user, fields, updatedAt, waitFor(mayWait, wait));
-        return toRecord(await updated);
+        const write = { author, time: now(), wait: waitFor(mayWait, wait) };
+        return toRecord(await updateUser(session, user, fields, write));
       });
     },
 
-    remove(id, preconditions) {
+    remove(id, preconditions, author = null) {
       return runUpdate(id, async (session, wait) => {
         const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
-        await deleteUser(session, user, wait);
+        await deleteUser(session, user, { author, time: now(), wait });
         await onDelete?.(session);
         return toRecord(user);
       });
@@ -193,6 +228,8 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
       lock: null,
+      created: "user.created",
+      status: noStatus,
       json,
       order: 'email_key collate "C"',
       ...userCreates,

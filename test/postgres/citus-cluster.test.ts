@@ -83,9 +83,10 @@ test.if(citusUrl !== null)(
     expect(await tasksOf(users.get(user.id))).toEqual([1]);
     expect(await tasksOf(users.list({ ...page, email: fields.email }))).toEqual([1]);
     expect(await tasksOf(users.list(page))).toEqual([0, 1]);
-    // The last statement of a create with a key updates the total. An update of `users` is one task on all servers.
-    expect(await tasksOf(users.create(userFields(), key("u")))).toEqual([0, 1, 1, 0]);
-    expect(await tasksOf(users.update(user.id, () => userFields(), null))).toEqual([0, 1, 1]);
+    // The last statements of a create with a key update the total and record the change. An update of `users` is one task on all servers.
+    expect(await tasksOf(users.create(userFields(), key("u")))).toEqual([0, 1, 1, 0, 0]);
+    // The update, the change of its result on the coordinator, and the result.
+    expect(await tasksOf(users.update(user.id, () => userFields(), null))).toEqual([0, 1, 3]);
     expect(await tasksOf(orders.get(order.id))).toEqual([1]);
     // Not where the id leads to, and not in the directory; then that the server of its bucket has recovered.
     expect(await tasksOf(orders.get(1))).toEqual([1, 1, 1]);
@@ -93,18 +94,19 @@ test.if(citusUrl !== null)(
     expect(await tasksOf(Promise.all(twice.map(orders.get)))).toEqual([1, 1]);
     const many = Array.from({ length: 20 }, () => order.id);
     expect(await tasksOf(Promise.all(many.map(orders.get)))).toEqual([shards]);
-    // The order and the total of its bucket are two tasks on one shard.
-    expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([1, 0, 2]);
-    expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 2]);
-    // The user, the lock of batches, the numbers, the keys and the orders, which are copied, and the totals.
+    // The order, the total of its bucket and the change are three tasks on one shard.
+    expect(await tasksOf(orders.place(orderFields(user.id), null))).toEqual([1, 0, 3]);
+    expect(await tasksOf(orders.place(orderFields(user.id), key("o")))).toEqual([0, 1, 3]);
+    // The user, the lock of batches, the numbers, the keys and the orders, which are copied, the totals, and the changes.
     const keyed = ["a", "b", "c"].map((name) => orders.place(orderFields(user.id), key(name)));
-    expect(await tasksOf(Promise.all(keyed))).toEqual([1, 0, 0, 0, 0, 1]);
+    expect(await tasksOf(Promise.all(keyed))).toEqual([1, 0, 0, 0, 0, 1, 0]);
     const several = [1, 2, 3].map(() => users.create(userFields(), null));
-    expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0]);
+    expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0, 0]);
     const keyedUsers = ["d", "e", "f"].map((name) => users.create(userFields(), key(name)));
-    expect(await tasksOf(Promise.all(keyedUsers))).toEqual([1, 0, 0, 0, 0, 0]);
+    expect(await tasksOf(Promise.all(keyedUsers))).toEqual([1, 0, 0, 0, 0, 0, 0]);
     const pay = () => ({ status: "paid", metadata: {} }) as const;
-    expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 1]);
+    // Citus inserts the result of an update, the change, with another task.
+    expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 3]);
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
     const paid = { ...page, user_id: user.id, status: "paid" } as const;
     expect(await tasksOf(orders.list(paid))).toEqual([1]);

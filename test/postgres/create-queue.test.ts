@@ -73,7 +73,7 @@ function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
     },
     /** @returns the text of the created record */
     create: async (name: string, row: string, size = 0) =>
-      (await create({ name, row, size }, null)).record.json,
+      (await create({ name, row, size }, null, null)).record.json,
   };
 }
 

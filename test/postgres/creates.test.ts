@@ -3,7 +3,13 @@ import { describe, expect, test } from "bun:test";
 import type { CreateResult, IdempotencyKey } from "../../src/idempotency.ts";
 import { newUser, orderFields, outcomesOf, parsed, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import {
+  cluster,
+  deleteUser,
+  type Harness,
+  makeHarness,
+  waitingBackends,
+} from "./postgres-harness.ts";
 
 function keyOf(key: string, fingerprint = "f"): IdempotencyKey {
   return { owner: "a".repeat(64), key, fingerprint };
@@ -258,7 +264,7 @@ describe.if(cluster !== null)("creates in one turn", () => {
     const placeWithKey = () => store.orders.place(orderFields(id), key);
     expect(await outcomeDuring(insertKey, placeWithKey)).toBe("replayed");
     const place = () => store.orders.place(orderFields(id), null);
-    expect(await outcomeDuring(`delete from users where id = ${id}`, place)).toBe("invalid");
+    expect(await outcomeDuring(deleteUser(id), place)).toBe("invalid");
     expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(0);
     expect(await store.check()).toEqual([]);
   });

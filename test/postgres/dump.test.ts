@@ -3,8 +3,10 @@ import { afterAll, describe, expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { SQL } from "bun";
+import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { FOLD_LOCK, foldCounts } from "../../src/postgres/counts.ts";
+import type { Store } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
 import { withStore } from "../open-store.ts";
 import { findPrograms, type Instance, makeInstance } from "./instance.ts";
@@ -85,6 +87,12 @@ async function fill(databaseUrl: string): Promise<number> {
   return 6;
 }
 
+/** Changes without ids are in the dump as well: they are numbered when they are read. */
+async function changesOf(store: Store) {
+  const { records, feed, last } = await store.changes.list({ limit: 1000, offset: 0 });
+  return { text: recordsText(records), feed, last };
+}
+
 /** Copies a database with pg_dump and psql. @throws {Error} if either reports an error */
 async function restore(from: string, to: string, options: readonly string[]): Promise<void> {
   const dump = Bun.spawnSync([join(programs, "pg_dump"), ...options, from]);
@@ -120,13 +128,21 @@ describe.if(possible)("a dump", () => {
       const to = await createDatabase(where === "another" ? other : source);
       if (!createsTables) await withStore(to, async () => {});
       await restore(from, to, options);
+      const dumped = await withStore(from, (store) => changesOf(store));
 
       // No process folds, although all numbers of the restored transactions are passed.
       await using locked = new SQL(to, { max: 1 });
       await locked.unsafe(`select pg_advisory_lock(${FOLD_LOCK})`);
       await withStore(to, async (store) => {
         expect(await store.check()).toEqual([]);
+        const restored = await changesOf(store);
+        expect(restored.text).toBe(dumped.text);
+        expect(restored.feed).not.toBe(dumped.feed);
         await newUser(store);
+        expect(await changesOf(store)).toMatchObject({
+          feed: restored.feed,
+          last: dumped.last + 1,
+        });
         await run(to, passTransactions(6_000));
         await newUser(store);
         await store.orders.update(2, () => ({ status: "paid", metadata: {} }), null);

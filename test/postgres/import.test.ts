@@ -2,7 +2,7 @@ import { describe, expect, test } from "bun:test";
 import type { Order } from "../../src/order.ts";
 import { formatCopyRows } from "../../src/postgres/copy-format.ts";
 import { newUser, orderFields, parsed, userFields } from "../contract/open.ts";
-import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
+import { cluster, deleteUser, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
 const time = "2020-01-02T03:04:05.678Z";
 
@@ -47,7 +47,7 @@ describe.if(cluster !== null)("import", () => {
     const store = await world.open();
     const [stays, goes] = [await newUser(store), await newUser(store)];
     // The import sees the deletion only after its commit: the foreign key check waits for it.
-    const removing = await world.hold(`delete from users where id = ${goes.id}`);
+    const removing = await world.hold(deleteUser(goes.id));
     const importing = store.bulk.orders.import(
       [oldOrder(1, stays.id), oldOrder(2, goes.id)],
       false,

@@ -29,6 +29,14 @@ export const waitingBackends = `
   where datname = current_database() and application_name = 'user-api' and wait_event_type = 'Lock'
 `;
 
+/** @returns statements that delete a user of version 1 as the service does */
+export function deleteUser(id: number): string {
+  return `
+    delete from users where id = ${id};
+    insert into change_outbox (type, record_id, version, created_at) values (3, ${id}, 1, 0)
+  `;
+}
+
 /** @param empty whether to omit the schema */
 export async function makeHarness(empty = false): Promise<Harness> {
   if (cluster === null) throw new Error("there is no PostgreSQL");

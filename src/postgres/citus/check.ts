@@ -1,5 +1,5 @@
 /** Verifies what only the layout for Citus has: the directory of ids, and its totals. */
-import { commonSections, MAX_FINDINGS, type Section } from "../check.ts";
+import { commonSections, findChangeGaps, MAX_FINDINGS, type Section } from "../check.ts";
 import type { Session } from "../connection.ts";
 import { BUCKETS } from "./bucket.ts";
 import { citusCopySourceOf } from "./copy-source.ts";
@@ -67,4 +67,5 @@ export const citusSections: readonly Section[] = [
   ["the totals", findMiscounts],
   ["the directory of order ids", findWrongDirectory],
   ...commonSections(citusCopySourceOf),
+  ["the sequence of changes", findChangeGaps],
 ];

@@ -17,23 +17,46 @@ function pageStatement(table: CopiedTable, isFirst: boolean): string {
   return `${selectColumns(table)} ${where} order by ${keys.join(", ")} limit ${MAX_ROWS}`;
 }
 
+const countOutbox = "select count(*)::float8 as rows from order_outbox";
+const selectOutbox = `
+  select
+    type, record_id::float8 as record_id, version::float8 as version, status, token,
+    created_at::float8 as created_at
+  from order_outbox
+  order by order_outbox.record_id, order_outbox.version
+`;
+
 /** @param session in a transaction */
 export function citusCopySourceOf(session: Session): CopySource {
   const source = copySourceOf(session);
+
+  /** Reads the changes of orders that have no ids yet, with those that they would get now. */
+  async function readOutbox(lastId: number): Promise<readonly CopyRow[]> {
+    const rows = await session.all<CopyRow>(selectOutbox);
+    return rows.map((row, at) => ({ id: lastId + 1 + at, ...row }));
+  }
+
   return {
-    count: source.count,
+    async count(table) {
+      const rows = await source.count(table);
+      if (table !== "changes") return rows;
+      return rows + ((await session.first<{ rows: number }>(countOutbox))?.rows ?? 0);
+    },
     async *read(table) {
       if (table === "orders") {
         yield* scanOrders<CopyRow>(session.all, selectColumns("orders"), 0);
         return;
       }
+      let lastId = 0;
       let rows = await session.all<CopyRow>(pageStatement(table, true));
       while (rows.length > 0) {
         yield rows;
         const last = rows.at(-1);
         const values = copiedTables[table].sortKey.map((name): Value => last?.[name] ?? null);
+        lastId = Number(last?.["id"]);
         rows = await session.all<CopyRow>(pageStatement(table, false), ...values);
       }
+      if (table === "changes") yield await readOutbox(lastId);
     },
     async lastId(table) {
       const last = await source.lastId(table);

@@ -17,6 +17,7 @@ import {
 } from "../create-queue.ts";
 import { isConstraintViolation, isRolledBack, sqlState } from "../errors.ts";
 import { expiryTime } from "../idempotency.ts";
+import type { Created } from "../outbox.ts";
 import { nextNumbers, type TableWithIds, tableNumbers } from "./id-lock.ts";
 import { claimKey, deleteKeys, findKeys, insertKeys } from "./idempotency.ts";
 import { sequentialMode } from "./settings.ts";
@@ -45,8 +46,13 @@ export interface CitusCreateParts<Fields, Stored, Row> extends CreateRules<Field
   ) => Promise<readonly boolean[]>;
   readonly newRecord: (number: number, fields: Fields, time: string) => Stored;
   readonly toRecord: (stored: Stored) => RecordText<Row>;
-  readonly insertOne: (session: Session, record: Stored) => Promise<void>;
-  readonly insertMany: (session: Session, records: readonly Stored[]) => Promise<void>;
+  /** Both record the changes as well. */
+  readonly insertOne: (session: Session, created: Created<Stored>, time: Date) => Promise<void>;
+  readonly insertMany: (
+    session: Session,
+    created: readonly Created<Stored>[],
+    time: Date,
+  ) => Promise<void>;
   /**
    * Called if a record violates a constraint.
    * @throws {AppError} unavailable, or the same error if it does not concern the fields
@@ -74,7 +80,7 @@ interface Attempt {
 /** @throws if the record violates a constraint, e.g. because its email was taken since */
 async function createOne<Fields, Stored, Row>(
   session: Session,
-  { fields, key }: PendingCreate<Fields>,
+  { fields, key, author }: PendingCreate<Fields>,
   { time, lockTimeout }: Attempt,
   { table, findRejected, newRecord, toRecord, insertOne }: CitusCreateParts<Fields, Stored, Row>,
 ): Promise<Outcome<Row>> {
@@ -89,7 +95,7 @@ async function createOne<Fields, Stored, Row>(
     const outcome = await claimKey(session, newKey, createdAt, expiryTime(time));
     if (outcome !== null) return outcome;
   }
-  await insertOne(session, stored);
+  await insertOne(session, { record: stored, author }, time);
   return { kind: "created", record };
 }
 
@@ -139,17 +145,18 @@ async function createMany<Fields, Stored, Row>(
     newRecord(itemAt(numbers, at), fields, createdAt),
   );
   const records = newRecords.map(toRecord);
+  const created = accepted.map(({ author }, at) => ({ record: itemAt(newRecords, at), author }));
   const newKeys = accepted.flatMap(({ key }, at) =>
     key === null ? [] : { ...key, record: itemAt(records, at).json },
   );
   await deleteKeys(session, expired, expiry);
   await insertKeys(session, newKeys, createdAt);
-  await insertMany(session, newRecords);
-  let created = 0;
+  await insertMany(session, created, time);
+  let next = 0;
   return outcomes.map((outcome) => {
     if (outcome !== null) return outcome;
-    const record = itemAt(records, created);
-    created += 1;
+    const record = itemAt(records, next);
+    next += 1;
     return { kind: "created", record };
   });
 }

@@ -6,9 +6,11 @@ import type { Store } from "../../store.ts";
 import type { Database, Session } from "../connection.ts";
 import { createBulkStores } from "../import.ts";
 import { columns } from "../orders.ts";
+import { recordCreated } from "../outbox.ts";
 import { bucketOf } from "./bucket.ts";
 import { citusCopyTargetOf } from "./copy-target.ts";
 import { lockIds } from "./id-lock.ts";
+import { recordOrders } from "./outbox.ts";
 import { scanOrders } from "./scan.ts";
 import { addToTotal } from "./users.ts";
 
@@ -81,6 +83,11 @@ function createOrderPages(db: Database) {
 }
 
 export function createCitusBulkStores(db: Database, now: () => Date): Store["bulk"] {
-  const { users, orders } = createBulkStores(db, now, { targetOf: importTargetOf, lockIds });
+  const { users, orders } = createBulkStores(db, now, {
+    targetOf: importTargetOf,
+    recordCreated: (session, type, ...created) =>
+      (type === "order.created" ? recordOrders : recordCreated)(session, type, ...created),
+    lockIds,
+  });
   return { users, orders: { ...orders, exportPage: createOrderPages(db) } };
 }

@@ -1,4 +1,5 @@
 /** Orders are distributed by bucket. Every statement on one order is performed by one shard. */
+import { changeOf } from "../../change.ts";
 import { fail } from "../../error.ts";
 import {
   newOrder,
@@ -11,11 +12,13 @@ import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
 import { columns, createOrderStore, json, orderCreates, toRecord } from "../orders.ts";
+import { codeOf, outboxColumns, statusCode } from "../outbox.ts";
 import { existingUsers } from "../users.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 import { createOrderLookup, findOrder } from "./lookups.ts";
+import { recordOrders } from "./outbox.ts";
 
 /** For lists of all users: every shard reads as many ids as the offset. @see docs/citus.md */
 const MAX_OFFSET = 10_000;
@@ -28,6 +31,10 @@ const insertOrder = `
       updated_at
     )
     values ($1, $2, $3, $4, $5, $6, 'pending', $7, 1, $8, $8)
+  ),
+  recorded as (
+    insert into order_outbox (bucket, ${outboxColumns})
+    values ($1, $9, $2, 1, $10, $11, $12)
   )
   update order_totals
   set pending = pending + 1
@@ -50,26 +57,38 @@ const countOrders = `
   from json_to_recordset($1::text::json) as added (bucket integer, orders bigint)
   where order_totals.bucket = added.bucket and order_totals.bucket = any($2::integer[])
 `;
-const updateOrder = `
-  update orders
-  set status = $4, metadata = $5, version = version + 1, updated_at = $6
-  where bucket = $1 and id = $2 and version = $3
-  returning ${columns}
-`;
+/** @param alsoChanges further CTEs */
+function updateStatement(alsoChanges = ""): string {
+  return `
+    with
+      changed as (
+        update orders
+        set status = $4, metadata = $5, version = version + 1, updated_at = $6
+        where bucket = $1 and id = $2 and version = $3
+        returning ${columns}
+      ),
+      recorded as (
+        insert into order_outbox (bucket, ${outboxColumns})
+        select $1, ${codeOf("order.updated")}, id, version, ${statusCode}, $7::text, $8::bigint
+        from changed
+      )
+      ${alsoChanges}
+    select id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
+    from changed
+  `;
+}
+
+const updateOrder = updateStatement();
 
 /** Also changes the totals of both statuses. */
 function moveStatement(from: OrderStatus, to: OrderStatus): string {
-  return `
-    with
-      changed as (${updateOrder}),
-      counted as (
+  return updateStatement(`
+      , counted as (
         update order_totals
         set ${from} = ${from} - 1, ${to} = ${to} + 1
         where bucket = $1 and exists (select from changed)
       )
-    select id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
-    from changed
-  `;
+  `);
 }
 
 export function createCitusOrderStore(context: StoreContext): OrderStore {
@@ -123,18 +142,21 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       newRecord: (number, fields, time): StoredOrder =>
         newOrder(number * BUCKETS + bucketOf(fields.user_id), fields, time),
       toRecord,
-      async insertOne(session, { id, user_id, currency, items, total, metadata, created_at }) {
+      async insertOne(session, { record, author }, time) {
+        const { id, user_id, currency, items, total, metadata, created_at } = record;
         const bucket = bucketOf(user_id);
         const values = [bucket, id, user_id, currency, items, total, metadata, created_at];
-        await session.all(insertOrder, ...values);
+        const { type, status } = changeOf("order.created", record, author);
+        await session.all(insertOrder, ...values, type, status, author, time.getTime());
       },
-      async insertMany(session, orders) {
-        const rows = orders.map((order) => ({ ...order, bucket: bucketOf(order.user_id) }));
+      async insertMany(session, created, time) {
+        const rows = created.map(({ record }) => ({ ...record, bucket: bucketOf(record.user_id) }));
         await session.all(insertOrders, JSON.stringify(rows));
         const counts = new Map<number, number>();
         for (const { bucket } of rows) counts.set(bucket, (counts.get(bucket) ?? 0) + 1);
         const added = [...counts].map(([bucket, count]) => ({ bucket, orders: count }));
         await session.all(countOrders, JSON.stringify(added), [...counts.keys()]);
+        await recordOrders(session, "order.created", created, time);
       },
       async explainViolation(error, { user_id }) {
         if (!isForeignKeyViolation(error)) throw error;
@@ -147,10 +169,11 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
 
     find: findOrder,
 
-    update(session, { id, user_id, version, status: from }, { status, metadata, updated_at }) {
+    update(session, order, { status, metadata, updated_at }, { author, time }) {
+      const { id, user_id, version, status: from } = order;
       const statement = moveStatements.get(`${from} ${status}`) ?? updateOrder;
       const values = [bucketOf(user_id), id, version, status, metadata, updated_at];
-      return session.first(statement, ...values);
+      return session.first(statement, ...values, author, time.getTime());
     },
   });
 }

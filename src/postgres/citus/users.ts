@@ -6,6 +6,7 @@ import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.t
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
+import { recordCreated } from "../outbox.ts";
 import type { LockWait } from "../row-locks.ts";
 import { createUserStore, json, toRecord, userCreates, userRecord } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
@@ -62,14 +63,20 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       },
       newRecord: (id, fields, time): StoredUser => newUser(id, fields, time),
       toRecord,
-      async insertOne(session, { id, email, name, metadata, created_at }) {
+      async insertOne(session, created, time) {
+        const { id, email, name, metadata, created_at } = created.record;
         await session.all(insertUser, id, email, emailKey(email), name, metadata, created_at);
         await session.all(addToTotal, 1);
+        await recordCreated(session, "user.created", [created], time);
       },
-      async insertMany(session, users) {
-        const rows = users.map((user) => ({ ...user, email_key: emailKey(user.email) }));
+      async insertMany(session, created, time) {
+        const rows = created.map(({ record }) => ({
+          ...record,
+          email_key: emailKey(record.email),
+        }));
         await session.all(insertUsers, JSON.stringify(rows));
         await session.all(addToTotal, rows.length);
+        await recordCreated(session, "user.created", created, time);
       },
       async explainViolation(error) {
         if (sqlState(error) !== UNIQUE_VIOLATION) throw error;

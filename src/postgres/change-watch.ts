@@ -1,0 +1,86 @@
+/**
+ * Sees to it that changes are numbered: soon after the writes of this process, and while somebody waits for changes, also
+ * those of other processes.
+ */
+import type { ChangeStore, Feed } from "../change.ts";
+import type { PostgresLayout } from "../database-url.ts";
+import type { Database } from "./connection.ts";
+
+/** How often changes of other processes are looked for. On Citus this asks all servers. */
+const POLL_MS: Readonly<Record<PostgresLayout, number>> = { plain: 100, citus: 500 };
+/** Minimum time from one check to the next: the writes in between share it. */
+const CHECK_INTERVAL_MS = 50;
+/** How soon after a write its process numbers if nobody waits. */
+const NUMBER_INTERVAL_MS = 1_000;
+
+export interface ChangeWatch {
+  /** The same database, which numbers after writes. */
+  readonly db: Database;
+  readonly subscribe: ChangeStore["subscribe"];
+}
+
+/** @param number numbers all changes that have been committed */
+export function watchChanges(db: Database, number: () => Promise<Feed>): ChangeWatch {
+  const listeners = new Set<() => void>();
+  /** The state of the feed that listeners know. */
+  let seen = "";
+  let checkedMs = 0;
+  let timer: Timer | undefined;
+  let dueMs = Number.POSITIVE_INFINITY;
+  let closed = false;
+
+  async function check(): Promise<void> {
+    timer = undefined;
+    dueMs = Number.POSITIVE_INFINITY;
+    checkedMs = performance.now();
+    try {
+      const { feed, last } = await number();
+      const state = `${feed} ${last}`;
+      if (state !== seen) {
+        seen = state;
+        for (const listener of [...listeners]) listener();
+      }
+    } catch {
+      // The database is away. The next check, or the next read, numbers what this one did not.
+    }
+    if (listeners.size > 0) checkIn(POLL_MS[db.layout]);
+  }
+
+  function checkIn(delayMs: number): void {
+    const ms = performance.now() + delayMs;
+    if (closed || dueMs <= ms) return;
+    clearTimeout(timer);
+    dueMs = ms;
+    timer = setTimeout(check, delayMs);
+  }
+
+  function onWrite(): void {
+    if (listeners.size === 0) checkIn(NUMBER_INTERVAL_MS);
+    else checkIn(Math.max(0, checkedMs + CHECK_INTERVAL_MS - performance.now()));
+  }
+
+  return {
+    db: {
+      ...db,
+      async run(access, work, options) {
+        const result = await db.run(access, work, options);
+        if (access === "write") onWrite();
+        return result;
+      },
+      async close() {
+        closed = true;
+        await db.close();
+        clearTimeout(timer);
+      },
+    },
+    subscribe(listener) {
+      listeners.add(listener);
+      checkIn(POLL_MS[db.layout]);
+      return {
+        [Symbol.dispose]() {
+          listeners.delete(listener);
+        },
+      };
+    },
+  };
+}

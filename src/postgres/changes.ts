@@ -1,0 +1,329 @@
+/** The change feed: reads pages of numbered changes, and deletes expired ones. */
+import {
+  type ChangePage,
+  type ChangeQuery,
+  type ChangeStore,
+  changeTypes,
+  type Feed,
+  requireKept,
+  startOf,
+} from "../change.ts";
+import { fail } from "../error.ts";
+import { orderStatuses } from "../order.ts";
+import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
+import { createBatchQueue, itemAt } from "./batch.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
+import { feedState, isUnnumbered } from "./numbering.ts";
+import { json as orderJson } from "./orders.ts";
+import { buildInSlices, type Slice } from "./slices.ts";
+import { json as userJson } from "./users.ts";
+
+/** Maximum number of requests that share a statement, because they are for the same page. */
+const MAX_SHARED = 64;
+/** Rows of a slice with records. With records of the largest size, these have a few MiB. */
+const SLICE_ROWS = 100;
+/** Maximum number of changes that one transaction deletes. */
+const DELETE_BATCH_SIZE = 10_000;
+
+/** The types of users are the first ones. */
+const ofUser = "type <= 3";
+
+function namesOf(names: readonly string[]): string {
+  return `array['${names.join("', '")}']`;
+}
+
+/** A change as JSON, without the closing brace. */
+const json = `
+  format(
+    '{"id":%s,"type":"%s","record_id":%s,"version":%s,"status":%s,"token":%s,"created_at":"%s"',
+    id, (${namesOf(changeTypes)})[type], record_id, version,
+    coalesce('"' || (${namesOf(orderStatuses)})[status] || '"', 'null'),
+    coalesce(to_json(token)::text, 'null'),
+    to_char(
+      timestamp 'epoch' + created_at * interval '1 millisecond', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'
+    )
+  )
+`;
+
+const stateColumns = `
+  state.name as feed, state.first::float8 as first, state.last::float8 as last, state.is_current as "isCurrent",
+  exists (
+    select
+    from change_outbox
+    where ${isUnnumbered("state")}
+  ) as "isBehind"
+`;
+const selectState = `
+  select ${stateColumns}
+  from (${feedState}) as state
+`;
+/**
+ * Parameters: `after`, or null, the offset and the limit. Not from a place before the first change: deleted rows can stay
+ * for as long as any snapshot.
+ */
+const selectPage = `
+  select ${stateColumns}, page.records, coalesce(octet_length(page.records), 0) as bytes
+  from (${feedState}) as state
+  cross join lateral (
+    select string_agg(${json} || '}', ',') as records
+    from (
+      select *
+      from changes
+      where id > greatest(coalesce($1::bigint, state.first - 1 + $2::bigint), state.first - 1)
+      order by id
+      limit $3::bigint
+    ) as row
+  ) as page
+`;
+/** Parameters: the id before the first change, and the limit. */
+const selectRows = `
+  select changes.id::float8 as id, ${json} as json, ${ofUser} as "isOfUser", record_id::float8 as record_id
+  from changes
+  where id > $1::bigint
+  order by changes.id
+  limit $2::bigint
+`;
+const selectUsers = `
+  select users.id::float8 as id, ${userJson} as json
+  from users
+  where id = any($1::bigint[])
+`;
+const selectOrders = `
+  select orders.id::float8 as id, ${orderJson} as json
+  from orders
+  where id = any($1::bigint[])
+`;
+
+/** Parameters: a time in milliseconds, and the maximum number of changes. Numbering waits meanwhile. */
+const deleteBatch = `
+  with
+    state as materialized (${feedState}),
+    kept as materialized (
+      select least(
+        state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
+      ) as first
+      from state
+      cross join lateral (
+        select id, created_at
+        from changes
+        where id >= state.first
+        order by id
+        limit $2::bigint
+      ) as old
+      group by state.last
+    ),
+    locked as materialized (
+      select ctid as place
+      from change_feed
+      where xid = (select xid from state where is_current)
+        and (select first from kept) > (select first from state)
+      for update
+    ),
+    deleted as (
+      delete from changes
+      where exists (select from locked)
+        and id >= (select first from state)
+        and id < (select first from kept)
+    ),
+    replaced as (
+      delete from change_feed
+      where ctid = any(array(select place from locked))
+    ),
+    next as (
+      insert into change_feed (name, first, last, last_xid, origin, next_xid, running)
+      select name, kept.first, last, last_xid, origin, next_xid, running
+      from state
+      cross join kept
+      where exists (select from locked)
+    )
+  select (kept.first - state.first)::integer as expired
+  from state
+  cross join kept
+`;
+
+interface FeedRow extends Feed {
+  readonly isCurrent: boolean;
+  /** Whether there are changes that have no id yet. */
+  readonly isBehind: boolean;
+}
+
+interface PageRow extends FeedRow {
+  readonly records: string | null;
+  readonly bytes: number;
+}
+
+interface ChangeRow extends JsonRow {
+  readonly isOfUser: boolean;
+  readonly record_id: number;
+}
+
+function totalOf({ first, last }: Feed): number {
+  return last - first + 1;
+}
+
+/** Adds the records as they are now. */
+async function addRecords(
+  session: Session,
+  rows: readonly ChangeRow[],
+): Promise<readonly JsonRow[]> {
+  async function find(ofUsers: boolean, statement: string): Promise<Map<number, string>> {
+    const ofTable = rows.filter(({ isOfUser }) => isOfUser === ofUsers);
+    const ids = [...new Set(ofTable.map(({ record_id }) => record_id))];
+    const found = ids.length === 0 ? [] : await session.all<JsonRow>(statement, ids);
+    return new Map(found.map(({ id, json: text }) => [id, text]));
+  }
+  const users = await find(true, selectUsers);
+  const orders = await find(false, selectOrders);
+  return rows.map(({ id, json: text, isOfUser, record_id }) => {
+    const record = (isOfUser ? users : orders).get(record_id) ?? "null";
+    return { id, json: `${text},"record":${record}}` };
+  });
+}
+
+async function readRows(
+  session: Session,
+  { include }: ChangeQuery,
+  start: number,
+  limit: number,
+): Promise<readonly JsonRow[]> {
+  const rows = await session.all<ChangeRow>(selectRows, start, limit);
+  if (include === "record") return addRecords(session, rows);
+  return rows.map(({ id, json: text }) => ({ id, json: `${text}}` }));
+}
+
+/** @throws {AppError} unavailable if the feed must get a new name first */
+async function readState(session: Session): Promise<FeedRow> {
+  const state = await session.first<FeedRow>(selectState);
+  if (state === null) fail("operator", "the table change_feed is empty");
+  return state;
+}
+
+/** @param number numbers all changes that have been committed. @param subscribe as in the port */
+export function createChangeStore(
+  { db, largePages }: Pick<StoreContext, "db" | "largePages">,
+  number: () => Promise<Feed>,
+  subscribe: ChangeStore["subscribe"],
+): ChangeStore {
+  const readPage = createBatchQueue({
+    async run(queries: readonly ChangeQuery[]) {
+      const pages = new Map<string, Promise<PageRow | null>>();
+      const results = queries.map(({ after = null, offset, limit }) => {
+        const values = [after, offset, limit];
+        const key = JSON.stringify(values);
+        const page =
+          pages.get(key) ??
+          db.run("list", (session) => session.first<PageRow>(selectPage, ...values), {
+            admitted: 1,
+          });
+        pages.set(key, page);
+        return page;
+      });
+      await Promise.allSettled(results);
+      return results;
+    },
+    maxItems: MAX_SHARED,
+    maxBatches: db.limiter.listConnections,
+  });
+
+  /** Whether the page, or the id of the last change, may lack what was committed before. */
+  function mustNumber({ isCurrent, isBehind }: FeedRow): boolean {
+    // On Citus, the outboxes of orders are on their shards.
+    return !isCurrent || isBehind || db.layout === "citus";
+  }
+
+  /** Reads rows after all changes were numbered. */
+  async function readNumbered<Row extends FeedRow>(
+    query: ChangeQuery,
+    read: () => Promise<Row | null>,
+  ): Promise<Row> {
+    let row = await read();
+    if (row === null || mustNumber(row)) {
+      await number();
+      row = await read();
+    }
+    if (row === null || !row.isCurrent) fail("unavailable", "the feed begins anew");
+    requireKept(query, row);
+    return row;
+  }
+
+  /** Reads the state of the feed within the snapshot of the rows. */
+  async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
+    const { isCurrent, feed, first, last } = await readState(session);
+    if (!isCurrent) fail("unavailable", "the feed begins anew");
+    const state = { feed, first, last };
+    requireKept(query, state);
+    return state;
+  }
+
+  async function* readSlices(
+    session: Session,
+    query: ChangeQuery,
+    state: Feed,
+  ): AsyncGenerator<Slice> {
+    let start = startOf(query, state);
+    let missing = query.limit;
+    for (;;) {
+      const limit = Math.min(SLICE_ROWS, missing);
+      const rows = await readRows(session, query, start, limit);
+      missing -= rows.length;
+      start += rows.length;
+      const isLast = missing === 0 || rows.length < limit;
+      yield { total: totalOf(state), rows, isLast };
+      if (isLast) return;
+    }
+  }
+
+  async function buildPage(query: ChangeQuery, client: string | undefined): Promise<ChangePage> {
+    const feeds: Feed[] = [];
+    const page = await buildInSlices(db, largePages, {
+      query,
+      client,
+      bytes: 0,
+      async *readSlices(session) {
+        const feed = await openFeed(session, query);
+        feeds.push(feed);
+        yield* readSlices(session, query, feed);
+      },
+    });
+    // The last one, if an attempt has failed.
+    return { ...page, ...itemAt(feeds, feeds.length - 1) };
+  }
+
+  /** @returns `null` if the page exceeds 256 KiB */
+  async function readWithRecords(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
+    const read = async (session: Session): Promise<ChangePage | null> => {
+      const feed = await openFeed(session, query);
+      const rows = await readRows(session, query, startOf(query, feed), query.limit);
+      const joined = joinSmall(rows, query.limit);
+      if (joined === null) return null;
+      return { ...feed, total: totalOf(feed), records: joined.records, nextAfter: null };
+    };
+    return db.run("list", read, { transaction: true, client });
+  }
+
+  return {
+    async list(query, client) {
+      if (query.include === "record") {
+        await readNumbered(query, () => db.run("list", readState, { client }));
+        const small = query.limit <= SLICE_ROWS ? await readWithRecords(query, client) : null;
+        return small ?? buildPage(query, client);
+      }
+      const read = () => db.limiter.admit("list", () => readPage(query), client);
+      const { feed, first, last, bytes, records } = await readNumbered(query, read);
+      if (bytes > LARGE_PAGE_BYTES) return buildPage(query, client);
+      const total = totalOf({ feed, first, last });
+      return { feed, first, last, total, records: records ?? "", nextAfter: null };
+    },
+
+    subscribe,
+
+    async deleteExpired(before) {
+      await number();
+      const work = (session: Session) =>
+        session.first<{ expired: number }>(deleteBatch, before.getTime(), DELETE_BATCH_SIZE);
+      // If a pass of numbering has come between, the next transaction deletes what this one could not.
+      while (((await db.run("write", work))?.expired ?? 0) > 0);
+    },
+  };
+}

@@ -1,0 +1,190 @@
+// The change feed on PostgreSQL: changes get their ids after their commits, in any process.
+import { describe, expect, test } from "bun:test";
+import type { Change } from "../../src/change.ts";
+import { recordsText } from "../../src/page.ts";
+import { connect } from "../../src/postgres/connection.ts";
+import { numberAll, numberOnce } from "../../src/postgres/numbering.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, orderFields } from "../contract/open.ts";
+import { withStore } from "../open-store.ts";
+import { cluster, makeHarness } from "./postgres-harness.ts";
+
+const all = { limit: 1000, offset: 0 };
+/** A write that another program would hold open, as one of the service does. */
+const insertChange = `
+  insert into change_outbox (type, record_id, version, token, created_at)
+  values (1, 1000, 1, 'late', 0)
+`;
+
+async function listAfter(store: Store, after: number) {
+  const { records, ...state } = await store.changes.list({ ...all, after });
+  const changes: Change[] = JSON.parse(`[${recordsText(records)}]`);
+  return { changes, ...state };
+}
+
+/** Reads on until a page is empty. @returns the changes, each of which followed the one before */
+async function follow(store: Store, isDone: () => boolean): Promise<Change[]> {
+  const seen: Change[] = [];
+  for (;;) {
+    const done = isDone();
+    const { changes } = await listAfter(store, seen.length);
+    for (const change of changes) expect(change.id).toBe(seen.push(change));
+    if (done && changes.length === 0) return seen;
+  }
+}
+
+/** @returns the versions of each record, in the order of its changes */
+function versionsOf(changes: readonly Change[]): Map<string, number[]> {
+  const versions = new Map<string, number[]>();
+  for (const { type, record_id, version } of changes) {
+    const record = `${type.split(".")[0]} ${record_id}`;
+    versions.set(record, [...(versions.get(record) ?? []), version]);
+  }
+  return versions;
+}
+
+describe.if(cluster !== null)("changes", () => {
+  test("reach readers of each replica once, in the order of the versions, while replicas write", async () => {
+    await using world = await makeHarness();
+    const stores = [await world.open(), await world.open()] as const;
+    const users = await Promise.all(stores.map((store) => newUser(store)));
+    let writing = true;
+    let writes = users.length;
+    const write = async (store: Store, at: number) => {
+      for (let round = 0; round < 30; round += 1) {
+        const { id } = users[(at + round) % users.length] ?? { id: 0 };
+        if (at % 3 === 0) await newUser(store);
+        else if (at % 3 === 1) await store.users.update(id, (fields) => fields, null);
+        else await store.orders.place(orderFields(id), null);
+        writes += 1;
+      }
+    };
+    const readers = stores.map((store) => follow(store, () => !writing));
+    await Promise.all(stores.flatMap((store) => [0, 1, 2, 3, 4, 5].map((at) => write(store, at))));
+    writing = false;
+    const [one = [], other] = await Promise.all(readers);
+    expect(one).toHaveLength(writes);
+    expect(other).toEqual(one);
+    for (const [record, versions] of versionsOf(one)) {
+      expect([record, versions]).toEqual([record, versions.map((_, at) => at + 1)]);
+    }
+    expect(await stores[0].check()).toEqual([]);
+  }, 60_000);
+
+  test("are not held up by an open transaction, whose change follows when it is committed", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await newUser(store);
+    await using held = await world.hold(insertChange);
+    await newUser(store);
+    expect((await listAfter(store, 0)).last).toBe(2);
+    await newUser(store);
+    expect((await listAfter(store, 2)).last).toBe(3);
+    await held.commit();
+    const { changes } = await listAfter(store, 3);
+    expect(changes).toMatchObject([{ id: 4, record_id: 1000, token: "late" }]);
+  });
+
+  test("get consecutive ids when passes are smaller than what is committed, and transactions are open", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    await using held = await world.hold(insertChange);
+    for (let at = 0; at < 5; at += 1) await newUser(store);
+    await numberOnce(db, 2);
+    await newUser(store);
+    await numberOnce(db, 2);
+    await held.commit();
+    await newUser(store);
+    while ((await numberOnce(db, 1)).hasMore);
+    expect(await numberAll(db)).toMatchObject({ first: 1, last: 8 });
+    const { changes } = await listAfter(store, 0);
+    expect(changes.map(({ id }) => id)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
+    expect(new Set(changes.map(({ record_id }) => record_id)).size).toBe(8);
+    await db.close();
+  });
+
+  test("are numbered by another process when the one that wrote them has ended", async () => {
+    await using world = await makeHarness();
+    await withStore(world.url, async (store) => newUser(store));
+    expect((await listAfter(await world.open(), 0)).changes).toMatchObject([{ id: 1 }]);
+  });
+
+  test("stay in one feed when all processes start again", async () => {
+    await using world = await makeHarness();
+    const feedOf = (store: Store) => listAfter(store, 0).then(({ feed }) => feed);
+    const feed = await withStore(world.url, async (store) => {
+      await newUser(store);
+      return feedOf(store);
+    });
+    expect(await withStore(world.url, feedOf)).toBe(feed);
+  });
+
+  const lost = [
+    ["the server is another one", "update change_feed set origin[1] = 1, xid = txid_current()"],
+    ["the timeline is another one", "update change_feed set origin[2] = 99, xid = txid_current()"],
+    ["the database is another one", "update change_feed set origin[3] = 1, xid = txid_current()"],
+    ["the state was restored", "update change_feed set xid = xid - 1"],
+    ["the last change is not the one that the feed has", "delete from changes where id = 3"],
+    [
+      "the last change was replaced",
+      "delete from changes where id = 3; insert into changes values (3, 1, 3, 1, null, null, 0)",
+    ],
+  ] as const;
+  test.each(lost)("begin a new feed when %s", async (_what, statement) => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    for (let at = 0; at < 3; at += 1) await newUser(store);
+    const before = await listAfter(store, 0);
+    await world.run(statement);
+    const { feed, last } = await listAfter(store, 0);
+    expect(feed).not.toBe(before.feed);
+    await newUser(store);
+    const after = await listAfter(store, 0);
+    expect(after).toMatchObject({ feed, last: last + 1 });
+    expect(await world.run("select from change_feed")).toHaveLength(1);
+  });
+
+  test("are not lost when the server does not offer what identifies it", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    await newUser(store);
+    const { feed } = await listAfter(store, 0);
+    await world.run(
+      "update change_feed set origin = array[null, null, origin[3]], xid = txid_current()",
+    );
+    await newUser(store);
+    expect(await listAfter(store, 0)).toMatchObject({ feed, last: 2 });
+  });
+
+  const damages = [
+    ["the changes are not consecutive: 2 of them from 1 to 3", "delete from changes where id = 2"],
+    [
+      "the changes of user 1 do not ascend by one: version 5 follows 1",
+      "update changes set version = 5 where id = 3",
+    ],
+    [
+      "the last change of user 1 has version 2, the record has 7",
+      "update users set version = 7 where id = 1",
+    ],
+    [
+      "the last change of user 2 is not its deletion, but it does not exist",
+      "delete from users where id = 2",
+    ],
+    [
+      "user 2 exists although its last change is its deletion",
+      "update changes set type = 3 where id = 2",
+    ],
+  ] as const;
+  test.each(damages)("have the finding: %s", async (finding, statement) => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    await newUser(store);
+    await store.users.update(id, (fields) => fields, null);
+    await listAfter(store, 0);
+    expect(await store.check()).toEqual([]);
+    await world.run(statement);
+    expect(await store.check()).toContain(finding);
+  });
+});

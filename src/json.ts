@@ -7,8 +7,10 @@ import { failField } from "./error.ts";
 import { displayField } from "./schema.ts";
 
 const MAX_DEPTH = 16;
-/** Twice as many as the largest record has. Objects with thousands of members take long to parse and to validate. */
+/** Maximum number of members of all objects. Twice as many as the largest record has: thousands take long to validate. */
 const MAX_MEMBERS = 1_000;
+/** Maximum number of commas, and so of elements of arrays. */
+const MAX_COMMAS = 1_000;
 
 /** Text that needs no escapes in JSON. */
 const UNESCAPED = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
@@ -74,11 +76,12 @@ function fieldPath({ field, names, member }: OpenContainer): string {
 /**
  * Scans the text before it is parsed. Malformed JSON is left to the parser.
  * @returns the number of members of all objects, duplicates included
- * @throws {AppError} invalid if the text is nested too deeply, or has too many members
+ * @throws {AppError} invalid if the text is nested too deeply, or has too many members or commas
  */
 function countMembersInText(text: string): number {
   let depth = 0;
   let members = 0;
+  let commas = 0;
   for (let at = 0; at < text.length; at += 1) {
     const character = text[at];
     if (character === '"') {
@@ -93,6 +96,9 @@ function countMembersInText(text: string): number {
     } else if (character === ":") {
       members += 1;
       if (members > MAX_MEMBERS) failField("body", `must have at most ${MAX_MEMBERS} members`);
+    } else if (character === ",") {
+      commas += 1;
+      if (commas > MAX_COMMAS) failField("body", `must have at most ${MAX_COMMAS} commas`);
     }
   }
   return members;
@@ -154,7 +160,7 @@ function parse(text: string, reviver?: typeof roundedToNaN): unknown {
 /**
  * @returns the value; its integers are exact, or `NaN`
  * @throws {AppError} invalid if the text is not JSON, is nested deeper than 16 levels, has more than 1,000
- * members, or a duplicate one
+ * members or commas, or a duplicate member
  */
 export function parseJson(text: string): unknown {
   const members = countMembersInText(text);

@@ -69,19 +69,21 @@ function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes("\0");
 }
 
-/** @returns the number of code points, which JSON Schema counts, rather than UTF-16 units */
-function lengthOf(text: string): number {
+/** Whether the number of code points is in a range. JSON Schema counts these, rather than UTF-16 units. */
+function hasLength(text: string, min: number, max: number): boolean {
+  // A code point has one or two units. Counting takes long, and most texts do not need it.
+  if (text.length < min || text.length > 2 * max) return false;
+  if (text.length >= 2 * min && text.length <= max) return true;
   let length = 0;
   for (const _ of text) length += 1;
-  return length;
+  return length >= min && length <= max;
 }
 
 TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
   if (typeof value !== "string" || !isStorable(value)) return false;
   if (schema.enum !== undefined) return schema.enum.includes(value);
   if (schema.format === "date-time") return isTime(value);
-  const length = lengthOf(value);
-  if (length < (schema.minLength ?? 0) || length > (schema.maxLength ?? Infinity)) return false;
+  if (!hasLength(value, schema.minLength ?? 0, schema.maxLength ?? Infinity)) return false;
   return schema.format !== "email" || isEmail(value);
 });
 

@@ -156,6 +156,13 @@ test("parseJson rejects text with more than 1,000 members", () => {
   expectThrown(() => parseJson(`{"all":[${nestedMembers},{"":1}]}`), "invalid", message);
 });
 
+test("parseJson rejects text with more than 1,000 commas", () => {
+  const message = "Validation failed: body must have at most 1000 commas";
+  const zeros = "0,".repeat(1_000);
+  expect(parseJson(`[${zeros}",,"]`)).toBeDefined();
+  expectThrown(() => parseJson(`[${zeros}0,0]`), "invalid", message);
+});
+
 test("parseJson rejects text that is nested deeper than 16 levels", () => {
   const message = "Validation failed: body must not be nested deeper than 16 levels";
   for (const [open, close] of [

@@ -6,15 +6,18 @@ import { parseUnsigned } from "./input.ts";
 /** @see RFC 9110 §8.8.3 */
 const ENTITY_TAG = /(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"/g;
 const TAG = ENTITY_TAG.source;
+const MAX_TAGS = 100;
 /** `*`, or a list of entity tags. The list may have empty elements (RFC 9110 §5.6.1.2). */
 export const ENTITY_TAGS = new RegExp(
-  `^(?:[ \\t]*\\*[ \\t]*|[ \\t,]*${TAG}(?:[ \\t]*,[ \\t,]*${TAG})*[ \\t,]*)$`,
+  `^(?:[ \\t]*\\*[ \\t]*|[ \\t,]*${TAG}(?:[ \\t]*,[ \\t,]*${TAG}){0,${MAX_TAGS - 1}}[ \\t,]*)$`,
 );
 
 /** @throws {AppError} invalid */
 function parseEntityTags(field: string, value: string | null): EntityTags | null {
   if (value === null) return null;
-  if (!ENTITY_TAGS.test(value)) failField(field, "must be * or a list of entity tags");
+  if (!ENTITY_TAGS.test(value)) {
+    failField(field, `must be * or a list of at most ${MAX_TAGS} entity tags`);
+  }
   if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({
     version: parseUnsigned(tag),

@@ -26,6 +26,8 @@ export const userParams = idSchema(
   },
 );
 
+/** At most the digits of a 64-bit integer: reading thousands of them takes quadratic time. */
+const INT64 = /^([+-]?)0*(\d{1,19})$/;
 const MIN_INT64 = -(2n ** 63n);
 const MAX_INT64 = 2n ** 63n - 1n;
 
@@ -37,8 +39,9 @@ export const orderParams = idSchema(
     format: "int64",
   },
   (text) => {
-    if (!/^[+-]?\d+$/.test(text)) fail("invalid_order_id", "invalid order id");
-    const id = BigInt(text.replace("+", ""));
+    const [match, sign, digits = ""] = INT64.exec(text) ?? [];
+    if (match === undefined) fail("invalid_order_id", "invalid order id");
+    const id = sign === "-" ? -BigInt(digits) : BigInt(digits);
     if (id < MIN_INT64 || id > MAX_INT64) fail("invalid_order_id", "invalid order id");
     return id < 1n || id > Number.MAX_SAFE_INTEGER ? UNUSED_ID : Number(id);
   },

@@ -1,6 +1,13 @@
 /** The query string of a request. */
 import { failField } from "../error.ts";
-import { createValidator, displayField, Empty, type Schema, type ValueOf } from "../schema.ts";
+import {
+  createValidator,
+  displayField,
+  Empty,
+  MAX_PROBLEMS,
+  type Schema,
+  type ValueOf,
+} from "../schema.ts";
 import { inputSchema, parseUnsigned } from "./input.ts";
 
 function decodePercent(text: string): string | null {
@@ -14,11 +21,13 @@ function decodePercent(text: string): string | null {
 
 /**
  * Parses the query of a URL. `+` is a plus sign (RFC 3986), not a space: emails contain it, and no parameter
- * contains spaces.
+ * contains spaces. Ends at the last unknown parameter that an error can list: a URL has room for thousands.
+ * @param known the names of all parameters that are allowed
  * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
  */
-function parseQuery(url: string): Map<string, string> {
+function parseQuery(url: string, known: object): Map<string, string> {
   const values = new Map<string, string>();
+  let unknown = 0;
   for (const part of url.slice(url.indexOf("?") + 1).split("&")) {
     if (part === "") continue;
     const equals = part.indexOf("=");
@@ -28,6 +37,8 @@ function parseQuery(url: string): Map<string, string> {
     if (value === null) failField(displayField(name), "must be percent-encoded UTF-8");
     if (values.has(name)) failField(displayField(name), "is given more than once");
     values.set(name, value);
+    if (!Object.hasOwn(known, name)) unknown += 1;
+    if (unknown === MAX_PROBLEMS) break;
   }
   return values;
 }
@@ -59,7 +70,7 @@ export function querySchema<Of extends Schema>(schema: Of) {
       defaultQuery ??= validate(coerce(new Map()));
       return defaultQuery;
     }
-    const given = parseQuery(url);
+    const given = parseQuery(url, properties);
     if (takesCursor && given.has("after") && given.has("offset")) {
       failField("offset", "cannot be combined with after");
     }

@@ -80,6 +80,23 @@ for (const path of ["/users", "/orders"]) {
     });
   }
 
+  test(`GET ${path} reads no further than 20 unknown parameters when it has more`, async () => {
+    const unknown = Array.from({ length: 20 }, (_, at) => `a${at}=1`);
+    const query = ["limit=5", ...unknown].join("&");
+    // The last one would be the first problem.
+    for (const rest of ["", "&limit=5", "&%ff", "&a20=1"]) {
+      const response = await server.call("GET", `${path}?${query}${rest}`);
+      expectError(response, 400, "Validation failed: a0 is not allowed");
+      const { problems } = response.json.meta as { problems: { field: string }[] };
+      expect(problems.map(({ field }) => `${field}=1`)).toEqual(unknown);
+    }
+    const response = await server.call(
+      "GET",
+      `${path}?${unknown.slice(1).join("&")}&limit=5&limit=5`,
+    );
+    expectError(response, 400, "Validation failed: limit is given more than once");
+  });
+
   test(`GET ${path} returns 404 when its path contains something like a query`, async () => {
     for (const hidden of ["&limit=9?limit=5", "&limit=9", ";limit=9", "%3Flimit=9", "/"]) {
       expectError(await server.call("GET", `${path}${hidden}`), 404, /^not found/);

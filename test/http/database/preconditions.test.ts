@@ -6,8 +6,13 @@ const server = await startServer();
 afterAll(() => server[Symbol.asyncDispose]());
 const user = await newUser(server);
 
-/** Neither `*` nor a list of entity tags. Some contain `"2"`, the stored version. */
-const malformed = `2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|");
+/** A list of entity tags. The last one is that of the stored version. */
+const tagList = (length: number) => `${'"1",'.repeat(length - 1)}"2"`;
+/** Neither `*` nor a list of at most 100 entity tags. Some contain `"2"`, the stored version. */
+const malformed = [
+  ...`2|"2|2"|"2" "1"|"2"; x|"2 "|'2'|w/"2"|W/ "2"|W/2|**|*, "2"|"2", *|,`.split("|"),
+  tagList(101),
+];
 
 /** Values of the headers, and the statuses of a GET of a record at version 2, and of a change of it. */
 interface Precondition {
@@ -21,7 +26,16 @@ interface Precondition {
 const preconditions: Precondition[] = [
   {
     when: "If-Match has the version",
-    ifMatch: ['"2"', "*", '"1", "2"', '"2","7"', '"x",W/"2" , "2"', ', "2",,"4" ,', '"a,b", "2"'],
+    ifMatch: [
+      '"2"',
+      "*",
+      '"1", "2"',
+      '"2","7"',
+      '"x",W/"2" , "2"',
+      ', "2",,"4" ,',
+      '"a,b", "2"',
+      tagList(100),
+    ],
     get: 200,
     change: 200,
   },
@@ -81,7 +95,11 @@ function expectStatus(response: TestResponse, status: number, headers: Headers):
   }
   if (status === 400) {
     const name = "if-match" in headers ? "If-Match" : "If-None-Match";
-    expectError(response, 400, `Validation failed: ${name} must be * or a list of entity tags`);
+    expectError(
+      response,
+      400,
+      `Validation failed: ${name} must be * or a list of at most 100 entity tags`,
+    );
   }
   if (status === 412) {
     expectError(response, 412, /./);

@@ -4,13 +4,14 @@
  * handlers for Bun's router and for Elysia's, because Elysia's hooks would make a GET more expensive.
  */
 import type { AnyElysia } from "elysia";
-import { failField } from "../error.ts";
+import { fail, failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
 import { boundBody, type Connections, isLong, type JsonBlob, type ResponseHead } from "./bodies.ts";
 import { expectedBytes, type ReadBody } from "./body.ts";
+import { createClientTurns } from "./client-turns.ts";
 import type { Drain } from "./drain.ts";
 import { errorBody, type LogServerError } from "./errors.ts";
 import { createHostCheck } from "./host.ts";
@@ -145,6 +146,7 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *     unmatched     404, 405
  *     authorize     403  scope
  *                   429  rate limit
+ *     wait          503  turn of the client, while the event loop is busy
  *     write         503  writes in progress
  *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
  *     parse         400  header fields for another method, parameters of the path, of the query, body
@@ -156,24 +158,39 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const { store, metrics, drain, connections, waitingClients, document } = options.services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
+  const clientTurns = createClientTurns();
 
   /** @returns the token, or `null` if the request needs none */
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
     if (!needsToken) return null;
     const token = authenticate(headers.get("authorization") ?? "");
-    if (!(token instanceof Promise)) return token;
-    const bytes = expectedBytes(headers);
-    return bytes === 0 ? token : waitWithBody(token, bytes);
+    return token instanceof Promise ? waitWithBody(token, headers, null) : token;
   }
 
-  /** Bun receives the body while the token is looked up. */
-  async function waitWithBody(token: Promise<Token>, bytes: number): Promise<Token> {
+  /**
+   * Bun receives the body of a request while it waits.
+   * @param tokenHash `null` while the token is looked up
+   */
+  function waitWithBody<Result>(
+    result: Promise<Result>,
+    headers: Headers,
+    tokenHash: string | null,
+  ): Promise<Result> {
+    const bytes = expectedBytes(headers);
+    return bytes === 0 ? result : countBody(result, bytes, tokenHash);
+  }
+
+  async function countBody<Result>(
+    result: Promise<Result>,
+    bytes: number,
+    tokenHash: string | null,
+  ): Promise<Result> {
     // Its error must not be unhandled if there is no room for the body.
-    token.catch(() => {});
-    const waiting = pendingWrites.begin(null);
+    result.catch(() => {});
+    const waiting = pendingWrites.begin(tokenHash);
     try {
       waiting.addBytes(bytes);
-      return await token;
+      return await result;
     } finally {
       waiting.end();
     }
@@ -239,13 +256,33 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       }
     }
 
+    function readOrWrite(exchange: Exchange, token: Token | null, given: unknown) {
+      return entry.method === "GET"
+        ? parseAndCall(exchange, token, given, undefined)
+        : write(exchange, token, given);
+    }
+
+    async function readOrWriteLater(
+      turn: Promise<void>,
+      exchange: Exchange,
+      token: Token | null,
+      given: unknown,
+    ) {
+      const { request } = exchange;
+      await waitWithBody(turn, request.headers, token?.hash ?? null);
+      // A client could fill the memory with requests that nobody waits for.
+      if (request.signal.aborted) fail("unavailable", "the client has disconnected");
+      return readOrWrite(exchange, token, given);
+    }
+
     function continueWith(exchange: Exchange, token: Token | null, given: unknown) {
       const { request } = exchange;
       admit(exchange, token);
       authorize(token, request.method);
-      return entry.method === "GET"
-        ? parseAndCall(exchange, token, given, undefined)
-        : write(exchange, token, given);
+      const turn = token === null ? null : clientTurns.wait(token.hash);
+      return turn === null
+        ? readOrWrite(exchange, token, given)
+        : readOrWriteLater(turn, exchange, token, given);
     }
 
     return (exchange, given) => {

@@ -130,8 +130,17 @@ export function createMetrics(
     ]);
   }
 
-  /** Requests that arrive while it is made share it: each text would take memory of its own. */
+  /**
+   * Requests that arrive while it is made, or in the same turn of the event loop, share it: each text would take time, and
+   * memory of its own.
+   */
   let rendering: Promise<string> | null = null;
+
+  function forgetAfterTurn(): void {
+    setImmediate(() => {
+      rendering = null;
+    });
+  }
 
   return {
     addRoute: requests.addRoute,
@@ -141,9 +150,7 @@ export function createMetrics(
       commitDurationsS.observe(durationMs / 1000);
     },
     render(store, waitingClients = 0) {
-      rendering ??= renderNow(store, waitingClients).finally(() => {
-        rendering = null;
-      });
+      rendering ??= renderNow(store, waitingClients).finally(forgetAfterTurn);
       return rendering;
     },
   };

@@ -26,11 +26,18 @@ function escapeText(text: string): string {
   return text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
 }
 
+function labelText(value: string | number): string {
+  const text = String(value);
+  // Hundreds of labels are rendered, and hardly any needs to be escaped.
+  return /[\\\n"]/.test(text) ? escapeText(text).replaceAll('"', '\\"') : text;
+}
+
 function labelsText(labels: Labels): string {
-  const pairs = Object.entries(labels).map(
-    ([name, value]) => `${name}="${escapeText(String(value)).replaceAll('"', '\\"')}"`,
-  );
-  return pairs.length === 0 ? "" : `{${pairs.join(",")}}`;
+  let pairs = "";
+  for (const name in labels) {
+    pairs += `${pairs === "" ? "" : ","}${name}="${labelText(labels[name] ?? "")}"`;
+  }
+  return pairs === "" ? "" : `{${pairs}}`;
 }
 
 function familyText({ name, help, type, samples }: MetricFamily): string {

@@ -13,9 +13,12 @@ const statistics = {
 };
 const store = { statistics: async () => statistics, checkWritable: async () => {} } as Store;
 
+const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
+
 /** @returns the values by series, e.g. `up{a="b"}` */
 async function read(metrics: Metrics): Promise<Map<string, number>> {
   const lines = (await metrics.render(store)).split("\n").filter((line) => /^\w/.test(line));
+  await endTurn();
   return new Map(
     lines.map((line) => [
       line.slice(0, line.lastIndexOf(" ")),
@@ -110,6 +113,23 @@ test("render reports that the database cannot be written, and omits what is unkn
   expect(text).toContain("\nuser_api_writable 0\n");
   expect(text).not.toContain("user_api_disk_free_bytes");
   expect(text).not.toContain("user_api_last_backup");
+});
+
+test("render makes one text for all requests of a turn of the event loop", async () => {
+  let reads = 0;
+  const countReads = async () => {
+    reads += 1;
+    return statistics;
+  };
+  const counted = { ...store, statistics: countReads } as Store;
+  const metrics = createMetrics(build);
+  const first = await Promise.all([metrics.render(counted), metrics.render(counted)]);
+  expect([await metrics.render(counted), ...first]).toEqual(Array(3).fill(first[0]));
+  expect(reads).toBe(1);
+  await endTurn();
+  metrics.observeRequest("GET", "/a", 200, 1);
+  expect(await metrics.render(counted)).not.toBe(first[0] ?? "");
+  expect(reads).toBe(2);
 });
 
 test("addRoute exports the counters of failures at 0", async () => {

@@ -1,5 +1,6 @@
 /** One line per event: JSON for programs, text for a terminal. */
 import { createClock } from "./clock.ts";
+import type { LinePriority } from "./log-buffer.ts";
 
 export const logLevels = ["debug", "info", "warn", "error", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -113,9 +114,15 @@ export interface LogOptions {
   readonly format: LogFormat;
   readonly now: () => Date;
   /** Receives one line, including its line feed. */
-  readonly write: (line: string) => void;
+  readonly write: (line: string, priority: LinePriority) => void;
   /** Colors the text format; without it, the text is plain. */
   readonly style?: ApplyStyle;
+}
+
+/** Changes come first, and requests without a valid token last. */
+function priorityOf({ token, record_id }: RequestFields): LinePriority {
+  if (token === undefined) return "low";
+  return record_id === undefined ? "normal" : "high";
 }
 
 const plain: ApplyStyle = (_style, text) => text;
@@ -126,7 +133,9 @@ export function createLog({ level, format, now, write, style = plain }: LogOptio
   const formatter = format === "json" ? jsonFormatter : createTextFormatter(style);
   const clock = createClock(now);
   const logAt = (severity: Severity) => (event: string, fields?: Fields) => {
-    if (enabled(severity)) write(`${formatter.event(clock(), severity, event, fields)}\n`);
+    if (enabled(severity)) {
+      write(`${formatter.event(clock(), severity, event, fields)}\n`, "high");
+    }
   };
   return {
     enabled,
@@ -135,7 +144,8 @@ export function createLog({ level, format, now, write, style = plain }: LogOptio
     warn: logAt("warn"),
     error: logAt("error"),
     request(fields, url) {
-      if (enabled("info")) write(`${formatter.request(clock(), fields, url)}\n`);
+      if (!enabled("info")) return;
+      write(`${formatter.request(clock(), fields, url)}\n`, priorityOf(fields));
     },
   };
 }

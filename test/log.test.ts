@@ -113,6 +113,18 @@ test("request writes one short line when the format is text", () => {
   ]);
 });
 
+test("request has a low priority without a token, and a high one when a record has changed", () => {
+  const priorities: string[] = [];
+  const write = (_line: string, priority: string) => priorities.push(priority);
+  const log = createLog({ level: "info", format: "json", now, write });
+  log.request({ ...request, token: undefined }, url);
+  log.request(request, url);
+  log.request({ ...request, method: "POST", status: 403 }, url);
+  log.request({ ...request, method: "POST", status: 201, record_id: 1 }, url);
+  log.warn("unavailable");
+  expect(priorities).toEqual(["low", "normal", "normal", "high", "high"]);
+});
+
 test("request colors the status by its class when there is a style", () => {
   const lines: string[] = [];
   const style = (name: string, text: string) => `<${name}>${text}</>`;

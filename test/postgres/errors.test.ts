@@ -320,6 +320,20 @@ describe.if(cluster !== null)("the store", () => {
     await expectRejection(store.checkWritable(), "unavailable");
   });
 
+  test("rejects checkWritable when a session cannot load PL/pgSQL, which creates need", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    // What PostgreSQL reports if the file of the language is missing.
+    await world.run(`
+      create or replace function feed_origin() returns bigint[] language plpgsql as $$
+      begin
+        raise exception 'could not access file "$libdir/plpgsql"' using errcode = '58P01';
+      end
+      $$
+    `);
+    await expectRejection(store.checkWritable(), "unavailable");
+  });
+
   test("counts commits, and returns the last known size when the server is unreachable", async () => {
     await using world = await makeHarness();
     const commits: number[] = [];

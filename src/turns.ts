@@ -9,7 +9,7 @@ import { AppError } from "./error.ts";
 export type RunInTurn = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
 
 export interface TurnOptions {
-  /** Maximum number of pieces of work that run at the same time. */
+  /** Maximum number of pieces of work that run at the same time. If it is several, one client leaves one to others. */
   readonly maxRunning: number;
   /** Maximum number of pieces of work that wait, half of them of one client. The default is no maximum. */
   readonly maxWaiting?: number;
@@ -33,6 +33,8 @@ export function createTurns({
   queueTimeoutMs,
   problem,
 }: TurnOptions): RunInTurn {
+  /** All but one, so that the next client need not wait for the end of long work. */
+  const maxRunningOfClient = Math.max(1, maxRunning - 1);
   /** Those with work, in the order in which they came or last ended some. */
   const clients = new Map<string, Client>();
   let running = 0;
@@ -46,7 +48,7 @@ export function createTurns({
   function startNext(): void {
     let next: Client | null = null;
     for (const client of clients.values()) {
-      const leastRunning = next?.running ?? Number.POSITIVE_INFINITY;
+      const leastRunning = next?.running ?? maxRunningOfClient;
       if (client.waiting.size > 0 && client.running < leastRunning) next = client;
     }
     if (next === null) return;
@@ -90,7 +92,7 @@ export function createTurns({
 
   return async (name, work) => {
     const client = clients.get(name) ?? { waiting: new Set(), running: 0 };
-    if (running < maxRunning) {
+    if (running < maxRunning && client.running < maxRunningOfClient) {
       start(client);
       clients.set(name, client);
     } else {

@@ -2,7 +2,7 @@ import { byPosition, createBatchQueue, type RunBatch, separateOnError } from "./
 import type { Database } from "./connection.ts";
 import { isCausedByStatement } from "./errors.ts";
 
-/** Maximum number of look-ups per statement. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
+/** Default of `maxItems`. It bounds the memory of a result: Bun.SQL keeps all of its rows. */
 const MAX_LOOKUPS = 64;
 
 /** A unique column of a table, and the columns to read. */
@@ -17,6 +17,21 @@ export type Positioned<Row> = Row & { readonly position: number };
 
 /** @returns `null` if there is no such record */
 export type Lookup<Key, Result> = (key: Key) => Promise<Result | null>;
+
+/** What bounds the statements. */
+interface LookupBounds {
+  /** Maximum number of keys per statement. */
+  readonly maxItems?: number;
+  /** Maximum number of statements that run at the same time. The default is one for each connection. */
+  readonly maxBatches?: number;
+}
+
+interface LookupOptions<Key, Result> extends LookupBounds {
+  /** Looks up keys together. */
+  readonly run: RunBatch<Key, Result | null>;
+  /** Whether an error may be that of a single key. The default is any that a statement has caused. */
+  readonly mayBeCausedByOneItem?: (error: unknown) => boolean;
+}
 
 /**
  * `$1` is a JSON array of keys, because the plan for an array of SQL would depend on its length. Without the limit,
@@ -36,19 +51,19 @@ function lookupStatement({ table, key, columns }: LookupParts): string {
   `;
 }
 
-/**
- * @param run looks up keys together
- * @param mayBeCausedByOneItem whether an error may be that of a single key
- */
 export function createLookup<Key, Result>(
   { limiter, connections }: Database,
-  run: RunBatch<Key, Result | null>,
-  mayBeCausedByOneItem = isCausedByStatement,
+  {
+    run,
+    mayBeCausedByOneItem = isCausedByStatement,
+    maxItems = MAX_LOOKUPS,
+    maxBatches = connections,
+  }: LookupOptions<Key, Result>,
 ): Lookup<Key, Result> {
   const lookUp = createBatchQueue({
     run: separateOnError(run, mayBeCausedByOneItem),
-    maxItems: MAX_LOOKUPS,
-    maxBatches: connections,
+    maxItems,
+    maxBatches,
   });
   return (key) => limiter.admit("read", () => lookUp(key));
 }
@@ -58,9 +73,11 @@ export function prepareLookup<Key extends string | number, Row extends object, R
   db: Database,
   parts: LookupParts,
   fromRow: (row: Positioned<Row>) => Result,
+  bounds: LookupBounds = {},
 ): Lookup<Key, Result> {
   const statement = lookupStatement(parts);
-  return createLookup(db, async (keys: readonly Key[]) => {
+
+  async function run(keys: readonly Key[]) {
     const rows = await db.run(
       "read",
       (session) => session.all<Positioned<Row>>(statement, JSON.stringify(keys)),
@@ -71,5 +88,7 @@ export function prepareLookup<Key extends string | number, Row extends object, R
       const row = found[at];
       return row === undefined ? null : fromRow(row);
     });
-  });
+  }
+
+  return createLookup(db, { ...bounds, run });
 }

@@ -9,10 +9,15 @@ const CACHE_TTL_MS = 4_000;
 /** Maximum number of cached tokens. */
 export const MAX_CACHED = 1000;
 /**
- * Maximum number of reads in progress of tokens that are not in the cache. Anybody can invent tokens of the right format,
- * and must not fill the queue of reads with them.
+ * Maximum number of tokens in progress that are not in the cache, a quarter of all reads. Anybody can invent tokens of the
+ * right format, and must not fill the queue of reads with them.
  */
-export const MAX_UNKNOWN = 64;
+export const MAX_UNKNOWN = 1024;
+/**
+ * Maximum number of statements in progress that read them, each as many as wait. So invented tokens take neither the
+ * connections nor the time of PostgreSQL from other reads, and are no reason to reject a valid token that is new here.
+ */
+const MAX_UNKNOWN_STATEMENTS = 2;
 
 /** Key of the advisory lock for creating the first token, "uapt" in ASCII. */
 const FIRST_TOKEN_LOCK = 0x75617074;
@@ -55,13 +60,21 @@ interface CachedToken {
   readonly untilMs: number;
 }
 
+type ReadToken = (hash: string) => Promise<Token | null>;
+
+/** Each reads a token by its hash. */
+interface TokenReads {
+  readonly readKnown: ReadToken;
+  /** Reads one that is not in the cache. */
+  readonly readUnknown: ReadToken;
+}
+
 /**
  * Caches recently used tokens. Unknown tokens are not cached, so that requests with them cannot fill memory.
- * @param read reads a token by its hash
  * @param nowMs a clock that only goes forward
  */
 export function createTokenCache(
-  read: (hash: string) => Promise<Token | null>,
+  { readKnown, readUnknown }: TokenReads,
   nowMs = () => performance.now(),
 ) {
   /** Tokens that existed when they were last read, also those that must be read again. */
@@ -70,7 +83,7 @@ export function createTokenCache(
   const unknown = new Map<string, CachedToken>();
   let unknownReads = 0;
 
-  async function load(hash: string, untilMs: number): Promise<Token | null> {
+  async function load(read: ReadToken, hash: string, untilMs: number): Promise<Token | null> {
     const token = await read(hash);
     // The token may have been revoked since the read started.
     if (nowMs() >= untilMs) fail("unavailable", "the database is busy");
@@ -81,7 +94,7 @@ export function createTokenCache(
     if (unknownReads >= MAX_UNKNOWN) fail("unavailable", "too many unknown tokens");
     unknownReads += 1;
     try {
-      return await load(hash, untilMs);
+      return await load(readUnknown, hash, untilMs);
     } finally {
       unknownReads -= 1;
     }
@@ -100,7 +113,7 @@ export function createTokenCache(
       if (found !== undefined && nowMs() < found.untilMs) return found.token;
       // Measured before the read, because the result can be as old as the start of the read.
       const untilMs = nowMs() + CACHE_TTL_MS;
-      const token = tokens === known ? load(hash, untilMs) : loadUnknown(hash, untilMs);
+      const token = tokens === known ? load(readKnown, hash, untilMs) : loadUnknown(hash, untilMs);
       const cached = { token, untilMs };
       tokens.set(hash, cached);
       /** @returns whether the token has not been read again, and the cache not been cleared */
@@ -125,13 +138,13 @@ export function createTokenCache(
 }
 
 export function createTokenStore({ db, now }: StoreContext): TokenStore {
-  const cache = createTokenCache(
-    prepareLookup(
-      db,
-      { table: "tokens", key: "hash", columns },
-      ({ position: _, ...token }: Positioned<Token>) => token,
-    ),
-  );
+  const parts = { table: "tokens", key: "hash", columns } as const;
+  const fromRow = ({ position: _, ...token }: Positioned<Token>): Token => token;
+  const unknownBounds = { maxItems: MAX_UNKNOWN, maxBatches: MAX_UNKNOWN_STATEMENTS };
+  const cache = createTokenCache({
+    readKnown: prepareLookup(db, parts, fromRow),
+    readUnknown: prepareLookup(db, parts, fromRow, unknownBounds),
+  });
 
   function add(session: Session, { hash, name, scope, expires_at }: TokenFields) {
     return session.first<Token>(insert, hash, name, scope, now().toISOString(), expires_at);

@@ -150,5 +150,9 @@ describe.if(cluster !== null)("statements that requests share", () => {
     const offsets = [0, 5_000];
     await Promise.all(offsets.map((offset) => one.users.list({ limit: 2, offset })));
     expect(one.sent.reads).toBe(4);
+    // Tokens that nobody has used before.
+    const unknown = Array.from({ length: 500 }, (_, at) => one.tokens.find(`${at}`));
+    expect(new Set(await Promise.all(unknown))).toEqual(new Set([null]));
+    expect(one.sent.reads).toBe(5);
   });
 });

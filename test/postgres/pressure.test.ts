@@ -1,12 +1,13 @@
 // Lists leave connections to other requests, and to the lists of other clients.
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
+import type { Maybe } from "../../src/maybe.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { buildInSlices } from "../../src/postgres/slices.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
 /** Each has a statement of its own, because it skips many rows. */
 const deepPage = { limit: 10, offset: 5_000 };
@@ -60,6 +61,26 @@ describe.if(cluster !== null)("small pages that wait", () => {
     pages.push(list("b"));
     await held.commit();
     await Promise.all(pages);
+  });
+});
+
+describe.if(cluster !== null)("tokens that are unknown", () => {
+  test("wait for two statements, beside which records are read", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const held = await world.hold("lock table tokens in access exclusive mode");
+    const finds: Maybe<unknown>[] = [];
+    // Each in a later turn, so that another statement could begin.
+    for (let at = 0; at < 6; at += 1) {
+      finds.push(store.tokens.find(`unknown ${at}`));
+      while ((await world.run(waitingBackends)).length < Math.min(2, at + 1)) await Bun.sleep(5);
+      await Bun.sleep(6);
+    }
+    expect(await world.run(waitingBackends)).toHaveLength(2);
+    expect((await store.users.get(id))?.id).toBe(id);
+    await held.commit();
+    expect(await Promise.all(finds)).toEqual(finds.map(() => null));
   });
 });
 

@@ -11,13 +11,20 @@ function tokenOf(hash: string): Token {
 /** A cache whose reads the test resolves or rejects, with a clock that the test sets. */
 function makeReads() {
   const clock = { nowMs: 0 };
-  const asked: { hash: string; respond: (token: Token | null) => void; fail: () => void }[] = [];
+  interface Read {
+    readonly hash: string;
+    readonly isKnown: boolean;
+    readonly respond: (token: Token | null) => void;
+    readonly fail: () => void;
+  }
+  const asked: Read[] = [];
+  const readAs = (isKnown: boolean) => (hash: string) => {
+    const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
+    asked.push({ hash, isKnown, respond: resolve, fail: () => reject(new Error("gone")) });
+    return promise;
+  };
   const memory = createTokenCache(
-    (hash) => {
-      const { promise, resolve, reject } = Promise.withResolvers<Token | null>();
-      asked.push({ hash, respond: resolve, fail: () => reject(new Error("gone")) });
-      return promise;
-    },
+    { readKnown: readAs(true), readUnknown: readAs(false) },
     () => clock.nowMs,
   );
   return { asked, memory, clock };
@@ -116,6 +123,7 @@ test("find rejects an unknown token when too many are being read, and reads know
   expect(asked).toHaveLength(1 + MAX_UNKNOWN);
   // Also after a read that fails.
   const failing = memory.find("known");
+  expect(asked.map(({ isKnown }) => isKnown)).toEqual([...finds.map(() => false), false, true]);
   asked[1 + MAX_UNKNOWN]?.fail();
   await expect(failing).rejects.toThrow("gone");
   const again = memory.find("known");

@@ -96,5 +96,5 @@ export function createOrderLookup(db: Database): Lookup<number, RecordText<Order
     }
   }
 
-  return createLookup(db, run, (error) => sqlState(error) !== "");
+  return createLookup(db, { run, mayBeCausedByOneItem: (error) => sqlState(error) !== "" });
 }

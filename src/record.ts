@@ -52,8 +52,11 @@ export interface RecordStore<Row, Query, Change> {
    * @throws {AppError} invalid if the page exceeds 16 MiB
    */
   list(query: Query, client?: string): Maybe<Page>;
-  /** @returns `null` if the record does not exist */
-  get(id: number): Maybe<RecordText<Row> | null>;
+  /**
+   * @param client as in `list`
+   * @returns `null` if the record does not exist
+   */
+  get(id: number, client?: string): Maybe<RecordText<Row> | null>;
   /**
    * Reads the record, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
    * @returns the updated record; `null` if it does not exist

@@ -73,9 +73,9 @@ const getOrder = route(
       errors: ["invalid_order_id", "order_not_found", "version_mismatch"],
     },
   },
-  ({ params, request, head, store }) => {
+  ({ params, request, head, store, token }) => {
     const preconditions = preconditionsOf(request);
-    return andThen(store.orders.get(params.id), (order) =>
+    return andThen(store.orders.get(params.id, token.hash), (order) =>
       conditionalRecordBody(head, requireOrder(order), preconditions),
     );
   },

@@ -66,9 +66,9 @@ const getUser = route(
       errors: ["not_found", "version_mismatch"],
     },
   },
-  ({ params, request, head, store }) => {
+  ({ params, request, head, store, token }) => {
     const preconditions = preconditionsOf(request);
-    return andThen(store.users.get(params.id), (user) =>
+    return andThen(store.users.get(params.id, token.hash), (user) =>
       conditionalRecordBody(head, requireUser(user), preconditions),
     );
   },

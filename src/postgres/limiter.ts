@@ -8,7 +8,7 @@ import { AppError } from "../error.ts";
 const READ_SHARE = 5;
 /** Lists take at most one connection in this many: a list can take much longer than a read of one record. */
 const LIST_SHARE = 2;
-/** Maximum number of reads, and of lists, that run or wait; further ones are rejected. One client has half of the lists. */
+/** Maximum number of reads, and of lists, that run or wait; further ones are rejected. One client has half of each. */
 const MAX_PENDING_READS = 4096;
 /** How long work waits for a connection before it is rejected. */
 export const QUEUE_TIMEOUT_MS = 5_000;
@@ -91,7 +91,11 @@ export function createLimiter({
   const running = { read: 0, list: 0, write: 0 };
   const pending = { read: 0, list: 0, write: 0 };
   /** Pending work of each client that has some. */
-  const pendingOf = new Map<string, number>();
+  const pendingOf: Readonly<Record<Access, Map<string, number>>> = {
+    read: new Map(),
+    list: new Map(),
+    write: new Map(),
+  };
   const maxPending = { read: MAX_PENDING_READS, list: MAX_PENDING_READS, write: maxPendingWrites };
 
   function canStart(access: Access): boolean {
@@ -138,9 +142,9 @@ export function createLimiter({
   function countPending(access: Access, client: string | undefined, change: 1 | -1): void {
     pending[access] += change;
     if (client === undefined) return;
-    const ofClient = (pendingOf.get(client) ?? 0) + change;
-    if (ofClient === 0) pendingOf.delete(client);
-    else pendingOf.set(client, ofClient);
+    const ofClient = (pendingOf[access].get(client) ?? 0) + change;
+    if (ofClient === 0) pendingOf[access].delete(client);
+    else pendingOf[access].set(client, ofClient);
   }
 
   function isIdle(): boolean {
@@ -155,7 +159,7 @@ export function createLimiter({
     writeConnections,
     listConnections,
     async admit(access, work, client) {
-      const ofClient = client === undefined ? 0 : (pendingOf.get(client) ?? 0);
+      const ofClient = client === undefined ? 0 : (pendingOf[access].get(client) ?? 0);
       if (pending[access] >= maxPending[access] || ofClient >= maxPending[access] / 2) {
         throw new AppError("unavailable", `too many ${access}s are waiting`);
       }

@@ -15,8 +15,11 @@ export interface LookupParts {
 /** A row with the number of the look-up that found it, which starts at 1. */
 export type Positioned<Row> = Row & { readonly position: number };
 
-/** @returns `null` if there is no such record */
-export type Lookup<Key, Result> = (key: Key) => Promise<Result | null>;
+/**
+ * @param client as in `RecordStore.list`
+ * @returns `null` if there is no such record
+ */
+export type Lookup<Key, Result> = (key: Key, client?: string) => Promise<Result | null>;
 
 /** What bounds the statements. */
 interface LookupBounds {
@@ -65,7 +68,7 @@ export function createLookup<Key, Result>(
     maxItems,
     maxBatches,
   });
-  return (key) => limiter.admit("read", () => lookUp(key));
+  return (key, client) => limiter.admit("read", () => lookUp(key), client);
 }
 
 /** @returns a function that looks up a record. Look-ups that are requested in one turn of the event loop share a statement */

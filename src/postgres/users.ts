@@ -184,7 +184,7 @@ export function createUserStore(
     async list(query: UserQuery, client) {
       const { email } = query;
       if (email === undefined) return listAll(query, client);
-      return pageOfUser(await withEmail(emailKey(email)), query);
+      return pageOfUser(await withEmail(emailKey(email), client), query);
     },
 
     get: prepareLookup(db, { table: "users", key: "id", columns }, toRecord),

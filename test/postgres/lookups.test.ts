@@ -120,7 +120,7 @@ describe.if(cluster !== null)("statements that requests share", () => {
         result.status === "fulfilled" ? "read" : result.reason.message,
       );
     const expected = ["read", "damaged on purpose", "the database is busy", "read"];
-    expect(await outcomesOf(ids.map(store.users.get))).toEqual(expected);
+    expect(await outcomesOf(ids.map((id) => store.users.get(id)))).toEqual(expected);
     const readPage = (id: number) => store.users.list({ limit: 1, offset: 0, after: id - 1 });
     expect(await outcomesOf(ids.map(readPage))).toEqual(expected);
     expect(await outcomesOf(ids.slice(2).map(readPage))).toEqual(expected.slice(2));
@@ -132,7 +132,9 @@ describe.if(cluster !== null)("statements that requests share", () => {
     const made = await Promise.all(Array.from({ length: 30 }, () => newUser(store)));
     await using one = openOnOneConnection(world.url);
     const ids = made.map(({ id }) => id);
-    const found = await Promise.all([...ids, 99, ...ids.slice(0, 3)].map(one.users.get));
+    const found = await Promise.all(
+      [...ids, 99, ...ids.slice(0, 3)].map((id) => one.users.get(id)),
+    );
     const byId = new Map(made.map((user) => [user.id, user]));
     expect(found.map((record) => parsed(record))).toEqual(
       [...ids, 99, ...ids.slice(0, 3)].map((id) => byId.get(id) ?? null),

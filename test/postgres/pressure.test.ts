@@ -1,4 +1,4 @@
-// Lists leave connections to other requests, and to the lists of other clients.
+// Lists leave connections to other requests, and to the lists of other clients. No client has all places of reads.
 import { describe, expect, test } from "bun:test";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
@@ -61,6 +61,27 @@ describe.if(cluster !== null)("small pages that wait", () => {
     pages.push(list("b"));
     await held.commit();
     await Promise.all(pages);
+  });
+});
+
+describe.if(cluster !== null)("reads of single records that wait", () => {
+  test("of one client leave half of the places to others, and those of lists to the same client", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    const { id } = await newUser(store);
+    const held = await world.hold("lock table users in access exclusive mode");
+    const list = (client: string, email?: string) =>
+      store.users.list({ limit: 1, offset: 0, ...(email && { email }) }, client);
+    const reads = Array.from({ length: 2047 }, () => store.users.get(id, "a"));
+    const pages = [list("a", "a@b.c")];
+    for (const late of [store.users.get(id, "a"), store.orders.get(1, "a"), list("a", "a@b.c")]) {
+      await expectRejection(Promise.resolve(late), "unavailable", "too many reads are waiting");
+    }
+    reads.push(store.users.get(id, "b"));
+    pages.push(list("a"), list("b", "a@b.c"));
+    await held.commit();
+    expect(new Set((await Promise.all(reads)).map((record) => record?.id))).toEqual(new Set([id]));
+    expect((await Promise.all(pages)).map(({ total }) => total)).toEqual([0, 1, 0]);
   });
 });
 

@@ -28,6 +28,26 @@ test("a route fails when Elysia handles it without the checks of the pipeline", 
   }
 });
 
+test("reads name their client to the store", async () => {
+  const clients: unknown[] = [];
+  const read = (_query: unknown, client: unknown) => {
+    clients.push(client);
+    throw new Error("read");
+  };
+  const reads = { list: read, get: read };
+  const store = { users: reads, orders: reads };
+  const entries = routesOf(allRoutes()).filter(
+    ({ method, path }) => method === "GET" && /\/(users|orders)\b/.test(path),
+  );
+  expect(entries).toHaveLength(4);
+  for (const { hooks } of entries) {
+    const request = new Request("http://localhost");
+    const call = { request, params: { id: 1 }, query: {}, token: { hash: "a" }, store };
+    expect(() => hooks.handler(call as never)).toThrow("read");
+  }
+  expect(clients).toEqual(["a", "a", "a", "a"]);
+});
+
 test("responses with an asset share one Blob for each coding", async () => {
   const assets = routesOf(allRoutes()).filter(({ path }) => path.startsWith("/api/v1/docs"));
   expect(assets).toHaveLength(5);

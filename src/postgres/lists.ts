@@ -14,8 +14,8 @@ import { buildInSlices, type Slice } from "./slices.ts";
 /** Maximum number of small pages per statement. */
 const MAX_PAGES = 16;
 /**
- * Maximum number of rows that one statement reads or skips for several pages. A page of more rows has a statement of
- * its own, so that it does not delay others.
+ * Maximum number of rows that one statement reads or skips for several pages, and counts for each. A page of more rows
+ * has a statement of its own, so that it does not delay others.
  */
 const MAX_BATCH_ROWS = 1_000;
 /**
@@ -92,14 +92,35 @@ function conditions({ table, filters, status }: List, sqlOf: SqlOf): string {
   );
 }
 
+/** @returns whether each page reads all orders of a user: to count them, and perhaps to find one in a rare status */
+function isOfUser({ filters }: List): boolean {
+  return filters.includes("user_id");
+}
+
 /** @returns a query for the number of matching records */
 function totalQuery(list: List, sqlOf: SqlOf): string {
-  const { table, filters, status } = list;
-  if (filters.includes("user_id")) {
+  const { table, status } = list;
+  if (isOfUser(list)) {
     return `select count(*) from orders where true${conditions(list, sqlOf)}`;
   }
   if (table === "users") return sumOfCounts("users");
   return status === undefined ? sumOfCounts(...orderStatuses) : sumOfCounts(status);
+}
+
+/** @returns the same query for the row `requested`. Its result is null if the user has more than `MAX_BATCH_ROWS` orders */
+function boundedTotalQuery({ filters }: List): string {
+  const matching = filters.includes("status")
+    ? "count(*) filter (where status = requested.status)"
+    : "count(*)";
+  return `
+    select case when count(*) <= ${MAX_BATCH_ROWS} then ${matching} end
+    from (
+      select status
+      from orders
+      where user_id = requested.user_id
+      limit ${MAX_BATCH_ROWS + 1}
+    ) as counted
+  `;
 }
 
 /** Where a page begins, as SQL. */
@@ -136,24 +157,35 @@ const textBytes = {
   orders: "octet_length(items) + octet_length(metadata) + 170",
 };
 
+interface SmallPageOptions {
+  /** Whether to build the JSON only of pages that are not large. */
+  readonly measured: boolean;
+  /** Whether to leave out pages of users with more than `MAX_BATCH_ROWS` orders, for which others would wait. */
+  readonly shared: boolean;
+}
+
 /**
- * The parameter of the statement is a JSON array of pages. It returns a `SmallPageRow` for each page. PostgreSQL
- * builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows. The limit and
- * offset are columns, so that the plan does not depend on them. With `offset 0`, the first id is looked up once, not
- * wherever it is used.
- * @param measured whether to build the JSON only of pages that are not large
+ * The parameter of the statement is a JSON array of pages. It returns a `PageRow` for each page, or an `UnreadPageRow`.
+ * PostgreSQL builds the JSON: in Bun.SQL, one text costs less than the columns of twenty rows. The limit and offset are
+ * columns, so that the plan does not depend on them. With `offset 0`, the first id is looked up once, not wherever it is
+ * used.
  */
-function smallPageStatement(list: List, order: SortOrder, measured: boolean): string {
+function smallPageStatement(
+  list: List,
+  order: SortOrder,
+  { measured, shared }: SmallPageOptions,
+): string {
   const { table, json } = list;
   const { direction, isAfter, last, start } = order;
   const sqlOf = (name: ListFilter) => `requested.${name}`;
   const filter = conditions(list, sqlOf);
-  const total = totalQuery(list, sqlOf);
+  const bounded = shared && isOfUser(list);
   const columns = `"limit", "offset", after, user_id, status`;
   const position = {
     offset: `requested."offset"`,
     after: `coalesce(nullif(requested.after, 0), ${start})`,
   };
+  const firstOfPage = firstId(list, order, position, sqlOf);
   const rows = `
     select *
     from ${table}
@@ -166,7 +198,8 @@ function smallPageStatement(list: List, order: SortOrder, measured: boolean): st
     : "select 0 as bytes";
   return `
     select
-      requested.position::integer as position, (${total})::float8 as total,
+      requested.position::integer as position,
+      ${bounded ? "counted.total" : `(${totalQuery(list, sqlOf)})`}::float8 as total,
       coalesce(greatest(measured.bytes, octet_length(page.records)), 0)::float8 as bytes,
       case when octet_length(page.records) <= ${LARGE_PAGE_BYTES} then page.records end as records,
       case
@@ -182,8 +215,9 @@ function smallPageStatement(list: List, order: SortOrder, measured: boolean): st
       json_to_recordset($1::text::json)
         as ("limit" bigint, "offset" bigint, after bigint, user_id bigint, status text)
     ) with ordinality as requested (${columns}, position)
+    ${bounded ? `cross join lateral (${boundedTotalQuery(list)}) as counted (total)` : ""}
     cross join lateral (
-      select ${firstId(list, order, position, sqlOf)} as id
+      select ${bounded ? `case when counted.total is not null then ${firstOfPage} end` : firstOfPage} as id
       offset 0
     ) as first
     cross join lateral (${bytes}) as measured
@@ -272,7 +306,7 @@ function prepareSlices(
   };
 }
 
-interface SmallPageRow {
+interface PageRow {
   readonly position: number;
   readonly total: number;
   /** Size of the records: exact if they are read, otherwise a lower bound. */
@@ -282,7 +316,13 @@ interface SmallPageRow {
   readonly next_after: number | null;
 }
 
-/** How many rows a page reads or skips. */
+/** Of a page that a shared statement has not read. */
+interface UnreadPageRow {
+  readonly position: number;
+  readonly total: null;
+}
+
+/** How many rows a page reads or skips, apart from those that are counted. */
 function sizeOf({ limit, offset }: PageQuery): number {
   return limit + offset;
 }
@@ -293,19 +333,24 @@ function prepareSortedList(
   list: List,
   order: SortOrder,
 ): ReadPage {
-  const measuring = smallPageStatement(list, order, true);
-  const unmeasured = smallPageStatement(list, order, false);
+  const statementsFor = (shared: boolean) => ({
+    measuring: smallPageStatement(list, order, { measured: true, shared }),
+    unmeasured: smallPageStatement(list, order, { measured: false, shared }),
+  });
+  const sharedStatements = statementsFor(true);
+  const ownStatements = statementsFor(false);
   const readSlices = prepareSlices(list, order);
 
-  async function run(
+  async function run<Row extends PageRow | UnreadPageRow>(
+    { measuring, unmeasured }: typeof ownStatements,
     queries: readonly ListQuery[],
     client?: string,
-  ): Promise<readonly SmallPageRow[]> {
+  ): Promise<readonly Row[]> {
     const mayBeLarge = queries.some(({ limit }) => limit > MAX_UNMEASURED_ROWS);
     const statement = mayBeLarge ? measuring : unmeasured;
     const rows = await db.run(
       "list",
-      (session) => session.all<SmallPageRow>(statement, JSON.stringify(queries)),
+      (session) => session.all<Row>(statement, JSON.stringify(queries)),
       { admitted: queries.length, client },
     );
     const ordered = byPosition(rows);
@@ -315,7 +360,7 @@ function prepareSortedList(
   const enqueue = createBatchQueue({
     // A page can take too long by its count. A look-up cannot.
     run: separateOnError(
-      (queries: readonly ListQuery[]) => run(queries),
+      (queries: readonly ListQuery[]) => run<PageRow | UnreadPageRow>(sharedStatements, queries),
       (error) => isCausedByStatement(error) || isStatementTimeout(error),
     ),
     maxItems: MAX_PAGES,
@@ -324,9 +369,12 @@ function prepareSortedList(
     sizeOf,
   });
 
-  async function readSmall(query: ListQuery, client?: string): Promise<SmallPageRow> {
-    if (sizeOf(query) <= MAX_BATCH_ROWS) return enqueue(query);
-    return itemAt(await run([query], client), 0);
+  async function readSmall(query: ListQuery, client?: string): Promise<PageRow> {
+    if (sizeOf(query) <= MAX_BATCH_ROWS) {
+      const row = await enqueue(query);
+      if (row.total !== null) return row;
+    }
+    return itemAt(await run<PageRow>(ownStatements, [query], client), 0);
   }
 
   return async (query, client) => {

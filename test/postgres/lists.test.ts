@@ -1,9 +1,13 @@
 // A page of a list or of an export reads about as many rows as it has, at any depth. PostgreSQL counts them, so that
 // the tests depend neither on the statements nor on the speed of the machine.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import type { OrderQuery } from "../../src/order.ts";
 import { LARGE_PAGE_BYTES, recordsText } from "../../src/page.ts";
+import { connect, type Database } from "../../src/postgres/connection.ts";
+import { createContext } from "../../src/postgres/context.ts";
+import { createPlainOrderStore } from "../../src/postgres/orders.ts";
 import type { Store } from "../../src/store.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -137,6 +141,35 @@ describe.if(cluster !== null)("a page", () => {
     async (query) => {
       const reads = await countReads((store) => store.orders.list(query), rowsFetched);
       expect(reads).toBeLessThanOrEqual(LIMIT);
+    },
+    20_000,
+  );
+
+  test.each(filters.filter(({ user_id }) => user_id === LARGE_USER))(
+    "of orders counts 1001 orders at most in a statement for several pages when the query is %j",
+    async (query) => {
+      const databaseUrl = Object.assign(new URL(world.url), { search: "?max=1" }).href;
+      const opened = connect({ databaseUrl, maxPendingWrites: 1 });
+      const db: Database = {
+        ...opened,
+        run: (access, work, options) =>
+          options?.client === undefined
+            ? opened.run(access, work, options)
+            : Promise.reject(new Error("a statement of its own")),
+      };
+      const largePages = createLargePages(2 ** 20);
+      const orders = createPlainOrderStore(
+        createContext({ db, largePages, now: () => new Date() }),
+      );
+      const before = await countRows(rowsRead);
+      for (const after of starts) {
+        const listing = Promise.resolve(orders.list({ ...query, after }, "a"));
+        await expect(listing).rejects.toThrow("a statement of its own");
+      }
+      await opened.close();
+      const reads = (await countRows(rowsRead)) - before;
+      expect(reads).toBeGreaterThan(0);
+      expect(reads).toBeLessThanOrEqual(starts.length * 1001);
     },
     20_000,
   );

@@ -15,11 +15,12 @@ import { cluster, makeHarness } from "./postgres-harness.ts";
 function openOnOneConnection(url: string) {
   const databaseUrl = Object.assign(new URL(url), { search: "?max=1" }).href;
   const opened = connect({ databaseUrl, maxPendingWrites: 10 });
-  const sent = { reads: 0 };
+  const sent: { reads: number; clients: (string | undefined)[] } = { reads: 0, clients: [] };
   const db: Database = {
     ...opened,
     run(access, work, options) {
       if (access !== "write") sent.reads += 1;
+      if (access === "list") sent.clients.push(options?.client);
       return opened.run(access, work, options);
     },
   };
@@ -156,5 +157,34 @@ describe.if(cluster !== null)("statements that requests share", () => {
     const unknown = Array.from({ length: 500 }, (_, at) => one.tokens.find(`${at}`));
     expect(new Set(await Promise.all(unknown))).toEqual(new Set([null]));
     expect(one.sent.reads).toBe(5);
+  });
+
+  test("read no page of a user with more than 1000 orders, which has a statement of its client", async () => {
+    await using world = await makeHarness();
+    await world.run(`
+      insert into users (email, email_key, metadata, version, created_at, updated_at)
+      select n || '@b.c', n || '@b.c', '{}', 1, '', ''
+      from generate_series(1, 2) as n;
+
+      insert into orders (
+        user_id, currency, items, total, status, metadata, version, created_at, updated_at
+      )
+      select
+        1 + n % 2, 'EUR', '[]', 0, case when n <= 2 then 'paid' else 'pending' end, '{}', 1, '', ''
+      from generate_series(1, 2001) as n
+    `);
+    // The last order is of the second user, who has 1001.
+    await using one = openOnOneConnection(world.url);
+    const page = { limit: 1, offset: 0, after: 2 };
+    const totalsOf = async (id: number) => {
+      const queries = [page, { ...page, status: "paid" }, { ...page, status: "pending" }] as const;
+      const pages = queries.map((query) => one.orders.list({ ...query, user_id: id }, "a"));
+      return (await Promise.all(pages)).map(({ total }) => total);
+    };
+    expect(await totalsOf(1)).toEqual([1000, 1, 999]);
+    // The pages in both statuses share one.
+    expect(one.sent.clients).toEqual([undefined, undefined]);
+    expect(await totalsOf(2)).toEqual([1001, 1, 1000]);
+    expect(one.sent.clients.slice(2).sort()).toEqual(["a", "a", "a", undefined, undefined]);
   });
 });

@@ -14,8 +14,8 @@ interface Setting<Value> {
   /** What applies if an optional setting is not set. */
   readonly defaultNote?: string;
   readonly description: string;
-  /** What the value is, in one word, for the help. */
-  readonly placeholder: string;
+  /** What the value is, in one word, for the help; `null` if the flag has no value, and means `true`. */
+  readonly placeholder: string | null;
   /** The value can contain a password, so that no message may repeat it. */
   readonly isSecret?: boolean;
   /** @throws {AppError} operator, saying what the value must be */
@@ -36,6 +36,10 @@ function oneOf<const Value extends string>(values: readonly Value[]) {
     if (value === undefined) fail("operator", `must be one of ${values.join(", ")}`);
     return value;
   };
+}
+
+function boolean(text: string): boolean {
+  return oneOf(["true", "false"])(text) === "true";
 }
 
 function parseHost(text: string): string {
@@ -147,6 +151,13 @@ export const settings = {
       "memory for large pages that are being built or sent, in bytes; one page is always possible",
     placeholder: "bytes",
     parse: integer(0, 1_099_511_627_776),
+  },
+  readOnly: {
+    variable: "READ_ONLY",
+    default: "false",
+    description: "serve reads, reject writes, and change nothing in the database",
+    placeholder: null,
+    parse: boolean,
   },
   changesDays: {
     variable: "CHANGES_DAYS",

@@ -52,8 +52,8 @@ export interface Store {
   };
   /** Counts the body of a response like a page. @see LargePages */
   holdBody: LargePages["hold"];
-  /** @throws {AppError} unavailable if the database cannot be written */
-  checkWritable(): Promise<void>;
+  /** @throws {AppError} unavailable if the database cannot be written or, by a server that only reads, be read */
+  checkUsable(): Promise<void>;
   statistics(): Promise<Statistics>;
   /**
    * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
@@ -94,8 +94,9 @@ export interface StoreOptions {
    */
   readonly exclusive: boolean;
   /**
-   * Whether the work only reads. It leaves no trace in or next to a SQLite file that no process has open, and may read
-   * an older schema. By default it may write.
+   * Whether the work only reads. By default it may write. That of a command leaves no trace in or next to a SQLite file
+   * that no process has open, and may read an older schema. A server, which is exclusive, writes no row, rejects an older
+   * schema, and shares a SQLite file with others that only read.
    */
   readonly readOnly?: boolean;
   /** Whether a missing database is created. */
@@ -107,6 +108,14 @@ export interface StoreOptions {
   readonly onStorageProblem?: (problem: string | null) => void;
   /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;
+}
+
+/** @returns whether the store is that of a server that only reads */
+export function servesReads({
+  exclusive,
+  readOnly,
+}: Pick<StoreOptions, "exclusive" | "readOnly">): boolean {
+  return exclusive && readOnly === true;
 }
 
 export interface RestoreOptions {
@@ -156,6 +165,6 @@ export interface Backend {
   readonly open: OpenStore;
   readonly restore: RestoreStore;
   readonly withCopyTarget: WithCopyTarget;
-  /** @returns whether a server is known to use the database */
+  /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;
 }

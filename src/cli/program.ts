@@ -265,8 +265,9 @@ function flagsOf(command: Command): Flags {
   for (const option of command.options) {
     const name = option.attributeName();
     const value: unknown = command.getOptionValue(name);
-    if (Object.hasOwn(settings, name) && typeof value === "string") {
-      flags[name as SettingName] = value;
+    // `true` is the value of a flag that has none.
+    if (Object.hasOwn(settings, name) && value !== undefined) {
+      flags[name as SettingName] = String(value);
     }
   }
   return flags;
@@ -299,7 +300,7 @@ function addCommands(parent: Command, commands: Commands, system: System): void 
       const { variable, placeholder } = settings[setting];
       const description =
         definition.settingDescriptions?.[setting] ?? settings[setting].description;
-      const flags = `--${flagOf(variable)} <${placeholder}>`;
+      const flags = `--${flagOf(variable)}${placeholder === null ? "" : ` <${placeholder}>`}`;
       command.option(flags, `${description} ${describeSources(setting)}`);
     }
     addExamples(command, definition.examples);

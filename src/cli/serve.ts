@@ -82,9 +82,10 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   const stopped = system.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const { databaseUrl } = config;
+  const { databaseUrl, readOnly } = config;
   const schema = system.schemaVersions[databaseKind(databaseUrl)];
-  const metrics = createMetrics({ ...build, schema }, output.droppedLines);
+  const { droppedLines: droppedLogLines } = output;
+  const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
   const onCommit = metrics.observeCommit;
   const onStorageProblem = (problem: string | null) => {
     if (problem === null) log.info("writes resumed");
@@ -100,7 +101,7 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
   const options = { ...config, now: system.now, ...listeners };
   const store = resources.adopt(
-    await system.backendOf(config.databaseUrl).open({ ...options, exclusive: true, create: true }),
+    await system.backendOf(databaseUrl).open({ ...options, exclusive: true, create: !readOnly }),
     (opened) => opened.close(),
   );
   const drain = createDrain();
@@ -133,10 +134,12 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   // In a container, the host is 0.0.0.0, which is not an address to open.
   const url = localUrl(listener.url);
   const database = redactPassword(databaseUrl);
-  log.info("listening", { url, host: config.host, database, ...build, schema });
+  const mode = { read_only: readOnly || undefined };
+  log.info("listening", { url, host: config.host, database, ...build, schema, ...mode });
 
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
-  const firstToken = config.apiToken === null ? await createFirstToken(store.tokens, config) : null;
+  const needsToken = config.apiToken === null && !readOnly;
+  const firstToken = needsToken ? await createFirstToken(store.tokens, config) : null;
   // stdout has only log lines, for programs that parse it.
   if (firstToken !== null) {
     const path = system.flags.databaseUrl;
@@ -157,8 +160,10 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
       });
     }
   }
-  const cleanupTimer = setInterval(cleanUp, CLEANUP_INTERVAL_MS);
-  resources.defer(() => clearInterval(cleanupTimer));
+  if (!readOnly) {
+    const cleanupTimer = setInterval(cleanUp, CLEANUP_INTERVAL_MS);
+    resources.defer(() => clearInterval(cleanupTimer));
+  }
 
   const stop = await stopped;
   if (stop.by === "signal") log.info("stopping", { signal: stop.signal });

@@ -97,7 +97,14 @@ export async function withStore<Result>(
   // In a wrong directory, a command would otherwise silently create a database that no server uses.
   const onMigration = () =>
     system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`);
-  const defaults = { create: false, exclusive: false, now: system.now, onMigration };
+  const defaults = {
+    create: false,
+    exclusive: false,
+    // The setting is that of a server.
+    readOnly: false,
+    now: system.now,
+    onMigration,
+  };
   const store = await open({ ...config, ...defaults, ...use });
   let result: Result;
   try {

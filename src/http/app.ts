@@ -122,9 +122,15 @@ export function createApp({
   const document = createDocumentReader(version, routes);
   const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(servers, waitingClients);
+  const { readOnly, apiToken } = config;
   const { handle, handleUnmatched } = createPipeline({
-    services: { store, metrics, drain, connections, waitingClients, document },
-    authenticate: createAuthenticator({ tokens: store.tokens, apiToken: config.apiToken, now }),
+    services: { store, readOnly, metrics, drain, connections, waitingClients, document },
+    authenticate: createAuthenticator({
+      tokens: store.tokens,
+      recordsUse: !readOnly,
+      apiToken,
+      now,
+    }),
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),

@@ -44,6 +44,8 @@ export function createTokenExtractor(): ExtractToken {
 
 export interface AuthenticationOptions {
   readonly tokens: Pick<TokenStore, "find" | "touch">;
+  /** Whether the last use of tokens is stored. */
+  readonly recordsUse: boolean;
   /** Accepted in addition to the stored tokens; `null` for none. */
   readonly apiToken: string | null;
   readonly now: () => Date;
@@ -74,7 +76,7 @@ const MAX_HEADER_LENGTH = 64;
 export type Authenticate = (authorization: string) => Maybe<Token>;
 
 export function createAuthenticator(options: AuthenticationOptions): Authenticate {
-  const { tokens, apiToken, now } = options;
+  const { tokens, recordsUse, apiToken, now } = options;
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
@@ -119,7 +121,7 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
       fail("invalid_token", "unauthorised");
     }
     cacheHash(authorization, token.hash);
-    if (token !== environment) recordUse(token, time);
+    if (recordsUse && token !== environment) recordUse(token, time);
     return token;
   }
 

@@ -19,6 +19,13 @@ export interface Metrics {
   readonly render: (store: Store, waitingClients?: number) => Promise<string>;
 }
 
+interface MetricsOptions {
+  /** Whether the server rejects all writes. */
+  readonly readOnly?: boolean;
+  /** @returns the number of lines since the start */
+  readonly droppedLogLines?: () => number;
+}
+
 function counter(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "counter", samples: [{ value }] };
 }
@@ -32,8 +39,8 @@ function optionalGauge(name: string, help: string, value: number | null): Metric
 }
 
 /** @returns 1 if a write succeeds now, otherwise 0 */
-function measureWritable(store: Pick<Store, "checkWritable">): Promise<number> {
-  const written = store.checkWritable().then(
+function measureWritable(store: Pick<Store, "checkUsable">): Promise<number> {
+  const written = store.checkUsable().then(
     () => 1,
     () => 0,
   );
@@ -64,11 +71,10 @@ function processMetrics(startedS: number): MetricFamily[] {
 
 /**
  * @param build labels that tell builds of the program apart
- * @param droppedLogLines returns the number of lines since the start
  */
 export function createMetrics(
   build: Readonly<Record<"version" | "commit", string> & Record<"schema", number>>,
-  droppedLogLines = () => 0,
+  { readOnly = false, droppedLogLines = () => 0 }: MetricsOptions = {},
 ): Metrics {
   // Computed once: the two clocks drift apart, and a new start time would look like a restart.
   const startedS = Math.round(Date.now() / 1000 - process.uptime());
@@ -78,7 +84,7 @@ export function createMetrics(
 
   async function renderNow(store: Store, waitingClients: number): Promise<string> {
     // First, because it counts as a pending write.
-    const writable = await measureWritable(store);
+    const writable = readOnly ? 0 : await measureWritable(store);
     const { pendingWrites, unsentBytes, databaseBytes, walBytes, freeBytes, lastBackupS } =
       await store.statistics();
     return renderMetrics([
@@ -108,6 +114,7 @@ export function createMetrics(
         droppedLogLines(),
       ),
       gauge("user_api_writable", "1 if a test write has succeeded, otherwise 0.", writable),
+      gauge("user_api_read_only", "1 if the server rejects all writes, otherwise 0.", +readOnly),
       gauge("user_api_pending_writes", "Queued writes.", pendingWrites),
       gauge("user_api_waiting_clients", "Clients that wait for changes.", waitingClients),
       gauge("user_api_database_bytes", "Size of the database file, in bytes.", databaseBytes),

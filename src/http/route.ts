@@ -43,6 +43,8 @@ type Input<Part> = Part extends InputSchema<infer Value> ? Value : undefined;
 /** What handlers use, besides the request. */
 export interface Services {
   readonly store: Store;
+  /** Whether the server rejects all writes. */
+  readonly readOnly: boolean;
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
@@ -147,7 +149,7 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *     authorize     403  scope
  *                   429  rate limit
  *     wait          503  turn of the client, while the event loop is busy
- *     write         503  writes in progress
+ *     write         503  the server is read-only, writes in progress
  *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
  *     parse         400  header fields for another method, parameters of the path, of the query, body
  *     handler       400  Idempotency-Key, If-Match, If-None-Match
@@ -155,7 +157,8 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
   const { authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
-  const { store, metrics, drain, connections, waitingClients, document } = options.services;
+  const { store, readOnly, metrics, drain, connections, waitingClients, document } =
+    options.services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
   const clientTurns = createClientTurns();
@@ -237,6 +240,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
         token,
         head,
         store,
+        readOnly,
         metrics,
         drain,
         connections,
@@ -246,6 +250,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     }
 
     async function write(exchange: Exchange, token: Token | null, given: unknown) {
+      if (readOnly) fail("unavailable", "the server is read-only at the moment");
       const pending = pendingWrites.begin(token?.hash ?? null);
       try {
         const hasBody = definition.body !== undefined;

@@ -16,7 +16,11 @@ export function system() {
     .get("/metrics", ...getMetrics);
 }
 
-const ok = { status: "ok" };
+const statuses = ["ok", "read_only"] as const;
+
+function healthBody(status: (typeof statuses)[number]) {
+  return envelope(jsonText({ status }));
+}
 
 const getHealth = route(
   {
@@ -24,22 +28,23 @@ const getHealth = route(
     detail: {
       operationId: "getHealth",
       summary: "Check health",
-      description: "Healthy means that the server accepts requests and can write to the database.",
+      description:
+        "Healthy means that the server accepts requests and can write to the database. One that is read-only says so, and can read it.",
       security: [],
       responses: {
         200: enveloped(
           "The server is healthy",
-          object({ status: { type: "string", const: "ok" } }),
-          ok,
+          object({ status: { type: "string", enum: statuses } }),
+          { status: "ok" },
         ),
       },
       errors: ["unavailable"],
     },
   },
-  async ({ drain, store }) => {
+  async ({ drain, store, readOnly }) => {
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
-    await store.checkWritable();
-    return envelope(jsonText(ok));
+    await store.checkUsable();
+    return healthBody(readOnly ? "read_only" : "ok");
   },
 );
 

@@ -1,6 +1,6 @@
 import { redactPassword } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
-import type { OpenStore, Store, StoreOptions } from "../store.ts";
+import { type OpenStore, type Store, type StoreOptions, servesReads } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import { backUp } from "./backup.ts";
 import { watchChanges } from "./change-watch.ts";
@@ -20,7 +20,7 @@ import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { migrate } from "./migrate.ts";
-import { createNumberer } from "./numbering.ts";
+import { createNumberer, readFeed } from "./numbering.ts";
 import { createPlainOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createPlainUserStore } from "./users.ts";
@@ -56,12 +56,11 @@ const layouts = {
   },
 };
 
-function createStore(
-  unwatched: Database,
-  { databaseUrl, now, maxUnsentBytes }: StoreOptions,
-): Store {
+function createStore(unwatched: Database, options: StoreOptions): Store {
+  const { databaseUrl, now, maxUnsentBytes } = options;
+  const onlyReads = servesReads(options);
   const layout = layouts[unwatched.layout];
-  const number = createNumberer(unwatched, layout.collect);
+  const number = onlyReads ? () => readFeed(unwatched) : createNumberer(unwatched, layout.collect);
   const { db, subscribe } = watchChanges(unwatched, number);
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
@@ -78,8 +77,11 @@ function createStore(
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
     changes: createChangeStore(context, number, subscribe),
-    checkWritable: createWriteProbe({
-      write: () => db.run("write", (session) => session.all(probeWrite, now().toISOString())),
+    checkUsable: createWriteProbe({
+      write: () =>
+        onlyReads
+          ? readFeed(unwatched)
+          : db.run("write", (session) => session.all(probeWrite, now().toISOString())),
       isFull: db.limiter.isFull,
     }),
     holdBody: largePages.hold,
@@ -107,7 +109,7 @@ function createStore(
 /** Any number of processes may open the same database. @see OpenStore */
 export const openPostgres: OpenStore = async (options) => {
   try {
-    const db = connect(options);
+    const db = connect({ ...options, onlyReads: servesReads(options) });
     try {
       await migrate(db, options);
       return createStore(db.layout === "plain" ? withFolding(db) : db, options);

@@ -111,24 +111,43 @@ function sessionOf(sql: () => SQL): Session {
  * A pooler (`?prepare=false`) shares connections between clients and rejects settings: they must be set on the
  * role instead.
  */
-function settingsFor(url: URL, layout: PostgresLayout): Record<string, string | number> {
+function settingsFor(
+  url: URL,
+  layout: PostgresLayout,
+  onlyReads: boolean,
+): Record<string, string | number> {
   if (url.searchParams.get("prepare") === "false") return {};
-  const all = Object.entries({ ...settings, ...(layout === "citus" && citusSettings) });
+  const all = Object.entries({
+    ...settings,
+    ...(layout === "citus" && citusSettings),
+    ...(onlyReads && { default_transaction_read_only: "on" }),
+  });
   return Object.fromEntries(all.filter(([name]) => !url.searchParams.has(name)));
 }
 
 /** @param max number of connections; by default that of the URL */
-function openConnections(serverUrl: string, layout: PostgresLayout, max?: number): SQL {
+function openConnections(
+  serverUrl: string,
+  layout: PostgresLayout,
+  onlyReads: boolean,
+  max?: number,
+): SQL {
   const url = new URL(serverUrl);
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
   return new SQL(serverUrl, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
-    connection: settingsFor(url, layout),
+    connection: settingsFor(url, layout, onlyReads),
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
     ...(max !== undefined && { max }),
   });
+}
+
+interface ConnectOptions
+  extends Pick<StoreOptions, "databaseUrl" | "maxPendingWrites" | "onCommit"> {
+  /** Whether PostgreSQL rejects all writes. */
+  readonly onlyReads?: boolean;
 }
 
 /**
@@ -139,9 +158,10 @@ export function connect({
   databaseUrl,
   maxPendingWrites,
   onCommit,
-}: Pick<StoreOptions, "databaseUrl" | "maxPendingWrites" | "onCommit">): Database {
+  onlyReads = false,
+}: ConnectOptions): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
-  const pool = createPool((max) => openConnections(driverUrl, layout, max));
+  const pool = createPool((max) => openConnections(driverUrl, layout, onlyReads, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;
   const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: pool.checkUntil });

@@ -160,7 +160,12 @@ async function findVersion(
  */
 export async function migrate(
   db: Database,
-  { create, exclusive, onMigration }: Pick<StoreOptions, "create" | "exclusive" | "onMigration">,
+  {
+    create,
+    exclusive,
+    readOnly = false,
+    onMigration,
+  }: Pick<StoreOptions, "create" | "exclusive" | "readOnly" | "onMigration">,
   available = migrations[db.layout],
 ): Promise<void> {
   const { layout } = db;
@@ -169,7 +174,7 @@ export async function migrate(
     const version = await findVersion(session, layout, newest);
     if (version === 0 && !create)
       fail("operator", "the database is empty: run `user-api serve` to create its tables");
-    if (version > 0 && !exclusive) requireCurrent(version, newest);
+    if (version > 0 && (!exclusive || readOnly)) requireCurrent(version, newest);
     return version;
   }
   if ((await db.run("read", findUsable)) === newest) return;

@@ -169,15 +169,30 @@ const numberPass = `
   left join next on true
 `;
 
+const selectFeed = `
+  select name as feed, first::float8 as first, last::float8 as last
+  from (${feedState}) as state
+`;
+
 interface Pass extends Feed {
   /** Whether another process was numbering. */
   readonly isTaken: boolean;
   readonly hasMore: boolean;
 }
 
+function failEmpty(): never {
+  fail("operator", "the table change_feed is empty");
+}
+
 /** @returns a random name of a feed */
 export function newFeedName(): string {
   return crypto.randomUUID().replaceAll("-", "");
+}
+
+/** @returns the state of the feed as the last pass has left it */
+export async function readFeed(db: Database): Promise<Feed> {
+  const feed = await db.run("read", (session: Session) => session.first<Feed>(selectFeed));
+  return feed ?? failEmpty();
 }
 
 /** Runs one pass. */
@@ -186,7 +201,7 @@ export async function numberOnce(db: Database, maxRows = MAX_NUMBERED): Promise<
   const pass = await db.run("read", (session: Session) =>
     session.first<Pass>(numberPass, maxRows, newFeedName()),
   );
-  return pass ?? fail("operator", "the table change_feed is empty");
+  return pass ?? failEmpty();
 }
 
 /** Numbers all changes that were committed before. @returns the state of the feed afterwards */

@@ -6,7 +6,13 @@ import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { createLargePages } from "../large-page.ts";
 import { requireCurrent } from "../schema-version.ts";
-import type { OnCommit, OpenStore, Store, StoreOptions } from "../store.ts";
+import {
+  type OnCommit,
+  type OpenStore,
+  type Store,
+  type StoreOptions,
+  servesReads,
+} from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
 import {
   createReaderAtRest,
@@ -156,15 +162,17 @@ async function createStore(
   const recordChange = createChangeRecorder(db, now);
   const context = { db, reader, writer, lists, idempotency, clock, recordChange };
   const writePages = preparePageWrite(db);
-  const probe = createWriteProbe({
-    write: () => writer.forTable("idempotency_keys").write(writePages),
-    isFull: writer.isFull,
-  });
+  const probe = servesReads(options)
+    ? async () => {}
+    : createWriteProbe({
+        write: () => writer.forTable("idempotency_keys").write(writePages),
+        isFull: writer.isFull,
+      });
   const watchTimer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
   // The timer must not keep a command running.
   watchTimer.unref();
   resources.defer(() => clearInterval(watchTimer));
-  if (options.exclusive) {
+  if (options.exclusive && !servesReads(options)) {
     await checkpointer.prepare();
     const { writeUnlimited } = writer.forTable("feed");
     await continueFeed(db, path, writeUnlimited);
@@ -181,7 +189,7 @@ async function createStore(
     tokens: createTokenStore(context),
     changes: createChangeStore(context, watch),
     bulk: createBulkStores(context),
-    async checkWritable() {
+    async checkUsable() {
       files.requireInPlace();
       if (!files.isReadable()) throw unreadableError();
       await probe();
@@ -277,12 +285,13 @@ function touchTables(db: Database): void {
  * @returns the schema version; 0 if the database is new
  * @throws {AppError} operator if this store cannot use the database
  */
-function requireUsable(source: Source, { create, exclusive, readOnly }: StoreOptions): number {
+function requireUsable(source: Source, { create, exclusive, readOnly = false }: StoreOptions) {
   using db = source.connect();
   const version = findVersion(db);
   // E.g. a backup that was cut off.
   if (version === 0 && !create) fail("operator", "the database is empty");
-  if (version > 0 && !exclusive && readOnly !== true) requireCurrent(version, SCHEMA_VERSION);
+  // A server migrates an older schema, and a command that only reads can read it.
+  if (version > 0 && exclusive === readOnly) requireCurrent(version, SCHEMA_VERSION);
   return version;
 }
 
@@ -297,9 +306,10 @@ async function waitForLockFile(path: string): Promise<void> {
 }
 
 /** @throws {AppError} operator if another process serves or migrates the database */
-async function lockForServer(path: string): Promise<ServerLock> {
+async function lockForServer(path: string, options: StoreOptions): Promise<ServerLock> {
   if (mayBeServedWithoutLock(path)) await waitForLockFile(path);
-  const lock = takeServerLock(path, LOCK_TIMEOUT_MS);
+  const kind = servesReads(options) ? "shared" : "exclusive";
+  const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
 }
 
@@ -346,11 +356,13 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   // A symbolic link and its target are one database.
   const realPath = realpathSync(path);
   const readOnly = options.readOnly === true;
-  const source = (readOnly ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
+  // Not of a server, beside which commands may write.
+  const mayBeAtRest = readOnly && !options.exclusive;
+  const source = (mayBeAtRest ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
   requirePermissions(source, options);
   const version = requireUsable(source, options);
   using resources = new DisposableStack();
-  const lock = options.exclusive ? resources.use(await lockForServer(realPath)) : null;
+  const lock = options.exclusive ? resources.use(await lockForServer(realPath, options)) : null;
   try {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
@@ -359,6 +371,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
       requireWritable(db);
       configure(db);
     }
+    if (servesReads(options)) db.run("pragma query_only = on");
     if (!readOnly) prepareSchema(db, realPath, options);
     db.run(`pragma cache_size = -${CACHE_KIB}`);
     touchTables(db);

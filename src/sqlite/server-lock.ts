@@ -65,13 +65,22 @@ export function mayBeServedWithoutLock(databasePath: string): boolean {
   return true;
 }
 
-/** @returns an open transaction on the lock file; `null` if another process has one */
-function openLock(path: string, timeoutMs: number): Database | null {
+/** Servers that only read share the lock with each other. */
+type LockKind = "exclusive" | "shared";
+
+/** The statements that take a lock. An empty transaction takes none. */
+const lockStatements: Readonly<Record<LockKind, readonly string[]>> = {
+  exclusive: ["begin exclusive"],
+  shared: ["begin", "select count(*) from sqlite_schema"],
+};
+
+/** @returns an open transaction on the lock file; `null` if another process has one that excludes it */
+function openLock(path: string, kind: LockKind, timeoutMs: number): Database | null {
   const lock = new Database(path, { create: true, strict: true });
   try {
     lock.run(`pragma busy_timeout = ${timeoutMs}`);
     lock.run("pragma journal_mode = memory");
-    lock.run("begin exclusive");
+    for (const statement of lockStatements[kind]) lock.run(statement);
     return lock;
   } catch (error) {
     lock.close();
@@ -86,15 +95,19 @@ function inodeOf(path: string): number | null {
 }
 
 /**
- * Takes the lock of a server, so that only one process at a time serves a database file. It is SQLite's exclusive
- * lock on an empty file next to the database. The operating system releases it when the process ends.
+ * Takes the lock of a server, so that only one process at a time serves a database file, or several that only read. It
+ * is SQLite's lock on an empty file next to the database. The operating system releases it when the process ends.
  * @param timeoutMs how long to wait for another process
  * @returns releases the lock when it is disposed of; `null` if another process holds the lock
  * @throws {SQLiteError} if the file cannot be created
  */
-export function takeServerLock(databasePath: string, timeoutMs: number): ServerLock | null {
+export function takeServerLock(
+  databasePath: string,
+  timeoutMs: number,
+  kind: LockKind = "exclusive",
+): ServerLock | null {
   const path = lockPath(databasePath);
-  const first = openLock(path, timeoutMs);
+  const first = openLock(path, kind, timeoutMs);
   if (first === null) return null;
   let lock = first;
   let inode = inodeOf(path);
@@ -107,7 +120,7 @@ export function takeServerLock(databasePath: string, timeoutMs: number): ServerL
 
   function retake(): string | null {
     try {
-      const next = openLock(path, 0);
+      const next = openLock(path, kind, 0);
       if (next === null) {
         taken = `${path} was deleted, and another server has taken the lock`;
         return taken;
@@ -127,12 +140,12 @@ export function takeServerLock(databasePath: string, timeoutMs: number): ServerL
   };
 }
 
-/** @returns whether another process holds the lock of a server */
+/** @returns whether another process holds the lock of a server that may write */
 export function isServed(databasePath: string): boolean {
   // A server has a log, and the lock file may be read-only.
   // The other files are next to the target of a symbolic link.
   const path = realpathSync(databasePath);
   if (isAtRest(path) || !existsSync(lockPath(path))) return false;
-  using lock = takeServerLock(path, 0);
+  using lock = takeServerLock(path, 0, "shared");
   return lock === null;
 }

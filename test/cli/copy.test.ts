@@ -406,6 +406,14 @@ test("copy warns when a server is using the source", async () => {
   expectCopied(await world.run(...to("two.db")));
 });
 
+test("copy does not warn when the server of the source is read-only", async () => {
+  using world = makeHarness();
+  await fill(world);
+  const serving = await world.serve("--read-only");
+  expectCopied(await world.run("copy", "--to", `${dirname(world.path)}/copy.db`));
+  await serving.stop();
+});
+
 test("copy draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminalColumns: 80 });
   await fill(world);

@@ -73,6 +73,27 @@ test("serve warns when few files can be open, and not when many can", async () =
   expect(warningsOf((await (await many.serve()).stop()).stdout)).toEqual([]);
 });
 
+test("serve --read-only creates neither a database nor a token", async () => {
+  using world = makeHarness();
+  expect(await world.run("serve", "--read-only")).toEqual({
+    code: 1,
+    stdout: "",
+    stderr: `Cannot open ${world.path}: no such file\n`,
+  });
+  await world.run("seed", "--users", "1");
+  const serving = await world.serve("--read-only");
+  expect((await serving.stop()).stderr).toBe("");
+  expect((await world.run("token", "list")).stdout).not.toContain("first");
+});
+
+test("commands write when READ_ONLY is set for the server", async () => {
+  using world = makeHarness({ environment: { READ_ONLY: "true" } });
+  await world.run("seed", "--users", "1");
+  const serving = await world.serve();
+  expect(await world.run("token", "create", "laptop")).toMatchObject({ code: 0 });
+  await serving.stop();
+});
+
 test("serve logs the warnings of the database", async () => {
   using world = makeHarness({
     openStore(options) {
@@ -286,7 +307,7 @@ test("health exits with 1, and the API returns 503, when the database cannot be 
   using world = makeHarness({
     openStore: async (options) => ({
       ...(await openSqlite(options)),
-      checkWritable: () => Promise.reject(new AppError("unavailable", "the disk is full")),
+      checkUsable: () => Promise.reject(new AppError("unavailable", "the disk is full")),
     }),
   });
   const serving = await world.serve();

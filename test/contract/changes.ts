@@ -147,7 +147,7 @@ export function changesContract(open: Open): void {
     ]);
     expect(await bulk.users.import([userFields()], true)).toEqual([{ outcome: "created" }]);
     await tokens.create({ hash: "a".repeat(64), name: "new", scope: "read", expires_at: null });
-    await it.store.checkWritable();
+    await it.store.checkUsable();
     await expectDense(it.store, 2);
   });
 

@@ -220,7 +220,7 @@ export function ordersContract(open: Open): void {
     const { store } = await openWithClock(open);
     const { id } = await newUser(store);
     const writes = [1, 2, 3].map(() => store.orders.place(orderFields(id), null));
-    await store.checkWritable();
+    await store.checkUsable();
     await store.close();
     const ids = (await Promise.all(writes)).map(({ record }) => record.id);
     expect(new Set(ids).size).toBe(3);

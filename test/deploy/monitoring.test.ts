@@ -20,7 +20,7 @@ async function metricsText(): Promise<string> {
     freeBytes: 0,
     lastBackupS: 0,
   });
-  return metrics.render({ statistics, checkWritable: async () => {} } as any);
+  return metrics.render({ statistics, checkUsable: async () => {} } as any);
 }
 
 /** @returns the series, by name, each with the names of its labels */

@@ -6,6 +6,7 @@ import { connect } from "../../src/postgres/connection.ts";
 import { numberAll, numberOnce } from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
@@ -108,6 +109,30 @@ describe.if(cluster !== null)("changes", () => {
     await using world = await makeHarness();
     await withStore(world.url, async (store) => newUser(store));
     expect((await listAfter(await world.open(), 0)).changes).toMatchObject([{ id: 1 }]);
+  });
+
+  test("get no ids from a server that only reads, which serves those that have one", async () => {
+    await using world = await makeHarness();
+    const writer = await world.open();
+    await newUser(writer);
+    await listAfter(writer, 0);
+    await world.run(insertChange);
+    const reader = await world.open({ readOnly: true, create: false });
+    await reader.checkUsable();
+    await expectRejection(newUser(reader), "unavailable");
+    expect((await listAfter(reader, 0)).last).toBe(1);
+    expect((await listAfter(writer, 0)).last).toBe(2);
+    expect((await listAfter(reader, 0)).changes).toMatchObject([{ id: 1 }, { id: 2 }]);
+  });
+
+  test("wake clients of a server that only reads when another has numbered them", async () => {
+    await using world = await makeHarness();
+    const writer = await world.open();
+    const reader = await world.open({ readOnly: true, create: false });
+    const woken = Promise.withResolvers<void>();
+    using _ = reader.changes.subscribe(woken.resolve);
+    await newUser(writer);
+    await woken.promise;
   });
 
   test("stay in one feed when all processes start again", async () => {

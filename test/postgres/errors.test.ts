@@ -310,17 +310,17 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(1);
   });
 
-  test("reads, but rejects writes and checkWritable, when the database is read-only", async () => {
+  test("reads, but rejects writes and checkUsable, when the database is read-only", async () => {
     await using world = await makeHarness();
     const store = await world.open({
       databaseUrl: `${world.url}&default_transaction_read_only=on`,
     });
     expect((await store.users.list(page)).total).toBe(0);
     await expectRejection(store.users.create(userFields(), null), "unavailable");
-    await expectRejection(store.checkWritable(), "unavailable");
+    await expectRejection(store.checkUsable(), "unavailable");
   });
 
-  test("rejects checkWritable when a session cannot load PL/pgSQL, which creates need", async () => {
+  test("rejects checkUsable when a session cannot load PL/pgSQL, which creates need", async () => {
     await using world = await makeHarness();
     const store = await world.open();
     // What PostgreSQL reports if the file of the language is missing.
@@ -331,7 +331,7 @@ describe.if(cluster !== null)("the store", () => {
       end
       $$
     `);
-    await expectRejection(store.checkWritable(), "unavailable");
+    await expectRejection(store.checkUsable(), "unavailable");
   });
 
   test("counts commits, and returns the last known size when the server is unreachable", async () => {
@@ -339,8 +339,8 @@ describe.if(cluster !== null)("the store", () => {
     const commits: number[] = [];
     const store = await world.open({ onCommit: (writes) => commits.push(writes) });
     await newUser(store);
-    await store.checkWritable();
-    await store.checkWritable();
+    await store.checkUsable();
+    await store.checkUsable();
     expect(commits).toEqual([1, 1]);
     const { databaseBytes, ...rest } = await store.statistics();
     expect(databaseBytes).toBeGreaterThan(1_000_000);

@@ -58,6 +58,14 @@ describe.if(cluster !== null)("migrate", () => {
     expect(reported).toEqual([[0, NEWEST_VERSION]]);
   });
 
+  test("rejects an older schema, and does not change it, when a server only reads it", async () => {
+    await using world = await makeOlder();
+    const opening = world.open({ readOnly: true, create: false });
+    const { message } = await expectRejection(opening, "operator");
+    expect(message).toEndWith(tooOld);
+    expect(await versionOf(world)).toBe(OLDER_VERSION);
+  });
+
   test("rejects an older schema, and does not change it, when a command opens it", async () => {
     await using world = await makeOlder();
     for (const options of [{ readOnly: true }, { create: true }, { create: false }]) {

@@ -204,12 +204,12 @@ test("close makes later writes fail", async () => {
   await newUser(store);
   await store.close();
   await expectRejection(newUser(store), "unavailable");
-  await expectRejection(store.checkWritable(), "unavailable");
+  await expectRejection(store.checkUsable(), "unavailable");
   await store.close();
   expect(query(path, "select count(*) from users")).toEqual([1]);
 });
 
-test("checkWritable writes to the file and changes no data", async () => {
+test("checkUsable writes to the file and changes no data", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
   const store = await open(path);
@@ -218,7 +218,7 @@ test("checkWritable writes to the file and changes no data", async () => {
   const version = other.prepare("pragma data_version");
   const [before, schema] = [version.get(), query(path, "pragma user_version")];
   expect(version.get()).toEqual(before);
-  await store.checkWritable();
+  await store.checkUsable();
   expect(version.get()).not.toEqual(before);
   expect(query(path, "pragma user_version")).toEqual(schema);
   expect(query(path, "select count(*) from users")).toEqual([1]);

@@ -122,6 +122,15 @@ for (const version of olderVersions) {
     expect(versionOf(copy)).toBe(version);
   });
 
+  test(`a database of version ${version} is rejected and not changed when a server only reads it`, async () => {
+    using directory = makeDirectory();
+    const path = makeOlder(directory, version);
+    const before = hashOf(path);
+    const opening = openDatabase(path, { create: false, readOnly: true });
+    await expectRejection(opening, "operator", /run `user-api migrate`$/);
+    expect(hashOf(path)).toBe(before);
+  });
+
   test(`a database of version ${version} is rejected when a command cannot read it`, async () => {
     using directory = makeDirectory();
     const path = makeOlder(directory, version);

@@ -127,7 +127,7 @@ test("writes fail as long as the lock file cannot be created again", async () =>
   rmSync(path);
   mkdirSync(path);
   await expectRejection(newUser(store), "unavailable");
-  await expectRejection(store.checkWritable(), "unavailable");
+  await expectRejection(store.checkUsable(), "unavailable");
   rmdirSync(path);
   await newUser(store);
   expect(problems).toEqual([

@@ -14,7 +14,11 @@ test.each(authorizationHeaders)(
 );
 
 /** An authenticator with one stored token, and a clock that the tests change. */
-function makeAuthenticator({ apiToken = null as string | null, later = false } = {}) {
+function makeAuthenticator({
+  apiToken = null as string | null,
+  later = false,
+  recordsUse = true,
+} = {}) {
   const credentials = newToken();
   const it = {
     authorization: `Bearer ${credentials}`,
@@ -45,7 +49,7 @@ function makeAuthenticator({ apiToken = null as string | null, later = false } =
     },
   };
   const now = () => new Date(it.timeMs);
-  const authenticate = createAuthenticator({ tokens, apiToken, now });
+  const authenticate = createAuthenticator({ tokens, recordsUse, apiToken, now });
   return Object.assign(it, {
     authenticate: async (authorization: string) => authenticate(authorization),
   });
@@ -91,6 +95,12 @@ test("authentication records no use when it is already recorded or the token is 
   it.token = { ...it.token, last_used_at: null, revoked_at: it.token.created_at };
   it.timeMs += MINUTE_MS;
   await expectRejection(it.authenticate(it.authorization), "invalid_token");
+  expect(it.touched).toEqual([]);
+});
+
+test("authentication records no use when the server is read-only", async () => {
+  const it = makeAuthenticator({ recordsUse: false });
+  await it.authenticate(it.authorization);
   expect(it.touched).toEqual([]);
 });
 

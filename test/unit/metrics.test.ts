@@ -11,7 +11,7 @@ const statistics = {
   freeBytes: 1e9,
   lastBackupS: 1.5e9,
 };
-const store = { statistics: async () => statistics, checkWritable: async () => {} } as Store;
+const store = { statistics: async () => statistics, checkUsable: async () => {} } as Store;
 
 const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
@@ -88,6 +88,7 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_commit_duration_seconds histogram",
     "user_api_dropped_log_lines_total counter",
     "user_api_writable gauge",
+    "user_api_read_only gauge",
     "user_api_pending_writes gauge",
     "user_api_waiting_clients gauge",
     "user_api_database_bytes gauge",
@@ -104,7 +105,7 @@ test("render has these metrics, of these types, before the first request", async
 test("render reports that the database cannot be written, and omits what is unknown", async () => {
   const failing = {
     statistics: async () => ({ ...statistics, freeBytes: null, lastBackupS: null }),
-    checkWritable: async () => {
+    checkUsable: async () => {
       throw new Error("the disk is full");
     },
   } as unknown as Store;

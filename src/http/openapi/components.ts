@@ -194,7 +194,7 @@ const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...s
   ],
   unavailable: [
     "Unavailable",
-    "The database cannot be used at the moment, the token has too many writes in progress, or the server is shutting down",
+    "The database cannot be used at the moment, the token has too many writes in progress, or the server is read-only or shutting down",
     "the database cannot be written at the moment",
   ],
   token_name_taken: ["Internal", "An error of the command line"],

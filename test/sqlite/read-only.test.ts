@@ -1,0 +1,99 @@
+// A server that only reads a SQLite file: which others may use the file, and what it refuses.
+import { expect, test } from "bun:test";
+import { existsSync, renameSync } from "node:fs";
+import { isServed } from "../../src/sqlite/server-lock.ts";
+import type { Store } from "../../src/store.ts";
+import { newUser, userFields } from "../contract/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { hashOf } from "../trace.ts";
+import { openDatabase } from "./open-database.ts";
+
+const readOnly = { readOnly: true, create: false };
+const page = { limit: 10, offset: 0 };
+
+/** A database with a user. */
+async function filled() {
+  const directory = makeDirectory();
+  const path = directory.at("a.db");
+  const store = await openDatabase(path);
+  await newUser(store);
+  await store.close();
+  return { path, [Symbol.dispose]: () => directory[Symbol.dispose]() };
+}
+
+async function totalOf({ users }: Store): Promise<number> {
+  return (await users.list(page)).total;
+}
+
+test("the file keeps its bytes when a read-only server has run", async () => {
+  using database = await filled();
+  const before = hashOf(database.path);
+  const store = await openDatabase(database.path, readOnly);
+  await store.checkUsable();
+  await expectRejection(store.users.create(userFields(), null), "unavailable");
+  await expectRejection(store.tokens.touch("a", "2026-11-20T18:57:00.000Z"), "unavailable");
+  await store.close();
+  expect(hashOf(database.path)).toBe(before);
+});
+
+test("several servers read one file, and none that writes starts meanwhile", async () => {
+  using database = await filled();
+  const [one, other] = [
+    await openDatabase(database.path, readOnly),
+    await openDatabase(database.path, readOnly),
+  ];
+  const message = `Cannot open ${database.path}: the database is in use by another server`;
+  await expectRejection(openDatabase(database.path), "operator", message);
+  expect([await totalOf(one), await totalOf(other)]).toEqual([1, 1]);
+  await one.close();
+  await expectRejection(openDatabase(database.path), "operator", message);
+  await other.close();
+  await (await openDatabase(database.path)).close();
+});
+
+test("a read-only server does not start beside a server that writes", async () => {
+  using database = await filled();
+  const store = await openDatabase(database.path);
+  const message = `Cannot open ${database.path}: the database is in use by another server`;
+  await expectRejection(openDatabase(database.path, readOnly), "operator", message);
+  await store.close();
+});
+
+test("a read-only server sees what a command writes", async () => {
+  using database = await filled();
+  const store = await openDatabase(database.path, readOnly);
+  const command = await openDatabase(database.path, { exclusive: false, create: false });
+  await newUser(command);
+  expect(await totalOf(store)).toBe(2);
+  await command.close();
+  await store.close();
+});
+
+test("isServed is false when all servers only read", async () => {
+  using database = await filled();
+  const store = await openDatabase(database.path, readOnly);
+  expect(isServed(database.path)).toBe(false);
+  await store.close();
+  const writing = await openDatabase(database.path);
+  expect(isServed(database.path)).toBe(true);
+  await writing.close();
+});
+
+test("a read-only server does not create a database", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const message = `Cannot open ${path}: no such file`;
+  await expectRejection(openDatabase(path, readOnly), "operator", message);
+  expect(existsSync(path)).toBe(false);
+});
+
+test("checkUsable fails when the file of a read-only server was moved", async () => {
+  using database = await filled();
+  const store = await openDatabase(database.path, readOnly);
+  renameSync(database.path, `${database.path}-away`);
+  await expectRejection(store.checkUsable(), "unavailable");
+  renameSync(`${database.path}-away`, database.path);
+  await store.checkUsable();
+  await store.close();
+});

@@ -23,6 +23,15 @@ describe("user-api.service", () => {
     expect(valuesOf("KillSignal")).toEqual(["SIGTERM"]);
   });
 
+  test("is ordered after Litestream, which therefore stops later and copies the last writes", () => {
+    expect(valuesOf("After").flatMap((units) => units.split(" "))).toContain("litestream.service");
+    // Neither needs the other.
+    const dependencies = ["Wants", "Requires", "BindsTo", "PartOf", "Requisite"].flatMap((key) =>
+      valuesOf(key),
+    );
+    expect(dependencies.join(" ")).not.toContain("litestream");
+  });
+
   test("MemoryDenyWriteExecute is not set, since it disables the JIT", () => {
     expect(valuesOf("MemoryDenyWriteExecute")).toEqual([]);
   });

@@ -55,7 +55,7 @@ async function promote(standby: Instance): Promise<void> {
 }
 
 test.if(required)(
-  "acknowledged writes are stored exactly once when the primary is killed and its standby promoted",
+  "acknowledged writes are stored exactly once, and the change feed has another name, when the primary is killed and its standby promoted",
   async () => {
     const programs = requirePrograms();
     await using resources = new AsyncDisposableStack();
@@ -72,6 +72,7 @@ test.if(required)(
       await untilWritten(load, RECOVERED_MS);
       await Bun.sleep(LOAD_MS);
       const unavailable = load.statuses[503] ?? 0;
+      const { meta } = (await pair.call("GET", "/changes?limit=1")).json;
       primary.signal("SIGKILL");
       await promote(standby);
       endpoint.pointAt(standby.url);
@@ -81,6 +82,11 @@ test.if(required)(
       }
       expect(load.statuses[503]).toBeGreaterThan(unavailable);
       expect(load.wrong).toEqual([]);
+      // By now, there are more changes than before.
+      for (const query of [`feed=${meta.feed}`, `after=${meta.last}&feed=${meta.feed}`]) {
+        const { status, json } = await pair.call("GET", `/changes?${query}`);
+        expect([query, status, json.code]).toEqual([query, 410, "changes_reset"]);
+      }
       primary = standby;
     }
     await Bun.sleep(LOAD_MS);

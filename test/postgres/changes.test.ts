@@ -5,11 +5,12 @@ import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { numberAll, numberOnce } from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { withStore } from "../open-store.ts";
-import { cluster, makeHarness } from "./postgres-harness.ts";
+import { cluster, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
+const ROUNDS = 10;
 const all = { limit: 1000, offset: 0 };
 /** A write that another program would hold open, as one of the service does. */
 const insertChange = `
@@ -34,14 +35,21 @@ async function follow(store: Store, isDone: () => boolean): Promise<Change[]> {
   }
 }
 
-/** @returns the versions of each record, in the order of its changes */
+/** @returns the versions of each record, in the order of its changes. That of a deletion is as if it were an update */
 function versionsOf(changes: readonly Change[]): Map<string, number[]> {
   const versions = new Map<string, number[]>();
   for (const { type, record_id, version } of changes) {
     const record = `${type.split(".")[0]} ${record_id}`;
-    versions.set(record, [...(versions.get(record) ?? []), version]);
+    const next = type === "user.deleted" ? version + 1 : version;
+    versions.set(record, [...(versions.get(record) ?? []), next]);
   }
   return versions;
+}
+
+function expectInOrder(changes: readonly Change[]): void {
+  for (const [record, versions] of versionsOf(changes)) {
+    expect([record, versions]).toEqual([record, versions.map((_, at) => at + 1)]);
+  }
 }
 
 describe.if(cluster !== null)("changes", () => {
@@ -66,10 +74,48 @@ describe.if(cluster !== null)("changes", () => {
     const [one = [], other] = await Promise.all(readers);
     expect(one).toHaveLength(writes);
     expect(other).toEqual(one);
-    for (const [record, versions] of versionsOf(one)) {
-      expect([record, versions]).toEqual([record, versions.map((_, at) => at + 1)]);
-    }
+    expectInOrder(one);
     expect(await stores[0].check()).toEqual([]);
+  }, 60_000);
+
+  test("of one record are in the order of its versions when replicas wait for its row at the same time", async () => {
+    await using world = await makeHarness();
+    const stores = [await world.open(), await world.open()] as const;
+    const { id } = await newUser(stores[0]);
+    const placed = await stores[0].orders.place(orderFields(id), null);
+    let writes = 2;
+    const written = async (writing: readonly Promise<unknown>[]) => {
+      const results = await Promise.all(writing);
+      writes += results.filter((result) => result !== null).length;
+    };
+    for (let round = 0; round < ROUNDS; round += 1) {
+      const gone = await newUser(stores[0]);
+      await using held = await world.hold(`
+        select from users where id in (${id}, ${gone.id}) for update;
+        select from orders where id = ${placed.record.id} for update
+      `);
+      const metadata = { round: `${round}` };
+      const writing = stores.flatMap(({ users, orders }) => [
+        users.update(id, (fields) => ({ ...fields, name: `${round}` }), null),
+        users.update(id, ({ name }) => userFields({ name }), null),
+        orders.update(placed.record.id, ({ status }) => ({ status, metadata }), null),
+        users.update(gone.id, (fields) => ({ ...fields, metadata }), null),
+        users.remove(gone.id, null),
+        users.create(userFields(), null),
+        orders.place(orderFields(id), null),
+      ]);
+      while ((await world.run(waitingBackends)).length < 4) await Bun.sleep(5);
+      await held.commit();
+      await written([...writing, Promise.resolve(gone)]);
+    }
+    const { changes } = await listAfter(stores[1], 0);
+    expect(changes.map(({ id: number }) => number)).toEqual(changes.map((_, at) => at + 1));
+    expect(changes).toHaveLength(writes);
+    expectInOrder(changes);
+    const ofUser = changes.filter(
+      ({ type, record_id }) => type === "user.updated" && record_id === id,
+    );
+    expect(ofUser).toHaveLength(4 * ROUNDS);
   }, 60_000);
 
   test("are not held up by an open transaction, whose change follows when it is committed", async () => {

@@ -1,11 +1,9 @@
-// Two replicas on a Citus cluster. With TEST_CITUS_CLUSTER, a command that starts a node and the directory of the
-// cluster, nodes are killed as well.
+// Two replicas on a Citus cluster. With TEST_CITUS_CLUSTER, nodes are killed as well.
 import { expect, test } from "bun:test";
-import { readFileSync } from "node:fs";
 import { againstCitus } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
-import { processesOf } from "../postgres/instance.ts";
+import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { type Load, startLoad } from "./load.ts";
 import { type Pair, runCommand, startPair, walk } from "./pair.ts";
@@ -22,7 +20,6 @@ const RECOVERED_MS = 30_000;
 const OUTAGE_MS = 1_500;
 
 const possible = againstBinary && againstCitus;
-const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
 
 interface World extends AsyncDisposable {
   readonly database: string;
@@ -73,29 +70,7 @@ test.if(possible)(
   60_000,
 );
 
-function kill(node: string): void {
-  const file = readFileSync(`${directory}/${node}/postmaster.pid`, "utf8");
-  for (const pid of processesOf(Number.parseInt(file, 10))) {
-    try {
-      process.kill(pid, "SIGKILL");
-    } catch {
-      // A child ends with its parent, too.
-    }
-  }
-}
-
-/** Repeated, because processes of a killed server may still be ending. */
-async function start(node: string): Promise<void> {
-  const args = [`${command}`, "start", `${directory}`, node];
-  for (let attempts = 1; ; attempts += 1) {
-    const starting = Bun.spawn(args, { stdio: ["ignore", "ignore", "ignore"] });
-    if ((await starting.exited) === 0) return;
-    if (attempts === 20) throw new Error(`${node} does not start`);
-    await Bun.sleep(500);
-  }
-}
-
-test.if(possible && directory !== undefined)(
+test.if(possible && canKillNodes)(
   "GET /orders/:id returns 503 only for orders on the missing worker of Citus when many clients read",
   async () => {
     await using world = await makeWorld();
@@ -113,9 +88,9 @@ test.if(possible && directory !== undefined)(
       return responses.map(({ status }) => status);
     };
     expect(await statusesOf()).toEqual(paths.map(() => 200));
-    kill("worker1");
+    killNode("worker1");
     const statuses = await statusesOf();
-    await start("worker1");
+    await startNode("worker1");
     expect(new Set(statuses)).toEqual(new Set([200, 503]));
     expect(statuses.filter((status) => status === 200).length).toBeGreaterThan(ORDERS / 4);
     expect(await statusesOf()).toEqual(paths.map(() => 200));
@@ -136,7 +111,7 @@ async function untilWritten(load: Load): Promise<number> {
 const sortedRows = (rows: Load["users"]) =>
   [...rows].sort(([one], [other]) => one - other).map(([, row]) => row);
 
-test.if(possible && directory !== undefined)(
+test.if(possible && canKillNodes)(
   "Acknowledged writes are stored exactly once on Citus when its nodes are killed under load",
   async () => {
     await using world = await makeWorld();
@@ -148,9 +123,9 @@ test.if(possible && directory !== undefined)(
       for (const node of ["worker1", "coordinator", "worker2"]) {
         await untilWritten(load);
         await Bun.sleep(500);
-        kill(node);
+        killNode(node);
         await Bun.sleep(OUTAGE_MS);
-        await start(node);
+        await startNode(node);
         const recoveredMs = await untilWritten(load);
         if (Bun.env["TEST_TIMES"] === "true") {
           const counts = { orders: load.orders.size, ...load.statuses };

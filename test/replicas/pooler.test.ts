@@ -12,7 +12,7 @@ import {
 } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
-import { possible, requireCluster, runCommand, startPair } from "./pair.ts";
+import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
 import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
@@ -42,6 +42,20 @@ async function testGuarantees(preparing?: string): Promise<void> {
     const { json } = await pair.call("GET", "/users?limit=1");
     expect(json.meta.total).toBe(IMPORTED + 1);
     expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+
+    // A client that waits at one replica receives a change of the other.
+    const [waitingAt, writingAt] = pair.both;
+    const { token } = pair;
+    const { last, feed } = (await pair.call("GET", "/changes?limit=1")).json.meta;
+    const waiting = waitingAt.call("GET", `/changes?after=${last}&feed=${feed}&wait=50`, { token });
+    const body = { email: "bea@example.com" };
+    const created = await writingAt.call("POST", "/users", { token, body });
+    expect((await waiting).json.data).toMatchObject([
+      { id: last + 1, type: "user.created", record_id: created.json.data.id },
+    ]);
+    const changes = await walk(pair, "/changes");
+    expect(changes.map(({ id }) => id)).toEqual(changes.map((_, at) => at + 1));
+    expect(changes).toHaveLength(IMPORTED + 2 + 40 + 20);
 
     // Settings that PgBouncer does not pass on are those of the role in the database.
     await using _ = await holdWrites(direct);

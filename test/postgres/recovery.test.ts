@@ -1,0 +1,97 @@
+// The change feed when commits are lost: a client that has read further gets 410, also after there are more changes again.
+import { describe, expect, test } from "bun:test";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { SQL } from "bun";
+import type { Store } from "../../src/store.ts";
+import { newUser } from "../contract/open.ts";
+import { expectRejection } from "../expect-error.ts";
+import { withStore } from "../open-store.ts";
+import { findPrograms, type Instance, makeInstance } from "./instance.ts";
+
+const programs = findPrograms() ?? "";
+const possible = ["pg_basebackup", "pg_ctl"].every((name) => existsSync(join(programs, name)));
+
+async function run(url: string, statement: string): Promise<void> {
+  await using sql = new SQL(url, { max: 1 });
+  await sql.unsafe(statement);
+}
+
+async function addUsers(store: Store, count: number): Promise<void> {
+  for (let at = 0; at < count; at += 1) await newUser(store);
+}
+
+async function feedOf(store: Store) {
+  const { feed, last } = await store.changes.list({ limit: 1, offset: 0 });
+  return { feed, last };
+}
+
+/** Promotion ends some time after the server accepts connections. */
+async function untilWritable(url: string): Promise<void> {
+  await using sql = new SQL(url, { max: 1 });
+  const statement = "select pg_is_in_recovery() as recovering";
+  while ((await sql.unsafe(statement))[0].recovering) await Bun.sleep(10);
+}
+
+/** Makes a server that replays what the primary has written, with additional settings. */
+async function copyOf(primary: Instance, settings: Readonly<Record<string, string>>) {
+  const { hostname, port, username } = new URL(primary.url);
+  const primaryConninfo = `host=${hostname} port=${port} user=${username}`;
+  return makeInstance(programs, { primary_conninfo: primaryConninfo, ...settings }, primary);
+}
+
+const losses = [
+  {
+    what: "the database is restored to a point in time",
+    settings: { recovery_target_name: "before", recovery_target_action: "promote" },
+    async lose(_primary: Instance, recovered: Instance, write: () => Promise<void>) {
+      await write();
+      await recovered.start();
+    },
+  },
+  {
+    what: "a standby is promoted that has not received all commits",
+    settings: {},
+    async lose(primary: Instance, recovered: Instance, write: () => Promise<void>) {
+      await recovered.start();
+      recovered.stop("fast");
+      await write();
+      primary.stop("immediate");
+      await recovered.start();
+      await run(recovered.url, "select pg_promote()");
+    },
+  },
+] as const;
+
+describe.if(possible)("the change feed", () => {
+  test.each(losses)(
+    "has another name when $what",
+    async ({ settings, lose }) => {
+      await using primary = await makeInstance(programs, { fsync: "off" });
+      await primary.start();
+      await withStore(primary.url, (store) => addUsers(store, 3));
+      await using recovered = await copyOf(primary, { fsync: "off", ...settings });
+      await run(primary.url, "select pg_create_restore_point('before')");
+      let before = { feed: "", last: 0 };
+      await lose(primary, recovered, async () => {
+        before = await withStore(primary.url, async (store) => {
+          await addUsers(store, 3);
+          return feedOf(store);
+        });
+      });
+      expect(before.last).toBe(6);
+      await untilWritable(recovered.url);
+      await withStore(recovered.url, async (store) => {
+        await addUsers(store, 4);
+        const { feed, last } = await feedOf(store);
+        expect(last).toBe(7);
+        expect(feed).not.toBe(before.feed);
+        const continued = async () =>
+          store.changes.list({ limit: 1, offset: 0, after: before.last, feed: before.feed });
+        await expectRejection(continued(), "changes_reset");
+        expect(await store.check()).toEqual([]);
+      });
+    },
+    60_000,
+  );
+});

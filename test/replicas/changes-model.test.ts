@@ -1,0 +1,65 @@
+// The change feed with two replicas on PostgreSQL, or on Citus, where the replicas and the servers are killed.
+import { expect, test } from "bun:test";
+import { runChangesModel, type World } from "../changes-model.ts";
+import { againstCitus } from "../http/backend.ts";
+import { againstBinary } from "../http/server.ts";
+import { releaseCitusDatabase, runOnCitus, takeCitusDatabase } from "../postgres/citus.ts";
+import { findPrograms, makeInstance } from "../postgres/instance.ts";
+import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
+import { possible } from "./pair.ts";
+
+/** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
+const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? 20);
+const OUTAGE_MS = 200;
+
+const programs = findPrograms();
+const timeoutMs = (SECONDS + 120) * 1000;
+
+test.if(possible && programs !== null)(
+  "The change feed has each change once, in order, when replicas and PostgreSQL are killed",
+  async () => {
+    await using instance = await makeInstance(programs ?? "", { fsync: "off" });
+    await instance.start();
+    const world: World = {
+      database: instance.url,
+      processes: 2,
+      seconds: SECONDS,
+      async killDatabase() {
+        instance.signal("SIGKILL");
+        await Bun.sleep(Math.random() * OUTAGE_MS);
+        await instance.start();
+      },
+    };
+    expect(await runChangesModel(world)).toBeGreaterThan(300);
+  },
+  timeoutMs,
+);
+
+test.if(againstBinary && againstCitus)(
+  "The change feed has each change once, in order, when replicas and nodes of Citus are killed",
+  async () => {
+    const database = await takeCitusDatabase();
+    await runOnCitus(database, "alter system set citus.recover_2pc_interval = '1s'");
+    await runOnCitus(database, "select pg_reload_conf()");
+    let turn = 0;
+    const world: World = {
+      database,
+      processes: 2,
+      seconds: SECONDS,
+      ...(canKillNodes && {
+        async killDatabase() {
+          const node = ["worker1", "coordinator", "worker2"][turn % 3] ?? "";
+          turn += 1;
+          killNode(node);
+          await Bun.sleep(Math.random() * OUTAGE_MS);
+          await startNode(node);
+        },
+      }),
+      // Until transactions are recovered that were in doubt.
+      settle: () => Bun.sleep(3_000),
+    };
+    expect(await runChangesModel(world)).toBeGreaterThan(100);
+    releaseCitusDatabase(database);
+  },
+  timeoutMs,
+);

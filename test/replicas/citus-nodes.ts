@@ -1,0 +1,29 @@
+/** Nodes of the Citus cluster of TEST_CITUS_CLUSTER, a command that starts a node and the directory of the cluster. */
+import { readFileSync } from "node:fs";
+import { processesOf } from "../postgres/instance.ts";
+
+const [command, directory] = Bun.env["TEST_CITUS_CLUSTER"]?.split(" ") ?? [];
+
+export const canKillNodes: boolean = directory !== undefined;
+
+export function killNode(node: string): void {
+  const file = readFileSync(`${directory}/${node}/postmaster.pid`, "utf8");
+  for (const pid of processesOf(Number.parseInt(file, 10))) {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // A child ends with its parent, too.
+    }
+  }
+}
+
+/** Repeated, because processes of a killed server may still be ending. */
+export async function startNode(node: string): Promise<void> {
+  const args = [`${command}`, "start", `${directory}`, node];
+  for (let attempts = 1; ; attempts += 1) {
+    const starting = Bun.spawn(args, { stdio: ["ignore", "ignore", "ignore"] });
+    if ((await starting.exited) === 0) return;
+    if (attempts === 20) throw new Error(`${node} does not start`);
+    await Bun.sleep(500);
+  }
+}

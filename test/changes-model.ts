@@ -16,11 +16,10 @@ const KILL_MS = 1_500;
 const CONTENDED = 8;
 const IMPORTED = 300;
 
-interface Service {
+interface Service extends AsyncDisposable {
   readonly url: string;
   /** Kills it and starts it again, on another port. */
   kill(): Promise<void>;
-  stop(): Promise<void>;
 }
 
 type Environment = Readonly<Record<string, string>>;
@@ -39,7 +38,7 @@ async function startService(environment: Environment): Promise<Service> {
       running = start();
       url = (await running.listening) ?? "";
     },
-    async stop() {
+    async [Symbol.asyncDispose]() {
       running.kill("SIGTERM");
       await running.ended;
     },
@@ -259,9 +258,9 @@ export async function runChangesModel(world: World): Promise<number> {
   const { database, processes, killDatabase, settle, seconds } = world;
   const token = newToken();
   const environment = { DATABASE_URL: database, API_TOKEN: token, PORT: "0", LOG_LEVEL: "info" };
-  const services = await Promise.all(
-    Array.from({ length: processes }, () => startService(environment)),
-  );
+  await using resources = new AsyncDisposableStack();
+  const services: Service[] = [];
+  while (services.length < processes) services.push(resources.use(await startService(environment)));
   const endMs = performance.now() + seconds * 1000;
   const known: Known = {
     acknowledged: new Set(),
@@ -269,10 +268,11 @@ export async function runChangesModel(world: World): Promise<number> {
     imported: [0, 0],
     wrong: [],
   };
+  let hasFailed = false;
   const client: Client = {
     url: () => pick(services)?.url ?? "",
     token,
-    isOver: () => performance.now() > endMs,
+    isOver: () => hasFailed || performance.now() > endMs,
     known,
   };
 
@@ -288,6 +288,12 @@ export async function runChangesModel(world: World): Promise<number> {
 
   let last: number | null = null;
   const readers = Array.from({ length: READERS }, () => follow(client, () => last));
+  const reading = Promise.all(readers).catch((error: unknown) => {
+    hasFailed = true;
+    throw error;
+  });
+  // Awaited below.
+  reading.catch(() => {});
   const users: number[] = [];
   const orders: number[] = [];
   const writers = Array.from({ length: WRITERS }, () => changeRecords(client, users, orders));
@@ -296,8 +302,8 @@ export async function runChangesModel(world: World): Promise<number> {
   const headers = { authorization: `Bearer ${token}` };
   const response = await fetch(`${client.url()}/api/v1/changes?limit=1`, { headers });
   last = Number(((await response.json()) as Row)["meta"].last);
-  const all = await Promise.all(readers);
-  await Promise.all(services.map((service) => service.stop()));
+  const all = await reading;
+  await resources.disposeAsync();
 
   expect(known.wrong).toEqual([]);
   const [{ changes: first, feed } = { changes: [], feed: "" }] = all;

@@ -61,7 +61,9 @@ export function isUnnumbered(state: string): string {
  *
  * If the state is not current, all rows are numbered, and those that were restored come first: the numbers of their
  * transactions mean nothing here. Otherwise the transaction of a change has a higher number than that of every change
- * which it could know of.
+ * which it could know of. This holds for the versions of one record although PostgreSQL assigns the number before a
+ * statement waits for the row: it changes only the version that was read before it, so one that has waited changes
+ * nothing, and is repeated in a transaction of its own.
  *
  * The commit is on disk before others see it. Otherwise a client could read ids that a crash assigns again.
  */

@@ -85,7 +85,7 @@ test.if(required)(
       // By now, there are more changes than before.
       for (const query of [`feed=${meta.feed}`, `after=${meta.last}&feed=${meta.feed}`]) {
         const { status, json } = await pair.call("GET", `/changes?${query}`);
-        expect([query, status, json.code]).toEqual([query, 410, "changes_reset"]);
+        expect([query, status, json.meta.code]).toEqual([query, 410, "changes_reset"]);
       }
       primary = standby;
     }

@@ -4,7 +4,8 @@
  * neither exhaust memory nor keep it from others.
  */
 import { AppError, failField } from "./error.ts";
-import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
+import { createCollector } from "./garbage.ts";
+import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, oneChunk, type Page } from "./page.ts";
 import { createTurns, type TurnOptions } from "./turns.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
@@ -16,11 +17,6 @@ const MAX_WAITING = 64;
 const QUEUE_TIMEOUT_MS = 5_000;
 /** Size of a response without its records: `{"data":[],"error":null,"meta":…}` with the largest numbers and names. */
 const ENVELOPE_BYTES = 256;
-/**
- * Garbage is collected after this many bytes of records. JavaScriptCore sizes its heap by the memory of the
- * machine, not of the container. Without this limit, pages of 16 MiB left 270 MB of garbage; with it, 60 MB.
- */
-const COLLECT_BYTES = 2 * 2 ** 20;
 const COMMA = 0x2c;
 /** Longest encoding of a character. */
 const MAX_CHARACTER_BYTES = 4;
@@ -172,30 +168,9 @@ function createChunks(filled: Filled[], share: Share): Chunks {
   };
 }
 
-/** The body is one chunk, whose memory is free when the next one is requested. */
 function holdBody(body: string, share: Share): Chunks {
   share.reserve(Buffer.byteLength(body));
-  let unread: Uint8Array | null = new TextEncoder().encode(body);
-  return {
-    next() {
-      const chunk = unread;
-      unread = null;
-      if (chunk === null) share.trim();
-      return chunk;
-    },
-    [Symbol.dispose]: share.trim,
-  };
-}
-
-/** @returns a function that counts bytes of garbage and runs the collector every `COLLECT_BYTES` */
-function createCollector(): (bytes: number) => void {
-  let pendingBytes = 0;
-  return (bytes) => {
-    pendingBytes += bytes;
-    if (pendingBytes < COLLECT_BYTES) return;
-    pendingBytes = 0;
-    Bun.gc(true);
-  };
+  return oneChunk(body, share.trim);
 }
 
 function createBuilder(share: Share, collect: (bytes: number) => void) {

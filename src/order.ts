@@ -310,12 +310,11 @@ export const orderImport: ImportRules<Order, OrderImport> = {
 };
 
 /**
- * @returns the changed fields; `null` if the patch is empty
+ * @returns the changed fields
  * @throws {AppError} invalid_status_change if the status cannot change like this
  * @throws {AppError} invalid if the patched metadata has too many keys
  */
-export function patchOrder(order: Order, patch: OrderPatch): OrderChange | null {
-  if (Object.keys(patch).length === 0) return null;
+export function patchOrder(order: Order, patch: OrderPatch): OrderChange {
   // An invalid request is reported before a conflict with the state of the order.
   const metadata = patchMetadata(order.metadata, patch.metadata);
   const allowed = transitions[order.status];

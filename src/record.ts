@@ -39,6 +39,27 @@ export function parseRecordText<Row>(json: string): RecordText<Row> {
 /** Name of the token that makes a change, which the change feed records; `null` for the command line. */
 export type Author = string | null;
 
+/** A write counts the memory of a record that is larger than this. */
+export const LARGE_RECORD_BYTES = 2 ** 13;
+
+/**
+ * Counts the bytes of the large record that a write reads and returns, before it is changed. It may be called again when
+ * the write is retried.
+ * @throws {AppError} unavailable if too many bytes are in progress
+ */
+export type ReserveMemory = (bytes: number) => void;
+
+/** The default of `ReserveMemory`, for a process that writes for itself. */
+export const reserveNothing: ReserveMemory = () => {};
+
+/** Reserves memory for a record that has been read, if it is large. @param text its long texts */
+export function reserveText(text: string, reserve: ReserveMemory): void {
+  // A UTF-16 code unit takes 1 to 3 bytes in UTF-8.
+  if (3 * text.length <= LARGE_RECORD_BYTES) return;
+  const bytes = Buffer.byteLength(text);
+  if (bytes > LARGE_RECORD_BYTES) reserve(bytes);
+}
+
 /**
  * What the stores of users and orders share. Every method is one transaction. A write is on disk when its promise
  * resolves. A write with preconditions checks them against the stored record. Each write that changes a record adds one
@@ -58,15 +79,17 @@ export interface RecordStore<Row, Query, Change> {
    */
   get(id: number, client?: string): Maybe<RecordText<Row> | null>;
   /**
-   * Reads the record, applies `edit`, and stores the result. If `edit` returns `null`, nothing is written.
+   * Reads the record, applies `edit`, and stores the result.
    * @returns the updated record; `null` if it does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} email_taken, for users only
+   * @throws whatever `reserve` throws; then nothing is written
    */
   update(
     id: number,
-    edit: (record: Row) => Change | null,
+    edit: (record: Row) => Change,
     preconditions: Preconditions | null,
     author?: Author,
+    reserve?: ReserveMemory,
   ): Promise<RecordText<Row> | null>;
 }

@@ -6,7 +6,7 @@ import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
-import type { Author, JsonText, RecordStore, RecordText } from "./record.ts";
+import type { Author, JsonText, RecordStore, RecordText, ReserveMemory } from "./record.ts";
 import { createValidator, Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 export const Email = Text({
@@ -153,11 +153,10 @@ export const userImport: ImportRules<User, UserImport> = {
 };
 
 /**
- * @returns the patched fields; `null` if the patch is empty
+ * @returns the patched fields
  * @throws {AppError} invalid if the patched metadata has too many keys
  */
-export function patchUser(user: User, patch: UserPatch): UserFields | null {
-  if (Object.keys(patch).length === 0) return null;
+export function patchUser(user: User, patch: UserPatch): UserFields {
   return {
     email: patch.email ?? user.email,
     name: patch.name === undefined ? user.name : patch.name,
@@ -180,10 +179,12 @@ export interface UserStore extends RecordStore<User, UserQuery, UserFields> {
    * @returns the deleted user; `null` if the user does not exist
    * @throws {AppError} version_mismatch if a precondition does not hold
    * @throws {AppError} user_has_orders
+   * @throws whatever `reserve` throws; then nothing is deleted
    */
   remove(
     id: number,
     preconditions: Preconditions | null,
     author?: Author,
+    reserve?: ReserveMemory,
   ): Promise<RecordText<User> | null>;
 }

@@ -41,8 +41,3 @@ test("patchOrder changes only the metadata when the patch has no status", () => 
   }
   expect(patchOrder(order, { metadata: null })).toEqual({ status: "pending", metadata: {} });
 });
-
-test("patchOrder returns null when the patch is empty", () => {
-  expect(patchOrder(order, {})).toBeNull();
-  expect(patchOrder({ ...order, status: "canceled" }, {})).toBeNull();
-});

@@ -103,7 +103,7 @@ const bans: readonly { what: string; pattern: RegExp; but?: RegExp }[] = [
     what: "SQL made of values",
     // Statements may only interpolate constants: column lists, clauses, settings.
     pattern:
-      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|json|listed|counted|where|name|table|timeoutMs|available\.length|[A-Z_]+)\})/,
+      /\b(?:prepare|run)(?:<[^(]*>)?\(\s*`[^`]*\$\{(?!(?:columns|json|bytes|listed|counted|where|name|table|timeoutMs|available\.length|[A-Z_]+)\})/,
   },
   { what: "unfinished work", pattern: /\/[/*].*\b(?:TODO|FIXME|XXX|HACK)\b/ },
   { what: "console", pattern: /\bconsole\./ },

@@ -2,10 +2,13 @@
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
-import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
-import type { JsonText, RecordText } from "../record.ts";
-import type { Store } from "../store.ts";
-import type { Token } from "../token.ts";
+import {
+  matchesIfNoneMatch,
+  type Preconditions,
+  requireMatch,
+  requirePreconditions,
+} from "../precondition.ts";
+import { type JsonText, type RecordText, type ReserveMemory, reserveText } from "../record.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -93,6 +96,26 @@ export function conditionalRecordBody<Row>(
     requireMatch(record, preconditions);
     if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
   }
+  return recordBody(head, record);
+}
+
+/** @returns whether a JSON Merge Patch changes nothing. Then nothing is written: the record is read like for a GET */
+export function isEmptyPatch(patch: object): boolean {
+  return Object.keys(patch).length === 0;
+}
+
+/**
+ * @returns the body of the response to an empty patch
+ * @throws {AppError} version_mismatch if a precondition does not hold
+ * @throws whatever `reserve` throws
+ */
+export function unchangedBody<Row>(
+  { head, reserve }: { readonly head: ResponseHead; readonly reserve: ReserveMemory },
+  record: RecordText<Row>,
+  preconditions: Preconditions | null,
+): JsonText<Envelope<Row>> {
+  requirePreconditions(record, preconditions);
+  reserveText(record.json, reserve);
   return recordBody(head, record);
 }
 
@@ -199,18 +222,17 @@ export function isLong(body: unknown): body is string {
 /**
  * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
  * client likes.
- * @throws {AppError} unavailable if too many bytes are not sent yet
+ * @param hold counts the body until it is sent
+ * @throws whatever `hold` throws
  */
 export function boundBody(
-  call: BodyCall & {
-    readonly token: Pick<Token, "hash"> | null;
-    readonly store: Pick<Store, "holdBody">;
-  },
+  call: BodyCall,
   body: string,
+  hold: (body: string) => Chunks,
 ): string | ReadableStream<Uint8Array> {
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
   if (Buffer.byteLength(body) <= MAX_BUFFERED_BYTES) return body;
-  return streamToClient(call, "", call.store.holdBody(body, call.token?.hash), "");
+  return streamToClient(call, "", hold(body), "");
 }
 
 /** @returns the filters of a list as they follow other parameters in a URL */

@@ -12,7 +12,14 @@ import {
   patchOrder,
 } from "../order.ts";
 import type { RecordText } from "../record.ts";
-import { conditionalRecordBody, createdBody, pageBody, recordBody } from "./bodies.ts";
+import {
+  conditionalRecordBody,
+  createdBody,
+  isEmptyPatch,
+  pageBody,
+  recordBody,
+  unchangedBody,
+} from "./bodies.ts";
 import { jsonBody } from "./body.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
@@ -124,9 +131,14 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store, token }) => {
+  async (call) => {
+    const { params, body, head, store, token, reserve } = call;
+    const preconditions = preconditionsOf(call.request);
+    if (isEmptyPatch(body)) {
+      return unchangedBody(call, requireOrder(await store.orders.get(params.id)), preconditions);
+    }
     const edit = (order: Order) => patchOrder(order, body);
-    const order = await store.orders.update(params.id, edit, preconditionsOf(request), token.name);
+    const order = await store.orders.update(params.id, edit, preconditions, token.name, reserve);
     return recordBody(head, requireOrder(order));
   },
 );

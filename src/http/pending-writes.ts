@@ -1,10 +1,14 @@
 /**
- * Writes from before their body is read until their response is made. Each token has at most half of the places in the
- * queue of the store, and of the memory for bodies, so that the writes of others go on.
+ * Writes from before their body is read until their response is made, and the memory that they hold until it is sent.
+ * Each token has at most half of the places in the queue of the store, and of the memory, so that the writes of others
+ * go on.
  */
 import { AppError } from "../error.ts";
+import { createCollector } from "../garbage.ts";
+import { type Chunks, oneChunk } from "../page.ts";
+import { LARGE_RECORD_BYTES, type ReserveMemory } from "../record.ts";
 
-/** Maximum size of all request bodies of writes in progress. */
+/** Maximum size of all request bodies of writes in progress, of the large records that they change, and of responses. */
 const MAX_PENDING_BYTES = 2 ** 24;
 
 /** A write in progress. */
@@ -14,6 +18,13 @@ export interface PendingWrite {
    * @throws {AppError} unavailable if too many bytes are in progress
    */
   addBytes(bytes: number): void;
+  /** Counts the record twice: as it is read, and as it is returned. A single one may be larger than the bound. */
+  readonly reserve: ReserveMemory;
+  /**
+   * Counts its response until it is sent, instead of its body and its record. It has room, because it has hardly more
+   * than both.
+   */
+  hold(response: string): Chunks;
   /** Call once. */
   end(): void;
 }
@@ -47,6 +58,7 @@ export function createPendingWrites(
     bytes: Math.floor(maxBytes / 2),
   };
   const usageByToken = new Map<string | null, Usage>();
+  const collect = createCollector();
   let totalWrites = 0;
   let totalBytes = 0;
 
@@ -68,26 +80,62 @@ export function createPendingWrites(
       const usage = usageOf(tokenHash);
       usage.writes += 1;
       totalWrites += 1;
-      let ownBytes = 0;
+      let bodyBytes = 0;
+      let recordBytes = 0;
+      let responseBytes = 0;
+
+      function count(bytes: number): void {
+        usage.bytes += bytes;
+        totalBytes += bytes;
+      }
+
+      /** Counts a body or a record before it is read. @throws {AppError} unavailable */
+      function add(bytes: number): void {
+        const ownBytes = bodyBytes + recordBytes;
+        // Only if other writes are the reason.
+        if (usage.bytes > ownBytes && usage.bytes + bytes > maxOfToken.bytes) {
+          throw tooMany(tokenHash, "bytes of writes");
+        }
+        if (totalBytes > ownBytes && totalBytes + bytes > maxBytes) {
+          throw new AppError("unavailable", "too many bytes of writes are in progress");
+        }
+        count(bytes);
+        if (bytes > LARGE_RECORD_BYTES) collect(bytes);
+      }
+
+      function forgetIfUnused(): void {
+        if (usage.writes + usage.bytes === 0) usageByToken.delete(tokenHash);
+      }
+
+      function sent(): void {
+        // Others of the token may have begun since.
+        if (responseBytes === 0) return;
+        count(-responseBytes);
+        responseBytes = 0;
+        forgetIfUnused();
+      }
+
       return {
         addBytes(bytes) {
-          // Only if other writes are the reason.
-          if (usage.bytes > ownBytes && usage.bytes + bytes > maxOfToken.bytes) {
-            throw tooMany(tokenHash, "bytes of request bodies");
-          }
-          if (totalBytes > ownBytes && totalBytes + bytes > maxBytes) {
-            throw new AppError("unavailable", "too many bytes of request bodies are in progress");
-          }
-          ownBytes += bytes;
-          usage.bytes += bytes;
-          totalBytes += bytes;
+          add(bytes);
+          bodyBytes += bytes;
+        },
+        reserve(bytes) {
+          const added = 2 * bytes - recordBytes;
+          if (added <= 0) return;
+          add(added);
+          recordBytes += added;
+        },
+        hold(response) {
+          responseBytes = Buffer.byteLength(response);
+          count(responseBytes);
+          return oneChunk(response, sent);
         },
         end() {
           usage.writes -= 1;
           totalWrites -= 1;
-          usage.bytes -= ownBytes;
-          totalBytes -= ownBytes;
-          if (usage.writes === 0) usageByToken.delete(tokenHash);
+          count(-bodyBytes - recordBytes);
+          forgetIfUnused();
         },
       };
     },

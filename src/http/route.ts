@@ -6,6 +6,7 @@
 import type { AnyElysia } from "elysia";
 import { fail, failField } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
+import { type ReserveMemory, reserveNothing } from "../record.ts";
 import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
@@ -63,6 +64,8 @@ export interface Call<Definition extends RouteDefinition = RouteDefinition> exte
   /** `null` if the route is public. */
   readonly token: Definition["detail"] extends { readonly security: readonly [] } ? null : Token;
   readonly head: ResponseHead;
+  /** Counts the memory of a write. */
+  readonly reserve: ReserveMemory;
 }
 
 /** By method: fields that protect clients on other methods only. A client that sends one believes that it is protected. */
@@ -224,7 +227,13 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     const needsToken = !isPublic(entry);
     const misplaced = misplacedFields[entry.method] ?? [];
 
-    function parseAndCall(exchange: Exchange, token: Token | null, given: unknown, json: unknown) {
+    function parseAndCall(
+      exchange: Exchange,
+      token: Token | null,
+      given: unknown,
+      json: unknown,
+      reserve: ReserveMemory,
+    ) {
       const { request, head } = exchange;
       for (const name of misplaced) {
         if (request.headers.has(name)) failField(name, `is not allowed with ${entry.method}`);
@@ -239,6 +248,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
         body,
         token,
         head,
+        reserve,
         store,
         readOnly,
         metrics,
@@ -255,7 +265,9 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       try {
         const hasBody = definition.body !== undefined;
         const json = hasBody ? await readBody(exchange.request, pending) : undefined;
-        return await parseAndCall(exchange, token, given, json);
+        const result = await parseAndCall(exchange, token, given, json, pending.reserve);
+        if (!isLong(result)) return result;
+        return boundBody({ request: exchange.request, connections }, result, pending.hold);
       } finally {
         pending.end();
       }
@@ -263,7 +275,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
     function readOrWrite(exchange: Exchange, token: Token | null, given: unknown) {
       return entry.method === "GET"
-        ? parseAndCall(exchange, token, given, undefined)
+        ? parseAndCall(exchange, token, given, undefined, reserveNothing)
         : write(exchange, token, given);
     }
 
@@ -304,13 +316,15 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     return respond(exchange, errorBody(head, error, request.method));
   }
 
-  /** Only of reads: a write that is committed must not fail. */
+  /** Only of reads: the response of a write is bounded before. */
   function finish(exchange: Exchange, body: ResponseBody): Response {
     const { request, token } = exchange;
     if (!isLong(body) || request.method !== "GET") return respond(exchange, body);
     let bounded: ResponseBody;
     try {
-      bounded = boundBody({ request, token, store, connections }, body);
+      bounded = boundBody({ request, connections }, body, (long) =>
+        store.holdBody(long, token?.hash),
+      );
     } catch (error) {
       return reject(exchange, error);
     }

@@ -4,7 +4,15 @@ import { fail } from "../error.ts";
 import { andThen } from "../maybe.ts";
 import type { RecordText } from "../record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
-import { conditionalRecordBody, createdBody, envelope, pageBody, recordBody } from "./bodies.ts";
+import {
+  conditionalRecordBody,
+  createdBody,
+  envelope,
+  isEmptyPatch,
+  pageBody,
+  recordBody,
+  unchangedBody,
+} from "./bodies.ts";
 import { jsonBody } from "./body.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
@@ -113,9 +121,14 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store, token }) => {
+  async (call) => {
+    const { params, body, head, store, token, reserve } = call;
+    const preconditions = preconditionsOf(call.request);
+    if (isEmptyPatch(body)) {
+      return unchangedBody(call, requireUser(await store.users.get(params.id)), preconditions);
+    }
     const edit = (user: User) => patchUser(user, body);
-    const user = await store.users.update(params.id, edit, preconditionsOf(request), token.name);
+    const user = await store.users.update(params.id, edit, preconditions, token.name, reserve);
     return recordBody(head, requireUser(user));
   },
 );
@@ -135,9 +148,15 @@ const replaceUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async ({ params, body, request, head, store, token }) => {
+  async ({ params, body, request, head, store, token, reserve }) => {
     const edit = () => userFields(body);
-    const user = await store.users.update(params.id, edit, preconditionsOf(request), token.name);
+    const user = await store.users.update(
+      params.id,
+      edit,
+      preconditionsOf(request),
+      token.name,
+      reserve,
+    );
     return recordBody(head, requireUser(user));
   },
 );
@@ -154,8 +173,8 @@ const deleteUser = route(
       errors: ["not_found", "user_has_orders", "version_mismatch"],
     },
   },
-  async ({ params, request, head, store, token }) => {
-    const user = await store.users.remove(params.id, preconditionsOf(request), token.name);
+  async ({ params, request, head, store, token, reserve }) => {
+    const user = await store.users.remove(params.id, preconditionsOf(request), token.name, reserve);
     head.recordId = params.id;
     return envelope(requireUser(user).json);
   },

@@ -14,7 +14,7 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText } from "../record.ts";
+import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
@@ -130,14 +130,14 @@ export function createOrderStore(
 
     place: (fields, key, author = null) => place(orderRow(fields), key, author),
 
-    update(id, edit, preconditions, author = null) {
+    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(`orders ${id}`, async (session, wait) => {
         const found = await find(session, id);
         if (found === null) return null;
         const { locked = false, ...order } = found;
         requirePreconditions(order, preconditions);
+        reserveText(order.items + order.metadata, reserve);
         const changed = edit(parseStoredOrder(order));
-        if (changed === null) return toRecord(order);
         const time = now();
         const updated = {
           ...changed,

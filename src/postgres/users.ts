@@ -1,7 +1,13 @@
 import { latestOf } from "../clock.ts";
 import { isBehind, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type Author, type RecordText, recordText } from "../record.ts";
+import {
+  type Author,
+  type RecordText,
+  recordText,
+  reserveNothing,
+  reserveText,
+} from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -191,14 +197,14 @@ export function createUserStore(
 
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 
-    update(id, edit, preconditions, author = null) {
+    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(id, async (session, wait) => {
         const row = await session.first<StoredUser & { locked: boolean }>(selectById, id);
         if (row === null) return null;
         const { locked, ...user } = row;
         requirePreconditions(user, preconditions);
+        reserveText(user.metadata, reserve);
         const fields = edit(parseStoredUser(user));
-        if (fields === null) return toRecord(user);
         // Another transaction can have inserted a new email.
         const mayWait = locked || fields.email !== user.email;
         const write = { author, time: now(), wait: waitFor(mayWait, wait) };
@@ -206,11 +212,12 @@ export function createUserStore(
       });
     },
 
-    remove(id, preconditions, author = null) {
+    remove(id, preconditions, author = null, reserve = reserveNothing) {
       return runUpdate(id, async (session, wait) => {
         const user = await session.first<StoredUser>(selectById, id);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
+        reserveText(user.metadata, reserve);
         await deleteUser(session, user, { author, time: now(), wait });
         await onDelete?.(session);
         return toRecord(user);

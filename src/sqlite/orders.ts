@@ -16,10 +16,11 @@ import {
 } from "../order.ts";
 import { maxId, rowsToRead } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText } from "../record.ts";
+import { type RecordText, recordText, reserveNothing } from "../record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
+import { prepareFind } from "./stored-record.ts";
 
 /** Number of positions that are read in one turn of the event loop. A user can have very many orders. */
 const RANGE = 2048;
@@ -214,11 +215,7 @@ export function createOrderStore({
   const reader = context.reader.forTable("orders");
   const writer = context.writer.forTable("orders");
   const list = lists.prepare({ table: "orders", json, bytes, prepareRows });
-  const withId = db.prepare<StoredOrder, { id: number }>(`
-    select ${columns}
-    from orders
-    where id = $id
-  `);
+  const find = prepareFind<StoredOrder>(db, { table: "orders", columns, bytes });
   const textWithId = db.prepare<RecordText<Order>, { id: number }>(`
     select id, version, ${json} as json
     from orders
@@ -246,7 +243,6 @@ export function createOrderStore({
     where id = $id
   `);
 
-  const find = (id: number) => withId.get({ id });
   const findText = (id: number) => textWithId.get({ id });
 
   /** @returns the id of the new order */
@@ -277,13 +273,12 @@ export function createOrderStore({
       );
     },
 
-    update(id, edit, preconditions, author = null) {
-      return writer.write(() => {
-        const order = find(id);
+    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
+      return writer.write((reserveHere) => {
+        const order = find(id, reserveHere);
         if (order === null) return null;
         requirePreconditions(order, preconditions);
         const change = edit(parseStoredOrder(order));
-        if (change === null) return recordText(order, orderJson);
         const changed = {
           ...order,
           ...change,
@@ -294,7 +289,7 @@ export function createOrderStore({
         updateOrder.run(changed);
         recordChange(changeOf("order.updated", changed, author));
         return recordText(changed, orderJson);
-      });
+      }, reserve);
     },
   };
 }

@@ -3,7 +3,7 @@ import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
 import { isBehind } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText } from "../record.ts";
+import { type RecordText, recordText, reserveNothing } from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -21,6 +21,7 @@ import {
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ReadRows } from "./lists.ts";
+import { prepareFind } from "./stored-record.ts";
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
@@ -69,11 +70,7 @@ export function createUserStore({
   const reader = context.reader.forTable("users");
   const writer = context.writer.forTable("users");
   const list = lists.prepare({ table: "users", json, bytes, prepareRows });
-  const withId = db.prepare<StoredUser, { id: number }>(`
-    select ${columns}
-    from users
-    where id = $id
-  `);
+  const find = prepareFind<StoredUser>(db, { table: "users", columns, bytes });
   const textWithId = db.prepare<RecordText<User>, { id: number }>(`
     select id, version, ${json} as json
     from users
@@ -110,7 +107,6 @@ export function createUserStore({
   `);
   const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
-  const find = (id: number) => withId.get({ id });
   const findText = (id: number) => textWithId.get({ id });
 
   return {
@@ -132,13 +128,12 @@ export function createUserStore({
       );
     },
 
-    update(id, edit, preconditions, author = null) {
-      return writer.write(() => {
-        const user = find(id);
+    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
+      return writer.write((reserveHere) => {
+        const user = find(id, reserveHere);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         const fields = edit(parseStoredUser(user));
-        if (fields === null) return recordText(user, userJson);
         const row = userRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
           failEmailTaken();
@@ -148,19 +143,19 @@ export function createUserStore({
         updateUser.run(changed);
         recordChange(changeOf("user.updated", changed, author));
         return recordText(changed, userJson);
-      });
+      }, reserve);
     },
 
-    remove(id, preconditions, author = null) {
-      return writer.write(() => {
-        const user = find(id);
+    remove(id, preconditions, author = null, reserve = reserveNothing) {
+      return writer.write((reserveHere) => {
+        const user = find(id, reserveHere);
         if (user === null) return null;
         requirePreconditions(user, preconditions);
         if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
         deleteUser.run({ id });
         recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);
-      });
+      }, reserve);
     },
   };
 }

@@ -1,6 +1,7 @@
 /** Runs the writes of a batch in one transaction. A write that fails does not affect the others. */
 import type { Database } from "bun:sqlite";
 import { AppError } from "../error.ts";
+import type { ReserveMemory } from "../record.ts";
 import { isStorageError, storageError, unavailableError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 
@@ -8,7 +9,9 @@ export interface Write {
   /** The table that is written, for error messages. */
   readonly table: string;
   /** Synchronous. It may run several times, and only the last run is committed. */
-  readonly work: () => unknown;
+  readonly work: (reserve: ReserveMemory) => unknown;
+  /** Called with what `work` reserves, which must be before its first change. */
+  readonly reserve: ReserveMemory;
   readonly resolve: (result: unknown) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -67,23 +70,31 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
 
   /**
    * Almost all writes succeed, and a savepoint costs as much as a write. Without savepoints, any failure ends the
-   * attempt. With them, only a failure of storage does.
+   * attempt. With them, only a failure of storage does. A write without memory has changed nothing, and ends no attempt:
+   * many may fail like this at the same time.
    */
   function runAll(writes: readonly Write[], inSavepoints: boolean): Attempt {
     const settles: Settle[] = [];
     for (const write of writes) {
       if (inSavepoints) savepoint.run();
+      let lacksMemory = false;
       try {
-        const result = write.work();
+        const result = write.work((bytes) => {
+          lacksMemory = true;
+          write.reserve(bytes);
+          lacksMemory = false;
+        });
         if (inSavepoints) release.run();
         settles.push(() => write.resolve(result));
       } catch (error) {
         // A full disk ends the whole transaction, and the savepoint with it.
         if (inSavepoints && !db.inTransaction) throw error;
         const isStorage = isStorageError(error);
-        if (isStorage || !inSavepoints) return { failed: write, isStorage };
-        undo.run();
-        release.run();
+        if (isStorage || !(inSavepoints || lacksMemory)) return { failed: write, isStorage };
+        if (inSavepoints) {
+          undo.run();
+          release.run();
+        }
         settles.push(() => write.reject(error));
       }
     }
@@ -94,7 +105,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
   function runAlone(write: Write): Settle {
     try {
       begin.run();
-      const result = write.work();
+      const result = write.work(write.reserve);
       commit.run();
       files.requireInPlace();
       return () => write.resolve(result);

@@ -3,6 +3,7 @@
  * therefore one fsync. Each write is settled after that fsync.
  */
 import { AppError } from "../error.ts";
+import { type ReserveMemory, reserveNothing } from "../record.ts";
 import type { StoreOptions } from "../store.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import { isBusy } from "./errors.ts";
@@ -25,19 +26,22 @@ interface QueuedWrite extends Write {
 /** Excludes promises from the result of `work`, because a transaction cannot wait for one. */
 type Synchronous<Result> = Result extends PromiseLike<unknown> ? never : Result;
 
+type Work<Result> = (reserve: ReserveMemory) => Result;
+
 /** Writes of one table, which error messages name. */
 export interface TableWriter {
   /**
    * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
    * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
+   * @param reserve called with what `work` reserves, which must be before its first change
    * @returns what `work` returned; resolves when the transaction is on disk
-   * @throws whatever `work` throws
+   * @throws whatever `work` or `reserve` throws
    * @throws {AppError} unavailable if the queue is full, the disk fails, or the files were moved
    * @throws {AppError} damaged if `work` reads a damaged page
    */
-  write<Result>(work: () => Synchronous<Result>): Promise<Result>;
+  write<Result>(work: Work<Synchronous<Result>>, reserve?: ReserveMemory): Promise<Result>;
   /** Like `write`, but accepts the write even if the queue is full. For internal writes of a bounded number. */
-  writeUnlimited<Result>(work: () => Synchronous<Result>): Promise<Result>;
+  writeUnlimited<Result>(work: Work<Synchronous<Result>>): Promise<Result>;
 }
 
 export interface Writer {
@@ -141,12 +145,17 @@ export function createWriter(
   }
 
   function forTable(table: string): TableWriter {
-    function enqueue<Result>(isLimited: boolean, work: () => Result): Promise<Result> {
+    function enqueue<Result>(
+      isLimited: boolean,
+      work: Work<Result>,
+      reserve: ReserveMemory,
+    ): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
         queue.push({
           table,
           isLimited,
           work,
+          reserve,
           resolve: resolve as (result: unknown) => void,
           reject,
         });
@@ -155,11 +164,12 @@ export function createWriter(
       });
     }
     return {
-      write<Result>(work: () => Synchronous<Result>) {
-        if (!isFull()) return enqueue<Result>(true, work);
+      write<Result>(work: Work<Synchronous<Result>>, reserve = reserveNothing) {
+        if (!isFull()) return enqueue<Result>(true, work, reserve);
         return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
       },
-      writeUnlimited: <Result>(work: () => Synchronous<Result>) => enqueue<Result>(false, work),
+      writeUnlimited: <Result>(work: Work<Synchronous<Result>>) =>
+        enqueue<Result>(false, work, reserveNothing),
     };
   }
 

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
 import { type Order, type OrderStatus, patchOrder } from "../../src/order.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -179,12 +180,30 @@ export function ordersContract(open: Open): void {
     });
   });
 
-  test("orders.update changes nothing when the edit is null, throws or has no order", async () => {
+  test("orders.update reserves memory for a large order, and changes nothing without it", async () => {
+    await using it = await openWithClock(open);
+    const { orders } = it.store;
+    const { id: userId } = await newUser(it.store);
+    const metadata = { text: "漢".repeat(5000) };
+    const { record } = await orders.place(orderFields(userId, { metadata }), null);
+    const reserved: number[] = [];
+    const reserve = (bytes: number) => void reserved.push(bytes);
+    const none = new AppError("unavailable", "no memory");
+    const reject = () => {
+      throw none;
+    };
+    await expect(orders.update(record.id, to("paid"), null, null, reject)).rejects.toBe(none);
+    expect(await orders.get(record.id)).toEqual(record);
+    const paid = parsed(await orders.update(record.id, to("paid"), null, null, reserve));
+    expect(paid).toMatchObject({ metadata, status: "paid", version: 2 });
+    expect(Math.min(...reserved)).toBeWithin(15_000, 16_000);
+  });
+
+  test("orders.update changes nothing when the edit throws or has no order", async () => {
     await using it = await openWithClock(open);
     const { id: userId } = await newUser(it.store);
     const { record } = await it.store.orders.place(orderFields(userId), null);
     it.pass(1000);
-    expect(await it.store.orders.update(record.id, () => null, null)).toEqual(record);
     await expectRejection(
       it.store.orders.update(record.id, to("delivered"), null),
       "invalid_status_change",

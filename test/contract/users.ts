@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
 import type { User } from "../../src/user.ts";
 import { expectRejection } from "../expect-error.ts";
 import { listed } from "../listed.ts";
@@ -179,11 +180,42 @@ export function usersContract(open: Open): void {
     });
   });
 
-  test("users.update changes nothing when the edit is null, throws or has no user", async () => {
+  test("users.update and users.remove reserve memory for a large user, and change nothing without it", async () => {
+    await using it = await openWithClock(open);
+    const { users } = it.store;
+    const small = await newUser(it.store);
+    const user = await newUser(it.store, { metadata: { text: "漢".repeat(5000) } });
+    const reserved: number[] = [];
+    const reserve = (bytes: number) => void reserved.push(bytes);
+    const rename = ({ email, metadata }: User) => ({ email, metadata, name: "new" });
+    await users.update(small.id, rename, null, null, reserve);
+    expect(reserved).toEqual([]);
+    const changed = parsed(await users.update(user.id, rename, null, null, reserve));
+    expect(changed).toMatchObject({ name: "new", version: 2 });
+    expect(Math.min(...reserved)).toBeWithin(15_000, 16_000);
+
+    const none = new AppError("unavailable", "no memory");
+    const reject = () => {
+      throw none;
+    };
+    const [update, remove, other] = await Promise.allSettled([
+      users.update(user.id, rename, null, null, reject),
+      users.remove(user.id, null, null, reject),
+      users.update(small.id, rename, null, null, reject),
+    ]);
+    for (const result of [update, remove]) {
+      expect(result).toEqual({ status: "rejected", reason: none });
+    }
+    expect(other).toMatchObject({ status: "fulfilled", value: { version: 3 } });
+    expect(parsed(await users.get(user.id))).toEqual(changed);
+    expect(await users.update(user.id + 1, rename, null, null, reject)).toBeNull();
+    expect(await users.remove(user.id, null, null, reserve)).not.toBeNull();
+  });
+
+  test("users.update changes nothing when the edit throws or has no user", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store);
     it.pass(1000);
-    expect(parsed(await it.store.users.update(user.id, () => null, null))).toEqual(user);
     const thrown = new Error("the edit fails");
     const update = it.store.users.update(
       user.id,

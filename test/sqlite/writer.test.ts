@@ -185,7 +185,9 @@ test("write rejects the whole batch with unavailable when its transaction has en
     it.db.run("rollback");
     throw new Error("the disk has failed");
   };
-  const writes = [() => it.insert(1), ending, () => it.insert(2)].map(it.writer.write);
+  const writes = [() => it.insert(1), ending, () => it.insert(2)].map((work) =>
+    it.writer.write(work),
+  );
   for (const write of writes) await expectRejection(write, "unavailable");
   expect(it.visible()).toEqual([]);
   await it.writer.write(() => it.insert(3));

@@ -18,8 +18,8 @@ function problemOf(work: () => unknown): string | null {
 
 const manyWrites = "this token has too many writes in progress";
 const manyWritesOfAll = "too many writes are in progress";
-const manyBytes = "this token has too many bytes of request bodies in progress";
-const manyBytesOfAll = "too many bytes of request bodies are in progress";
+const manyBytes = "this token has too many bytes of writes in progress";
+const manyBytesOfAll = "too many bytes of writes are in progress";
 
 test.each([
   [2, 1],
@@ -84,4 +84,53 @@ test("a body that is larger than the memory is accepted when there is no other, 
   for (let chunk = 0; chunk < 3; chunk += 1) chunked.addBytes(MAX_BYTES);
   chunked.end();
   expect(problemOf(() => writes.begin("b").addBytes(MAX_BYTES / 2))).toBeNull();
+});
+
+test("a large record counts twice, as it is read and as it is returned, but only once when the write is retried", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const first = writes.begin("a");
+  first.addBytes(10);
+  first.reserve(20);
+  first.reserve(20);
+  const second = writes.begin("a");
+  expect(problemOf(() => second.reserve(1))).toBe(manyBytes);
+  expect(problemOf(() => writes.begin("b").reserve(25))).toBeNull();
+  first.end();
+  expect(problemOf(() => second.reserve(25))).toBeNull();
+});
+
+test("a record that is larger than the memory is accepted when there is no other", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const write = writes.begin("a");
+  write.addBytes(1);
+  expect(problemOf(() => write.reserve(MAX_BYTES))).toBeNull();
+});
+
+test("a response counts instead of the body and the record until it is sent", () => {
+  const writes = createPendingWrites(2, MAX_BYTES);
+  const write = writes.begin("a");
+  write.addBytes(30);
+  write.reserve(10);
+  const chunks = write.hold("é".repeat(20));
+  write.end();
+  const next = writes.begin("a");
+  expect(problemOf(() => next.addBytes(11))).toBe(manyBytes);
+  expect(new TextDecoder().decode(chunks.next() ?? undefined)).toBe("é".repeat(20));
+  expect(problemOf(() => next.addBytes(11))).toBe(manyBytes);
+  expect(chunks.next()).toBeNull();
+  expect(problemOf(() => next.addBytes(50))).toBeNull();
+  // Only once.
+  chunks[Symbol.dispose]();
+  expect(problemOf(() => writes.begin("b").addBytes(50))).toBeNull();
+  expect(problemOf(() => next.addBytes(1))).toBe(manyBytesOfAll);
+});
+
+test("a response counts no longer when its client disconnects", () => {
+  const writes = createPendingWrites(100, MAX_BYTES);
+  const write = writes.begin("a");
+  const chunks = write.hold("x".repeat(MAX_BYTES));
+  write.end();
+  expect(problemOf(() => writes.begin("a").addBytes(1))).toBe(manyBytes);
+  chunks[Symbol.dispose]();
+  expect(problemOf(() => writes.begin("a").addBytes(50))).toBeNull();
 });

@@ -166,6 +166,10 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
   while ((await framing(server.writeToken)) === "none") await Bun.sleep(10);
   expect(await framing(server.readToken)).toBe("chunked");
   expect(await framing(server.readToken, "/users/1")).toBe("chunked");
+  for (const body of [{}, { name: "Long" }]) {
+    const changed = await server.call("PATCH", "/users/1", { body });
+    expect([changed.status, changed.headers.get("transfer-encoding")]).toEqual([200, "chunked"]);
+  }
   expect(await framing(server.readToken, "/orders")).toBe("none");
   for (const socket of unfinished) socket.destroy();
   while ((await framing(server.writeToken)) === "chunked") await Bun.sleep(10);

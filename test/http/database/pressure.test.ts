@@ -50,7 +50,7 @@ test.if(!againstCitus)(
       return server.call("POST", "/users", { raw, headers, token });
     };
     const posts = Array.from({ length: 3 }, () => post(server.writeToken, bodyBytes));
-    const ofToken = "this token has too many bytes of request bodies in progress";
+    const ofToken = "this token has too many bytes of writes in progress";
     expectBusy(await Promise.race(posts), ofToken);
     const head = [
       "POST /api/v1/users HTTP/1.1",
@@ -76,6 +76,45 @@ test.if(!againstCitus)(
   },
 );
 
+// On PostgreSQL, few updates run at the same time.
+test.if(!againstPostgres)(
+  "a write of a large record returns 503 when those of its token take too much memory, while others succeed",
+  async () => {
+    const other = newToken();
+    await using server = await startServer({ API_TOKEN: other });
+    const { id } = await newUser(server);
+    const text = "😀".repeat(500);
+    for (const start of [0, 25]) {
+      const names = Array.from({ length: 25 }, (_, at) => [`k${start + at}`, text]);
+      const body = { metadata: Object.fromEntries(names) };
+      expect((await server.call("PATCH", `/users/${id}`, { body })).status).toBe(200);
+    }
+    const record = await server.call("GET", `/users/${id}`);
+    const mostAtOnce = Math.floor(2 ** 23 / (2 * Buffer.byteLength(record.text)));
+    const small = await newUser(server);
+
+    const held = await holdWrites(server.database);
+    const patch = (userId: number, token = server.writeToken) =>
+      server.call("PATCH", `/users/${userId}`, { body: { name: "new" }, token });
+    const patches = Array.from({ length: 2 * mostAtOnce }, () => patch(id));
+    const others = [patch(small.id), patch(id, other)];
+    const pending = async () => {
+      const { text } = await server.call("GET", "/metrics");
+      return Number(/^user_api_pending_writes (\d+)$/m.exec(text)?.[1]);
+    };
+    while ((await pending()) < patches.length + others.length) await Bun.sleep(10);
+    await held[Symbol.asyncDispose]();
+    for (const { status } of await Promise.all(others)) expect(status).toBe(200);
+    const responses = await Promise.all(patches);
+    const rejected = responses.filter(({ status }) => status !== 200);
+    expect(rejected.length).toBeWithin(mostAtOnce, patches.length);
+    for (const response of rejected) {
+      expectBusy(response, "this token has too many bytes of writes in progress");
+    }
+    expect((await patch(id)).status).toBe(200);
+  },
+);
+
 test.if(againstPostgres)(
   "a request with a body returns 503 when too many bodies wait for the look-up of their tokens",
   async () => {
@@ -88,8 +127,7 @@ test.if(againstPostgres)(
     };
     // 128 of 64 KiB have room.
     const posts = Array.from({ length: 140 }, post);
-    const message =
-      "tokens that are being looked up have too many bytes of request bodies in progress";
+    const message = "tokens that are being looked up have too many bytes of writes in progress";
     expectBusy(await Promise.race(posts), message);
     await held[Symbol.asyncDispose]();
     const statuses = (await Promise.all(posts)).map(({ status }) => status);

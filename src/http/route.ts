@@ -121,6 +121,9 @@ export function isPublic({ hooks }: RouteEntry): boolean {
   return hooks.definition.detail.security !== undefined;
 }
 
+/** A request with a longer body does not wait for the next turn: without a token, bodies could fill the memory. */
+const MAX_WAITING_BODY_BYTES = 2 ** 10;
+
 /** Handles a request. @param params the parameters of its path */
 export type HandleRequest = (request: Request, params: unknown) => Maybe<Response>;
 
@@ -354,9 +357,9 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
     return (request, params) => {
       const nextTurn = turnLimit();
-      return nextTurn === null
-        ? handleNow(request, params)
-        : nextTurn.then(() => handleNow(request, params));
+      // Bun receives the body meanwhile. One turn reads few long ones.
+      const mayWait = nextTurn !== null && expectedBytes(request.headers) <= MAX_WAITING_BODY_BYTES;
+      return mayWait ? nextTurn.then(() => handleNow(request, params)) : handleNow(request, params);
     };
   }
 

@@ -28,3 +28,9 @@ test("requests of many connections at the same time are all answered", async () 
   const responses = await Promise.all(Array.from({ length: 400 }, () => fetch(url)));
   expect(responses.filter(({ status }) => status === 401)).toHaveLength(400);
 });
+
+test("requests with a body of more than 1 KiB do not wait for the next turn, until which Bun would keep it", async () => {
+  const body = "x".repeat(1025);
+  const head = "POST /api/v1/users HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1025\r\n\r\n";
+  expect(countResponses(await server.raw((head + body).repeat(150), 1_000))).toBe(150);
+});

@@ -8,18 +8,18 @@ const MAX_TURN_MS = 2;
 
 export interface ClientTurns {
   /**
-   * @param client who sends the request
+   * @param client who sends the request; those without a token are one client
    * @returns `null` if the request can be handled at once; otherwise, a promise of the turn of its client. Requests of one
    * client are handled in their order
    */
-  readonly wait: (client: string) => Promise<void> | null;
+  readonly wait: (client: string | null) => Promise<void> | null;
 }
 
 const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 export function createClientTurns(nowMs = () => performance.now()): ClientTurns {
   /** The requests that wait, by client. The first client is the next one. */
-  const waiting = new Map<string, Set<() => void>>();
+  const waiting = new Map<string | null, Set<() => void>>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
   /** Whether the start of each turn is known. A timer for each turn would cost more. */
   let isFollowing = false;
@@ -53,7 +53,7 @@ export function createClientTurns(nowMs = () => performance.now()): ClientTurns 
     isFollowing = false;
   }
 
-  function mustWait(client: string): boolean {
+  function mustWait(client: string | null): boolean {
     if (waiting.size > 0 && waiting.has(client)) return true;
     const timeMs = nowMs();
     if (!isOver(timeMs)) return false;

@@ -299,7 +299,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       const { request } = exchange;
       admit(exchange, token);
       authorize(token, request.method);
-      const turn = token === null ? null : clientTurns.wait(token.hash);
+      const turn = clientTurns.wait(token?.hash ?? null);
       return turn === null
         ? readOrWrite(exchange, token, given)
         : readOrWriteLater(turn, exchange, token, given);

@@ -5,9 +5,11 @@ import { newEmail } from "../http/make.ts";
 import { rawRequest } from "../http/raw.ts";
 import { againstBinary, logs, startServer, type TestServer } from "../http/server.ts";
 
-const PAGES = 300;
-/** It takes long compared with other requests. */
+const REQUESTS = 300;
+/** Both take long compared with other requests. The second one needs no token, and is rejected. */
 const page = "/api/v1/users?limit=1000";
+const unknown = Array.from({ length: 1_500 }, (_, at) => `a${at}=1`).join("&");
+const rejected = `/api/v1/health?${unknown}`;
 
 let server: TestServer;
 beforeAll(async () => {
@@ -36,7 +38,7 @@ function open(): Promise<Socket> {
   return new Promise((resolve) => socket.on("connect", () => resolve(socket)));
 }
 
-function send(socket: Socket, target: string, token: string): Promise<void> {
+function send(socket: Socket, target: string, token: string | null): Promise<void> {
   const request = rawRequest("GET", target, { token, keepAlive: true });
   return new Promise((resolve) => socket.write(request, () => resolve()));
 }
@@ -52,29 +54,34 @@ async function whileStopped(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** @returns the log since a line, when this number of requests with a token has been handled, in their order */
-async function requestsSince(start: number, count: number) {
+/** @returns the log since a line, when this number of requests has been handled, in their order */
+async function logSince(start: number, count: number) {
   for (;;) {
+    // `logs` itself sends requests, without a token.
     const lines = (await logs(server)).slice(start);
-    if (lines.filter(({ token }) => token !== undefined).length >= count) return lines;
+    const ours = lines.filter(({ token, status }) => token !== undefined || status === 400);
+    if (ours.length >= count) return lines;
     await Bun.sleep(10);
   }
 }
 
-test.if(againstBinary)(
-  "a request is handled before most pages of another client when these have arrived before it",
-  async () => {
+test.if(againstBinary).each([
+  ["pages of another client", page, true],
+  ["invalid requests without a token", rejected, false],
+] as const)(
+  "a request is handled before most %s when these have arrived before it",
+  async (_, target, hasToken) => {
     const { length: start } = await logs(server);
-    const pages = await Promise.all(Array.from({ length: PAGES }, open));
+    const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
     const other = await open();
     await whileStopped(async () => {
-      for (const socket of pages) await send(socket, page, server.readToken);
+      for (const socket of sockets) await send(socket, target, hasToken ? server.readToken : null);
       await send(other, "/api/v1/users/1", server.writeToken);
     });
-    const lines = await requestsSince(start, PAGES + 1);
+    const lines = await logSince(start, REQUESTS + 1);
     const position = lines.findIndex(({ token }) => token === "write-test");
-    expect(position).toBeWithin(0, PAGES / 2);
-    for (const socket of [...pages, other]) socket.destroy();
+    expect(position).toBeWithin(0, REQUESTS / 2);
+    for (const socket of [...sockets, other]) socket.destroy();
   },
   120_000,
 );
@@ -83,14 +90,14 @@ test.if(againstBinary)(
   "a page is not read when its client has disconnected while it waited for its turn",
   async () => {
     const { length: start } = await logs(server);
-    const pages = await Promise.all(Array.from({ length: PAGES }, open));
+    const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
     await whileStopped(async () => {
-      for (const socket of pages) {
+      for (const socket of sockets) {
         await send(socket, page, server.readToken);
         socket.destroy();
       }
     });
-    const lines = await requestsSince(start, PAGES);
+    const lines = await logSince(start, REQUESTS);
     expect(lines.map(({ reason }) => reason)).toContain("the client has disconnected");
   },
   120_000,

@@ -62,6 +62,7 @@ for (const path of ["/users", "/orders"]) {
     ["constructor=1", "Validation failed: constructor is not allowed"],
     ["access_token=hunter2", "Validation failed: access_token is not allowed"],
     ["=5", /^Validation failed: .* is not allowed$/],
+    [`${"~/".repeat(99)}=5`, `Validation failed: ${"~/".repeat(50)}… is not allowed`],
     ["limit=5?limit=6", range.limit],
     ["__proto__=1&__proto__=2", "Validation failed: __proto__ is given more than once"],
     ["limit=%", /^Validation failed: /],

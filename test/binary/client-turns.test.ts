@@ -38,9 +38,12 @@ function open(): Promise<Socket> {
   return new Promise((resolve) => socket.on("connect", () => resolve(socket)));
 }
 
-function send(socket: Socket, target: string, token: string | null): Promise<void> {
-  const request = rawRequest("GET", target, { token, keepAlive: true });
+function write(socket: Socket, request: string): Promise<void> {
   return new Promise((resolve) => socket.write(request, () => resolve()));
+}
+
+function send(socket: Socket, target: string, token: string | null): Promise<void> {
+  return write(socket, rawRequest("GET", target, { token, keepAlive: true }));
 }
 
 /** Runs `work` while the server is stopped. */
@@ -99,6 +102,28 @@ test.if(againstBinary)(
     });
     const lines = await logSince(start, REQUESTS);
     expect(lines.map(({ reason }) => reason)).toContain("the client has disconnected");
+  },
+  120_000,
+);
+
+test.if(againstBinary)(
+  "bodies of requests that wait for their turn count as those of writes in progress",
+  async () => {
+    const { length: start } = await logs(server);
+    const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
+    // 200 bodies of 60 kB exceed half of 16 MiB.
+    const writers = await Promise.all(Array.from({ length: 200 }, open));
+    const json = JSON.stringify({ email: "x".repeat(60_000) });
+    const create = { token: server.writeToken, json, keepAlive: true };
+    await whileStopped(async () => {
+      for (const socket of sockets) await send(socket, page, server.writeToken);
+      for (const socket of writers)
+        await write(socket, rawRequest("POST", "/api/v1/users", create));
+    });
+    const lines = await logSince(start, REQUESTS + writers.length);
+    const reason = "this token has too many bytes of request bodies in progress";
+    expect(lines.map((line) => line["reason"])).toContain(reason);
+    for (const socket of [...sockets, ...writers]) socket.destroy();
   },
   120_000,
 );

@@ -367,10 +367,9 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
     requireSqlite(sqliteVersion(db));
-    if (!source.atRest) {
-      requireWritable(db);
-      configure(db);
-    }
+    // Not to read: a server under load holds the write lock almost all the time if the disk is slow.
+    if (!readOnly) requireWritable(db);
+    if (!source.atRest) configure(db);
     if (servesReads(options)) db.run("pragma query_only = on");
     if (!readOnly) prepareSchema(db, realPath, options);
     db.run(`pragma cache_size = -${CACHE_KIB}`);

@@ -1,4 +1,5 @@
 // A server that only reads a SQLite file: which others may use the file, and what it refuses.
+import { Database } from "bun:sqlite";
 import { expect, test } from "bun:test";
 import { existsSync, renameSync } from "node:fs";
 import { isServed } from "../../src/sqlite/server-lock.ts";
@@ -68,6 +69,18 @@ test("a read-only server sees what a command writes", async () => {
   expect(await totalOf(store)).toBe(2);
   await command.close();
   await store.close();
+});
+
+test("reading does not wait for the write lock, neither in a server nor in a command", async () => {
+  using database = await filled();
+  using writer = new Database(database.path);
+  writer.run("begin immediate");
+  writer.run("update users set name = 'Ann'");
+  for (const exclusive of [true, false]) {
+    const store = await openDatabase(database.path, { ...readOnly, exclusive });
+    expect(await totalOf(store)).toBe(1);
+    await store.close();
+  }
 });
 
 test("isServed is false when all servers only read", async () => {

@@ -14,7 +14,7 @@ import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { feedState, isUnnumbered } from "./numbering.ts";
+import { feedState, hasUnnumbered } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
 import { json as userJson } from "./users.ts";
@@ -48,11 +48,7 @@ const json = `
 
 const stateColumns = `
   state.name as feed, state.first::float8 as first, state.last::float8 as last, state.is_current as "isCurrent",
-  exists (
-    select
-    from change_outbox
-    where ${isUnnumbered("state")}
-  ) as "isBehind"
+  ${hasUnnumbered("state")} as "isBehind"
 `;
 const selectState = `
   select ${stateColumns}

@@ -50,8 +50,18 @@ export const feedState = `
  * any snapshot, and are not read: they are of transactions that the last pass has seen.
  * @param state a row of `feedState`
  */
-export function isUnnumbered(state: string): string {
-  return `(change_outbox.xid >= ${state}.next_xid or change_outbox.xid = any(${state}.running))`;
+function unnumberedIn(state: string): readonly [string, string] {
+  return [`change_outbox.xid >= ${state}.next_xid`, `change_outbox.xid = any(${state}.running)`];
+}
+
+/**
+ * An expression: whether the outbox has such rows. A subquery for each condition, because PostgreSQL reads the whole index
+ * for the two of them.
+ */
+export function hasUnnumbered(state: string): string {
+  return unnumberedIn(state)
+    .map((condition) => `exists (select from change_outbox where ${condition})`)
+    .join(" or ");
 }
 
 /**
@@ -78,7 +88,7 @@ const numberPass = `
           select case when is_current then next_xid else 0 end as next_xid, running
           from state
         ) as state
-        join change_outbox on ${isUnnumbered("state")}
+        join change_outbox on ${unnumberedIn("state").join(" or ")}
         offset 0
       ) as row
       order by xid

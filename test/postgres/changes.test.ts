@@ -3,7 +3,7 @@ import { describe, expect, test } from "bun:test";
 import type { Change } from "../../src/change.ts";
 import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
-import { numberAll, numberOnce } from "../../src/postgres/numbering.ts";
+import { feedState, hasUnnumbered, numberAll, numberOnce } from "../../src/postgres/numbering.ts";
 import type { Store } from "../../src/store.ts";
 import { newUser, orderFields, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
@@ -149,6 +149,36 @@ describe.if(cluster !== null)("changes", () => {
     expect(changes.map(({ id }) => id)).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
     expect(new Set(changes.map(({ record_id }) => record_id)).size).toBe(8);
     await db.close();
+  });
+
+  test("are found without those that were numbered when a snapshot keeps them", async () => {
+    await using world = await makeHarness();
+    const db = connect({ databaseUrl: world.url, maxPendingWrites: 1 });
+    await using _snapshot = await world.hold(
+      "set transaction isolation level repeatable read; select",
+    );
+    // A transaction that writes for long must not keep them either.
+    await using _writer = await world.hold(insertChange);
+    await world.run(`
+      insert into change_outbox (type, record_id, version, created_at)
+      select 1, n, 1, 0
+      from generate_series(1, 30000) as n
+    `);
+    await numberAll(db);
+    // With the settings of the program.
+    const row = await db.run("read", (session) =>
+      session.first<{ "QUERY PLAN": { Plan: Record<string, number> }[] }>(`
+        explain (analyze, buffers, format json)
+        select ${hasUnnumbered("state")}
+        from (${feedState}) as state
+      `),
+    );
+    await db.close();
+    const plan = row?.["QUERY PLAN"][0]?.Plan;
+    const pages = (plan?.["Shared Hit Blocks"] ?? 0) + (plan?.["Shared Read Blocks"] ?? 0);
+    expect(pages).toBeGreaterThan(0);
+    // The function for the origin reads catalogs. Those rows are on more than 200 pages.
+    expect(pages).toBeLessThan(200);
   });
 
   test("are numbered by another process when the one that wrote them has ended", async () => {

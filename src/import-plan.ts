@@ -69,7 +69,7 @@ export interface ImportRules<Row, Import> {
   /** @returns the text that is unique besides the id: the email key, or the import key; `null` for none */
   keyOf(record: Import): string | null;
   /** @returns the reason for rejecting a record whose key belongs to the record with this id */
-  describeKeyConflict(id: number): string;
+  describeKeyConflict(id: number, key: string): string;
   /**
    * @param record the imported one, which `row` is or is compared with
    * @returns the fields by which a record without an id is recognized as the one that has its key
@@ -174,9 +174,9 @@ export function createImportPlanner<Row extends { readonly id: number }, Import>
         return rejected(`${rules.noun} ${id} already exists with different values`);
       const key = rules.keyOf(record);
       const ownerId = key === null ? null : ownerOf(key);
-      if (ownerId !== null) {
+      if (key !== null && ownerId !== null) {
         if (!hasId(record) && compare(ownerId, row, record, "content") === true) return unchanged;
-        return rejected(rules.describeKeyConflict(ownerId));
+        return rejected(rules.describeKeyConflict(ownerId, key));
       }
       if (typeof user === "number" && !stored.hasUser(user)) {
         return rejected("user_id must be an existing user");

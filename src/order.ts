@@ -284,8 +284,8 @@ export const orderImport: ImportRules<Order, OrderImport> = {
     return "user_id" in record ? record : withUserId(record, Number(userId));
   },
   keyOf: (record) => ("id" in record ? null : record.import_key),
-  describeKeyConflict: (id) =>
-    `this line was imported before with different content, as order ${id}`,
+  describeKeyConflict: (id, key) =>
+    `import_key ${key} was imported before with different content, as order ${id}`,
   // The fields that never change: status and metadata may have changed since the import. A record without a time of its
   // own has that of the import.
   contentOf: ({ user_id, currency, items, created_at }, record) => ({

@@ -27,6 +27,8 @@ export interface RejectMarks {
 
 /** The field of a rejected record that an import ignores. */
 export const ERROR_FIELD = "import_error" satisfies keyof RejectMarks;
+/** The field of a rejected record that holds the text of a line that is no JSON object. */
+export const TEXT_FIELD = "import_text";
 
 /** Some records of an input. */
 export interface InputPart {

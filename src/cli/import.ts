@@ -1,7 +1,7 @@
 import type { ImportResult } from "../bulk.ts";
 import { type Config, invalidValue, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
-import { AppError, fail, messageOf } from "../error.ts";
+import { AppError, fail, failField, messageOf } from "../error.ts";
 import { hasId, hasMember } from "../import-plan.ts";
 import { createOrderParser, type OrderImport } from "../order.ts";
 import { removeUnknownFields, unknownField } from "../schema.ts";
@@ -16,6 +16,7 @@ import {
   type InputPart,
   importSchemas,
   type RawRecord,
+  TEXT_FIELD,
   type TransferOptions,
 } from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
@@ -211,8 +212,14 @@ function createOrderEntryParser(
   };
 }
 
-/** Drops what a file of rejected records has in addition, and a key that is not used. */
+/**
+ * Drops what a file of rejected records has in addition, and a key that is not used.
+ * @throws {AppError} invalid if the record is the text of a line that still has to be corrected
+ */
 function withoutMarks(record: unknown): unknown {
+  if (hasMember(record, TEXT_FIELD)) {
+    failField(TEXT_FIELD, "must be replaced by the fields of the record");
+  }
   if (hasMember(record, ERROR_FIELD)) {
     const { [ERROR_FIELD]: _, ...others } = record;
     return withoutMarks(others);

@@ -3,7 +3,13 @@ import { fail, failField } from "../error.ts";
 import { hasMember } from "../import-plan.ts";
 import { parseJson } from "../json.ts";
 import { BOM, decodeInput } from "./encoding.ts";
-import { ERROR_FIELD, type InputPart, type RawRecord, type RejectMarks } from "./file-format.ts";
+import {
+  ERROR_FIELD,
+  type InputPart,
+  type RawRecord,
+  type RejectMarks,
+  TEXT_FIELD,
+} from "./file-format.ts";
 
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */
@@ -48,7 +54,7 @@ function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uin
   }
   if (start === undefined) {
     const importText = new TextDecoder().decode(bytes);
-    return Buffer.from(`${JSON.stringify({ ...withKey, import_text: importText })}\n`);
+    return Buffer.from(`${JSON.stringify({ ...withKey, [TEXT_FIELD]: importText })}\n`);
   }
   const rest = line.slice(start.length).trimEnd();
   const hasKey = hasMember(value, "import_key") || OWN_KEY.test(rest);

@@ -87,7 +87,7 @@ test("import keeps created_at and status of an order without an id, and recogniz
   expect(records(stdout)).toMatchObject([stored]);
   const other = lines([{ ...order, created_at: "2021-01-02T03:04:05.678Z" }]);
   expect((await world.feed(other, ...args)).stderr).toStartWith(
-    "line 1: this line was imported before with different content, as order 1\n",
+    "line 1: import_key shop:1 was imported before with different content, as order 1\n",
   );
   const backwards = lines([{ ...order, updated_at: "2019-01-02T03:04:05.678Z" }]);
   expect((await world.feed(backwards, ...args)).stderr).toStartWith(
@@ -162,6 +162,32 @@ test("import --rejects marks lines that are no object or too long with their key
     },
     { import_error: "line 3: record must be at most 1048576 bytes", import_key: "shop:3" },
   ]);
+});
+
+test("import names the key and the order when a file has an import_key that was imported before", async () => {
+  using world = makeHarness();
+  const own = { ...order, import_key: "woo-7" };
+  await world.feed(lines([ann]), "import", "users");
+  await world.feed(lines([own]), "import", "orders");
+  const { code, stderr } = await world.feed(
+    lines([{ ...own, currency: "USD" }]),
+    "import",
+    "orders",
+  );
+  expect([code, stderr]).toEqual([
+    1,
+    `line 1: import_key woo-7 was imported before with different content, as order 1\n${summary(0, "orders", 0, 1)}\n`,
+  ]);
+});
+
+test("import says that import_text is to be replaced when a rejected line is not corrected", async () => {
+  using world = makeHarness();
+  // As written by --rejects. Not that --key is missing, although it is the first line.
+  const rejects = lines([{ import_error: "line 1: record must be valid JSON", import_text: "{" }]);
+  const args = ["import", "orders", "--ignore-unknown"];
+  expect((await world.feed(rejects, ...args)).stderr).toBe(
+    `line 1: import_text must be replaced by the fields of the record\n${summary(0, "orders", 0, 1)}\n`,
+  );
 });
 
 test("import --rejects creates no file when no record is rejected", async () => {

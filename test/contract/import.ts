@@ -191,7 +191,7 @@ export function importContract(open: Open): void {
     expect(await importOrder(it.store, { ...keyed, user_id: id + 1 })).toEqual(nobody);
     expect(await importOrder(it.store, keyed)).toEqual(created);
     expect(await importOrder(it.store, { ...keyed, currency: "USD" })).toEqual(
-      rejected("this line was imported before with different content, as order 1"),
+      rejected("import_key a:1 was imported before with different content, as order 1"),
     );
     expect(await idsOf(it.store, "orders")).toEqual([1]);
   });
@@ -304,7 +304,7 @@ export function importContract(open: Open): void {
       unchanged,
       rejected("order 5 already exists with different values"),
       unchanged,
-      rejected("this line was imported before with different content, as order 6"),
+      rejected("import_key a:1 was imported before with different content, as order 6"),
     ]);
   });
 

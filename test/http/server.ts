@@ -46,7 +46,7 @@ export interface TestServer extends AsyncDisposable {
   stop(signal?: "SIGTERM" | "SIGKILL"): Promise<number>;
   /** Restarts on the same database, on another port. */
   restart(): Promise<void>;
-  /** Sends bytes. @returns what is received until the server closes the connection or is idle for `idleMs` */
+  /** Sends bytes. @returns what is received until the server closes the connection, or then is idle for `idleMs` */
   raw(bytes: string | Uint8Array, idleMs?: number): Promise<string>;
 }
 
@@ -168,13 +168,17 @@ export async function sendCall(
   return response;
 }
 
+/** How long the first byte of a response may take. A busy machine, or an emulated processor, needs long. */
+const FIRST_BYTE_MS = 20_000;
+
 function sendBytes(url: string, bytes: string | Uint8Array, idleMs: number): Promise<string> {
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(url);
     let received = "";
     const socket = connect({ host: hostname, port: Number(port) }, () => socket.write(bytes));
-    socket.setTimeout(idleMs, () => socket.destroy());
+    socket.setTimeout(FIRST_BYTE_MS, () => socket.destroy());
     socket.on("data", (data) => {
+      socket.setTimeout(idleMs);
       received += data.toString("latin1");
     });
     socket.on("error", (error) => (received === "" ? reject(error) : resolve(received)));

@@ -46,8 +46,9 @@ const mayImport: Record<string, readonly string[]> = {
   http: ["domain", "http"],
   sqlite: ["domain", "sqlite"],
   postgres: ["domain", "postgres"],
+  "object-storage": ["domain", "object-storage"],
   cli: ["domain", "cli"],
-  main: ["domain", "http", "sqlite", "postgres", "cli"],
+  main: ["domain", "http", "sqlite", "postgres", "object-storage", "cli"],
 };
 
 const packages: Record<string, RegExp> = {
@@ -55,6 +56,7 @@ const packages: Record<string, RegExp> = {
   http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+\.br)$/,
   sqlite: /^(bun:sqlite|node:(fs|path|timers\/promises))$/,
   postgres: /^(bun|node:.+)$/,
+  "object-storage": /^node:(fs\/promises|path)$/,
   cli: /^(commander|csv-parse|node:(fs|path|stream|tty|util))$/,
   main: /^node:tty$/,
 };

@@ -1,0 +1,243 @@
+/**
+ * Storage in a directory, e.g. on another disk or a network file system. An object is a file, which is written under
+ * another name, synced and renamed.
+ *
+ * No lock can protect the replacement of an object: a process can be suspended while it has the lock, and go on when
+ * another has it. So each replacement is a file with the next number, which only one process can create, and the one
+ * with the highest number is the object. Files with lower numbers are deleted. One that is created again by a process
+ * that was suspended is never the highest.
+ */
+import { link, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { AppError, systemCode } from "../error.ts";
+import type { ObjectStorage, StoredObject, TaggedObject } from "../object-storage.ts";
+
+export interface DirectorySettings {
+  /** The directory must exist: a disk that is not mounted must not be replaced by an empty directory. */
+  readonly path: string;
+  /** Of an operation. A network file system can block for ever. */
+  readonly timeoutMs: number;
+}
+
+/** The object of key `k` is the file `k`, or the one with the highest number in the directory `k~`. */
+const REPLACEMENTS = "~";
+/** The number of the file `k`. */
+const FIRST = 1;
+
+/** The directory of files that are being written. No key has this name. */
+const PARTIAL = "~partial";
+/** Age at which a partial file is deleted, because its process has died. */
+const STALE_MS = 3_600_000;
+
+const FILE_MODE = 0o600;
+const DIRECTORY_MODE = 0o700;
+
+const NO_LINKS = "the file system does not permit this, or has no hard links";
+
+const operatorProblems: Readonly<Record<string, string>> = {
+  EACCES: "permission denied",
+  ENOENT: "the directory does not exist",
+  ENOTDIR: "it is not a directory",
+  EPERM: NO_LINKS,
+  ENOTSUP: NO_LINKS,
+  EROFS: "the file system is read-only",
+};
+
+const otherProblems: Readonly<Record<string, string>> = {
+  EDQUOT: "the disk quota is exhausted",
+  ENOSPC: "the disk is full",
+};
+
+/** @returns `null` if the work fails with this code, e.g. `ENOENT` */
+async function nullOn<Result>(code: string, work: Promise<Result>): Promise<Result | null> {
+  try {
+    return await work;
+  } catch (error) {
+    if (systemCode(error) === code) return null;
+    throw error;
+  }
+}
+
+async function syncDirectory(path: string): Promise<void> {
+  await using handle = await open(path, "r");
+  await handle.sync();
+}
+
+/** @returns the paths of all files below a directory; none if it does not exist */
+async function findFiles(path: string): Promise<string[]> {
+  const entries = (await nullOn("ENOENT", readdir(path, { withFileTypes: true }))) ?? [];
+  const found = await Promise.all(
+    entries.map(async (entry) => {
+      const own = join(path, entry.name);
+      if (entry.isFile()) return [own];
+      return entry.isDirectory() && !entry.name.includes(REPLACEMENTS) ? findFiles(own) : [];
+    }),
+  );
+  return found.flat();
+}
+
+function tagOf(version: number, body: Uint8Array): string {
+  return `${version}-${new Bun.CryptoHasher("sha256").update(body).digest("hex")}`;
+}
+
+/** @returns the numbers of the replacements of a file */
+async function versionsOf(path: string): Promise<number[]> {
+  const names = await nullOn("ENOENT", readdir(path + REPLACEMENTS));
+  return (names ?? []).map(Number);
+}
+
+function pathOf(path: string, version: number): string {
+  return version === FIRST ? path : join(path + REPLACEMENTS, String(version));
+}
+
+interface Newest extends TaggedObject {
+  readonly version: number;
+}
+
+/** @returns the newest version of a file; `null` if it does not exist */
+async function readNewest(path: string): Promise<Newest | null> {
+  for (;;) {
+    const version = Math.max(FIRST, ...(await versionsOf(path)));
+    const body = await nullOn("ENOENT", Bun.file(pathOf(path, version)).bytes());
+    if (body !== null) return { body, tag: tagOf(version, body), version };
+    if (version === FIRST) return null;
+    // A newer version has replaced it meanwhile.
+  }
+}
+
+export function createDirectoryStorage({
+  path: root,
+  timeoutMs,
+}: DirectorySettings): ObjectStorage {
+  const url = `file://${root}`;
+  let removedStale = false;
+
+  function failure(action: string, code: "operator" | "unavailable", problem: string): AppError {
+    return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
+  }
+
+  /** Names the error for the operator, and ends the wait for a file system that does not respond. */
+  async function run<Result>(action: string, work: () => Promise<Result>): Promise<Result> {
+    const { promise, reject } = Promise.withResolvers<never>();
+    const timer = setTimeout(() => {
+      reject(failure(action, "unavailable", `no response in ${timeoutMs / 1000} s`));
+    }, timeoutMs);
+    try {
+      return await Promise.race([work(), promise]);
+    } catch (error) {
+      const code = systemCode(error);
+      const problem = operatorProblems[code];
+      if (problem !== undefined) throw failure(action, "operator", problem);
+      if (!/^E[A-Z\d]+$/.test(code)) throw error;
+      throw failure(action, "unavailable", otherProblems[code] ?? code);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Creates the directories of a file, except the root. */
+  async function makeDirectory(path: string): Promise<void> {
+    if (path === root || (await nullOn("ENOENT", stat(path))) !== null) return;
+    await makeDirectory(dirname(path));
+    await nullOn("EEXIST", mkdir(path, DIRECTORY_MODE));
+    await syncDirectory(dirname(path));
+  }
+
+  async function removeStale(): Promise<void> {
+    if (removedStale) return;
+    removedStale = true;
+    for (const path of await findFiles(join(root, PARTIAL))) {
+      const { mtimeMs } = (await nullOn("ENOENT", stat(path))) ?? { mtimeMs: Number.NaN };
+      if (Date.now() - mtimeMs > STALE_MS) await rm(path, { force: true });
+    }
+  }
+
+  /** Writes a complete file, which `move` renames or links to its own name. */
+  async function publish(
+    path: string,
+    body: Uint8Array,
+    move: (partial: string, path: string) => Promise<void>,
+  ): Promise<void> {
+    await makeDirectory(join(root, PARTIAL));
+    await makeDirectory(dirname(path));
+    await removeStale();
+    const partial = join(root, PARTIAL, crypto.randomUUID());
+    try {
+      await using handle = await open(partial, "wx", FILE_MODE);
+      await handle.writeFile(body);
+      await handle.sync();
+      await move(partial, path);
+    } finally {
+      await rm(partial, { force: true });
+    }
+    await syncDirectory(dirname(path));
+  }
+
+  /** @returns whether this is the newest version of the file now */
+  async function publishVersion(path: string, body: Uint8Array, version: number): Promise<boolean> {
+    const publishing = publish(pathOf(path, version), body, link).then(() => true);
+    if ((await nullOn("EEXIST", publishing)) === null) return false;
+    const versions = await versionsOf(path);
+    // There was such a file before. Or the next one has replaced this one already.
+    if (versions.some((each) => each > version)) return false;
+    for (const old of versions.filter((each) => each < version)) {
+      await rm(pathOf(path, old), { force: true });
+    }
+    return true;
+  }
+
+  function getWithTag(key: string): Promise<TaggedObject | null> {
+    return run("read", async () => {
+      const newest = await readNewest(join(root, key));
+      if (newest !== null) return { body: newest.body, tag: newest.tag };
+      await stat(root);
+      return null;
+    });
+  }
+
+  return {
+    url,
+    get: async (key) => (await getWithTag(key))?.body ?? null,
+    getWithTag,
+    put: (key, body) =>
+      run("write to", async () => {
+        const path = join(root, key);
+        await publish(path, body, rename);
+        await rm(path + REPLACEMENTS, { recursive: true, force: true });
+      }),
+    create: (key, body) =>
+      run("write to", async () => {
+        const isNewest = await publishVersion(join(root, key), body, FIRST);
+        return isNewest ? tagOf(FIRST, body) : null;
+      }),
+    replace: (key, body, tag) =>
+      run("write to", async () => {
+        const path = join(root, key);
+        const newest = await readNewest(path);
+        if (newest?.tag !== tag) return null;
+        const version = newest.version + 1;
+        return (await publishVersion(path, body, version)) ? tagOf(version, body) : null;
+      }),
+    list: (prefix) =>
+      run("list", async () => {
+        const directory = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
+        await stat(root);
+        const objects: StoredObject[] = [];
+        for (const path of await findFiles(directory)) {
+          const key = path.slice(root.length + 1);
+          if (!key.startsWith(prefix)) continue;
+          const version = Math.max(FIRST, ...(await versionsOf(path)));
+          const stats = await nullOn("ENOENT", stat(pathOf(path, version)));
+          if (stats !== null) objects.push({ key, bytes: stats.size, modifiedMs: stats.mtimeMs });
+        }
+        return objects.sort((left, right) => (left.key < right.key ? -1 : 1));
+      }),
+    remove: (keys) =>
+      run("delete from", async () => {
+        for (const path of keys.map((key) => join(root, key))) {
+          await rm(path, { force: true });
+          await rm(path + REPLACEMENTS, { recursive: true, force: true });
+        }
+      }),
+  };
+}

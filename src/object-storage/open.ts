@@ -1,0 +1,67 @@
+/** Opens the storage of a URL. */
+import { fail } from "../error.ts";
+import { type ObjectStorage, parseStorageUrl } from "../object-storage.ts";
+import { createDirectoryStorage } from "./directory.ts";
+import { createS3Storage } from "./s3.ts";
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface StorageOptions {
+  /** Of each request. */
+  readonly timeoutMs: number;
+  /** Ends all requests to a server. */
+  readonly signal?: AbortSignal;
+}
+
+const DEFAULT_REGION = "us-east-1";
+
+/** @returns `S3_…`, or else `AWS_…`, as Bun reads them; `null` if neither is set */
+function readVariable(environment: Environment, name: string): string | null {
+  return environment[`S3_${name}`] || environment[`AWS_${name}`] || null;
+}
+
+function readEndpoint(environment: Environment): string | null {
+  const endpoint = readVariable(environment, "ENDPOINT");
+  if (endpoint === null) return null;
+  const url = URL.parse(endpoint);
+  const isPlain =
+    url?.username === "" && url.password === "" && url.search === "" && url.hash === "";
+  // The value may contain a password.
+  if (!isPlain || !/^https?:$/.test(url.protocol)) {
+    fail("operator", "Invalid S3_ENDPOINT: must be a URL such as https://s3.example.com");
+  }
+  return endpoint;
+}
+
+/**
+ * @param environment in which the credentials, the endpoint and the region of S3 are
+ * @throws {AppError} operator if a variable is missing or invalid
+ */
+export function openObjectStorage(
+  url: string,
+  environment: Environment,
+  { timeoutMs, signal = new AbortController().signal }: StorageOptions,
+): ObjectStorage {
+  const location = parseStorageUrl(url);
+  if (location.kind === "directory") {
+    return createDirectoryStorage({ path: location.path, timeoutMs });
+  }
+  const accessKeyId = readVariable(environment, "ACCESS_KEY_ID");
+  const secretAccessKey = readVariable(environment, "SECRET_ACCESS_KEY");
+  if (accessKeyId === null || secretAccessKey === null) {
+    fail("operator", `Cannot use ${url}: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set`);
+  }
+  return createS3Storage({
+    bucket: location.bucket,
+    prefix: location.prefix,
+    endpoint: readEndpoint(environment),
+    region: readVariable(environment, "REGION") ?? DEFAULT_REGION,
+    credentials: {
+      accessKeyId,
+      secretAccessKey,
+      sessionToken: readVariable(environment, "SESSION_TOKEN"),
+    },
+    timeoutMs,
+    signal,
+  });
+}

@@ -1,0 +1,92 @@
+/** Errors of S3 as sentences for the operator. They never repeat what the server says, which may name keys. */
+import { AppError, systemCode } from "../error.ts";
+
+export interface S3Problem {
+  readonly code: "operator" | "unavailable";
+  readonly problem: string;
+}
+
+const credentials = "check S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY";
+
+/** By the code of the response. Those of other servers than AWS are included. */
+const operatorProblems: Readonly<Record<string, string>> = {
+  InvalidAccessKeyId: `the access key does not exist: ${credentials}`,
+  SignatureDoesNotMatch: `the secret key is wrong: ${credentials}`,
+  ExpiredToken: "the credentials have expired",
+  InvalidToken: "the session token is not valid: check S3_SESSION_TOKEN",
+  TokenRefreshRequired: "the credentials have expired",
+  AccessDenied: "the credentials have no permission for this",
+  AllAccessDisabled: "the bucket is disabled",
+  AccountProblem: "the account has a problem: ask the provider",
+  NoSuchBucket: "the bucket does not exist",
+  InvalidBucketName: "the name of the bucket is not valid",
+  RequestTimeTooSkewed: "the clock of this machine is wrong by several minutes",
+  NotImplemented: "the server does not support conditional writes",
+};
+
+const wrongRegion: readonly string[] = [
+  "AuthorizationHeaderMalformed",
+  "PermanentRedirect",
+  "TemporaryRedirect",
+  "IllegalLocationConstraintException",
+];
+
+const full: readonly string[] = [
+  "QuotaExceeded",
+  "BucketQuotaExceeded",
+  "InsufficientCapacity",
+  "InsufficientStorage",
+  "XMinioStorageFull",
+  "XMinioAdminBucketQuotaExceeded",
+];
+
+/** @returns the code in the body of an error; empty if there is none */
+export function codeOf(body: string): string {
+  return /<Code>(\w{1,64})<\/Code>/.exec(body)?.[1] ?? "";
+}
+
+/** @param region in which the server says the bucket is; `null` if it does not say it */
+export function describeResponse(status: number, code: string, region: string | null): S3Problem {
+  const shown = `${status}${code === "" ? "" : ` ${code}`}`;
+  const known = operatorProblems[code];
+  if (known !== undefined) return { code: "operator", problem: `${known} (${shown})` };
+  if (wrongRegion.includes(code) || (status >= 300 && status < 400)) {
+    const advice = region !== null && /^[\w-]+$/.test(region) ? `to ${region}` : "and S3_ENDPOINT";
+    return {
+      code: "operator",
+      problem: `the bucket is in another region: set S3_REGION ${advice} (${shown})`,
+    };
+  }
+  if (full.includes(code) || status === 507) {
+    return { code: "unavailable", problem: `the storage is full (${shown})` };
+  }
+  if (code === "SlowDown" || status === 429 || status === 503) {
+    return { code: "unavailable", problem: `the server asks for fewer requests (${shown})` };
+  }
+  // 408: the body came too slowly. 409: another conditional write was under way.
+  const mayPass = status >= 500 || status === 408 || status === 409;
+  return {
+    code: mayPass ? "unavailable" : "operator",
+    problem: `the server responded with an error (${shown})`,
+  };
+}
+
+const networkProblems: Readonly<Record<string, string>> = {
+  ENOTFOUND: "its name cannot be resolved",
+  ECONNREFUSED: "the connection was refused",
+  ECONNRESET: "the connection was closed",
+  EPROTO: "it does not speak TLS",
+};
+
+/** @param error that `fetch` has thrown @param host of the server */
+export function describeFailure(error: unknown, host: string): S3Problem {
+  // Other codes are those of certificates, e.g. DEPTH_ZERO_SELF_SIGNED_CERT.
+  const code = systemCode(error);
+  const problem = networkProblems[code] ?? (/^\w+$/.test(code) ? code : "unknown error");
+  return { code: "unavailable", problem: `cannot reach ${host}: ${problem}` };
+}
+
+/** @param action e.g. `write to` */
+export function s3Error(action: string, url: string, { code, problem }: S3Problem): AppError {
+  return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
+}

@@ -1,0 +1,212 @@
+/**
+ * Storage in a bucket of S3, or of a server with the same API. Requests are made with `fetch`: Bun's own client sends
+ * no preconditions, and has neither a timeout nor a signal.
+ */
+import type { AppError } from "../error.ts";
+import { isKey, type ObjectStorage, type StoredObject } from "../object-storage.ts";
+import { codeOf, describeFailure, describeResponse, type S3Problem, s3Error } from "./s3-errors.ts";
+import { type Credentials, encode, sign } from "./signature.ts";
+
+export interface S3Settings {
+  readonly bucket: string;
+  /** Empty, or without a slash at its ends. */
+  readonly prefix: string;
+  /** `null` for AWS. If its host begins with the name of the bucket, that is not part of the path. */
+  readonly endpoint: string | null;
+  readonly region: string;
+  readonly credentials: Credentials;
+  /** Of a request, with its response. */
+  readonly timeoutMs: number;
+  /** Ends all requests. */
+  readonly signal: AbortSignal;
+}
+
+interface S3Request {
+  /** For messages. */
+  readonly action: "read" | "write to" | "list" | "delete from";
+  readonly method: "GET" | "PUT" | "DELETE";
+  /** Below the bucket. */
+  readonly path: string;
+  /** Sorted by name. */
+  readonly query?: readonly (readonly [name: string, value: string])[];
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array<ArrayBuffer>;
+}
+
+interface S3Response {
+  readonly body: Uint8Array<ArrayBuffer>;
+  /** `null` if the server sent none. */
+  readonly tag: string | null;
+}
+
+/** Requests that delete objects at the same time. */
+const CONCURRENT_DELETES = 8;
+
+const EMPTY = new Uint8Array();
+
+/** E.g. a response without an entity tag. */
+const NOT_S3: S3Problem = {
+  code: "operator",
+  problem: "the server does not respond like S3: check S3_ENDPOINT",
+};
+
+/** @returns the URL of the bucket, without a slash at its end */
+function bucketUrl({ bucket, endpoint, region }: S3Settings): string {
+  // The certificate of AWS does not cover names with more dots.
+  if (endpoint === null) {
+    return bucket.includes(".")
+      ? `https://s3.${region}.amazonaws.com/${bucket}`
+      : `https://${bucket}.s3.${region}.amazonaws.com`;
+  }
+  const base = endpoint.replace(/\/+$/, "");
+  return new URL(base).host.startsWith(`${bucket}.`) ? base : `${base}/${bucket}`;
+}
+
+function parseObjects(xml: string): StoredObject[] {
+  return [...xml.matchAll(/<Contents>(.*?)<\/Contents>/gs)].map(([, fields = ""]) => {
+    const field = (name: string) => new RegExp(`<${name}>([^<]*)</${name}>`).exec(fields)?.[1];
+    return {
+      key: field("Key") ?? "",
+      bytes: Number(field("Size")),
+      modifiedMs: Date.parse(field("LastModified") ?? ""),
+    };
+  });
+}
+
+export function createS3Storage(settings: S3Settings): ObjectStorage {
+  const { bucket, prefix, region, credentials, timeoutMs, signal } = settings;
+  const below = prefix === "" ? "" : `${prefix}/`;
+  const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
+  const base = bucketUrl(settings);
+  const { host } = new URL(base);
+
+  function failure(action: S3Request["action"], problem: S3Problem): AppError {
+    return s3Error(action, url, problem);
+  }
+
+  async function exchange({ method, path, query = [], headers = {}, body = EMPTY }: S3Request) {
+    const search = query.map(([name, value]) => `${encode(name)}=${encode(value)}`).join("&");
+    const encodedPath = path.split("/").map(encode).join("/");
+    const target = new URL(`${base}/${encodedPath}${search === "" ? "" : `?${search}`}`);
+    const signed = sign({ method, url: target, headers, body }, credentials, region, new Date());
+    const response = await fetch(target, {
+      method,
+      // A compressed response would have another length.
+      headers: { ...signed, "accept-encoding": "identity" },
+      ...(method === "PUT" && { body }),
+      redirect: "manual",
+      signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
+    });
+    return { response, content: new Uint8Array(await response.arrayBuffer()) };
+  }
+
+  /** @returns `null` if the object does not exist, or a precondition is not met */
+  async function send(request: S3Request): Promise<S3Response | null> {
+    let exchanged: Awaited<ReturnType<typeof exchange>>;
+    try {
+      exchanged = await exchange(request);
+    } catch (error) {
+      signal.throwIfAborted();
+      const isTimeout = error instanceof Error && error.name === "TimeoutError";
+      throw failure(
+        request.action,
+        isTimeout
+          ? { code: "unavailable", problem: `no response from ${host} in ${timeoutMs / 1000} s` }
+          : describeFailure(error, host),
+      );
+    }
+    const { response, content } = exchanged;
+    const { status, headers } = response;
+    if (status === 200 || status === 204) return { body: content, tag: headers.get("etag") };
+    const code = codeOf(new TextDecoder().decode(content));
+    if (code === "NoSuchKey" || code === "PreconditionFailed") return null;
+    const ownRegion = headers.get("x-amz-bucket-region");
+    throw failure(request.action, describeResponse(status, code, ownRegion));
+  }
+
+  async function write(
+    key: string,
+    body: Uint8Array<ArrayBuffer>,
+    precondition: Readonly<Record<string, string>>,
+  ): Promise<string | null> {
+    const path = below + key;
+    const response = await send({
+      action: "write to",
+      method: "PUT",
+      path,
+      headers: precondition,
+      body,
+    });
+    if (response === null) return null;
+    if (response.tag !== null) return response.tag;
+    throw failure("write to", NOT_S3);
+  }
+
+  async function read(key: string) {
+    return send({ action: "read", method: "GET", path: below + key });
+  }
+
+  /** @returns the objects of one page, and where the next one begins; `null` on the last page */
+  async function listPage(start: string, token: string | null) {
+    const response = await send({
+      action: "list",
+      method: "GET",
+      path: "",
+      query: [
+        ...(token === null ? [] : ([["continuation-token", token]] as const)),
+        ["list-type", "2"],
+        ["prefix", start],
+      ],
+    });
+    const xml = new TextDecoder().decode(response?.body);
+    const next = /<NextContinuationToken>([^<]+)<\/NextContinuationToken>/.exec(xml)?.[1] ?? null;
+    const isTruncated = /<IsTruncated>true<\/IsTruncated>/.test(xml);
+    const objects = parseObjects(xml);
+    const isComplete = objects.every(({ bytes, modifiedMs }) => bytes >= 0 && modifiedMs > 0);
+    if (!xml.includes("</ListBucketResult>") || !isComplete || (isTruncated && next === null)) {
+      throw failure("list", NOT_S3);
+    }
+    return { objects, next: isTruncated ? next : null };
+  }
+
+  return {
+    url,
+    get: async (key) => (await read(key))?.body ?? null,
+    async getWithTag(key) {
+      const response = await read(key);
+      if (response === null) return null;
+      const { body, tag } = response;
+      if (tag !== null) return { body, tag };
+      throw failure("read", NOT_S3);
+    },
+    async put(key, body) {
+      if ((await write(key, body, {})) === null) throw failure("write to", NOT_S3);
+    },
+    create: (key, body) => write(key, body, { "if-none-match": "*" }),
+    replace: (key, body, tag) => write(key, body, { "if-match": tag }),
+    async list(start) {
+      // A page may repeat what is on the one before, and servers need not sort.
+      const found = new Map<string, StoredObject>();
+      let token: string | null = null;
+      do {
+        const page: Awaited<ReturnType<typeof listPage>> = await listPage(below + start, token);
+        for (const { key, ...rest } of page.objects) {
+          const own = key.slice(below.length);
+          // Other keys are not ours. They may be encoded.
+          if (isKey(own)) found.set(own, { key: own, ...rest });
+        }
+        token = page.next;
+      } while (token !== null);
+      return [...found.values()].sort((left, right) => (left.key < right.key ? -1 : 1));
+    },
+    async remove(keys) {
+      const rest = keys.values();
+      const removeRest = async () => {
+        for (const key of rest) {
+          await send({ action: "delete from", method: "DELETE", path: below + key });
+        }
+      };
+      await Promise.all(Array.from({ length: CONCURRENT_DELETES }, removeRest));
+    },
+  };
+}

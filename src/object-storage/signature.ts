@@ -1,0 +1,77 @@
+/** Signature Version 4 of AWS, which authenticates requests to S3. */
+
+export interface Credentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  /** Of temporary credentials. */
+  readonly sessionToken: string | null;
+}
+
+export interface UnsignedRequest {
+  readonly method: string;
+  /** Its path and its query are encoded with {@link encode}, and the names in the query are sorted. */
+  readonly url: URL;
+  /** Names are in lower case. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: Uint8Array<ArrayBuffer>;
+}
+
+function hash(data: string | Uint8Array): string {
+  return new Bun.CryptoHasher("sha256").update(data).digest("hex");
+}
+
+function authenticate(key: string | Uint8Array, text: string): Buffer {
+  return new Bun.CryptoHasher("sha256", key).update(text).digest();
+}
+
+/** Percent-encodes everything except the unreserved characters of RFC 3986. */
+export function encode(text: string): string {
+  return encodeURIComponent(text).replace(
+    /[!'()*]/g,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+}
+
+/**
+ * Signs a request with all of its headers, so that a proxy that drops a precondition makes it fail.
+ * @returns the headers to send; `host` is that of the URL
+ * @see https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
+ */
+export function sign(
+  { method, url, headers, body }: UnsignedRequest,
+  { accessKeyId, secretAccessKey, sessionToken }: Credentials,
+  region: string,
+  now: Date,
+): Record<string, string> {
+  const time = now.toISOString().replace(/[:-]|\.\d+/g, "");
+  const date = time.slice(0, 8);
+  const bodyHash = hash(body);
+  const signed: Record<string, string> = {
+    ...headers,
+    host: url.host,
+    "x-amz-content-sha256": bodyHash,
+    "x-amz-date": time,
+    ...(sessionToken !== null && { "x-amz-security-token": sessionToken }),
+  };
+  const names = Object.keys(signed).sort();
+  const canonicalRequest = [
+    method,
+    url.pathname,
+    url.search.slice(1),
+    ...names.map((name) => `${name}:${signed[name]}`),
+    "",
+    names.join(";"),
+    bodyHash,
+  ].join("\n");
+  const scope = `${date}/${region}/s3/aws4_request`;
+  const text = `AWS4-HMAC-SHA256\n${time}\n${scope}\n${hash(canonicalRequest)}`;
+  const key = [date, region, "s3", "aws4_request"].reduce<string | Uint8Array>(
+    authenticate,
+    `AWS4${secretAccessKey}`,
+  );
+  const signature = authenticate(key, text).toString("hex");
+  return {
+    ...signed,
+    authorization: `AWS4-HMAC-SHA256 Credential=${accessKeyId}/${scope}, SignedHeaders=${names.join(";")}, Signature=${signature}`,
+  };
+}

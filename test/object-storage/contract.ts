@@ -1,0 +1,168 @@
+/** What every object storage does. */
+import { expect, test } from "bun:test";
+import type { ObjectStorage } from "../../src/object-storage.ts";
+
+export interface OpenStorage extends AsyncDisposable {
+  readonly storage: ObjectStorage;
+  /** The same objects, as another process sees them. */
+  readonly other: ObjectStorage;
+}
+
+export interface StorageFeatures {
+  /** `false` for a server that ignores preconditions. */
+  readonly conditionalWrites: boolean;
+}
+
+export function bytes(text: string): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(text);
+}
+
+export function text(body: Uint8Array | null | undefined): string | null {
+  return body == null ? null : new TextDecoder().decode(body);
+}
+
+function objectsContract(open: () => Promise<OpenStorage>): void {
+  test("get returns what put has written, also for another process", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    expect(await storage.get("a/b")).toBeNull();
+    expect(await storage.getWithTag("a/b")).toBeNull();
+    await storage.put("a/b", bytes("one"));
+    expect(text(await storage.get("a/b"))).toBe("one");
+    expect(text(await other.get("a/b"))).toBe("one");
+    await other.put("a/b", bytes("two"));
+    expect(text(await storage.get("a/b"))).toBe("two");
+    expect(text((await storage.getWithTag("a/b"))?.body)).toBe("two");
+  });
+
+  test("bodies are kept byte for byte when they are empty, binary or large", async () => {
+    await using opened = await open();
+    const large = crypto.getRandomValues(new Uint8Array(65_536));
+    const bodies = [new Uint8Array(), large, new Uint8Array(3 * 2 ** 20).fill(0x0a)];
+    for (const [index, body] of bodies.entries()) {
+      await opened.storage.put(`body-${index}`, body);
+      const stored = await opened.other.get(`body-${index}`);
+      expect(stored?.length).toBe(body.length);
+      expect(Buffer.compare(stored!, body)).toBe(0);
+    }
+  });
+
+  test("list returns the objects below a prefix, sorted by key, with size and time", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    expect(await storage.list("")).toEqual([]);
+    const keys = [
+      "log/00000002",
+      "log/00000010",
+      "log/00000001",
+      "log.old/1",
+      "base_1=2-x",
+      "a/b/c/d",
+    ];
+    for (const key of keys) await storage.put(key, bytes(key));
+    const keysOf = async (prefix: string) => (await other.list(prefix)).map(({ key }) => key);
+    expect(await keysOf("")).toEqual([...keys].sort());
+    expect(await keysOf("log/")).toEqual(["log/00000001", "log/00000002", "log/00000010"]);
+    expect(await keysOf("log/0000000")).toEqual(["log/00000001", "log/00000002"]);
+    expect(await keysOf("log")).toHaveLength(4);
+    expect(await keysOf("none/")).toEqual([]);
+    const [object] = await other.list("a/");
+    expect(object).toEqual({ key: "a/b/c/d", bytes: 7, modifiedMs: expect.any(Number) });
+    // An hour: clocks differ, and some servers store seconds.
+    expect(Math.abs(object!.modifiedMs - Date.now())).toBeLessThan(3_600_000);
+  });
+
+  test("list returns every object when there are more than fit on a page", async () => {
+    await using opened = await open();
+    const keys = Array.from({ length: 25 }, (_, index) => `many/${String(index).padStart(4, "0")}`);
+    await Promise.all(keys.map((key) => opened.storage.put(key, bytes(key))));
+    expect((await opened.storage.list("many/")).map(({ key }) => key)).toEqual(keys);
+  });
+
+  test("remove deletes only these objects, and ignores those that do not exist", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    const keys = Array.from({ length: 20 }, (_, index) => `gone/${index}`);
+    for (const key of [...keys, "kept"]) await storage.put(key, bytes(key));
+    await storage.remove([...keys, "never"]);
+    expect((await other.list("")).map(({ key }) => key)).toEqual(["kept"]);
+    expect(await other.get("gone/7")).toBeNull();
+    await storage.remove([]);
+  });
+}
+
+function conditionalWritesContract(open: () => Promise<OpenStorage>): void {
+  test("create does nothing when the object exists", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    const tag = await storage.create("lease", bytes("one"));
+    expect(tag).toBeString();
+    expect(await other.create("lease", bytes("two"))).toBeNull();
+    expect(await other.getWithTag("lease")).toEqual({ body: bytes("one"), tag: tag! });
+    await storage.put("plain", bytes("one"));
+    expect(await other.create("plain", bytes("two"))).toBeNull();
+    await storage.remove(["lease"]);
+    expect(await other.create("lease", bytes("three"))).toBeString();
+  });
+
+  test("replace does nothing when the object has another tag or does not exist", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    const first = await storage.create("lease", bytes("one"));
+    const second = await other.replace("lease", bytes("two"), first!);
+    expect(second).toBeString();
+    expect(second).not.toBe(first);
+    expect(await storage.replace("lease", bytes("three"), first!)).toBeNull();
+    expect(await storage.getWithTag("lease")).toEqual({ body: bytes("two"), tag: second! });
+    const third = await storage.replace("lease", bytes("three"), second!);
+    expect(await other.replace("lease", bytes("four"), third!)).toBeString();
+    expect(text(await storage.get("lease"))).toBe("four");
+    expect((await storage.list("")).map(({ key, bytes }) => [key, bytes])).toEqual([["lease", 4]]);
+    expect(await storage.replace("none", bytes("one"), first!)).toBeNull();
+    expect(await storage.get("none")).toBeNull();
+  });
+
+  test("put and remove change an object that was replaced", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    const first = await storage.create("lease", bytes("one"));
+    const second = await storage.replace("lease", bytes("two"), first!);
+    await storage.put("lease", bytes("three"));
+    expect(text(await other.get("lease"))).toBe("three");
+    expect(await other.replace("lease", bytes("four"), second!)).toBeNull();
+    const { tag } = (await other.getWithTag("lease"))!;
+    expect(await other.replace("lease", bytes("four"), tag)).toBeString();
+    await storage.remove(["lease"]);
+    expect(await other.getWithTag("lease")).toBeNull();
+    expect(await other.list("")).toEqual([]);
+  });
+
+  test("one of many concurrent creates and replacements succeeds", async () => {
+    await using opened = await open();
+    const { storage, other } = opened;
+    const callers = Array.from({ length: 8 }, (_, index) => (index % 2 === 0 ? storage : other));
+    const created = await Promise.all(
+      callers.map((caller, index) => caller.create("lease", bytes(`create ${index}`))),
+    );
+    let [tag, ...more] = created.filter((each) => each !== null);
+    expect(more).toEqual([]);
+    for (let round = 0; round < 5; round++) {
+      const replaced: (string | null)[] = await Promise.all(
+        callers.map((caller, index) => caller.replace("lease", bytes(`${round} ${index}`), tag!)),
+      );
+      const winner = replaced.findIndex((each) => each !== null);
+      expect(replaced.filter((each) => each !== null)).toHaveLength(1);
+      tag = replaced[winner]!;
+      expect(await storage.getWithTag("lease")).toEqual({ body: bytes(`${round} ${winner}`), tag });
+    }
+  });
+}
+
+/** @param open opens a new, empty storage */
+export function objectStorageContract(
+  open: () => Promise<OpenStorage>,
+  { conditionalWrites }: StorageFeatures = { conditionalWrites: true },
+): void {
+  objectsContract(open);
+  if (conditionalWrites) conditionalWritesContract(open);
+}

@@ -1,0 +1,84 @@
+import { describe, expect, test } from "bun:test";
+import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
+import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { bytes, objectStorageContract, text } from "./contract.ts";
+
+const timeoutMs = 20_000;
+
+function open(directory: TemporaryDirectory) {
+  return openObjectStorage(`file://${directory.path}`, {}, { timeoutMs });
+}
+
+describe("a directory", () => {
+  objectStorageContract(async () => {
+    const directory = makeDirectory();
+    return {
+      storage: open(directory),
+      other: open(directory),
+      [Symbol.asyncDispose]: async () => directory[Symbol.dispose](),
+    };
+  });
+
+  test("a replacement by a process that was suspended does not count", async () => {
+    using directory = makeDirectory();
+    const storage = open(directory);
+    let tag = (await storage.create("lease", bytes("one")))!;
+    for (const body of ["two", "three", "four"]) {
+      tag = (await storage.replace("lease", bytes(body), tag))!;
+    }
+    expect(readdirSync(directory.at("lease~"))).toEqual(["4"]);
+    // It had read the first version, and creates the second one, which has been deleted since.
+    writeFileSync(directory.at("lease~/2"), "late");
+    expect(await storage.getWithTag("lease")).toEqual({ body: bytes("four"), tag });
+    expect(text(await storage.get("lease"))).toBe("four");
+    expect(await storage.replace("lease", bytes("five"), tag)).toBeString();
+    expect(readdirSync(directory.at("lease~"))).toEqual(["5"]);
+  });
+
+  test("files are complete and readable only by their owner", async () => {
+    using directory = makeDirectory();
+    const storage = open(directory);
+    await storage.put("a/b", bytes("one"));
+    await storage.create("a/c", bytes("one"));
+    expect(statSync(directory.at("a/b")).mode & 0o777).toBe(0o600);
+    expect(statSync(directory.at("a/c")).mode & 0o777).toBe(0o600);
+    expect(statSync(directory.at("a")).mode & 0o777).toBe(0o700);
+    expect(readdirSync(directory.at("~partial"))).toEqual([]);
+  });
+
+  test("partial files of a process that has died are deleted after an hour, and never listed", async () => {
+    using directory = makeDirectory();
+    mkdirSync(directory.at("~partial"));
+    for (const name of ["old", "new"]) writeFileSync(directory.at(`~partial/${name}`), "x");
+    const hourAgo = Date.now() / 1000 - 3_700;
+    utimesSync(directory.at("~partial/old"), hourAgo, hourAgo);
+    const storage = open(directory);
+    await storage.put("a", bytes("one"));
+    expect(readdirSync(directory.at("~partial"))).toEqual(["new"]);
+    expect((await storage.list("")).map(({ key }) => key)).toEqual(["a"]);
+  });
+
+  test("a directory that does not exist is an error, and is not created", async () => {
+    using directory = makeDirectory();
+    const storage = createDirectoryStorage({ path: directory.at("none"), timeoutMs });
+    const problem = `${directory.at("none")}: the directory does not exist`;
+    await expectRejection(
+      storage.put("a/b", bytes("one")),
+      "operator",
+      `Cannot write to file://${problem}`,
+    );
+    await expectRejection(storage.list(""), "operator", `Cannot list file://${problem}`);
+    await expectRejection(storage.get("a"), "operator", `Cannot read file://${problem}`);
+    expect(readdirSync(directory.path)).toEqual([]);
+  });
+
+  test("a file in place of a directory is an error for the operator", async () => {
+    using directory = makeDirectory();
+    const storage = open(directory);
+    await storage.put("a", bytes("one"));
+    await expectRejection(storage.put("a/b", bytes("one")), "operator", /: it is not a directory$/);
+  });
+});

@@ -1,0 +1,94 @@
+import { describe, expect, test } from "bun:test";
+import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { isKey, parseStorageUrl } from "../../src/object-storage.ts";
+import { expectThrown } from "../expect-error.ts";
+
+const credentials = { S3_ACCESS_KEY_ID: "id", S3_SECRET_ACCESS_KEY: "hidden-secret" };
+
+describe("URLs of object storage", () => {
+  test("a URL names a bucket with or without a prefix, or a directory", () => {
+    expect(parseStorageUrl("s3://backups")).toEqual({ kind: "s3", bucket: "backups", prefix: "" });
+    expect(parseStorageUrl("s3://my.backups/a/b-1/")).toEqual({
+      kind: "s3",
+      bucket: "my.backups",
+      prefix: "a/b-1",
+    });
+    expect(parseStorageUrl("file:///srv/my%20archive/")).toEqual({
+      kind: "directory",
+      path: "/srv/my archive",
+    });
+  });
+
+  test.each([
+    "",
+    "backups",
+    "/srv/archive",
+    "s3:backups",
+    "s3://",
+    "s3:///prefix",
+    "S3://backups",
+    "https://s3.example.com/backups",
+    "file://srv/archive",
+    "file:///",
+    "s3://backups?region=x",
+    "s3://backups/a#b",
+  ])("%p is not the URL of a storage", (url) => {
+    expectThrown(() => parseStorageUrl(url), "operator", /^must be s3:\/\/bucket\/prefix or file:/);
+  });
+
+  test.each(["a//b", "a b", "ä", "a%2Fb%00", "a&b"])("%p is not a prefix", (prefix) => {
+    const problem = "must have a prefix of letters, digits and . _ - = between slashes";
+    expectThrown(() => parseStorageUrl(`s3://backups/${prefix}`), "operator", problem);
+  });
+
+  test("a percent sign that begins no character is not valid", () => {
+    expectThrown(() => parseStorageUrl("s3://backups/a%"), "operator", /^must be s3/);
+  });
+
+  test("a URL with credentials is rejected without repeating them", () => {
+    const problem = "must not contain credentials: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY";
+    expectThrown(() => parseStorageUrl("s3://id:hidden@backups/a"), "operator", problem);
+  });
+
+  test("a key has no empty word and no dots alone", () => {
+    expect(["a", "a/b.c", "0-1_2=3", "..."].every(isKey)).toBe(true);
+    expect(["", "/a", "a/", "a//b", ".", "a/..", "a b", "a~"].some(isKey)).toBe(false);
+  });
+});
+
+describe("opening object storage", () => {
+  const timeoutMs = 1000;
+
+  test("messages name the URL of the storage, not its credentials", () => {
+    const storage = openObjectStorage("s3://backups/shop/", credentials, { timeoutMs });
+    expect(storage.url).toBe("s3://backups/shop");
+    expect(Bun.inspect(storage)).not.toContain("hidden");
+  });
+
+  test.each([{}, { S3_ACCESS_KEY_ID: "id" }, { AWS_SECRET_ACCESS_KEY: "hidden" }])(
+    "%p lacks credentials of S3",
+    (environment) => {
+      expectThrown(
+        () => openObjectStorage("s3://backups", environment, { timeoutMs }),
+        "operator",
+        "Cannot use s3://backups: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set",
+      );
+    },
+  );
+
+  test.each(["localhost:9000", "ftp://host", "https://id:hidden@host", "https://host?key=hidden"])(
+    "%p is not an endpoint",
+    (endpoint) => {
+      expectThrown(
+        () =>
+          openObjectStorage(
+            "s3://backups",
+            { ...credentials, S3_ENDPOINT: endpoint },
+            { timeoutMs },
+          ),
+        "operator",
+        "Invalid S3_ENDPOINT: must be a URL such as https://s3.example.com",
+      );
+    },
+  );
+});

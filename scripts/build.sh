@@ -15,9 +15,10 @@ scripts/bun.sh scripts/assets.ts --best
 # No --sourcemap (0.7 MB): stack traces have function names anyway, as identifiers are not minified.
 # NODE_ENV=production sets `process.env.NODE_ENV` at build time. Elysia reads `Bun.env` at run time, and if that
 # is not production, its validation errors echo the input, slowly: so the banner sets it.
-# --entry-naming puts both entry points into one directory, where `new Worker("./…")` looks for them.
+# --entry-naming puts all entry points into one directory, where `new Worker("./…")` looks for them.
 # --external file-type: Elysia loads it to inspect uploads, which this API does not have; it would add 1 MB.
-NODE_ENV=production scripts/bun.sh build src/main.ts src/sqlite/thread.worker.ts --compile --outfile=dist/user-api \
+NODE_ENV=production scripts/bun.sh build src/main.ts src/archive.worker.ts src/sqlite/thread.worker.ts \
+  --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
   --bytecode --format=esm --define "BUILD_COMMIT=\"$commit\"" \

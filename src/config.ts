@@ -1,7 +1,9 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
+import { archiveCommits, archiveRestores } from "./archive.ts";
 import { findInvalidParameter, isPostgres } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { logFormats, logLevels } from "./log.ts";
+import { parseStorageUrl } from "./object-storage.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -87,6 +89,11 @@ function parseDatabaseUrl(text: string): string {
   return parsePath(text);
 }
 
+function parseArchiveUrl(text: string): string {
+  parseStorageUrl(text);
+  return text;
+}
+
 function parseOrigins(text: string): readonly string[] {
   const origins = text.split(",").map((origin) => origin.trim());
   for (const origin of origins) {
@@ -163,6 +170,44 @@ export const settings = {
     variable: "CHANGES_DAYS",
     default: "30",
     description: "how long changes are kept, in days",
+    placeholder: "days",
+    parse: integer(1, 36_500),
+  },
+  archiveUrl: {
+    variable: "ARCHIVE_URL",
+    default: null,
+    defaultNote: "no archive",
+    description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
+    placeholder: "url",
+    // A mistyped one can contain credentials.
+    isSecret: true,
+    parse: parseArchiveUrl,
+  },
+  archiveSeconds: {
+    variable: "ARCHIVE_SECONDS",
+    default: "1",
+    description: "how often the archive is brought up to date, in seconds",
+    placeholder: "seconds",
+    parse: integer(1, 3600),
+  },
+  archiveCommit: {
+    variable: "ARCHIVE_COMMIT",
+    default: "async",
+    description: "async or sync; sync acknowledges a write when the archive has it",
+    placeholder: "mode",
+    parse: oneOf(archiveCommits),
+  },
+  archiveRestore: {
+    variable: "ARCHIVE_RESTORE",
+    default: "never",
+    description: "never or if-missing; if-missing restores a missing database from its archive",
+    placeholder: "mode",
+    parse: oneOf(archiveRestores),
+  },
+  archiveDays: {
+    variable: "ARCHIVE_DAYS",
+    default: "7",
+    description: "how far back the archive can restore, in days",
     placeholder: "days",
     parse: integer(1, 36_500),
   },
@@ -276,6 +321,14 @@ export function readDatabaseUrl(flag: string, text: string): string {
 }
 
 /**
+ * Reads the URL of an archive from a flag that is not a setting.
+ * @throws {AppError} invalid, naming the flag
+ */
+export function readArchiveUrl(flag: string, text: string): string {
+  return parseValue(flag, text, settings.archiveUrl);
+}
+
+/**
  * A flag takes precedence over the environment. An empty variable counts as not set.
  * @throws {AppError} invalid if a flag is wrong, operator if a variable is
  */
@@ -292,6 +345,12 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   if ((config["tlsCert"] === null) !== (config["tlsKey"] === null)) {
     const isFlag = flags.tlsCert !== undefined || flags.tlsKey !== undefined;
     fail(isFlag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");
+  }
+  if (config["archiveUrl"] !== null && isPostgres(`${config["databaseUrl"]}`)) {
+    fail(
+      flags.archiveUrl === undefined ? "operator" : "invalid",
+      "ARCHIVE_URL is for an SQLite database only",
+    );
   }
   return Object.freeze(config) as Config;
 }

@@ -25,6 +25,7 @@ export const suffixes = {
   journal: "-journal",
   serverLock: "-serving",
   lastBackup: "-last-backup",
+  archive: "-archive",
 } as const;
 
 /**

@@ -14,15 +14,16 @@ import type { StopReason, System } from "./cli/system.ts";
 import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
 import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
+import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
-import { restorePostgres } from "./postgres/backup.ts";
+import { checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
 import { withPostgresCopyTarget } from "./postgres/copy-target.ts";
 import { migrations } from "./postgres/migrate.ts";
 import { openSqlite } from "./sqlite/backend.ts";
 import { withSqliteCopyTarget } from "./sqlite/copy-target.ts";
 import { describeSqliteError } from "./sqlite/errors.ts";
 import { SCHEMA_VERSION } from "./sqlite/migrate.ts";
-import { restoreSqlite } from "./sqlite/restore.ts";
+import { checkSqliteArchive, restoreSqlite } from "./sqlite/restore.ts";
 import { isServed } from "./sqlite/server-lock.ts";
 import type { Backend } from "./store.ts";
 
@@ -103,6 +104,7 @@ function untilStopped(): Promise<StopReason> {
 const sqlite: Backend = {
   open: openSqlite,
   restore: restoreSqlite,
+  checkArchive: checkSqliteArchive,
   withCopyTarget: withSqliteCopyTarget,
   isServed,
 };
@@ -110,6 +112,7 @@ const sqlite: Backend = {
 const postgres: Backend = {
   open: openPostgres,
   restore: restorePostgres,
+  checkArchive: checkPostgresArchive,
   withCopyTarget: withPostgresCopyTarget,
   // Servers cannot be told from commands by their connections.
   isServed: () => false,
@@ -124,6 +127,11 @@ export const schemaVersions = {
   PostgreSQL: migrations.plain.length,
   Citus: migrations.citus.length,
 };
+
+export function createArchiveWorker(): Worker {
+  // The worker is in the same directory in the source and in the binary: see `--entry-naming` in scripts/build.sh.
+  return new Worker(new URL("./archive.worker.ts", import.meta.url).href);
+}
 
 /**
  * @returns the message for the operator; `null` if the error is a bug. Any statement can meet damage, so
@@ -180,6 +188,8 @@ if (import.meta.main) {
     environment: Bun.env,
     backendOf,
     schemaVersions,
+    openStorage,
+    createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
     stdout: output.to(STDOUT),

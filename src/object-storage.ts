@@ -46,6 +46,15 @@ export interface ObjectStorage {
   remove(keys: readonly string[]): Promise<void>;
 }
 
+/**
+ * @param environment has the credentials, the endpoint and the region of S3
+ * @throws {AppError} operator if the URL or a variable is invalid
+ */
+export type OpenStorage = (
+  url: string,
+  environment: Readonly<Record<string, string | undefined>>,
+) => ObjectStorage;
+
 /** @returns whether it is words of letters, digits and `. _ - =`, separated by slashes; `.` and `..` are none */
 export function isKey(text: string): boolean {
   return text.split("/").every((word) => /^[\w.=-]+$/.test(word) && !/^\.\.?$/.test(word));

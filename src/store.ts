@@ -1,7 +1,9 @@
+import type { ArchiveOptions, ArchiveState } from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
 import type { LargePages } from "./large-page.ts";
+import type { ObjectStorage } from "./object-storage.ts";
 import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
@@ -55,6 +57,8 @@ export interface Store {
   /** @throws {AppError} unavailable if the database cannot be written or, by a server that only reads, be read */
   checkUsable(): Promise<void>;
   statistics(): Promise<Statistics>;
+  /** @returns how far the archive is behind; `null` without one */
+  archive(): ArchiveState | null;
   /**
    * Writes a copy of one snapshot to a new file, and verifies it. Others can write meanwhile.
    * @param signal cancels the backup, which then leaves no file
@@ -106,6 +110,8 @@ export interface StoreOptions {
   readonly onMigration?: OnMigration;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
+  /** Of a SQLite database that is opened exclusively, to be served. */
+  readonly archive?: ArchiveOptions;
   /** Called at the opening with each danger that the operator should remove. */
   readonly onWarning?: (warning: string) => void;
 }
@@ -118,14 +124,23 @@ export function servesReads({
   return exclusive && readOnly === true;
 }
 
+/** A state of a database that an archive has. */
+export interface ArchiveSource {
+  readonly storage: ObjectStorage;
+  /** `null` for the newest state. */
+  readonly at: Date | null;
+}
+
 export interface RestoreOptions {
-  /** Path of the backup. */
-  readonly from: string;
+  /** Path of the backup, or an archive. */
+  readonly from: string | ArchiveSource;
   readonly databaseUrl: string;
   readonly now: () => Date;
 }
 
 export interface RestoreResult extends BackupSummary {
+  /** The time up to which an archive has all commits; `null` for a backup. */
+  readonly archivedUntil: Date | null;
   /** Path that the previous database was moved to; `null` if there was none. */
   readonly previousPath: string | null;
   /**
@@ -136,6 +151,16 @@ export interface RestoreResult extends BackupSummary {
   /** Names of tokens that are valid after the restore. */
   readonly validTokens: readonly string[];
 }
+
+/**
+ * Restores the newest state of an archive into a temporary file, and verifies it.
+ * @param databaseUrl path of a database, which need not exist. The temporary file is next to it.
+ * @throws {AppError} operator if the archive is empty or damaged
+ */
+export type CheckArchive = (
+  storage: ObjectStorage,
+  databaseUrl: string,
+) => Promise<BackupSummary & { readonly archivedUntil: Date }>;
 
 /**
  * Opens a database. Creates it, or migrates its schema, if the options allow it.
@@ -164,6 +189,7 @@ export type WithCopyTarget = <Result>(
 export interface Backend {
   readonly open: OpenStore;
   readonly restore: RestoreStore;
+  readonly checkArchive: CheckArchive;
   readonly withCopyTarget: WithCopyTarget;
   /** @returns whether a server that may write is known to use the database */
   readonly isServed: (databaseUrl: string) => boolean;

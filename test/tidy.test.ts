@@ -16,7 +16,7 @@ interface Source {
 function layerOf(path: string): string {
   const [, directory, file] = path.split("/");
   if (file !== undefined) return `${directory}`;
-  return directory === "main.ts" ? "main" : "domain";
+  return /^(main|archive\.worker)\.ts$/.test(`${directory}`) ? "main" : "domain";
 }
 
 async function readSources(pattern: string): Promise<Source[]> {

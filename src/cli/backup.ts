@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, extname, join } from "node:path";
-import { invalidValue, readConfig } from "../config.ts";
+import { invalidValue, readArchiveUrl, readConfig } from "../config.ts";
 import { fail, messageOf } from "../error.ts";
-import type { BackupSummary } from "../store.ts";
+import type { BackupSummary, RestoreOptions } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system.ts";
@@ -96,20 +96,68 @@ export async function backUpStore(
   if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
 }
 
+export interface RestoreFrom {
+  /** Path of a backup. Either this or the URL of an archive is given. */
+  readonly file?: string | undefined;
+  readonly from?: string | undefined;
+  /** Of the archive, a time. By default, the newest state. */
+  readonly at?: string | undefined;
+}
+
+/** A time of RFC 3339. */
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
+
+/** @throws {AppError} invalid if the arguments are */
+function readSource(
+  { file, from, at }: RestoreFrom,
+  system: CommandSystem,
+): RestoreOptions["from"] {
+  if (at !== undefined && (!TIME.test(at) || Number.isNaN(Date.parse(at)))) {
+    fail("invalid", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
+  }
+  if (at !== undefined && from === undefined) fail("invalid", "--at needs --from");
+  if (file !== undefined && from === undefined) return file;
+  if (file !== undefined || from === undefined) {
+    fail("invalid", "Name either a backup or, with --from, an archive");
+  }
+  const storage = system.openStorage(readArchiveUrl("--from", from), system.environment);
+  return { storage, at: at === undefined ? null : new Date(at) };
+}
+
+function describeEnd(archivedUntil: Date): string {
+  return `It has all writes that the archive has up to ${archivedUntil.toISOString()}`;
+}
+
 /**
- * Replaces the database with a backup, in which the tokens that the previous database has revoked stay revoked. Keeps
+ * Restores the newest state of the archive into a temporary file, and verifies it.
+ * @throws {AppError} operator if there is no archive, or it cannot be restored
+ */
+export async function checkArchive(system: CommandSystem): Promise<void> {
+  const { archiveUrl, databaseUrl } = readConfig(system.environment, system.flags);
+  if (archiveUrl === null) fail("invalid", "Name an archive with --archive-url or ARCHIVE_URL");
+  const storage = system.openStorage(archiveUrl, system.environment);
+  const backend = system.backendOf(databaseUrl);
+  const { archivedUntil, ...contents } = await backend.checkArchive(storage, databaseUrl);
+  system.stdout(`Restored ${describeResult(contents, "a temporary file")}\n`);
+  system.stdout(`${describeEnd(archivedUntil)}\n`);
+}
+
+/**
+ * Replaces the database with a backup or a state of its archive, in which the tokens that the previous database has revoked stay revoked. Keeps
  * the previous database.
  * @throws {AppError} operator
  */
-export async function restoreBackup(from: string, system: CommandSystem): Promise<void> {
+export async function restoreBackup(source: RestoreFrom, system: CommandSystem): Promise<void> {
+  const from = readSource(source, system);
   const { databaseUrl } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(databaseUrl);
-  const { previousPath, revokedTokens, validTokens, ...contents } = await restore({
+  const { previousPath, revokedTokens, validTokens, archivedUntil, ...contents } = await restore({
     from,
     databaseUrl,
     now: system.now,
   });
   system.stdout(`Restored ${describeResult(contents, databaseUrl)}\n`);
+  if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
   if (revokedTokens === null && validTokens.length > 0) {
     system.stdout(

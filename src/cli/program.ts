@@ -4,7 +4,7 @@ import { postgresLayouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
 import { sorts } from "../page.ts";
 import { tokenScopes } from "../token.ts";
-import { backUpStore, restoreBackup } from "./backup.ts";
+import { backUpStore, checkArchive, restoreBackup } from "./backup.ts";
 import { build } from "./build.ts";
 import { printChanges } from "./changes.ts";
 import { checkStore } from "./check.ts";
@@ -201,10 +201,31 @@ const commands: Commands = {
     run: (system, file, { directory, keep }) => backUpStore({ file, directory, keep }, system),
   },
   restore: {
-    description: "restore a backup; the current database is kept next to it",
-    arguments: [new Argument("<file>", "file made by backup")],
-    examples: ["user-api restore backup.db"],
-    run: (system, file) => restoreBackup(file, system),
+    description: "restore a backup or an archive; the current database is kept next to it",
+    arguments: [new Argument("[file]", "file made by backup")],
+    options: [
+      new Option("--from <url>", "archive to restore: s3://bucket/prefix or file:///directory"),
+      new Option("--at <time>", "state of the archive at this time (default: the newest state)"),
+    ],
+    examples: [
+      "user-api restore backup.db",
+      "user-api restore --from s3://bucket/user-api",
+      "user-api restore --from s3://bucket/user-api --at 2026-11-22T06:11:30Z",
+    ],
+    run: (system, file, { from, at }) => restoreBackup({ file, from, at }, system),
+  },
+  archive: {
+    description: "check the archive of a database",
+    settings: [],
+    examples: ["user-api archive check"],
+    commands: {
+      check: {
+        description: "restore the archive into a temporary file and verify it",
+        settings: ["databaseUrl", "archiveUrl"],
+        examples: ["user-api archive check --archive-url s3://bucket/user-api"],
+        run: checkArchive,
+      },
+    },
   },
   copy: {
     description: "copy a database into an empty one, e.g. from SQLite to PostgreSQL",

@@ -1,4 +1,5 @@
 import { styleText } from "node:util";
+import type { ArchiveLog, ArchiveOptions } from "../archive.ts";
 import { type Config, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
@@ -60,6 +61,27 @@ ${rule}
 `;
 }
 
+/** @returns `null` without an archive, and for a server that only reads */
+function archiveOptions(
+  config: Config,
+  { environment, createArchiveWorker }: CommandSystem,
+  onLog: ArchiveLog,
+): ArchiveOptions | null {
+  const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
+    config;
+  if (archiveUrl === null || readOnly) return null;
+  return {
+    url: archiveUrl,
+    environment: { ...environment },
+    createWorker: createArchiveWorker,
+    intervalMs: archiveSeconds * 1000,
+    commit: archiveCommit,
+    restore: archiveRestore,
+    keepMs: archiveDays * DAY_MS,
+    onLog,
+  };
+}
+
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
@@ -99,7 +121,10 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   if (openFiles < MIN_OPEN_FILES)
     onWarning(`the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`);
   const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
-  const options = { ...config, now: system.now, ...listeners };
+  const archive = archiveOptions(config, system, (level, event, fields) =>
+    log[level](event, fields),
+  );
+  const options = { ...config, now: system.now, ...listeners, ...(archive && { archive }) };
   const store = resources.adopt(
     await system.backendOf(databaseUrl).open({ ...options, exclusive: true, create: !readOnly }),
     (opened) => opened.close(),

@@ -2,6 +2,7 @@ import { type Config, type Environment, type Flags, readConfig } from "../config
 import { type DatabaseKind, redactPassword } from "../database-url.ts";
 import { AppError, type ErrorCode, messageOf } from "../error.ts";
 import type { LogBuffer } from "../log-buffer.ts";
+import type { OpenStorage } from "../object-storage.ts";
 import type { Backend, Store, StoreOptions } from "../store.ts";
 
 /** Why the process should stop: a signal, or an error that nothing else caught. */
@@ -34,6 +35,10 @@ export interface System {
   readonly backendOf: (databaseUrl: string) => Backend;
   /** The newest schema version of each kind of database. */
   readonly schemaVersions: Readonly<Record<DatabaseKind, number>>;
+  /** Opens the storage of an archive. */
+  readonly openStorage: OpenStorage;
+  /** Starts the thread of an archive. */
+  readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
   readonly stdout: (text: string) => void;

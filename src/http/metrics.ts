@@ -2,6 +2,7 @@
  * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
+import type { ArchiveState } from "../archive.ts";
 import type { OnCommit, Store } from "../store.ts";
 import { createHistogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
 import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./request-metrics.ts";
@@ -45,6 +46,27 @@ function measureWritable(store: Pick<Store, "checkUsable">): Promise<number> {
     () => 0,
   );
   return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => 0)]);
+}
+
+function archiveMetrics(state: ArchiveState | null): MetricFamily[] {
+  if (state === null) return [];
+  return [
+    gauge(
+      "user_api_archive_seconds_behind",
+      "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
+      state.secondsBehind,
+    ),
+    gauge(
+      "user_api_archive_bytes_behind",
+      "Bytes of the write-ahead log that the archive does not have.",
+      state.bytesBehind,
+    ),
+    ...optionalGauge(
+      "user_api_archive_last_base_timestamp_seconds",
+      "When the last base of the archive was completed, in seconds since the Unix epoch.",
+      state.lastBaseS,
+    ),
+  ];
 }
 
 /** The standard process metrics of Prometheus. */
@@ -134,6 +156,7 @@ export function createMetrics(
         "When the last backup was completed, in seconds since the Unix epoch.",
         lastBackupS,
       ),
+      ...archiveMetrics(store.archive()),
     ]);
   }
 

@@ -18,9 +18,20 @@ export function system() {
 
 const statuses = ["ok", "read_only"] as const;
 
-function healthBody(status: (typeof statuses)[number]) {
-  return envelope(jsonText({ status }));
+interface Health {
+  readonly status: (typeof statuses)[number];
+  readonly archive?: { readonly seconds_behind: number; readonly bytes_behind: number };
 }
+
+function healthBody(health: Health) {
+  return envelope(jsonText(health));
+}
+
+/** How far the archive is behind. Clients see no error of the storage. */
+const archive = object({
+  seconds_behind: { type: "number", minimum: 0 },
+  bytes_behind: { type: "integer", minimum: 0 },
+});
 
 const getHealth = route(
   {
@@ -29,12 +40,12 @@ const getHealth = route(
       operationId: "getHealth",
       summary: "Check health",
       description:
-        "Healthy means that the server accepts requests and can write to the database. One that is read-only says so, and can read it.",
+        "Healthy means that the server accepts requests and can write to the database. One that is read-only says so, and can read it. With an archive, the response says how far that is behind.",
       security: [],
       responses: {
         200: enveloped(
           "The server is healthy",
-          object({ status: { type: "string", enum: statuses } }),
+          object({ status: { type: "string", enum: statuses }, archive }, ["archive"]),
           { status: "ok" },
         ),
       },
@@ -44,7 +55,14 @@ const getHealth = route(
   async ({ drain, store, readOnly }) => {
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     await store.checkUsable();
-    return healthBody(readOnly ? "read_only" : "ok");
+    const status = readOnly ? "read_only" : "ok";
+    const state = store.archive();
+    if (state === null) return healthBody({ status });
+    const { secondsBehind, bytesBehind } = state;
+    return healthBody({
+      status,
+      archive: { seconds_behind: secondsBehind, bytes_behind: bytesBehind },
+    });
   },
 );
 

@@ -1,6 +1,6 @@
 /** Opens the storage of a URL. */
 import { fail } from "../error.ts";
-import { type ObjectStorage, parseStorageUrl } from "../object-storage.ts";
+import { type ObjectStorage, type OpenStorage, parseStorageUrl } from "../object-storage.ts";
 import { createDirectoryStorage } from "./directory.ts";
 import { createS3Storage } from "./s3.ts";
 
@@ -65,3 +65,10 @@ export function openObjectStorage(
     signal,
   });
 }
+
+/** A request that takes longer is sent again. A body has some MiB. */
+const TIMEOUT_MS = 10_000;
+
+/** Opens the storage of an archive. */
+export const openStorage: OpenStorage = (url, environment) =>
+  openObjectStorage(url, environment, { timeoutMs: TIMEOUT_MS });

@@ -85,6 +85,7 @@ function createStore(unwatched: Database, options: StoreOptions): Store {
       isFull: db.limiter.isFull,
     }),
     holdBody: largePages.hold,
+    archive: () => null,
     async statistics() {
       // On failure, the last known size: the other figures matter most while the database is unreachable.
       await Promise.race([measureSize().catch(() => {}), Bun.sleep(SIZE_TIMEOUT_MS)]);

@@ -1,6 +1,6 @@
 /** Backup and restore are not offered on PostgreSQL: `pg_dump` and `pg_restore` do it better. */
 import { fail } from "../error.ts";
-import type { RestoreStore, Store } from "../store.ts";
+import type { CheckArchive, RestoreStore, Store } from "../store.ts";
 
 export const backUp: Store["backUp"] = async (path) => {
   fail("operator", `Cannot back up to ${path}: use \`pg_dump --format=custom\` for PostgreSQL`);
@@ -8,5 +8,10 @@ export const backUp: Store["backUp"] = async (path) => {
 
 /** @see RestoreStore */
 export const restorePostgres: RestoreStore = async ({ from }) => {
-  fail("operator", `Cannot restore ${from}: use \`pg_restore\` for PostgreSQL`);
+  const source = typeof from === "string" ? from : from.storage.url;
+  fail("operator", `Cannot restore ${source}: use \`pg_restore\` for PostgreSQL`);
+};
+
+export const checkPostgresArchive: CheckArchive = async ({ url }) => {
+  fail("operator", `Cannot check ${url}: only an SQLite database has an archive`);
 };

@@ -14,6 +14,7 @@ import {
   servesReads,
 } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
+import { type ArchiveClient, openArchive } from "./archive/client.ts";
 import {
   createReaderAtRest,
   nothingToWatch,
@@ -48,7 +49,7 @@ import { createTokenStore } from "./tokens.ts";
 import { createUserStore } from "./users.ts";
 import { findWarnings } from "./warnings.ts";
 import { createWriteBatch } from "./write-batch.ts";
-import { createWriter } from "./writer.ts";
+import { createWriter, openGate } from "./writer.ts";
 
 /**
  * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more
@@ -121,6 +122,7 @@ function checkpointWal(db: Database, reader: Reader): void {
 /**
  * Creates the store of an open database.
  * @param lock `null` if the store is not exclusive
+ * @param archive `null` if there is none
  * @param opened closes the database. Closing the store disposes of it.
  */
 async function createStore(
@@ -128,6 +130,7 @@ async function createStore(
   source: Source,
   options: StoreOptions,
   lock: ServerLock | null,
+  archive: ArchiveClient | null,
   opened: DisposableStack,
 ): Promise<Store> {
   const { now } = options;
@@ -138,22 +141,31 @@ async function createStore(
     if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
   };
   using resources = new DisposableStack();
-  const files = atRest ? nothingToWatch : watchFiles(path, onProblem, lock);
+  const watched = atRest ? null : watchFiles(path, onProblem, lock);
+  const files = watched ?? nothingToWatch;
   resources.defer(files.close);
   resources.use(opened.move());
   const sharedReader = createReader(db, files.isReadable);
   const reader = atRest ? createReaderAtRest(sharedReader, source) : sharedReader;
-  const checkpointer = createCheckpointer(db);
+  const checkpointer = createCheckpointer(db, archive);
   resources.defer(checkpointer.close);
+  // Before anything is written.
+  if (watched !== null) await archive?.start(watched.descriptors);
   const watch = resources.use(createChangeWatch(db));
   const onCommit: OnCommit = (writes, durationMs) => {
     options.onCommit?.(writes, durationMs);
     watch.check();
   };
-  const writer = createWriter(createWriteBatch(db, files), reader, checkpointer, {
-    ...options,
-    onCommit,
-  });
+  const writer = createWriter(
+    createWriteBatch(db, files),
+    reader,
+    checkpointer,
+    {
+      ...options,
+      onCommit,
+    },
+    archive ?? openGate,
+  );
   const clock = createClock(now);
   const idempotency = createIdempotencyStore(db, now, clock);
   const largePages = createLargePages(options.maxUnsentBytes);
@@ -200,6 +212,7 @@ async function createStore(
       unsentBytes: largePages.unsentBytes(),
       ...fileStatistics(path),
     }),
+    archive: () => archive?.state() ?? null,
     backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
     withCopySource: (work) => withCopySource(source, work),
     check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
@@ -212,6 +225,7 @@ async function createStore(
     async close() {
       await writer.idle();
       reader.reset();
+      await archive?.close();
       cleanup.dispose();
     },
   };
@@ -285,8 +299,7 @@ function touchTables(db: Database): void {
  * @returns the schema version; 0 if the database is new
  * @throws {AppError} operator if this store cannot use the database
  */
-function requireUsable(source: Source, { create, exclusive, readOnly = false }: StoreOptions) {
-  using db = source.connect();
+function requireUsable(db: Database, { create, exclusive, readOnly = false }: StoreOptions) {
   const version = findVersion(db);
   // E.g. a backup that was cut off.
   if (version === 0 && !create) fail("operator", "the database is empty");
@@ -305,9 +318,16 @@ async function waitForLockFile(path: string): Promise<void> {
   }
 }
 
-/** @throws {AppError} operator if another process serves or migrates the database */
-async function lockForServer(path: string, options: StoreOptions): Promise<ServerLock> {
-  if (mayBeServedWithoutLock(path)) await waitForLockFile(path);
+/**
+ * @param mayBeServed see `mayBeServedWithoutLock`
+ * @throws {AppError} operator if another process serves or migrates the database
+ */
+async function lockForServer(
+  path: string,
+  options: StoreOptions,
+  mayBeServed: boolean,
+): Promise<ServerLock> {
+  if (mayBeServed) await waitForLockFile(path);
   const kind = servesReads(options) ? "shared" : "exclusive";
   const lock = takeServerLock(path, LOCK_TIMEOUT_MS, kind);
   return lock ?? fail("operator", "the database is in use by another server");
@@ -352,6 +372,10 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
     fail("operator", "it is a directory");
   requireNoOrphans(path);
+  using resources = new DisposableStack();
+  // It may restore the database.
+  const archive =
+    options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));
   if (options.create && sizeOf(path) === 0) createFile(path);
   // A symbolic link and its target are one database.
   const realPath = realpathSync(path);
@@ -360,9 +384,13 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   const mayBeAtRest = readOnly && !options.exclusive;
   const source = (mayBeAtRest ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
   requirePermissions(source, options);
-  const version = requireUsable(source, options);
-  using resources = new DisposableStack();
-  const lock = options.exclusive ? resources.use(await lockForServer(realPath, options)) : null;
+  const mayBeServed = options.exclusive && mayBeServedWithoutLock(realPath);
+  // Stays open, because the last connection that is closed deletes the log, with which an archive continues.
+  using first = source.connect();
+  const version = requireUsable(first, options);
+  const lock = options.exclusive
+    ? resources.use(await lockForServer(realPath, options, mayBeServed))
+    : null;
   try {
     // `true` closes the file even if prepared statements are still open.
     const db = resources.adopt(source.connect(), (opened) => opened.close(true));
@@ -378,7 +406,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     db.run("pragma busy_timeout = 0");
     if (options.onWarning !== undefined)
       findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
-    return await createStore(db, source, options, lock, resources);
+    return await createStore(db, source, options, lock, archive, resources);
   } catch (error) {
     // A statement can need what a later migration adds.
     if (readOnly && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);

@@ -3,6 +3,8 @@
  * thousands of pages would delay every concurrent request.
  */
 import type { Database } from "bun:sqlite";
+import { fail } from "../error.ts";
+import type { ArchiveClient } from "./archive/client.ts";
 import { CHECKPOINT_PAGES, sqliteVersion } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
@@ -24,11 +26,20 @@ export interface Checkpointer {
   close(): void;
 }
 
-/** @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough */
-export function createCheckpointer(db: Database): Checkpointer {
+/**
+ * @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough
+ * @param archive runs the checkpoints, if there is one, after reading the log
+ * @throws {AppError} operator if there is an archive and SQLite is too old for it
+ */
+export function createCheckpointer(
+  db: Database,
+  archive: Pick<ArchiveClient, "checkpoint"> | null = null,
+): Checkpointer {
   // An older SQLite ignores `noop` and would run a checkpoint on this thread.
-  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0)
+  if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0) {
+    if (archive !== null) fail("operator", `an archive needs SQLite ${NOOP_SINCE} or newer`);
     return { prepare: async () => {}, start: () => null, close() {} };
+  }
   const measure = db.prepare<{ log: number }, []>("pragma wal_checkpoint(noop)");
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
@@ -48,7 +59,8 @@ export function createCheckpointer(db: Database): Checkpointer {
   async function run(): Promise<void> {
     try {
       // If the disk fails, everything is still in the log. More pages trigger the next attempt.
-      await thread.run("pragma wal_checkpoint(passive)");
+      if (archive === null) await thread.run("pragma wal_checkpoint(passive)");
+      else await archive.checkpoint();
     } catch {
       // Without the thread, SQLite runs checkpoints inside commits again.
       broken = true;

@@ -32,6 +32,13 @@ export interface FileWatch {
   close(): void;
 }
 
+/** Descriptors of the database, its log and its index, which stay open as long as the database. */
+export interface FileDescriptors {
+  readonly database: number;
+  readonly log: number;
+  readonly index: number;
+}
+
 interface WatchedFile {
   readonly path: string;
   /** Stays open as long as the database. */
@@ -86,7 +93,7 @@ export function watchFiles(
   onChange: (problem: string | null) => void,
   lock: ServerLock | null,
   readFile: ReadFile = readSync,
-): FileWatch {
+): FileWatch & { readonly descriptors: FileDescriptors } {
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
   const database = openFile(path);
@@ -165,6 +172,11 @@ export function watchFiles(
   }
 
   return {
+    descriptors: {
+      database: database.descriptor,
+      log: log.descriptor,
+      index: index.descriptor,
+    },
     isInPlace,
     isOverwritten: () => overwritten !== null,
     requireInPlace() {

@@ -13,9 +13,11 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail } from "../error.ts";
-import type { BackupSummary, RestoreStore } from "../store.ts";
+import type { ArchiveSource, BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { isActive, type Token } from "../token.ts";
+import { type ArchivedState, fetchDatabase, findState } from "./archive/fetch.ts";
+import { markRestored } from "./archive/missing.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
@@ -70,6 +72,13 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
     renameFeed(db);
   }
   return verifyDatabase(temporaryPath);
+}
+
+/** Like a copied file, it gets another feed when a server opens it. */
+async function fetchArchive({ storage, at }: ArchiveSource, path: string): Promise<ArchivedState> {
+  const state = await findState(storage, at);
+  await fetchDatabase(storage, state, path);
+  return state;
 }
 
 /**
@@ -164,8 +173,9 @@ function replaceDatabase(temporaryPath: string, path: string, previousPath: stri
 
 /** @see RestoreStore */
 export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) => {
+  const isBackup = typeof from === "string";
   try {
-    const backup = findBackup(from);
+    const backup = isBackup ? findBackup(from) : null;
     mkdirSync(dirname(databaseUrl), { recursive: true });
     const exists = existsSync(databaseUrl);
     const path = exists ? realpathSync(databaseUrl) : databaseUrl;
@@ -175,7 +185,9 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const temporaryPath = claimTemporary(path);
     using cleanup = new DisposableStack();
     cleanup.defer(() => discard(temporaryPath));
-    const contents = prepareReplacement(backup, temporaryPath);
+    const archived = isBackup ? null : await fetchArchive(from, temporaryPath);
+    const contents =
+      backup === null ? verifyDatabase(temporaryPath) : prepareReplacement(backup, temporaryPath);
     if (exists) mergeWal(path);
     const revokedTokens = revokeTokens(temporaryPath, findRevocations(path));
     const tokens = readTokens(temporaryPath);
@@ -185,13 +197,32 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
+    if (!isBackup && archived !== null) {
+      const isSame = revokedTokens === null || revokedTokens.length === 0;
+      await markRestored(from.storage, path, archived, isSame);
+    }
     return {
       ...contents,
+      archivedUntil: archived === null ? null : new Date(archived.timeMs),
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
       validTokens: tokens.filter((token) => isActive(token, time)).map(({ name }) => name),
     };
   } catch (error) {
-    throw describeSqliteError(`Cannot restore ${from}`, error);
+    throw describeSqliteError(`Cannot restore ${isBackup ? from : from.storage.url}`, error);
+  }
+};
+
+/** @see CheckArchive */
+export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => {
+  mkdirSync(dirname(databaseUrl), { recursive: true });
+  const temporaryPath = claimTemporary(databaseUrl);
+  try {
+    const { timeMs } = await fetchArchive({ storage, at: null }, temporaryPath);
+    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(timeMs) };
+  } catch (error) {
+    throw describeSqliteError(`Cannot check ${storage.url}`, error);
+  } finally {
+    discard(temporaryPath);
   }
 };

@@ -5,8 +5,12 @@
 import { readSync } from "node:fs";
 
 const HEADER_BYTES = 136;
-const LOG_HEADER_BYTES = 32;
-const FRAME_HEADER_BYTES = 24;
+/** The header is there twice, so that a reader notices when it is being written. */
+const COPY_BYTES = 48;
+/** Writing it takes less than a microsecond, unless the writer is interrupted. */
+const READ_ATTEMPTS = 1000;
+export const LOG_HEADER_BYTES = 32;
+export const FRAME_HEADER_BYTES = 24;
 
 export interface WalIndex {
   /** Minimum size of the log: its header and all frames, each of which holds a page. */
@@ -48,4 +52,36 @@ export function createWalIndexReader(descriptor: number): () => WalIndex | null 
 /** @returns whether a checkpoint may have written to the database between two states of its log */
 export function mayHaveCopied(before: WalIndex, after: WalIndex): boolean {
   return after.salt !== before.salt || after.backfilledFrames > before.backfilledFrames;
+}
+
+/** What has been committed to the log. */
+export interface LogState {
+  readonly pageBytes: number;
+  /** Number of frames, up to the last commit. */
+  readonly frames: number;
+  /** As in the header of the log, in hexadecimal. */
+  readonly salt: string;
+  /** Number of commits modulo 2^32, also of other processes and across restarts of the log (SQLite: `iChange`). */
+  readonly commits: number;
+}
+
+/**
+ * @param descriptor of the index
+ * @throws {Error} if the index cannot be read
+ */
+export function readLogState(descriptor: number): LogState {
+  const header = Buffer.alloc(2 * COPY_BYTES);
+  for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
+    readSync(descriptor, header, 0, header.length, 0);
+    if (header.compare(header, 0, COPY_BYTES, COPY_BYTES) !== 0) continue;
+    const size = header.readUInt16LE(14);
+    return {
+      // SQLite writes 65,536 as 1.
+      pageBytes: size === 1 ? 65_536 : size,
+      frames: header.readUInt32LE(16),
+      salt: header.toString("hex", 32, 40),
+      commits: header.readUInt32LE(8),
+    };
+  }
+  throw new Error("the index of the write-ahead log is inconsistent");
 }

@@ -44,9 +44,24 @@ export interface TableWriter {
   writeUnlimited<Result>(work: Work<Synchronous<Result>>): Promise<Result>;
 }
 
+/** Decides when a commit is acknowledged. */
+export interface CommitGate {
+  /** @throws {AppError} unavailable if no write may begin */
+  requireOpen(): void;
+  /**
+   * Call it after each commit.
+   * @returns resolves when the writes may be acknowledged, and rejects with the error for them; `null` if they may at
+   * once
+   */
+  confirm(): Promise<void> | null;
+}
+
+/** Acknowledges what is on the disk. */
+export const openGate: CommitGate = { requireOpen() {}, confirm: () => null };
+
 export interface Writer {
   forTable(table: string): TableWriter;
-  /** Number of queued writes. */
+  /** Number of writes that are queued or not acknowledged yet. */
   pending(): number;
   /** Whether the next write would be rejected. */
   isFull(): boolean;
@@ -59,16 +74,19 @@ export function createWriter(
   reader: Reader,
   checkpointer: Checkpointer,
   { maxPendingWrites, onCommit }: Pick<StoreOptions, "maxPendingWrites" | "onCommit">,
+  gate: CommitGate = openGate,
 ): Writer {
   const queue: QueuedWrite[] = [];
   /** Queued writes that count towards `maxPendingWrites`. */
   let limitedCount = 0;
+  /** Writes that were committed, and wait for the gate. */
+  let unconfirmedCount = 0;
   let scheduled = false;
   let busySinceMs: number | null = null;
   const idleWaiters: (() => void)[] = [];
 
   function isFull(): boolean {
-    return limitedCount >= maxPendingWrites;
+    return limitedCount + unconfirmedCount >= maxPendingWrites;
   }
 
   /** Removes writes from the front of the queue. */
@@ -94,10 +112,18 @@ export function createWriter(
     else setImmediate(flush);
   }
 
+  function isIdle(): boolean {
+    return queue.length === 0 && !scheduled && unconfirmedCount === 0;
+  }
+
+  function wakeIfIdle(): void {
+    if (isIdle()) for (const wake of idleWaiters.splice(0)) wake();
+  }
+
   function scheduleNext(): void {
     scheduled = false;
     if (queue.length > 0) schedule();
-    else for (const wake of idleWaiters.splice(0)) wake();
+    else wakeIfIdle();
   }
 
   /** Rejects writes, none of which may be acknowledged. */
@@ -110,6 +136,7 @@ export function createWriter(
   /** @returns false if another process is writing and the batch will be retried, or if the batch was rejected */
   function tryBegin(): boolean {
     try {
+      gate.requireOpen();
       batch.begin();
       busySinceMs = null;
       return true;
@@ -120,6 +147,31 @@ export function createWriter(
       else rejectAll(dequeue(queue.length), error);
       return false;
     }
+  }
+
+  /** Settles writes that are on the disk as soon as they may be acknowledged. */
+  function acknowledge(writes: readonly Write[], settles: readonly Settle[]): void {
+    const confirmation = gate.confirm();
+    if (confirmation === null) {
+      for (const settle of settles) settle();
+      return;
+    }
+    unconfirmedCount += writes.length;
+    const end = (settleAll: () => void) => {
+      unconfirmedCount -= writes.length;
+      settleAll();
+      wakeIfIdle();
+    };
+    confirmation.then(
+      () =>
+        end(() => {
+          for (const settle of settles) settle();
+        }),
+      (error) =>
+        end(() => {
+          for (const write of writes) write.reject(error);
+        }),
+    );
   }
 
   function flush(): void {
@@ -136,7 +188,7 @@ export function createWriter(
       return;
     }
     onCommit?.(writes.length, performance.now() - startedMs);
-    for (const settle of settles) settle();
+    acknowledge(writes, settles);
     const checkpoint = checkpointer.start();
     // No write begins during a checkpoint.
     scheduled = checkpoint !== null;
@@ -175,10 +227,10 @@ export function createWriter(
 
   return {
     forTable,
-    pending: () => queue.length,
+    pending: () => queue.length + unconfirmedCount,
     isFull,
     idle() {
-      if (queue.length === 0 && !scheduled) return Promise.resolve();
+      if (isIdle()) return Promise.resolve();
       return new Promise((wake) => idleWaiters.push(wake));
     },
   };

@@ -4,7 +4,8 @@ import { dirname } from "node:path";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason, System } from "../../src/cli/system.ts";
 import type { Environment } from "../../src/config.ts";
-import { backendOf, main, schemaVersions } from "../../src/main.ts";
+import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import { migrate } from "../../src/sqlite/migrate.ts";
 import type { OpenStore } from "../../src/store.ts";
 import { makeDirectory } from "../directory.ts";
@@ -100,6 +101,8 @@ export function makeHarness(options: Options = {}): Harness {
         return { ...backend, open: openStore ?? backend.open };
       },
       schemaVersions,
+      openStorage,
+      createArchiveWorker,
       stdoutIsTerminal: false,
       now: () => clock.time,
       stdout: print,

@@ -20,7 +20,8 @@ async function metricsText(): Promise<string> {
     freeBytes: 0,
     lastBackupS: 0,
   });
-  return metrics.render({ statistics, checkUsable: async () => {} } as any);
+  const archive = () => ({ secondsBehind: 0, bytesBehind: 0, lastBaseS: 0 });
+  return metrics.render({ statistics, archive, checkUsable: async () => {} } as any);
 }
 
 /** @returns the series, by name, each with the names of its labels */

@@ -2,7 +2,8 @@
 import { connect } from "node:net";
 import { openInput, openOutput } from "../../src/cli/streams.ts";
 import type { StopReason } from "../../src/cli/system.ts";
-import { backendOf, main, schemaVersions } from "../../src/main.ts";
+import { backendOf, createArchiveWorker, main, schemaVersions } from "../../src/main.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import { hashToken, newToken, type TokenScope } from "../../src/token.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
@@ -70,6 +71,8 @@ function runHere(environment: Settings): Running {
     environment,
     backendOf,
     schemaVersions,
+    openStorage,
+    createArchiveWorker,
     stdoutIsTerminal: false,
     now: () => new Date(),
     stdout: write,

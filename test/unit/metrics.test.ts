@@ -11,7 +11,18 @@ const statistics = {
   freeBytes: 1e9,
   lastBackupS: 1.5e9,
 };
-const store = { statistics: async () => statistics, checkUsable: async () => {} } as Store;
+const archive = {
+  secondsBehind: 1.5,
+  bytesBehind: 4120,
+  logBytes: 8240,
+  lastBaseS: 1.6e9,
+  problem: null,
+};
+const store = {
+  statistics: async () => statistics,
+  archive: () => archive,
+  checkUsable: async () => {},
+} as unknown as Store;
 
 const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
@@ -96,7 +107,12 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_wal_bytes gauge",
     "user_api_disk_free_bytes gauge",
     "user_api_last_backup_timestamp_seconds gauge",
+    "user_api_archive_seconds_behind gauge",
+    "user_api_archive_bytes_behind gauge",
+    "user_api_archive_last_base_timestamp_seconds gauge",
   ]);
+  expect(text).toContain("\nuser_api_archive_seconds_behind 1.5\n");
+  expect(text).toContain("\nuser_api_archive_bytes_behind 4120\n");
   expect(text).toContain(
     '\nuser_api_build_info{version="1.2.3\\"",commit="1cc9c668",schema="3"} 1\n',
   );
@@ -105,6 +121,7 @@ test("render has these metrics, of these types, before the first request", async
 test("render reports that the database cannot be written, and omits what is unknown", async () => {
   const failing = {
     statistics: async () => ({ ...statistics, freeBytes: null, lastBackupS: null }),
+    archive: () => null,
     checkUsable: async () => {
       throw new Error("the disk is full");
     },
@@ -114,6 +131,7 @@ test("render reports that the database cannot be written, and omits what is unkn
   expect(text).toContain("\nuser_api_writable 0\n");
   expect(text).not.toContain("user_api_disk_free_bytes");
   expect(text).not.toContain("user_api_last_backup");
+  expect(text).not.toContain("user_api_archive");
 });
 
 test("render makes one text for all requests of a turn of the event loop", async () => {

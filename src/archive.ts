@@ -1,0 +1,46 @@
+/** The archive of a database: a continuous copy in object storage. */
+
+/** When a write is acknowledged: when it is on the disk, or when the archive has it. */
+export const archiveCommits = ["async", "sync"] as const;
+export type ArchiveCommit = (typeof archiveCommits)[number];
+
+/** Whether a server without a database restores it from its archive. */
+export const archiveRestores = ["never", "if-missing"] as const;
+export type ArchiveRestore = (typeof archiveRestores)[number];
+
+/** Writes a line of the log. */
+export type ArchiveLog = (
+  level: "info" | "warn" | "error",
+  event: string,
+  fields?: Readonly<Record<string, string | number | boolean>>,
+) => void;
+
+export interface ArchiveOptions {
+  /** `s3://bucket/prefix` or `file:///directory` */
+  readonly url: string;
+  /** Has the credentials of the storage. */
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  /** Starts the thread of the archive. */
+  readonly createWorker: () => Worker;
+  readonly restore: ArchiveRestore;
+  readonly onLog: ArchiveLog;
+  /** Interval at which the archive is brought up to date. */
+  readonly intervalMs: number;
+  readonly commit: ArchiveCommit;
+  /** How far back the archive can restore. */
+  readonly keepMs: number;
+}
+
+/** How far the archive is behind the database. */
+export interface ArchiveState {
+  /** Age of the oldest commit that the archive does not have, in seconds; 0 if there is none. */
+  readonly secondsBehind: number;
+  /** Bytes of the write-ahead log that the archive does not have. */
+  readonly bytesBehind: number;
+  /** Size of the write-ahead log up to the last commit. */
+  readonly logBytes: number;
+  /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
+  readonly lastBaseS: number | null;
+  /** Whether the last access to the storage failed, and why. */
+  readonly problem: string | null;
+}

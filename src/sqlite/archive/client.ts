@@ -1,0 +1,161 @@
+/** The archive as the thread of the server sees it. */
+
+import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
+import { AppError, fail } from "../../error.ts";
+import type { FileDescriptors } from "../file-watch.ts";
+import type { CommitGate } from "../writer.ts";
+import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
+
+/** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */
+const CONFIRM_TIMEOUT_MS = 5_000;
+const CHECK_INTERVAL_MS = 250;
+
+export interface ArchiveClient extends CommitGate, Disposable {
+  /** Call it when the files of the database are open, and before anything is written. @throws {AppError} */
+  start(files: FileDescriptors): Promise<void>;
+  checkpoint(): Promise<void>;
+  state(): ArchiveState;
+  /** Brings the archive up to date, if the storage responds in time. */
+  close(): Promise<void>;
+}
+
+interface Waiter {
+  readonly commit: number;
+  readonly sinceMs: number;
+  readonly resolve: () => void;
+  readonly reject: (error: AppError) => void;
+}
+
+function notConfirmed(): AppError {
+  return new AppError(
+    "unavailable",
+    "the archive does not respond, and the write may have been made: try again with the same Idempotency-Key",
+  );
+}
+
+/**
+ * Starts the thread, and restores the database if it is missing and the options allow it.
+ * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
+ */
+export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
+  const { url, environment, createWorker, intervalMs, keepMs, commit, restore, onLog } = options;
+  const worker = createWorker();
+  // The listener of the server keeps the process running.
+  worker.unref();
+  let state: ArchiveState = {
+    secondsBehind: 0,
+    bytesBehind: 0,
+    logBytes: 0,
+    lastBaseS: null,
+    problem: null,
+  };
+  let broken: Error | null = null;
+  let response: PromiseWithResolvers<void> | null = null;
+  let commits = 0;
+  const waiters: Waiter[] = [];
+  /** The last write that was rejected although it may have been made; `null` if the archive has it. */
+  let rejectedCommit: number | null = null;
+
+  function rejectAll(error: AppError): void {
+    for (const waiter of waiters.splice(0)) waiter.reject(error);
+  }
+
+  function markBroken(reason: string): void {
+    broken ??= new Error(reason);
+    state = { ...state, problem: reason };
+    response?.reject(broken);
+    rejectAll(notConfirmed());
+  }
+
+  function confirm(confirmed: number): void {
+    if (rejectedCommit !== null && rejectedCommit <= confirmed) rejectedCommit = null;
+    const count = waiters.findIndex((waiter) => waiter.commit > confirmed);
+    for (const waiter of waiters.splice(0, count === -1 ? waiters.length : count)) waiter.resolve();
+  }
+
+  worker.onmessage = ({ data }: MessageEvent<ArchiveResponse>) => {
+    switch (data.type) {
+      case "done":
+        return response?.resolve();
+      case "failed":
+        return response?.reject(
+          data.code === null ? new Error(data.message) : new AppError(data.code, data.message),
+        );
+      case "confirmed":
+        return confirm(data.commit);
+      case "state":
+        state = data.state;
+        return;
+      case "log":
+        return onLog(...data.line);
+    }
+  };
+  worker.onerror = ({ message }) => markBroken(message);
+  worker.addEventListener("close", () => markBroken("the thread of the archive has ended"), {
+    once: true,
+  });
+
+  function post(request: ArchiveRequest): void {
+    worker.postMessage(request);
+  }
+
+  /** Requests are sent one by one. */
+  async function ask(request: ArchiveRequest): Promise<void> {
+    if (broken !== null) throw broken;
+    response = Promise.withResolvers<void>();
+    worker.ref();
+    post(request);
+    try {
+      await response.promise;
+    } finally {
+      response = null;
+      worker.unref();
+    }
+  }
+
+  const timer = setInterval(() => {
+    const [oldest] = waiters;
+    if (oldest === undefined || performance.now() - oldest.sinceMs < CONFIRM_TIMEOUT_MS) return;
+    rejectedCommit = commits;
+    rejectAll(notConfirmed());
+  }, CHECK_INTERVAL_MS);
+  timer.unref();
+
+  function dispose(): void {
+    clearInterval(timer);
+    worker.terminate();
+  }
+
+  try {
+    await ask({
+      type: "open",
+      path,
+      url,
+      environment,
+      restoreIfMissing: restore === "if-missing",
+    });
+  } catch (error) {
+    dispose();
+    throw error;
+  }
+  return {
+    start: (files) => ask({ type: "start", files, intervalMs, keepMs, commit }),
+    checkpoint: () => ask({ type: "checkpoint" }),
+    state: () => state,
+    close: () => ask({ type: "close" }),
+    requireOpen() {
+      if (commit === "async" || (rejectedCommit === null && broken === null)) return;
+      fail("unavailable", "the archive does not respond");
+    },
+    confirm() {
+      if (commit === "async") return null;
+      commits += 1;
+      if (broken !== null) return Promise.reject(notConfirmed());
+      post({ type: "committed", commit: commits });
+      const { promise, resolve, reject } = Promise.withResolvers<void>();
+      waiters.push({ commit: commits, sinceMs: performance.now(), resolve, reject });
+      return promise;
+    },
+    [Symbol.dispose]: dispose,
+  };
+}

@@ -1,0 +1,232 @@
+/** Rebuilds a database from its archive. */
+import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { suffixes } from "../../database-url.ts";
+import { fail } from "../../error.ts";
+import type { ObjectStorage } from "../../object-storage.ts";
+import { connect } from "../connection.ts";
+import { PRIVATE_MODE } from "../files.ts";
+import { FRAME_HEADER_BYTES, LOG_HEADER_BYTES } from "../wal-index.ts";
+import {
+  type Base,
+  chunkKey,
+  decodeChunk,
+  decodeSegment,
+  failDamaged,
+  type SegmentId,
+  type SegmentKey,
+  segmentKey,
+} from "./format.ts";
+import {
+  isAtOrBefore,
+  isPartOf,
+  type Lineage,
+  listSegments,
+  readBases,
+  readLineages,
+} from "./history.ts";
+import type { LogPosition } from "./log.ts";
+
+/** Downloads at the same time. Each takes up to 8 MiB. */
+const CONCURRENCY = 4;
+
+type Storage = Pick<ObjectStorage, "get" | "list">;
+
+/** A state of the database that the archive has. */
+export interface ArchivedState {
+  readonly base: Base;
+  readonly segments: readonly SegmentKey[];
+  /** The last segment, which may be that before the first one. */
+  readonly last: SegmentId;
+  /** The state has all commits up to this time. */
+  readonly timeMs: number;
+  /** Whether this is the end of the history. */
+  readonly isNewest: boolean;
+}
+
+/** @returns the newest base of a lineage at this time */
+function findBase(bases: readonly Base[], lineage: Lineage, atMs: number): Base | null {
+  const own = bases.filter(
+    ({ first, last, timeMs }) =>
+      isPartOf(first, lineage) && isPartOf(last, lineage) && timeMs <= atMs,
+  );
+  return own.at(-1) ?? null;
+}
+
+/**
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
+ */
+export async function findState(storage: Storage, at: Date | null): Promise<ArchivedState> {
+  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+  const lineages = await readLineages(storage);
+  const bases = await readBases(storage);
+  if (bases.length === 0) fail("operator", "the archive is empty");
+  for (const [age, lineage] of lineages.entries()) {
+    const base = findBase(bases, lineage, atMs);
+    if (base === null) continue;
+    const all = await listSegments(storage, lineage, base.first);
+    const segments = all.filter(
+      (segment) => isAtOrBefore(segment, base.last) || segment.timeMs <= atMs,
+    );
+    const last = segments.at(-1) ?? { ...base.first, number: base.first.number - 1 };
+    if (!isAtOrBefore(base.last, last)) failDamaged("a segment of its newest base", "is missing");
+    return {
+      base,
+      segments,
+      last,
+      timeMs: Math.max(base.timeMs, segments.at(-1)?.timeMs ?? 0),
+      isNewest: age === 0 && segments.length === all.length,
+    };
+  }
+  const oldest = Math.min(...bases.map(({ timeMs }) => timeMs));
+  return fail("operator", `the archive begins at ${new Date(oldest).toISOString()}`);
+}
+
+/** Downloads several objects ahead. @throws {AppError} operator if one is missing */
+async function* download(storage: Storage, keys: readonly string[]) {
+  const pending: Promise<Uint8Array<ArrayBuffer> | null>[] = [];
+  let next = 0;
+  for (const key of keys) {
+    for (; next < keys.length && pending.length < CONCURRENCY; next += 1) {
+      const started = storage.get(keys[next] ?? "");
+      // It is awaited later. Until then a failure must not count as unhandled.
+      started.catch(() => {});
+      pending.push(started);
+    }
+    const body = await pending.shift();
+    yield { key, body: body ?? failDamaged(key, "is missing") };
+  }
+}
+
+function writeFully(descriptor: number, bytes: Uint8Array): void {
+  for (let at = 0; at < bytes.length; ) at += writeSync(descriptor, bytes, at);
+}
+
+/** Runs work on a new file that only its owner can read. */
+async function withNewFile(path: string, work: (descriptor: number) => Promise<void>) {
+  const descriptor = openSync(path, "w", PRIVATE_MODE);
+  try {
+    await work(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+async function fetchBase(storage: Storage, base: Base, path: string): Promise<void> {
+  const keys = base.chunks.map((_, at) => chunkKey(base, at));
+  await withNewFile(path, async (descriptor) => {
+    let at = 0;
+    for await (const { key, body } of download(storage, keys)) {
+      const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
+      writeFully(descriptor, await decodeChunk(key, body, chunk));
+      at += 1;
+    }
+  });
+}
+
+/** @returns the number of frames up to the last commit; `null` if none of these frames is one */
+function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
+  for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes) {
+    // The size of the database after a commit; 0 in any other frame.
+    if (bytes.readUInt32BE(at + 4) > 0) return (at - first) / frameBytes + 1;
+  }
+  return null;
+}
+
+/** A log that is being rebuilt. */
+interface PartialLog {
+  readonly descriptor: number;
+  readonly salt: string;
+  readonly frameBytes: number;
+  offset: number;
+  /** Frames up to the last commit. */
+  frames: number;
+}
+
+/** Lets SQLite copy the log to the database, which verifies its checksums. */
+function applyLog(path: string, frames: number): void {
+  {
+    using db = connect(path);
+    // If this is interrupted, it begins again with a new file.
+    db.run("pragma synchronous = off");
+    const statement = db.prepare<{ log: number; checkpointed: number }, []>(
+      "pragma wal_checkpoint(passive)",
+    );
+    const result = statement.get();
+    statement.finalize();
+    if (result?.checkpointed !== frames || result.log !== frames)
+      fail("operator", "the archive is damaged: SQLite rejects a part of the log");
+  }
+  rmSync(path + suffixes.log, { force: true });
+  rmSync(path + suffixes.index, { force: true });
+}
+
+/** Appends parts of the log, and applies it at each restart. */
+function createLogWriter(path: string) {
+  let log: PartialLog | null = null;
+
+  function close(): PartialLog | null {
+    const closed = log;
+    log = null;
+    if (closed !== null) closeSync(closed.descriptor);
+    return closed;
+  }
+
+  function finish(): void {
+    const closed = close();
+    if (closed !== null) applyLog(path, closed.frames);
+  }
+
+  function restart(salt: string, bytes: Buffer): PartialLog {
+    finish();
+    const descriptor = openSync(path + suffixes.log, "w", PRIVATE_MODE);
+    const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
+    log = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
+    return log;
+  }
+
+  return {
+    finish,
+    /** @returns false if the part does not continue the one before it */
+    append({ salt, offset }: Pick<LogPosition, "salt" | "offset">, bytes: Buffer): boolean {
+      if (log?.salt !== salt && offset !== 0) return false;
+      const current = log?.salt === salt ? log : restart(salt, bytes);
+      if (offset !== current.offset) return false;
+      const first = offset === 0 ? LOG_HEADER_BYTES : 0;
+      const before = (offset + first - LOG_HEADER_BYTES) / current.frameBytes;
+      const committed = lastCommit(bytes, first, current.frameBytes);
+      if (committed !== null) current.frames = before + committed;
+      writeFully(current.descriptor, bytes);
+      current.offset += bytes.length;
+      return true;
+    },
+    [Symbol.dispose]: () => void close(),
+  };
+}
+
+async function applySegments(
+  storage: Storage,
+  segments: readonly SegmentKey[],
+  path: string,
+): Promise<void> {
+  using log = createLogWriter(path);
+  for await (const { key, body } of download(storage, segments.map(segmentKey))) {
+    const { header, bytes } = await decodeSegment(key, body);
+    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+    if (!log.append(header, buffer)) failDamaged(key, "does not continue the one before it");
+  }
+  log.finish();
+}
+
+/**
+ * Writes the database to a new file, without a log. It is not synced, and not verified as a database.
+ * @throws {AppError} operator if the archive is damaged
+ */
+export async function fetchDatabase(
+  storage: Storage,
+  { base, segments }: ArchivedState,
+  path: string,
+): Promise<void> {
+  await fetchBase(storage, base, path);
+  await applySegments(storage, segments, path);
+}

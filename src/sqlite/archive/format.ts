@@ -1,0 +1,212 @@
+/**
+ * The objects of an archive:
+ *
+ *     generations/<generation>              a server that wrote to the archive, and where its history begins
+ *     log/<generation>/<number>-<time>      segments: consecutive parts of the write-ahead log
+ *     bases/<generation>-<number>           manifests of copies of the database file, each written last
+ *     chunks/<generation>-<number>/<chunk>  their contents
+ */
+import { fail } from "../../error.ts";
+import type { LogPosition } from "./log.ts";
+
+/** A segment, by its generation and its number in it. Numbers begin with 1. */
+export interface SegmentId {
+  readonly generation: number;
+  readonly number: number;
+}
+
+/** A server's time of writing to the archive. */
+export interface Generation {
+  readonly number: number;
+  /** Random. It identifies the database that has begun this generation. */
+  readonly name: string;
+  /** The last segment of the earlier generation that this one continues; `null` if it begins with a base. */
+  readonly parent: SegmentId | null;
+}
+
+export interface SegmentKey extends SegmentId {
+  /** Every commit of the segment was made at or before this time. */
+  readonly timeMs: number;
+}
+
+/** What a segment says about its part of the log. */
+export interface SegmentHeader extends SegmentId {
+  readonly salt: string;
+  readonly offset: number;
+  readonly end: LogPosition;
+  /** Size of the part, and the hash of its compressed form. */
+  readonly bytes: number;
+  readonly sha256: string;
+  /** The last segment of the generation that was in the archive, with all before it, when this one was written. */
+  readonly stored: number;
+}
+
+export interface Chunk {
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+/**
+ * A copy of the database file that was made while it changed. The segments from `first` to `last` make it a state of the
+ * database: they have every page that has changed meanwhile.
+ */
+export interface Base extends SegmentId {
+  readonly first: SegmentId;
+  /** The segment before `first` if nothing has changed meanwhile. */
+  readonly last: SegmentId;
+  /** When it was complete. */
+  readonly timeMs: number;
+  readonly chunks: readonly Chunk[];
+}
+
+const GENERATION_DIGITS = 8;
+const NUMBER_DIGITS = 10;
+const TIME_DIGITS = 13;
+const CHUNK_DIGITS = 6;
+/** Segments are listed in blocks of 1,000 numbers, as many as S3 returns at once. */
+export const LIST_BLOCK = 1000;
+const BLOCK_DIGITS = 3;
+
+function pad(number: number, digits: number): string {
+  return `${number}`.padStart(digits, "0");
+}
+
+export const prefixes = { generations: "generations/", bases: "bases/", chunks: "chunks/" };
+
+export function generationKey(number: number): string {
+  return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
+}
+
+export function logPrefix(generation: number): string {
+  return `log/${pad(generation, GENERATION_DIGITS)}/`;
+}
+
+export function segmentKey({ generation, number, timeMs }: SegmentKey): string {
+  const time = pad(Math.floor(timeMs), TIME_DIGITS);
+  return `${logPrefix(generation)}${pad(number, NUMBER_DIGITS)}-${time}`;
+}
+
+/** @returns what the keys of the 1,000 segments around this one begin with */
+export function segmentBlock({ generation, number }: SegmentId): string {
+  const digits = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
+  return logPrefix(generation) + digits;
+}
+
+function baseName({ generation, number }: SegmentId): string {
+  return `${pad(generation, GENERATION_DIGITS)}-${pad(number, NUMBER_DIGITS)}`;
+}
+
+export function baseKey(base: SegmentId): string {
+  return prefixes.bases + baseName(base);
+}
+
+export function chunkPrefix(base: SegmentId): string {
+  return `${prefixes.chunks}${baseName(base)}/`;
+}
+
+export function chunkKey(base: SegmentId, chunk: number): string {
+  return chunkPrefix(base) + pad(chunk, CHUNK_DIGITS);
+}
+
+/** @returns the numbers in a key that has this form, with `*` for each; `null` for another key */
+function numbersIn(key: string, form: RegExp): number[] | null {
+  const found = form.exec(key);
+  return found === null ? null : found.slice(1).map(Number);
+}
+
+export function parseGenerationKey(key: string): number | null {
+  return numbersIn(key, /^generations\/(\d+)$/)?.[0] ?? null;
+}
+
+export function parseSegmentKey(key: string): SegmentKey | null {
+  const [generation, number, timeMs] = numbersIn(key, /^log\/(\d+)\/(\d+)-(\d+)$/) ?? [];
+  if (generation === undefined || number === undefined || timeMs === undefined) return null;
+  return { generation, number, timeMs };
+}
+
+/** @param key of a manifest or of a chunk */
+export function parseBaseKey(key: string): SegmentId | null {
+  const [generation, number] = numbersIn(key, /^(?:bases|chunks)\/(\d+)-(\d+)(?:\/\d+)?$/) ?? [];
+  if (generation === undefined || number === undefined) return null;
+  return { generation, number };
+}
+
+/** @throws {AppError} operator */
+export function failDamaged(key: string, what: string): never {
+  fail("operator", `the archive is damaged: ${key} ${what}`);
+}
+
+function hashOf(bytes: Uint8Array): string {
+  return new Bun.CryptoHasher("sha256").update(bytes).digest("hex");
+}
+
+export function encodeJson(value: unknown): Uint8Array<ArrayBuffer> {
+  return new TextEncoder().encode(`${JSON.stringify(value)}\n`);
+}
+
+/** @throws {AppError} operator if it is not JSON */
+export function decodeJson<Value>(key: string, body: Uint8Array): Value {
+  try {
+    return JSON.parse(new TextDecoder().decode(body));
+  } catch {
+    return failDamaged(key, "cannot be read");
+  }
+}
+
+/** Fast: an archive is written all the time, and read rarely. */
+const COMPRESSION = { level: 1 };
+
+async function compress(bytes: Uint8Array<ArrayBuffer>) {
+  const compressed = (await Bun.zstdCompress(bytes, COMPRESSION)) as Buffer<ArrayBuffer>;
+  return { compressed, sha256: hashOf(compressed) };
+}
+
+/** @throws {AppError} operator if the object has other contents */
+async function expand(
+  key: string,
+  compressed: Uint8Array<ArrayBuffer>,
+  { bytes, sha256 }: Chunk,
+): Promise<Uint8Array<ArrayBuffer>> {
+  if (hashOf(compressed) !== sha256) failDamaged(key, "does not match its checksum");
+  const expanded = (await Bun.zstdDecompress(compressed)) as Buffer<ArrayBuffer>;
+  if (expanded.length !== bytes) failDamaged(key, "has another size");
+  return expanded;
+}
+
+export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
+  const { compressed, sha256 } = await compress(bytes);
+  return { body: compressed, chunk: { bytes: bytes.length, sha256 } satisfies Chunk };
+}
+
+/** @throws {AppError} operator if the chunk is damaged */
+export const decodeChunk = expand;
+
+const LINE_FEED = 10;
+
+/** @returns the header as a line of JSON, and the compressed part */
+export async function encodeSegment(
+  header: Omit<SegmentHeader, "bytes" | "sha256">,
+  bytes: Uint8Array<ArrayBuffer>,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const { compressed, sha256 } = await compress(bytes);
+  const all: SegmentHeader = { ...header, bytes: bytes.length, sha256 };
+  return new Uint8Array(Buffer.concat([encodeJson(all), compressed]));
+}
+
+/** @throws {AppError} operator if the segment has no header, or that of another one */
+export function decodeSegmentHeader(key: string, body: Uint8Array): SegmentHeader {
+  const length = body.indexOf(LINE_FEED);
+  if (length === -1) failDamaged(key, "cannot be read");
+  const header = decodeJson<SegmentHeader>(key, body.subarray(0, length));
+  const id = parseSegmentKey(key);
+  if (header.generation !== id?.generation || header.number !== id.number)
+    failDamaged(key, "belongs to another segment");
+  return header;
+}
+
+/** @throws {AppError} operator if the segment is damaged */
+export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
+  const header = decodeSegmentHeader(key, body);
+  const compressed = body.subarray(body.indexOf(LINE_FEED) + 1);
+  return { header, bytes: await expand(key, compressed, header) };
+}

@@ -1,0 +1,93 @@
+/**
+ * Holds a read lock on the write-ahead log at all times, so that no process can restart the log before its end has been
+ * read. A checkpoint copies no further than the lock, and only a log that was copied to its end is restarted. Therefore a
+ * new lock is taken before the last one is released: at most one restart is possible in between, after the checkpoint
+ * of this process, whose frames have been read.
+ * @see https://www.sqlite.org/walformat.html#wal_locks
+ */
+import type { Database } from "bun:sqlite";
+import { connect } from "../connection.ts";
+import { isBusy } from "../errors.ts";
+
+export interface LogLock extends Disposable {
+  /**
+   * Copies the log to the database.
+   * @param read reads the log to its end; returns whether it did
+   * @returns what `read` returned
+   */
+  checkpoint(read: () => boolean): boolean;
+  /**
+   * Runs work while no process can commit, after copying the log to the database.
+   * @param read reads the log to its end; returns whether there was nothing left
+   * @returns whether the work ran
+   */
+  complete(read: () => boolean, work: () => void): boolean;
+}
+
+function lockEnd(db: Database): void {
+  db.run("begin");
+  // The snapshot begins with the first read.
+  db.prepare("select 1 from sqlite_schema limit 1").get();
+}
+
+function copyLog(db: Database): boolean {
+  const statement = db.prepare<{ log: number; checkpointed: number }, []>(
+    "pragma wal_checkpoint(passive)",
+  );
+  const result = statement.get();
+  return result !== null && result.log === result.checkpointed;
+}
+
+export function lockLog(path: string): LogLock {
+  using resources = new DisposableStack();
+  const open = () => resources.adopt(connect(path), (db) => db.close(true));
+  const holder = open();
+  const successor = open();
+  for (const db of [holder, successor]) {
+    // As in the service.
+    db.run("pragma synchronous = full");
+    db.run("pragma fullfsync = on");
+    db.run("pragma wal_autocheckpoint = 0");
+  }
+  lockEnd(holder);
+  const opened = resources.move();
+  return {
+    checkpoint(read) {
+      lockEnd(successor);
+      try {
+        if (!read()) return false;
+        holder.run("commit");
+        try {
+          copyLog(holder);
+        } finally {
+          lockEnd(holder);
+        }
+        return true;
+      } finally {
+        successor.run("commit");
+      }
+    },
+    complete(read, work) {
+      try {
+        successor.run("begin immediate");
+      } catch (error) {
+        if (isBusy(error)) return false;
+        throw error;
+      }
+      try {
+        if (!read()) return false;
+        holder.run("commit");
+        try {
+          if (!copyLog(holder)) return false;
+          work();
+          return true;
+        } finally {
+          lockEnd(holder);
+        }
+      } finally {
+        successor.run("rollback");
+      }
+    },
+    [Symbol.dispose]: () => opened.dispose(),
+  };
+}

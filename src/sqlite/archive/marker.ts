@@ -1,0 +1,62 @@
+/** A file next to the database that says which part of its archive belongs to it. */
+import {
+  closeSync,
+  fsyncSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from "node:fs";
+import { dirname } from "node:path";
+import { suffixes } from "../../database-url.ts";
+import { systemCode } from "../../error.ts";
+import { claimTemporary, fsyncPath } from "../../temporary-file.ts";
+import { PRIVATE_MODE } from "../files.ts";
+import type { SegmentId } from "./format.ts";
+
+export interface ArchiveMarker {
+  /** Names of the generation that this database has begun, and of the one before. One of them is the newest. */
+  readonly names: readonly string[];
+  /**
+   * The last segment when the archive had all of the database, and the state of its file then. `null` while a server
+   * uses it.
+   */
+  readonly complete: (SegmentId & { readonly file: string }) | null;
+  /** The end of the archive when the database was restored; `null` once a server has continued the archive with it. */
+  readonly restored: SegmentId | null;
+}
+
+function markerOf(databasePath: string): string {
+  return databasePath + suffixes.archive;
+}
+
+/** @returns a value that changes with every write to the file */
+export function fileState(databasePath: string): string {
+  const { dev, ino, size, mtimeNs, ctimeNs } = statSync(databasePath, { bigint: true });
+  return [dev, ino, size, mtimeNs, ctimeNs].join(":");
+}
+
+/** @returns `null` if the database has none, or it cannot be read */
+export function readMarker(databasePath: string): ArchiveMarker | null {
+  try {
+    return JSON.parse(readFileSync(markerOf(databasePath), "utf8"));
+  } catch (error) {
+    if (systemCode(error) === "ENOENT" || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
+  const path = markerOf(databasePath);
+  const temporaryPath = claimTemporary(path);
+  const descriptor = openSync(temporaryPath, "wx", PRIVATE_MODE);
+  try {
+    writeSync(descriptor, `${JSON.stringify(marker)}\n`);
+    fsyncSync(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+  renameSync(temporaryPath, path);
+  fsyncPath(dirname(path));
+}

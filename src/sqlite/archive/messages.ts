@@ -1,0 +1,33 @@
+/** Messages between the thread of a server and that of its archive. */
+
+import type { ArchiveCommit, ArchiveLog, ArchiveState } from "../../archive.ts";
+import type { ErrorCode } from "../../error.ts";
+import type { FileDescriptors } from "../file-watch.ts";
+
+export type ArchiveRequest =
+  | {
+      readonly type: "open";
+      readonly path: string;
+      readonly url: string;
+      /** The variables of the storage. */
+      readonly environment: Readonly<Record<string, string | undefined>>;
+      readonly restoreIfMissing: boolean;
+    }
+  | {
+      readonly type: "start";
+      readonly files: FileDescriptors;
+      readonly intervalMs: number;
+      readonly keepMs: number;
+      readonly commit: ArchiveCommit;
+    }
+  | { readonly type: "checkpoint" }
+  | { readonly type: "close" }
+  /** Has no response. */
+  | { readonly type: "committed"; readonly commit: number };
+
+export type ArchiveResponse =
+  | { readonly type: "done" }
+  | { readonly type: "failed"; readonly code: ErrorCode | null; readonly message: string }
+  | { readonly type: "confirmed"; readonly commit: number }
+  | { readonly type: "state"; readonly state: ArchiveState }
+  | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };

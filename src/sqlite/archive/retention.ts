@@ -1,0 +1,102 @@
+/** Deletes what an archive no longer needs. */
+import type { ObjectStorage } from "../../object-storage.ts";
+import {
+  type Base,
+  baseKey,
+  chunkPrefix,
+  generationKey,
+  LIST_BLOCK,
+  logPrefix,
+  parseBaseKey,
+  parseSegmentKey,
+  prefixes,
+  type SegmentId,
+  segmentBlock,
+} from "./format.ts";
+import { isPartOf, readBases, readLineages } from "./history.ts";
+
+/** Age of the chunks of a base that was never completed. A server writes one within this time. */
+const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
+
+type Storage = Pick<ObjectStorage, "get" | "list" | "remove">;
+
+async function removeAll(storage: Storage, prefix: string): Promise<void> {
+  const objects = await storage.list(prefix);
+  await storage.remove(objects.map(({ key }) => key));
+}
+
+/** Deletes the segments of a generation before this one. Those before the first one that is missing are gone already. */
+async function removeBefore(storage: Storage, first: SegmentId): Promise<void> {
+  for (let { number } = first; number >= 0; number -= LIST_BLOCK) {
+    const block = await storage.list(segmentBlock({ ...first, number }));
+    const old = block.filter(
+      ({ key }) => (parseSegmentKey(key)?.number ?? first.number) < first.number,
+    );
+    if (old.length === 0 && number !== first.number) return;
+    await storage.remove(old.map(({ key }) => key));
+  }
+}
+
+async function removeBase(storage: Storage, base: SegmentId): Promise<void> {
+  // First, so that nobody begins to restore it.
+  await storage.remove([baseKey(base)]);
+  await removeAll(storage, chunkPrefix(base));
+}
+
+async function removeIncomplete(
+  storage: Storage,
+  bases: readonly Base[],
+  nowMs: number,
+): Promise<void> {
+  const complete = new Set(bases.map(chunkPrefix));
+  const chunks = await storage.list(prefixes.chunks);
+  const stale = chunks.filter(({ key, modifiedMs }) => {
+    const base = parseBaseKey(key);
+    const isOld = nowMs - modifiedMs > INCOMPLETE_MS;
+    return base !== null && isOld && !complete.has(chunkPrefix(base));
+  });
+  await storage.remove(stale.map(({ key }) => key));
+}
+
+/** @returns the newest base of the newest lineage that has one at this time; `null` if all of them are newer */
+async function findOldestNeeded(
+  storage: Storage,
+  bases: readonly Base[],
+  atMs: number,
+): Promise<Base | null> {
+  for (const lineage of await readLineages(storage)) {
+    const own = bases.filter(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs);
+    const newest = own.at(-1);
+    if (newest !== undefined) return newest;
+  }
+  return null;
+}
+
+/**
+ * Deletes what is needed only for states before this time. The newest base that can be restored is always kept: it is
+ * the oldest one that is needed, or newer than that.
+ */
+export async function deleteExpired(
+  storage: Storage,
+  oldestMs: number,
+  nowMs: number,
+): Promise<void> {
+  const bases = await readBases(storage);
+  await removeIncomplete(storage, bases, nowMs);
+  const oldest = await findOldestNeeded(storage, bases, oldestMs);
+  if (oldest === null) return;
+  const isOlder = (base: Base) =>
+    base.generation < oldest.generation ||
+    (base.generation === oldest.generation && base.number < oldest.number);
+  for (const base of bases.filter(isOlder)) await removeBase(storage, base);
+  const { first } = oldest;
+  await removeBefore(storage, first);
+  const generations = await storage.list(prefixes.generations);
+  for (const { key } of generations) {
+    const number = Number(key.slice(prefixes.generations.length));
+    if (!(number < first.generation)) continue;
+    await removeAll(storage, logPrefix(number));
+    // Last, so that an interrupted deletion is repeated.
+    await storage.remove([generationKey(number)]);
+  }
+}

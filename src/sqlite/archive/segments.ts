@@ -1,0 +1,127 @@
+/** Sends the write-ahead log to the archive, as segments of one generation. */
+import type { ObjectStorage } from "../../object-storage.ts";
+import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
+import type { LogPart, LogReader } from "./log.ts";
+
+/** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
+const MAX_SENDING = 4;
+/** Bytes of the log that wait in memory. Beyond, they stay in the log, which is not checkpointed then. */
+const MAX_QUEUED_BYTES = 32 * 2 ** 20;
+
+/** Repeats an attempt until it succeeds. @throws if the archive is closed or the generation has ended */
+export type Retry = <Result>(attempt: () => Promise<Result>) => Promise<Result>;
+
+interface SegmentWriterOptions {
+  readonly storage: Pick<ObjectStorage, "put">;
+  readonly retry: Retry;
+  readonly generation: number;
+  readonly reader: LogReader;
+  readonly nowMs: () => number;
+  /** Called when more segments are in the archive. */
+  readonly onStored: () => void;
+  /** Called once, when parts of the log are lost. */
+  readonly onGap: () => void;
+  readonly onError: (error: unknown) => void;
+}
+
+interface Queued extends SegmentId {
+  readonly part: LogPart;
+  readonly timeMs: number;
+}
+
+export interface SegmentWriter {
+  /** Reads the log to its end. @returns false if the memory for it is used up, or the generation has ended */
+  readAll(): boolean;
+  /** Sends what was read. It does not wait. */
+  send(): void;
+  /** Whether everything that was read is being sent, and another segment could be. */
+  hasRoom(): boolean;
+  /** Number of the last segment that was read. */
+  lastRead(): number;
+  /** Number of the last segment that the archive has, with all before it. */
+  stored(): number;
+  /** Bytes of compressed segments that the archive has. */
+  storedBytes(): number;
+  /** Bytes that were read, and are not in the archive. */
+  pendingBytes(): number;
+  /** Number of the first segment since the restart of the log; `null` if it is in an earlier generation. */
+  firstOfLog(): number | null;
+  end(): void;
+}
+
+export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
+  const { storage, retry, generation, reader, nowMs, onStored, onGap, onError } = options;
+  const queue: Queued[] = [];
+  let queuedBytes = 0;
+  let pendingBytes = 0;
+  let sending = 0;
+  let lastRead = 0;
+  let stored = 0;
+  let storedBytes = 0;
+  let lastTimeMs = 0;
+  let firstOfLog = reader.position().offset === 0 ? 1 : null;
+  let ended = false;
+  /** Segments that the archive has, while an earlier one is being sent. */
+  const early = new Set<number>();
+
+  function readPart(): boolean {
+    const part = reader.read();
+    if (part === null) return false;
+    if (part === "gap") {
+      ended = true;
+      onGap();
+      return false;
+    }
+    lastRead += 1;
+    if (part.offset === 0) firstOfLog = lastRead;
+    // Never earlier than the previous one, also if the clock goes back.
+    lastTimeMs = Math.max(lastTimeMs, nowMs());
+    queue.push({ generation, number: lastRead, part, timeMs: lastTimeMs });
+    queuedBytes += part.bytes.length;
+    pendingBytes += part.bytes.length;
+    return true;
+  }
+
+  async function sendOne({ number, part, timeMs }: Queued): Promise<void> {
+    const { salt, offset, end, bytes } = part;
+    const body = await encodeSegment({ generation, number, salt, offset, end, stored }, bytes);
+    const key = segmentKey({ generation, number, timeMs });
+    await retry(() => storage.put(key, body));
+    sending -= 1;
+    pendingBytes -= bytes.length;
+    storedBytes += body.length;
+    early.add(number);
+    while (early.delete(stored + 1)) stored += 1;
+    send();
+    onStored();
+  }
+
+  function send(): void {
+    while (!ended && sending < MAX_SENDING) {
+      const next = queue.shift();
+      if (next === undefined) return;
+      queuedBytes -= next.part.bytes.length;
+      sending += 1;
+      sendOne(next).catch((error) => {
+        if (!ended) onError(error);
+      });
+    }
+  }
+
+  return {
+    readAll() {
+      while (!ended && queuedBytes < MAX_QUEUED_BYTES) if (!readPart()) return !ended;
+      return false;
+    },
+    send,
+    hasRoom: () => queue.length === 0 && sending < MAX_SENDING,
+    lastRead: () => lastRead,
+    stored: () => stored,
+    storedBytes: () => storedBytes,
+    pendingBytes: () => pendingBytes,
+    firstOfLog: () => firstOfLog,
+    end() {
+      ended = true;
+    },
+  };
+}

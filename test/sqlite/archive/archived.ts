@@ -1,0 +1,121 @@
+/** A database with an archive, as the thread of a server has it. */
+import { Database } from "bun:sqlite";
+import { expect } from "bun:test";
+import { closeSync, openSync } from "node:fs";
+import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
+import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
+import { fetchDatabase, findState } from "../../../src/sqlite/archive/fetch.ts";
+import { makeDirectory } from "../../directory.ts";
+
+/** Short, so that tests do not wait. */
+const INTERVAL_MS = 10;
+
+export function openDatabase(path: string) {
+  const db = new Database(path, { create: true, strict: true });
+  db.run("pragma journal_mode = wal");
+  db.run("pragma synchronous = off");
+  db.run("pragma wal_autocheckpoint = 0");
+  db.run("create table if not exists t (n integer primary key, content blob)");
+  return db;
+}
+
+/** @returns the number of rows, and a value that depends on all of them */
+export function contentOf(db: Database): unknown {
+  const rows = db.prepare("select n, hex(content) as content from t order by n").all();
+  return { rows: rows.length, hash: Bun.hash(JSON.stringify(rows)) };
+}
+
+/** An archive in a directory of its own, and databases next to it. */
+export function makeArchive() {
+  const directory = makeDirectory();
+  const target = makeDirectory();
+  const storage = createDirectoryStorage({ path: target.path, timeoutMs: 30_000 });
+  let restored = 0;
+  return {
+    path: directory.at("a.db"),
+    at: directory.at,
+    storage,
+    /** @returns the content of the restored database */
+    async restore(at: Date | null = null): Promise<unknown> {
+      restored += 1;
+      const path = directory.at(`restored-${restored}.db`);
+      await fetchDatabase(storage, await findState(storage, at), path);
+      using db = new Database(path);
+      expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
+      return contentOf(db);
+    },
+    [Symbol.dispose]() {
+      directory[Symbol.dispose]();
+      target[Symbol.dispose]();
+    },
+  };
+}
+
+interface Options {
+  readonly keepMs?: number;
+  readonly nowMs?: () => number;
+}
+
+/** Opens a database and starts to archive it. */
+export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
+  const { keepMs = 1e9, nowMs = Date.now } = options;
+  const db = openDatabase(path);
+  const descriptors = {
+    database: openSync(path, "r"),
+    log: openSync(`${path}-wal`, "r"),
+    index: openSync(`${path}-shm`, "r"),
+  };
+  const insert = db.prepare("insert into t (content) values (randomblob(?))");
+  const lines: string[] = [];
+  let confirmed = 0;
+  let state = { secondsBehind: 0, bytesBehind: 0, problem: null as string | null };
+  const archiver = createArchiver({
+    path,
+    files: descriptors,
+    storage,
+    intervalMs: INTERVAL_MS,
+    keepMs,
+    nowMs,
+    log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
+    onConfirmed(commit) {
+      confirmed = commit;
+    },
+    onState(current) {
+      state = current;
+    },
+  });
+  function closeFiles(): void {
+    db.close(true);
+    for (const descriptor of Object.values(descriptors)) closeSync(descriptor);
+  }
+  try {
+    await archiver.start();
+  } catch (error) {
+    await archiver.close();
+    closeFiles();
+    throw error;
+  }
+  let commits = 0;
+  return {
+    db,
+    archiver,
+    lines,
+    state: () => state,
+    confirmed: () => confirmed,
+    /** Inserts rows of this size, one per commit. */
+    insert(count = 1, bytes = 1000) {
+      for (let at = 0; at < count; at += 1) insert.run(bytes);
+    },
+    /** Waits until the archive has all commits. */
+    async untilComplete() {
+      commits += 1;
+      archiver.committed(commits);
+      while (confirmed < commits) await Bun.sleep(1);
+    },
+    async [Symbol.asyncDispose]() {
+      await archiver.close();
+      closeFiles();
+    },
+  };
+}

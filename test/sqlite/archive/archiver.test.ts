@@ -1,0 +1,195 @@
+import { Database } from "bun:sqlite";
+import { describe, expect, test } from "bun:test";
+import { rmSync } from "node:fs";
+import { AppError } from "../../../src/error.ts";
+import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { expectRejection } from "../../expect-error.ts";
+import { contentOf, makeArchive, openDatabase, startArchived } from "./archived.ts";
+
+/** The storage, of which operations can fail. */
+function unreliable(storage: ObjectStorage) {
+  let problem: string | null = null;
+  const guard = <Given extends unknown[], Result>(work: (...args: Given) => Promise<Result>) => {
+    return async (...args: Given) => {
+      if (problem !== null) throw new AppError("unavailable", problem);
+      return work(...args);
+    };
+  };
+  return {
+    fail(reason: string | null) {
+      problem = reason;
+    },
+    storage: {
+      ...storage,
+      get: guard(storage.get),
+      put: guard(storage.put),
+      create: guard(storage.create),
+      list: guard(storage.list),
+    },
+  };
+}
+
+const opened = (continued: boolean) => expect.stringContaining(`"continued":${continued}}`);
+
+describe("an archive", () => {
+  test("has all commits when they were confirmed, across checkpoints", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    for (let round = 0; round < 5; round += 1) {
+      server.insert(200, 5000);
+      await Bun.sleep(5);
+      server.archiver.checkpoint();
+      server.insert(1);
+    }
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect(server.lines.filter((line) => line.startsWith("archive needs"))).toEqual([]);
+  });
+
+  test("has updates, deletes and large transactions", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    server.insert(1000);
+    // More than one segment can hold.
+    server.db.run("update t set content = randomblob(12000)");
+    server.archiver.checkpoint();
+    server.db.run("delete from t where n % 3 = 0");
+    server.db.run("vacuum");
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("continues without a base when the database was closed and opened again", async () => {
+    using archive = makeArchive();
+    for (let start = 0; start < 3; start += 1) {
+      await using server = await startArchived(archive.path, archive.storage);
+      server.insert(20);
+      if (start === 0) await server.untilComplete();
+      expect(server.lines[0]).toEqual(opened(start > 0));
+    }
+    using db = new Database(archive.path);
+    expect(await archive.restore()).toEqual(contentOf(db));
+    expect((await archive.storage.list("bases/")).length).toBe(1);
+  });
+
+  test("continues in the middle of the log when another process has kept it", async () => {
+    using archive = makeArchive();
+    using other = openDatabase(archive.path);
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      server.insert(20);
+      await server.untilComplete();
+    }
+    other.run("insert into t (content) values ('other')");
+    await using server = await startArchived(archive.path, archive.storage);
+    expect(server.lines[0]).toEqual(opened(true));
+    server.insert(20);
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("begins with a new base when another program has written meanwhile", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      server.insert(20);
+      await server.untilComplete();
+    }
+    {
+      using other = new Database(archive.path);
+      other.run("insert into t (content) values ('other')");
+    }
+    await using server = await startArchived(archive.path, archive.storage);
+    expect(server.lines[0]).toEqual(opened(false));
+    server.insert(20);
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("has what another program writes, which cannot restart the log", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    server.insert(20);
+    await server.untilComplete();
+    using other = new Database(archive.path);
+    for (let at = 0; at < 50; at += 1) {
+      other.run("insert into t (content) values (randomblob(3000))");
+      other.run("pragma wal_checkpoint(truncate)");
+      if (at % 10 === 0) server.archiver.checkpoint();
+      await Bun.sleep(1);
+    }
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect(server.lines.length).toBe(2);
+  });
+
+  test("is complete again after the storage was away", async () => {
+    using archive = makeArchive();
+    const { storage, fail } = unreliable(archive.storage);
+    await using server = await startArchived(archive.path, storage);
+    server.insert(20);
+    await server.untilComplete();
+    const before = contentOf(server.db);
+    fail("the storage is away");
+    for (let round = 0; round < 10; round += 1) {
+      server.insert(50, 5000);
+      server.archiver.checkpoint();
+      await Bun.sleep(20);
+    }
+    expect(server.state()).toMatchObject({ problem: "the storage is away" });
+    expect(server.state().bytesBehind).toBeGreaterThan(1_000_000);
+    expect(server.state().secondsBehind).toBeGreaterThan(0);
+    expect(await archive.restore()).toEqual(before);
+    fail(null);
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    while (server.state().bytesBehind > 0) await Bun.sleep(1);
+    expect(server.state()).toMatchObject({ secondsBehind: 0, problem: null });
+    // The same log: no new base.
+    expect((await archive.storage.list("bases/")).length).toBe(1);
+  });
+
+  test("begins when the storage responds, if it is away at the start", async () => {
+    using archive = makeArchive();
+    const { storage, fail } = unreliable(archive.storage);
+    fail("the storage is away");
+    await using server = await startArchived(archive.path, storage);
+    server.insert(20);
+    server.archiver.checkpoint();
+    expect(server.lines).toEqual(['archive not written {"reason":"the storage is away"}']);
+    fail(null);
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("restores the state of each moment", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    await server.untilComplete();
+    const states: [Date, unknown][] = [];
+    for (let at = 0; at < 10; at += 1) {
+      await Bun.sleep(2);
+      server.insert(10);
+      if (at % 3 === 0) server.archiver.checkpoint();
+      await server.untilComplete();
+      await Bun.sleep(2);
+      states.push([new Date(), contentOf(server.db)]);
+    }
+    for (const [time, content] of states) expect(await archive.restore(time)).toEqual(content);
+    const early = archive.restore(new Date(1000));
+    await expectRejection(early, "operator", /^the archive begins at 2/);
+  });
+
+  test("is rejected when it belongs to another database", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await server.untilComplete();
+    }
+    const other = startArchived(archive.at("b.db"), archive.storage);
+    await expectRejection(other, "operator", /^the archive belongs to another database: /);
+    rmSync(`${archive.path}-archive`);
+    const unmarked = startArchived(archive.path, archive.storage);
+    await expectRejection(unmarked, "operator", /^the archive belongs to another database: /);
+  });
+});

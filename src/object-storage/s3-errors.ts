@@ -78,11 +78,19 @@ const networkProblems: Readonly<Record<string, string>> = {
   EPROTO: "it does not speak TLS",
 };
 
+function describeNetworkCode(code: string): string {
+  const known = networkProblems[code];
+  if (known !== undefined) return known;
+  // E.g. DEPTH_ZERO_SELF_SIGNED_CERT.
+  if (/^\w*(?:CERT|SIGNATURE)\w*$/.test(code)) {
+    return `its certificate is not valid or not trusted (${code})`;
+  }
+  return /^\w+$/.test(code) ? code : "unknown error";
+}
+
 /** @param error that `fetch` has thrown @param host of the server */
 export function describeFailure(error: unknown, host: string): S3Problem {
-  // Other codes are those of certificates, e.g. DEPTH_ZERO_SELF_SIGNED_CERT.
-  const code = systemCode(error);
-  const problem = networkProblems[code] ?? (/^\w+$/.test(code) ? code : "unknown error");
+  const problem = describeNetworkCode(systemCode(error));
   return { code: "unavailable", problem: `cannot reach ${host}: ${problem}` };
 }
 

@@ -66,7 +66,7 @@ describe("opening object storage", () => {
   });
 
   test.each([{}, { S3_ACCESS_KEY_ID: "id" }, { AWS_SECRET_ACCESS_KEY: "hidden" }])(
-    "%p lacks credentials of S3",
+    "the environment %j lacks credentials of S3",
     (environment) => {
       expectThrown(
         () => openObjectStorage("s3://backups", environment, { timeoutMs }),

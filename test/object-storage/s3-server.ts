@@ -1,0 +1,224 @@
+/**
+ * A server with the part of the S3 API that the program uses: it verifies signatures, has preconditions and pages, and
+ * misbehaves as told.
+ */
+import { createHash } from "node:crypto";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
+import { type Account, verifySignature } from "./verify-signature.ts";
+
+interface S3Call {
+  readonly operation: "get" | "put" | "delete" | "list";
+  /** Of the bucket, or the prefix of a list. */
+  readonly key: string;
+}
+
+type Misbehaviour =
+  /** Responds with an error, and does nothing. */
+  | { readonly do: "fail"; readonly status: number; readonly code: string }
+  /** Closes the connection, and does nothing. */
+  | { readonly do: "refuse" }
+  /** Never responds, and does nothing. */
+  | { readonly do: "stall" }
+  /** Does what was asked, and closes the connection instead of a response. */
+  | { readonly do: "lose" }
+  /** Sends half of the response, and closes the connection. */
+  | { readonly do: "cut" }
+  /** Does it twice, and responds to the second request. */
+  | { readonly do: "repeat" }
+  /** Closes the connection, and does what was asked when the promise is resolved. */
+  | { readonly do: "delay"; readonly until: Promise<void> }
+  /** Lists objects in another order, and some of them twice. */
+  | { readonly do: "shuffle" }
+  /** Responds with something that is not S3. */
+  | { readonly do: "confuse" };
+
+interface S3ServerOptions {
+  readonly account?: Account;
+  readonly bucket?: string;
+  readonly region?: string;
+  /** Objects on a page of a list. */
+  readonly pageSize?: number;
+}
+
+interface Stored {
+  readonly body: Uint8Array;
+  readonly tag: string;
+  readonly modified: string;
+}
+
+interface Reply {
+  readonly status: number;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+}
+
+export const testAccount: Account = {
+  accessKeyId: "TESTACCESSKEY",
+  secretAccessKey: "hidden/secret+key",
+};
+
+function errorReply(status: number, code: string, headers: Record<string, string> = {}): Reply {
+  const message = "A message that names TESTACCESSKEY and hidden/secret+key";
+  const xml = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>${message}</Message></Error>`;
+  return { status, headers: { "content-type": "application/xml", ...headers }, body: xml };
+}
+
+export interface S3Server extends AsyncDisposable {
+  readonly port: number;
+  /** Variables of the program. */
+  readonly environment: Readonly<Record<string, string>>;
+  readonly objects: Map<string, Stored>;
+  /** Requests that have arrived. */
+  readonly calls: S3Call[];
+  /** How to treat a request; `null` for as it should be. */
+  misbehave: (call: S3Call) => Misbehaviour | null;
+  /** Before each response. */
+  latencyMs: number;
+  /** Of all objects together. Beyond it the bucket is full. */
+  capacityBytes: number;
+}
+
+export async function startS3Server({
+  account = testAccount,
+  bucket = "bucket",
+  region = "us-east-1",
+  pageSize = 10,
+}: S3ServerOptions = {}): Promise<S3Server> {
+  const objects = new Map<string, Stored>();
+  const calls: S3Call[] = [];
+
+  function put(key: string, body: Uint8Array, headers: IncomingMessage["headers"]): Reply {
+    const present = objects.get(key);
+    const { "if-match": match, "if-none-match": noneMatch } = headers;
+    if (noneMatch === "*" && present !== undefined) return errorReply(412, "PreconditionFailed");
+    if (match !== undefined && present === undefined) return errorReply(404, "NoSuchKey");
+    if (match !== undefined && match !== present?.tag) return errorReply(412, "PreconditionFailed");
+    const used = objects.values().reduce((sum, { body: { length } }) => sum + length, 0);
+    if (used + body.length > server.capacityBytes) return errorReply(403, "QuotaExceeded");
+    const tag = `"${createHash("md5").update(body).digest("hex")}"`;
+    objects.set(key, { body, tag, modified: new Date().toISOString() });
+    return { status: 200, headers: { etag: tag } };
+  }
+
+  function list(query: URLSearchParams, isShuffled: boolean): Reply {
+    const prefix = query.get("prefix") ?? "";
+    const start = query.get("continuation-token") ?? "";
+    const found = [...objects].filter(([key]) => key.startsWith(prefix) && key > start).sort();
+    const page = found.slice(0, pageSize);
+    const last = page.at(-1)?.[0];
+    if (isShuffled) page.reverse().push(...page.slice(0, 2));
+    const contents = page.map(
+      ([key, { body, modified, tag }]) =>
+        `<Contents><Key>${key}</Key><LastModified>${modified}</LastModified><ETag>${tag}</ETag><Size>${body.length}</Size></Contents>`,
+    );
+    const next =
+      found.length > pageSize
+        ? `<IsTruncated>true</IsTruncated><NextContinuationToken>${last}</NextContinuationToken>`
+        : "<IsTruncated>false</IsTruncated>";
+    const body = `<?xml version="1.0"?>\n<ListBucketResult>${next}${contents.join("")}</ListBucketResult>`;
+    return { status: 200, body };
+  }
+
+  function perform(
+    call: S3Call,
+    query: URLSearchParams,
+    request: IncomingMessage,
+    body: Uint8Array,
+  ) {
+    if (call.operation === "put") return put(call.key, body, request.headers);
+    if (call.operation === "list") return list(query, false);
+    const present = objects.get(call.key);
+    if (call.operation === "delete") {
+      objects.delete(call.key);
+      return { status: 204 };
+    }
+    if (present === undefined) return errorReply(404, "NoSuchKey");
+    return { status: 200, headers: { etag: present.tag }, body: present.body };
+  }
+
+  function reply(
+    response: ServerResponse,
+    { status, headers = {}, body = "" }: Reply,
+    isCut = false,
+  ) {
+    const bytes = Buffer.from(body);
+    response.writeHead(status, { ...headers, "content-length": bytes.length });
+    if (isCut)
+      response.write(bytes.subarray(0, bytes.length / 2), () => response.socket?.destroy());
+    else response.end(bytes);
+  }
+
+  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method = "", url: target = "", headers } = request;
+    const body = await buffer(request);
+    const wire = { method, target, headers: headers as Record<string, string>, body };
+    const code = verifySignature(wire, { account, region, nowMs: Date.now() });
+    if (code !== null) {
+      const status = code === "AuthorizationHeaderMalformed" ? 400 : 403;
+      return void reply(response, errorReply(status, code, { "x-amz-bucket-region": region }));
+    }
+    const { pathname, searchParams } = new URL(target, "http://host");
+    const isVirtual = headers.host?.startsWith(`${bucket}.`) === true;
+    const path = decodeURIComponent(isVirtual ? `/${bucket}${pathname}` : pathname);
+    const [, name, key = ""] = /^\/([^/]*)\/?(.*)$/s.exec(path) ?? [];
+    if (name !== bucket) return void reply(response, errorReply(404, "NoSuchBucket"));
+    const operation = key === "" ? "list" : (method.toLowerCase() as S3Call["operation"]);
+    const call: S3Call = { operation, key: key === "" ? (searchParams.get("prefix") ?? "") : key };
+    calls.push(call);
+    const fault = server.misbehave(call);
+    if (server.latencyMs > 0) await Bun.sleep(server.latencyMs);
+    const run = () => perform(call, searchParams, request, body);
+    switch (fault?.do) {
+      case "fail":
+        return void reply(response, errorReply(fault.status, fault.code));
+      case "refuse":
+        return void response.socket?.destroy();
+      case "stall":
+        return;
+      case "lose":
+        run();
+        return void response.socket?.destroy();
+      case "delay":
+        response.socket?.destroy();
+        await fault.until;
+        return void run();
+      case "repeat":
+        run();
+        return void reply(response, run());
+      case "shuffle":
+        return void reply(response, list(searchParams, true));
+      case "confuse":
+        return void reply(response, { status: 200, body: "<html></html>" });
+      default:
+        return void reply(response, run(), fault?.do === "cut");
+    }
+  }
+
+  const listener = createServer((request, response) => {
+    handle(request, response).catch(() => response.socket?.destroy());
+  });
+  await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+  const { port } = listener.address() as AddressInfo;
+  const server: S3Server = {
+    port,
+    environment: {
+      S3_ACCESS_KEY_ID: account.accessKeyId,
+      S3_SECRET_ACCESS_KEY: account.secretAccessKey,
+      S3_ENDPOINT: `http://127.0.0.1:${port}`,
+      S3_REGION: region,
+      ...(account.sessionToken !== undefined && { S3_SESSION_TOKEN: account.sessionToken }),
+    },
+    objects,
+    calls,
+    misbehave: () => null,
+    latencyMs: 0,
+    capacityBytes: Number.POSITIVE_INFINITY,
+    async [Symbol.asyncDispose]() {
+      listener.closeAllConnections();
+      await new Promise((resolve) => listener.close(resolve));
+    },
+  };
+  return server;
+}

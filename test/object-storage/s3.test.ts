@@ -1,0 +1,290 @@
+import { describe, expect, test } from "bun:test";
+import { AppError } from "../../src/error.ts";
+import { openObjectStorage } from "../../src/object-storage/open.ts";
+import type { ObjectStorage } from "../../src/object-storage.ts";
+import { expectRejection } from "../expect-error.ts";
+import { bytes, objectStorageContract, text } from "./contract.ts";
+import { type S3Server, startS3Server, testAccount } from "./s3-server.ts";
+
+const timeoutMs = 20_000;
+
+function open(server: S3Server, environment: Readonly<Record<string, string>> = {}): ObjectStorage {
+  return openObjectStorage(
+    "s3://bucket/prefix",
+    { ...server.environment, ...environment },
+    { timeoutMs },
+  );
+}
+
+/** Calls every operation. @returns the errors, without the action and the URL */
+async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
+  const calls = [
+    storage.get("a"),
+    storage.getWithTag("a"),
+    storage.put("a", bytes("one")),
+    storage.create("b", bytes("one")),
+    storage.replace("a", bytes("one"), '"tag"'),
+    storage.list(""),
+    storage.remove(["a"]),
+  ];
+  const problems = new Set<string>();
+  for (const call of calls) {
+    const error = await call.then(
+      () => null,
+      (thrown: unknown) => thrown,
+    );
+    if (!(error instanceof AppError)) throw new Error(`Expected an AppError, got: ${error}`);
+    const problem = error.message.replace(/^Cannot [a-z ]+ s3:\/\/bucket\/prefix: /, "");
+    problems.add(`${error.code}: ${problem}`);
+    // The server names both in its messages.
+    expect(Bun.inspect(error)).not.toContain(testAccount.accessKeyId);
+    expect(Bun.inspect(error)).not.toContain(testAccount.secretAccessKey);
+  }
+  return problems;
+}
+
+describe("S3", () => {
+  objectStorageContract(async () => {
+    const server = await startS3Server();
+    return {
+      storage: open(server),
+      other: open(server),
+      [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+    };
+  });
+
+  test("objects are below the prefix, and others are not listed", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    await storage.put("a/b", bytes("one"));
+    expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
+    const whole = openObjectStorage("s3://bucket", server.environment, { timeoutMs });
+    await whole.put("prefix2/a", bytes("two"));
+    expect((await storage.list("")).map(({ key }) => key)).toEqual(["a/b"]);
+    expect((await whole.list("")).map(({ key }) => key)).toEqual(["prefix/a/b", "prefix2/a"]);
+  });
+
+  test("temporary credentials, another region and a bucket in the host are possible", async () => {
+    const account = { ...testAccount, sessionToken: "token/with+signs=" };
+    await using server = await startS3Server({ account, region: "eu-central-1" });
+    const endpoint = `http://bucket.localhost:${server.port}/`;
+    for (const environment of [{}, { S3_ENDPOINT: endpoint }]) {
+      const storage = open(server, environment);
+      await storage.put("a/b", bytes("one"));
+      expect(text(await storage.get("a/b"))).toBe("one");
+      expect((await storage.list("a/")).map(({ key }) => key)).toEqual(["a/b"]);
+    }
+    expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
+  });
+
+  test("variables that begin with AWS are used when those of S3 are not set or empty", async () => {
+    await using server = await startS3Server();
+    const entries = Object.entries(server.environment);
+    const renamed = Object.fromEntries(
+      entries.flatMap(([name, value]) => [
+        [name, ""],
+        [name.replace("S3", "AWS"), value],
+      ]),
+    );
+    const storage = openObjectStorage("s3://bucket", renamed, { timeoutMs });
+    expect(await storage.list("")).toEqual([]);
+  });
+});
+
+describe("errors of S3", () => {
+  test.each([
+    [
+      { S3_ACCESS_KEY_ID: "other" },
+      "the access key does not exist: check S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY (403 InvalidAccessKeyId)",
+    ],
+    [
+      { S3_SECRET_ACCESS_KEY: "other" },
+      "the secret key is wrong: check S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY (403 SignatureDoesNotMatch)",
+    ],
+    [
+      { S3_SESSION_TOKEN: "other" },
+      "the session token is not valid: check S3_SESSION_TOKEN (403 InvalidToken)",
+    ],
+    [
+      { S3_REGION: "other" },
+      "the bucket is in another region: set S3_REGION to us-east-1 (400 AuthorizationHeaderMalformed)",
+    ],
+  ])("a wrong variable is an error for the operator: %o", async (environment, problem) => {
+    await using server = await startS3Server();
+    expect(await problemsOf(open(server, environment))).toEqual(new Set([`operator: ${problem}`]));
+  });
+
+  test("a bucket that does not exist is an error for the operator", async () => {
+    await using server = await startS3Server({ bucket: "other" });
+    const problem = "operator: the bucket does not exist (404 NoSuchBucket)";
+    expect(await problemsOf(open(server))).toEqual(new Set([problem]));
+  });
+
+  test.each([
+    [403, "AccessDenied", "operator: the credentials have no permission for this"],
+    [400, "ExpiredToken", "operator: the credentials have expired"],
+    [
+      403,
+      "RequestTimeTooSkewed",
+      "operator: the clock of this machine is wrong by several minutes",
+    ],
+    [
+      301,
+      "PermanentRedirect",
+      "operator: the bucket is in another region: set S3_REGION and S3_ENDPOINT",
+    ],
+    [400, "InvalidRequest", "operator: the server responded with an error"],
+    [501, "NotImplemented", "operator: the server does not support conditional writes"],
+    [403, "QuotaExceeded", "unavailable: the storage is full"],
+    [507, "InsufficientStorage", "unavailable: the storage is full"],
+    [503, "SlowDown", "unavailable: the server asks for fewer requests"],
+    [500, "InternalError", "unavailable: the server responded with an error"],
+    [408, "RequestTimeout", "unavailable: the server responded with an error"],
+    [409, "ConditionalRequestConflict", "unavailable: the server responded with an error"],
+  ])("%d %s is reported as such", async (status, code, problem) => {
+    await using server = await startS3Server();
+    server.misbehave = () => ({ do: "fail", status, code });
+    expect(await problemsOf(open(server))).toEqual(new Set([`${problem} (${status} ${code})`]));
+  });
+
+  test("a server that closes connections or cannot be reached may be reached later", async () => {
+    await using server = await startS3Server();
+    const host = `127.0.0.1:${server.port}`;
+    server.misbehave = () => ({ do: "refuse" });
+    const closed = `unavailable: cannot reach ${host}: the connection was closed`;
+    expect(await problemsOf(open(server))).toEqual(new Set([closed]));
+    const nobody = open(server, { S3_ENDPOINT: "http://127.0.0.1:1" });
+    const refused = "unavailable: cannot reach 127.0.0.1:1: the connection was refused";
+    expect(await problemsOf(nobody)).toEqual(new Set([refused]));
+    const plain = open(server, { S3_ENDPOINT: `https://${host}` });
+    const noTls = `unavailable: cannot reach ${host}: it does not speak TLS`;
+    expect(await problemsOf(plain)).toEqual(new Set([noTls]));
+    const unknown = open(server, { S3_ENDPOINT: "http://none.invalid" });
+    const noName = "unavailable: cannot reach none.invalid: its name cannot be resolved";
+    expect(await problemsOf(unknown)).toEqual(new Set([noName]));
+  });
+
+  test("a certificate that is not trusted is named", async () => {
+    using server = Bun.serve({
+      port: 0,
+      hostname: "127.0.0.1",
+      tls: {
+        cert: Bun.file(`${import.meta.dir}/../fixtures/localhost.crt`),
+        key: Bun.file(`${import.meta.dir}/../fixtures/localhost.key`),
+      },
+      fetch: () => new Response(),
+    });
+    const endpoint = `https://127.0.0.1:${server.port}`;
+    const environment = {
+      S3_ACCESS_KEY_ID: "id",
+      S3_SECRET_ACCESS_KEY: "secret",
+      S3_ENDPOINT: endpoint,
+    };
+    const storage = openObjectStorage("s3://bucket/prefix", environment, { timeoutMs });
+    const [problem] = await problemsOf(storage);
+    expect(problem).toStartWith(
+      `unavailable: cannot reach 127.0.0.1:${server.port}: its certificate is not valid or not trusted (`,
+    );
+  });
+
+  test("a server that is not S3 is an error for the operator", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    server.misbehave = () => ({ do: "confuse" });
+    const problem = /: the server does not respond like S3: check S3_ENDPOINT$/;
+    await expectRejection(storage.list(""), "operator", problem);
+    await expectRejection(storage.getWithTag("a"), "operator", problem);
+    await expectRejection(storage.create("a", bytes("one")), "operator", problem);
+  });
+
+  test("a request has no response when the server stalls, or when the storage is closed", async () => {
+    await using server = await startS3Server();
+    server.misbehave = () => ({ do: "stall" });
+    const impatient = openObjectStorage("s3://bucket/prefix", server.environment, {
+      timeoutMs: 50,
+    });
+    const problem = `unavailable: no response from 127.0.0.1:${server.port} in 0.05 s`;
+    expect(await problemsOf(impatient)).toEqual(new Set([problem]));
+    const controller = new AbortController();
+    const closed = openObjectStorage("s3://bucket/prefix", server.environment, {
+      timeoutMs,
+      signal: controller.signal,
+    });
+    const call = closed.put("a", bytes("one"));
+    controller.abort(new AppError("unavailable", "closing"));
+    await expectRejection(call, "unavailable", "closing");
+  });
+});
+
+describe("a server of S3 that misbehaves", () => {
+  test("a response that is cut is never taken for the object or the list", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    await storage.put("a", new Uint8Array(200_000));
+    server.misbehave = () => ({ do: "cut" });
+    await expectRejection(storage.get("a"), "unavailable", /: the connection was closed$/);
+    await expectRejection(storage.list(""), "unavailable", /: the connection was closed$/);
+  });
+
+  test("a write whose response is lost has been made", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    server.misbehave = ({ operation }) => (operation === "put" ? { do: "lose" } : null);
+    await expectRejection(
+      storage.put("a", bytes("one")),
+      "unavailable",
+      /: the connection was closed$/,
+    );
+    expect(text(await storage.get("a"))).toBe("one");
+  });
+
+  test("a conditional write that arrives twice looks like that of another", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    server.misbehave = ({ operation }) => (operation === "put" ? { do: "repeat" } : null);
+    expect(await storage.create("a", bytes("one"))).toBeNull();
+    const { body, tag } = (await storage.getWithTag("a"))!;
+    expect(text(body)).toBe("one");
+    expect(await storage.replace("a", bytes("two"), tag)).toBeNull();
+    expect(text(await storage.get("a"))).toBe("two");
+  });
+
+  test("a conditional write that arrives late does nothing when the object has changed", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    const first = (await storage.create("a", bytes("one")))!;
+    const late = Promise.withResolvers<void>();
+    server.misbehave = ({ operation }) =>
+      operation === "put" ? { do: "delay", until: late.promise } : null;
+    await expectRejection(storage.replace("a", bytes("late"), first), "unavailable");
+    server.misbehave = () => null;
+    expect(await storage.replace("a", bytes("two"), first)).toBeString();
+    late.resolve();
+    await Bun.sleep(0);
+    expect(text(await storage.get("a"))).toBe("two");
+  });
+
+  test("a list is sorted and has each object once, in whatever order the server sends it", async () => {
+    await using server = await startS3Server({ pageSize: 4 });
+    const storage = open(server);
+    const keys = Array.from({ length: 11 }, (_, index) => `k${String(index).padStart(2, "0")}`);
+    for (const key of keys) await storage.put(key, bytes(key));
+    server.misbehave = () => ({ do: "shuffle" });
+    expect((await storage.list("")).map(({ key }) => key)).toEqual(keys);
+  });
+
+  test("a full bucket still lets objects be read and deleted", async () => {
+    await using server = await startS3Server();
+    const storage = open(server);
+    await storage.put("a", bytes("one"));
+    server.capacityBytes = 3;
+    await expectRejection(
+      storage.put("b", bytes("two")),
+      "unavailable",
+      /: the storage is full \(403/,
+    );
+    expect(text(await storage.get("a"))).toBe("one");
+    await storage.remove(["a"]);
+    await storage.put("b", bytes("two"));
+  });
+});

@@ -1,0 +1,34 @@
+import type { ObjectStorage, TaggedObject } from "../../src/object-storage.ts";
+
+/** Storage in memory, whose tags are hashes of the body as on S3. */
+export function createMemoryStorage(): ObjectStorage {
+  const objects = new Map<string, TaggedObject & { readonly modifiedMs: number }>();
+
+  function store(key: string, body: Uint8Array<ArrayBuffer>): string {
+    const tag = `"${new Bun.CryptoHasher("md5").update(body).digest("hex")}"`;
+    objects.set(key, { body, tag, modifiedMs: Date.now() });
+    return tag;
+  }
+
+  return {
+    url: "memory",
+    get: async (key) => objects.get(key)?.body ?? null,
+    async getWithTag(key) {
+      const found = objects.get(key);
+      return found === undefined ? null : { body: found.body, tag: found.tag };
+    },
+    async put(key, body) {
+      store(key, body);
+    },
+    create: async (key, body) => (objects.has(key) ? null : store(key, body)),
+    replace: async (key, body, tag) => (objects.get(key)?.tag === tag ? store(key, body) : null),
+    list: async (prefix) =>
+      [...objects]
+        .filter(([key]) => key.startsWith(prefix))
+        .sort(([left], [right]) => (left < right ? -1 : 1))
+        .map(([key, { body, modifiedMs }]) => ({ key, bytes: body.length, modifiedMs })),
+    async remove(keys) {
+      for (const key of keys) objects.delete(key);
+    },
+  };
+}

@@ -48,11 +48,13 @@ export interface ObjectStorage {
 
 /**
  * @param environment has the credentials, the endpoint and the region of S3
+ * @param timeoutMs of each request
  * @throws {AppError} operator if the URL or a variable is invalid
  */
 export type OpenStorage = (
   url: string,
   environment: Readonly<Record<string, string | undefined>>,
+  timeoutMs?: number,
 ) => ObjectStorage;
 
 /** @returns whether it is words of letters, digits and `. _ - =`, separated by slashes; `.` and `..` are none */

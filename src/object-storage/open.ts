@@ -70,5 +70,5 @@ export function openObjectStorage(
 const TIMEOUT_MS = 10_000;
 
 /** Opens the storage of an archive. */
-export const openStorage: OpenStorage = (url, environment) =>
-  openObjectStorage(url, environment, { timeoutMs: TIMEOUT_MS });
+export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) =>
+  openObjectStorage(url, environment, { timeoutMs });

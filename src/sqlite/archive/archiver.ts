@@ -3,6 +3,7 @@ import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { ArchiveLog, ArchiveState } from "../../archive.ts";
 import { AppError, fail, messageOf } from "../../error.ts";
+import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { writeBase } from "./base.ts";
@@ -34,6 +35,8 @@ export interface ArchiverOptions {
   readonly path: string;
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
+  /** @returns a lease on the archive that nothing else uses */
+  readonly createLease: () => AcquiredLease | { readonly lease: Lease; readonly number: null };
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
@@ -42,22 +45,39 @@ export interface ArchiverOptions {
   /** Called when the archive has all commits that were counted up to this one. */
   readonly onConfirmed: (commit: number) => void;
   readonly onState: (state: ArchiveState) => void;
+  /** Called once, when another server has the archive. */
+  readonly onLost: () => void;
 }
 
 export interface Archiver {
   /**
-   * Begins. Storage that is away does not prevent that.
+   * Begins, as soon as no other server has the archive. Storage that is away does not prevent that.
    * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
    */
   start(): Promise<void>;
   /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
   untilBase(): Promise<void>;
+  /** Call it when the lease cannot be renewed. */
+  reportProblem(error: AppError): void;
   /** Counts a commit, which has ended. */
   committed(commit: number): void;
   /** Copies the log to the database, unless the log has to keep what the archive does not have. */
   checkpoint(): void;
   /** Brings the archive up to date if the storage responds in time. The database is closed afterwards. */
   close(): Promise<void>;
+}
+
+export interface AcquiredLease {
+  readonly lease: Lease;
+  readonly number: number;
+}
+
+/** A lease, and the generation of its number. */
+interface Term {
+  readonly lease: Lease;
+  readonly name: string;
+  /** `null` until the lease is acquired. */
+  number: number | null;
 }
 
 /** A generation that is being written. */
@@ -72,8 +92,16 @@ interface Session {
 }
 
 export function createArchiver(options: ArchiverOptions): Archiver {
-  const { path, files, storage, intervalMs, keepMs, nowMs, log, onConfirmed, onState } = options;
+  const { path, files, storage, createLease, intervalMs, keepMs, nowMs } = options;
+  const { log, onConfirmed, onState, onLost } = options;
   const lock = lockLog(path);
+  const closing = new AbortController();
+  let term: Term | null = null;
+  /** Of the last lease. */
+  let released: Promise<void> = Promise.resolve();
+  let isSuperseded = false;
+  let isStarted = false;
+  const firstProblem = Promise.withResolvers<void>();
   let session: Session | null = null;
   let closed = false;
   /** Whether the log was restarted before its end was read. */
@@ -91,6 +119,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   function reportProblem(error: unknown): void {
     problem = messageOf(error);
+    firstProblem.resolve();
     if (performance.now() - problemLoggedMs < LOG_INTERVAL_MS) return;
     problemLoggedMs = performance.now();
     log("warn", "archive not written", { reason: problem });
@@ -130,6 +159,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const { segments } = current;
     // Nothing can be restored without a base.
     if (current.base === null) return;
+    // What was stored until now is in the archive, whoever has it next: that server reads it after this lease.
+    if (term?.lease.isHeld() !== true) return;
     let confirmed: number | null = null;
     while (marks[0] !== undefined && marks[0].number <= segments.stored()) {
       confirmed = marks.shift()?.commit ?? null;
@@ -160,8 +191,38 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     marks = [];
     lastMarked = 0;
     for (const wake of storedWaiters) wake();
+    if (isSuperseded) return;
     log("warn", "archive needs a new base", { reason });
+    endTerm();
     run();
+  }
+
+  function endTerm(): void {
+    if (term !== null) released = term.lease.release();
+    term = null;
+  }
+
+  /** Another server has the archive. */
+  function supersede(reason: string): void {
+    isSuperseded = true;
+    problem = reason;
+    log("error", "archive lost", { reason });
+    onLost();
+    if (session !== null) end(session, reason);
+  }
+
+  async function acquire(): Promise<Term & { readonly number: number }> {
+    await released;
+    if (term === null) {
+      const created: Term = { ...createLease(), name: crypto.randomUUID() };
+      term = created;
+      created.lease.whenLost.then((holder) => {
+        if (term === created && !closed) supersede(`${holder} has taken over the archive`);
+      }, reportUnexpected);
+    }
+    const current = term;
+    const number = current.number ?? (await current.lease.acquire(closing.signal));
+    return Object.assign(current, { number });
   }
 
   async function untilStored(current: Session, number: number): Promise<void> {
@@ -218,7 +279,13 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   async function begin(): Promise<void> {
-    const beginning = await beginGeneration(storage, path, files, isLost);
+    const { number, name } = await acquire();
+    const beginning = await beginGeneration({ storage, path, files, isLost, number, name });
+    if ("refused" in beginning) {
+      if (!isStarted) fail("operator", beginning.refused);
+      supersede(beginning.refused);
+      return;
+    }
     const { generation, position, base } = beginning;
     const reader = createLogReader(files, position);
     const segments = createSegmentWriter({
@@ -255,9 +322,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let beginning = false;
   /** Begins a generation as soon as the storage responds. */
   function run(): void {
-    if (beginning || closed) return;
+    if (beginning || closed || isSuperseded) return;
     beginning = true;
-    retryUntil(() => closed)(begin)
+    retryUntil(() => closed || isSuperseded)(begin)
       .catch((error) => {
         if (!closed) reportProblem(error);
       })
@@ -318,14 +385,19 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   return {
     async start() {
       beginning = true;
+      const begun = begin().finally(() => {
+        beginning = false;
+      });
+      begun.catch((error) => {
+        if (isStarted && !closed) reportProblem(error);
+      });
       try {
-        await begin();
+        await Promise.race([begun, firstProblem.promise]);
       } catch (error) {
         if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
         reportProblem(error);
-      } finally {
-        beginning = false;
       }
+      isStarted = true;
     },
     async untilBase() {
       for (let failingMs = 0; session === null || session.base === null; failingMs += POLL_MS) {
@@ -334,6 +406,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         await Bun.sleep(POLL_MS);
       }
     },
+    reportProblem,
     committed(commit) {
       lastCommit = commit;
       try {
@@ -371,6 +444,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (!isComplete)
         log("warn", "archive not complete", { reason: problem ?? "a base is being written" });
       closed = true;
+      closing.abort(new AppError("unavailable", "the archive was closed"));
+      endTerm();
+      await released;
       session?.segments.end();
       for (const wake of storedWaiters) wake();
       lock[Symbol.dispose]();

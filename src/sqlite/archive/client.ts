@@ -50,6 +50,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     problem: null,
   };
   let broken: Error | null = null;
+  /** Whether another server has the archive. */
+  let isLost = false;
   let response: PromiseWithResolvers<void> | null = null;
   let commits = 0;
   const waiters: Waiter[] = [];
@@ -83,6 +85,9 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
         );
       case "confirmed":
         return confirm(data.commit);
+      case "lost":
+        isLost = true;
+        return rejectAll(notConfirmed());
       case "state":
         state = data.state;
         return;
@@ -144,6 +149,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     state: () => state,
     close: () => ask({ type: "close" }),
     requireOpen() {
+      if (isLost) fail("unavailable", "another server has taken over");
       if (commit === "async" || (rejectedCommit === null && broken === null)) return;
       fail("unavailable", "the archive does not respond");
     },

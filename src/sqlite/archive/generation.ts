@@ -17,21 +17,17 @@ function isSame(one: SegmentId | null, other: SegmentId | null): boolean {
   return one?.generation === other?.generation && one?.number === other?.number;
 }
 
-/** @throws {AppError} operator if somebody else has written to the archive since this database last did */
-function requireOwn(end: ArchiveEnd | null, marker: ArchiveMarker | null): void {
-  if (end === null) return;
-  if (marker === null) {
-    fail(
-      "operator",
-      "the archive belongs to another database: restore it with `user-api restore`, or choose another ARCHIVE_URL",
-    );
-  }
+const CONTINUED =
+  "another server has continued the archive: restore it with `user-api restore`, or choose another ARCHIVE_URL";
+const OF_ANOTHER =
+  "the archive belongs to another database: restore it with `user-api restore`, or choose another ARCHIVE_URL";
+
+/** @returns why this database cannot continue the archive; `null` if it can, or the archive is empty */
+function findRefusal(end: ArchiveEnd | null, marker: ArchiveMarker | null): string | null {
+  if (end === null) return null;
+  if (marker === null) return OF_ANOTHER;
   const isContinued = marker.restored !== null && !isSame(marker.restored, end.parent);
-  if (marker.names.includes(end.newest.name) && !isContinued) return;
-  fail(
-    "operator",
-    "another server has continued the archive: restore it with `user-api restore`, or choose another ARCHIVE_URL",
-  );
+  return marker.names.includes(end.newest.name) && !isContinued ? null : CONTINUED;
 }
 
 /**
@@ -52,30 +48,46 @@ function findEnd(
   return complete.file === fileState(path) ? beginningOf(files) : null;
 }
 
+export interface BeginOptions {
+  readonly storage: ObjectStorage;
+  readonly path: string;
+  readonly files: LogFiles;
+  /** Whether parts of the log since the end of the archive are known to be lost. */
+  readonly isLost: boolean;
+  /** Of the lease, which is the number of the generation. No earlier one is higher. */
+  readonly number: number;
+  /** Of the generation: random, and the same in another attempt with this number. */
+  readonly name: string;
+}
+
 /**
- * @param isLost whether parts of the log since the end of the archive are known to be lost
- * @throws {AppError} operator if the archive is not that of this database
+ * Call it with a lease, before which nobody reads the end of the archive.
+ * @returns the generation, or why this database cannot continue the archive
  */
 export async function beginGeneration(
-  storage: ObjectStorage,
-  path: string,
-  files: LogFiles,
-  isLost: boolean,
-): Promise<Beginning> {
+  options: BeginOptions,
+): Promise<Beginning | { readonly refused: string }> {
+  const { storage, path, files, isLost, number, name } = options;
   const end = await readEnd(storage);
   const marker = readMarker(path);
-  requireOwn(end, marker);
+  const refused = findRefusal(end, marker);
+  if (refused !== null) return { refused };
+  const newest = end?.newest ?? null;
+  const isCreated = newest?.name === name;
+  // This process was suspended after it had got the lease.
+  if (newest !== null && newest.number >= number && !isCreated) return { refused: CONTINUED };
   const found = isLost ? null : findEnd(path, files, end, marker);
   const parent = found === null ? null : (end?.parent ?? null);
-  const name = crypto.randomUUID();
-  const number = (end?.newest.number ?? 0) + 1;
   const generation: Generation = { number, name, parent };
   // First, so that this database is known to be the one that continues the archive.
-  const names = end === null ? [name] : [name, end.newest.name];
+  const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null });
-  const created = await storage.create(generationKey(number), encodeJson(generation));
-  if (created === null) fail("unavailable", "the archive has been changed at the same time");
+  if (!isCreated) {
+    const created = await storage.create(generationKey(number), encodeJson(generation));
+    // The next attempt sees whether it is that of this process.
+    if (created === null) fail("unavailable", "the archive has been changed at the same time");
+  }
   writeMarker(path, { names, complete, restored: null });
   const position = found ?? beginningOf(files);
   return { generation, position, base: parent === null ? null : (end?.base ?? null) };

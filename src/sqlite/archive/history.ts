@@ -28,9 +28,10 @@ async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
   return body === null ? failDamaged(key, "is missing") : decodeJson(key, body);
 }
 
-/** @returns whether nobody has written to the archive */
-export async function isEmpty(storage: Storage): Promise<boolean> {
-  return (await storage.list(prefixes.generations)).length === 0;
+/** @returns the number of the newest generation; 0 if nobody has written to the archive */
+export async function newestNumber(storage: Storage): Promise<number> {
+  const objects = await storage.list(prefixes.generations);
+  return Math.max(0, ...objects.map(({ key }) => parseGenerationKey(key) ?? 0));
 }
 
 /** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */

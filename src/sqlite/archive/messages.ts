@@ -29,5 +29,7 @@ export type ArchiveResponse =
   | { readonly type: "done" }
   | { readonly type: "failed"; readonly code: ErrorCode | null; readonly message: string }
   | { readonly type: "confirmed"; readonly commit: number }
+  /** Another server has the archive. */
+  | { readonly type: "lost" }
   | { readonly type: "state"; readonly state: ArchiveState }
   | { readonly type: "log"; readonly line: Parameters<ArchiveLog> };

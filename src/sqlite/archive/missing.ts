@@ -8,7 +8,7 @@ import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, publish, requireAbsent } from "../files.ts";
 import { type ArchivedState, fetchDatabase, findState } from "./fetch.ts";
-import { isEmpty, readEnd } from "./history.ts";
+import { newestNumber, readEnd } from "./history.ts";
 import { fileState, writeMarker } from "./marker.ts";
 
 /**
@@ -43,6 +43,12 @@ async function restore(storage: ObjectStorage, path: string): Promise<ArchivedSt
   }
 }
 
+interface MissingOptions {
+  readonly restoreIfMissing: boolean;
+  readonly acquireLease: () => Promise<unknown>;
+  readonly log: ArchiveLog;
+}
+
 /**
  * Restores a missing database from its archive, or refuses to create an empty one instead. Does nothing if the archive
  * is empty.
@@ -52,17 +58,18 @@ async function restore(storage: ObjectStorage, path: string): Promise<ArchivedSt
 export async function requireDatabase(
   storage: ObjectStorage,
   path: string,
-  restoreIfMissing: boolean,
-  log: ArchiveLog,
+  { restoreIfMissing, acquireLease, log }: MissingOptions,
 ): Promise<void> {
   if (existsSync(path) && statSync(path).size > 0) return;
-  if (await isEmpty(storage)) return;
+  if ((await newestNumber(storage)) === 0) return;
   if (!restoreIfMissing) {
     fail(
       "operator",
       `there is no database, but its archive has one: run \`user-api restore --from ${storage.url}\`, or set ARCHIVE_RESTORE=if-missing`,
     );
   }
+  // Before the archive is read, so that no server writes to it meanwhile.
+  await acquireLease();
   const { timeMs } = await restore(storage, path);
   log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
 }

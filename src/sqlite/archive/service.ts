@@ -1,43 +1,91 @@
 /** What the thread of the archive does for the thread of the server. */
 import type { ArchiveLog } from "../../archive.ts";
 import { AppError, fail, messageOf } from "../../error.ts";
-import type { OpenStorage } from "../../object-storage.ts";
-import { type Archiver, createArchiver } from "./archiver.ts";
+import { createLease, type Lease, systemClock } from "../../lease.ts";
+import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
+import { type AcquiredLease, type Archiver, createArchiver } from "./archiver.ts";
+import { newestNumber } from "./history.ts";
+import { holderName, lockIdentity } from "./identity.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
 
+/** A request of the lease must time out before the lease does. */
+const LEASE = { durationMs: 15_000, intervalMs: 5_000, timeoutMs: 4_000 };
+
 type Request<Type extends ArchiveRequest["type"]> = Extract<ArchiveRequest, { type: Type }>;
+
+interface Opened {
+  readonly request: Request<"open">;
+  readonly storage: ObjectStorage;
+}
 
 /** @returns handles a request. Those that have a response are sent one by one */
 export function createArchiveService(
   openStorage: OpenStorage,
   respond: (response: ArchiveResponse) => void,
 ): (request: ArchiveRequest) => Promise<void> {
-  let opened: {
-    readonly request: Request<"open">;
-    readonly storage: ReturnType<OpenStorage>;
-  } | null = null;
+  let opened: Opened | null = null;
+  /** The lease under which the database was restored. */
+  let restoredUnder: AcquiredLease | null = null;
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
 
+  function reportProblem(error: AppError): void {
+    if (archiver === null) log("warn", "archive not reached", { reason: messageOf(error) });
+    else archiver.reportProblem(error);
+  }
+
+  /** @returns a lease, which is not acquired yet */
+  function newLease({ request, storage }: Opened, identity: string): Lease {
+    const { path, url, environment } = request;
+    return createLease(openStorage(url, environment, LEASE.timeoutMs), {
+      key: "lease",
+      holder: holderName(path),
+      identity,
+      lastNumber: () => newestNumber(storage),
+      durationMs: LEASE.durationMs,
+      intervalMs: LEASE.intervalMs,
+      clock: systemClock,
+      onWait: (holder) => log("info", "waiting for the archive", { holder }),
+      onProblem: (error) => reportProblem(error),
+    });
+  }
+
   async function open(request: Request<"open">): Promise<void> {
     const storage = openStorage(request.url, request.environment);
+    const { path, restoreIfMissing } = request;
     opened = { request, storage };
-    await requireDatabase(storage, request.path, request.restoreIfMissing, log);
+    const current = opened;
+    await requireDatabase(storage, path, {
+      restoreIfMissing,
+      log,
+      async acquireLease() {
+        // No process had the lock of this database, because there was none.
+        const lease = newLease(current, crypto.randomUUID());
+        restoredUnder = { lease, number: await lease.acquire(new AbortController().signal) };
+      },
+    });
   }
 
   async function start({ files, intervalMs, keepMs, commit }: Request<"start">): Promise<void> {
     if (opened === null) fail("internal", "the archive is not open");
-    const { request, storage } = opened;
+    const current = opened;
+    const { request, storage } = current;
     archiver = createArchiver({
       path: request.path,
       files,
       storage,
+      createLease() {
+        const acquired = restoredUnder;
+        restoredUnder = null;
+        return acquired ?? { lease: newLease(current, lockIdentity(request.path)), number: null };
+      },
       intervalMs,
       keepMs,
       nowMs: Date.now,
       log,
       onConfirmed: (confirmed) => respond({ type: "confirmed", commit: confirmed }),
+      onLost: () => respond({ type: "lost" }),
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();

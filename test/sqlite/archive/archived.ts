@@ -2,10 +2,13 @@
 import { Database } from "bun:sqlite";
 import { expect } from "bun:test";
 import { closeSync, openSync } from "node:fs";
+import type { AppError } from "../../../src/error.ts";
+import { createLease, type Lease, systemClock } from "../../../src/lease.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { fetchDatabase, findState } from "../../../src/sqlite/archive/fetch.ts";
+import { newestNumber } from "../../../src/sqlite/archive/history.ts";
 import { makeDirectory } from "../../directory.ts";
 
 /** Short, so that tests do not wait. */
@@ -55,11 +58,31 @@ export function makeArchive() {
 interface Options {
   readonly keepMs?: number;
   readonly nowMs?: () => number;
+  readonly lease?: Lease;
+}
+
+/** Of the process that has the database. */
+function newLease(
+  path: string,
+  storage: ObjectStorage,
+  onProblem: (error: AppError) => void,
+): Lease {
+  return createLease(storage, {
+    key: "lease",
+    holder: path,
+    identity: path,
+    lastNumber: () => newestNumber(storage),
+    durationMs: 15_000,
+    intervalMs: 5_000,
+    clock: systemClock,
+    onWait() {},
+    onProblem,
+  });
 }
 
 /** Opens a database and starts to archive it. */
 export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
-  const { keepMs = 1e9, nowMs = Date.now } = options;
+  const { keepMs = 1e9, nowMs = Date.now, lease } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -69,11 +92,14 @@ export async function startArchived(path: string, storage: ObjectStorage, option
   const insert = db.prepare("insert into t (content) values (randomblob(?))");
   const lines: string[] = [];
   let confirmed = 0;
+  let isLost = false;
   let state = { secondsBehind: 0, bytesBehind: 0, problem: null as string | null };
+  const reportProblem = (error: AppError) => archiver.reportProblem(error);
   const archiver = createArchiver({
     path,
     files: descriptors,
     storage,
+    createLease: () => ({ lease: lease ?? newLease(path, storage, reportProblem), number: null }),
     intervalMs: INTERVAL_MS,
     keepMs,
     nowMs,
@@ -83,6 +109,9 @@ export async function startArchived(path: string, storage: ObjectStorage, option
     },
     onState(current) {
       state = current;
+    },
+    onLost() {
+      isLost = true;
     },
   });
   function closeFiles(): void {
@@ -102,6 +131,7 @@ export async function startArchived(path: string, storage: ObjectStorage, option
     archiver,
     lines,
     state: () => state,
+    isLost: () => isLost,
     confirmed: () => confirmed,
     /** Inserts rows of this size, one per commit. */
     insert(count = 1, bytes = 1000) {

@@ -22,6 +22,7 @@ function unreliable(storage: ObjectStorage) {
     storage: {
       ...storage,
       get: guard(storage.get),
+      getWithTag: guard(storage.getWithTag),
       put: guard(storage.put),
       create: guard(storage.create),
       list: guard(storage.list),
@@ -178,6 +179,53 @@ describe("an archive", () => {
     for (const [time, content] of states) expect(await archive.restore(time)).toEqual(content);
     const early = archive.restore(new Date(1000));
     await expectRejection(early, "operator", /^the archive begins at 2/);
+  });
+
+  test("confirms nothing while its server does not hold the lease", async () => {
+    using archive = makeArchive();
+    let held = true;
+    const lost = Promise.withResolvers<string>();
+    const lease = {
+      acquire: async () => 1,
+      isHeld: () => held,
+      whenLost: lost.promise,
+      async release() {},
+    };
+    await using server = await startArchived(archive.path, archive.storage, { lease });
+    await server.untilComplete();
+    held = false;
+    server.insert(10);
+    server.archiver.committed(100);
+    while ((await archive.storage.list("log/")).length < 2) await Bun.sleep(1);
+    while (server.state().bytesBehind > 0) await Bun.sleep(1);
+    expect(server.confirmed()).toBeLessThan(100);
+    held = true;
+    while (server.confirmed() < 100) await Bun.sleep(1);
+    lost.resolve("another host");
+    while (!server.isLost()) await Bun.sleep(1);
+    server.insert(10);
+    server.archiver.committed(200);
+    await Bun.sleep(50);
+    expect(server.confirmed()).toBe(100);
+    expect(server.lines.at(-1)).toBe(
+      'archive lost {"reason":"another host has taken over the archive"}',
+    );
+  });
+
+  test("is not continued with a lease that is older than its newest generation", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await server.untilComplete();
+    }
+    const lease = {
+      acquire: async () => 1,
+      isHeld: () => true,
+      whenLost: new Promise<string>(() => {}),
+      async release() {},
+    };
+    const late = startArchived(archive.path, archive.storage, { lease });
+    await expectRejection(late, "operator", /^another server has continued the archive: /);
   });
 
   test("is rejected when it belongs to another database", async () => {

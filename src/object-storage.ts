@@ -1,5 +1,5 @@
 /** Object storage, such as S3, in which the archive of a SQLite database is kept. */
-import { fail } from "./error.ts";
+import { AppError, fail } from "./error.ts";
 
 export interface StoredObject {
   readonly key: string;
@@ -91,4 +91,37 @@ export function parseStorageUrl(url: string): StorageLocation {
     fail("operator", "must have a prefix of letters, digits and . _ - = between slashes");
   }
   return { kind: "s3", bucket: host, prefix };
+}
+
+/** Pauses before calls are repeated. */
+const PAUSES_MS = [250, 500, 1000, 2000, 4000];
+
+/**
+ * Repeats calls that fail with unavailable, e.g. during a restore of many objects. Conditional writes are not repeated,
+ * because their caller has to find out whether they were made.
+ */
+export function withRetries(
+  storage: ObjectStorage,
+  sleep: (ms: number) => Promise<void> = Bun.sleep,
+): ObjectStorage {
+  async function retry<Result>(call: () => Promise<Result>): Promise<Result> {
+    for (const pauseMs of PAUSES_MS) {
+      try {
+        return await call();
+      } catch (error) {
+        if (!(error instanceof AppError && error.code === "unavailable")) throw error;
+        await sleep(pauseMs);
+      }
+    }
+    return call();
+  }
+
+  return {
+    ...storage,
+    get: (key) => retry(() => storage.get(key)),
+    getWithTag: (key) => retry(() => storage.getWithTag(key)),
+    put: (key, body) => retry(() => storage.put(key, body)),
+    list: (prefix) => retry(() => storage.list(prefix)),
+    remove: (keys) => retry(() => storage.remove(keys)),
+  };
 }

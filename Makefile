@@ -1,7 +1,7 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test types lint dead citus-test build browser-test image image-test openapi-test postgres-versions \
-  failover-test release reproduce bench bench-quick format clean
+.PHONY: help run test types lint dead citus-test build browser-test image image-test openapi-test storage-test \
+  postgres-versions failover-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
 bun := scripts/bun.sh
@@ -76,6 +76,10 @@ openapi-test: node_modules/.installed test/openapi/node_modules/.installed ## te
 	@mkdir -p dist/test && : >dist/test/openapi.xml
 	TEST_OPENAPI=true $(bun) test test/openapi --reporter=junit --reporter-outfile=dist/test/openapi.xml
 
+storage-test: node_modules/.installed test/s3rver/node_modules/.installed ## test object storage on s3rver
+	@mkdir -p dist/test && : >dist/test/s3rver.xml
+	TEST_S3RVER=true $(bun) test --timeout=30000 test/s3rver --reporter=junit --reporter-outfile=dist/test/s3rver.xml
+
 # For some versions: make postgres-versions VERSIONS='12 18'
 VERSIONS :=
 
@@ -103,7 +107,8 @@ format: node_modules/.installed ## format, sort imports, apply safe fixes
 
 clean: ## remove everything that the other commands have created, except data/
 	rm -rf dist node_modules .bun bench/node_modules bench/data \
-	  test/browser/node_modules test/openapi/node_modules test/openapi/made test/postgres/versions/node_modules
+	  test/browser/node_modules test/openapi/node_modules test/openapi/made test/postgres/versions/node_modules \
+	  test/s3rver/node_modules
 
 # Touched last, so that an interrupted install is repeated. The summary would report on each install that Bun has not
 # run the script of a package: see docs/decisions.md, "Swagger UI is the API reference".

@@ -1,0 +1,76 @@
+// Object storage on s3rver, a server of S3 that somebody else has written, run by `make storage-test`. It ignores
+// preconditions, and does not verify signatures of version 4.
+import { describe, expect, test } from "bun:test";
+import { createLease, systemClock } from "../../src/lease.ts";
+import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { makeDirectory } from "../directory.ts";
+import { expectRejection } from "../expect-error.ts";
+import { objectStorageContract } from "../object-storage/contract.ts";
+
+const isTested = Bun.env["TEST_S3RVER"] === "true";
+const timeoutMs = 20_000;
+
+/** @param log to which it writes its port @returns the port */
+async function readPort(log: string): Promise<string> {
+  for (;;) {
+    const [, port] = /listening on [^\n]*:(\d+)\n/.exec(await Bun.file(log).text()) ?? [];
+    if (port !== undefined) return port;
+    await Bun.sleep(20);
+  }
+}
+
+async function startS3rver() {
+  const directory = makeDirectory();
+  const log = directory.at("log");
+  const program = `${import.meta.dir}/node_modules/s3rver/bin/s3rver.js`;
+  const flags = ["-d", directory.at("data"), "-a", "127.0.0.1", "-p", "0"];
+  const server = Bun.spawn(["node", program, ...flags, "--configure-bucket", "bucket"], {
+    stdout: Bun.file(log),
+    stderr: "inherit",
+  });
+  const environment = {
+    S3_ACCESS_KEY_ID: "S3RVER",
+    S3_SECRET_ACCESS_KEY: "S3RVER",
+    S3_ENDPOINT: `http://127.0.0.1:${await readPort(log)}`,
+  };
+  const open = (url: string) => openObjectStorage(url, environment, { timeoutMs });
+  return {
+    open,
+    storage: open("s3://bucket/prefix"),
+    other: open("s3://bucket/prefix"),
+    async [Symbol.asyncDispose]() {
+      server.kill();
+      await server.exited;
+      directory[Symbol.dispose]();
+    },
+  };
+}
+
+describe.skipIf(!isTested)("s3rver", () => {
+  objectStorageContract(startS3rver, { conditionalWrites: false });
+
+  test("a bucket that does not exist is an error for the operator", async () => {
+    await using server = await startS3rver();
+    const problem = "Cannot list s3://other-bucket: the bucket does not exist (404 NoSuchBucket)";
+    await expectRejection(server.open("s3://other-bucket").list(""), "operator", problem);
+  });
+
+  test("no lease is taken, because two servers could take it", async () => {
+    await using server = await startS3rver();
+    const lease = createLease(server.storage, {
+      key: "lease",
+      holder: "test",
+      identity: "test",
+      lastNumber: async () => 0,
+      durationMs: 60_000,
+      intervalMs: 20_000,
+      clock: systemClock,
+      onWait: () => {},
+      onProblem: () => {},
+    });
+    const problem = "Cannot use s3://bucket/prefix: the server does not support conditional writes";
+    const { signal } = new AbortController();
+    await expectRejection(lease.acquire(signal), "operator", problem);
+    expect(lease.isHeld()).toBe(false);
+  });
+});

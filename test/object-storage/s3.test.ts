@@ -28,11 +28,8 @@ async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
     storage.remove(["a"]),
   ];
   const problems = new Set<string>();
-  for (const call of calls) {
-    const error = await call.then(
-      () => null,
-      (thrown: unknown) => thrown,
-    );
+  for (const result of await Promise.allSettled(calls)) {
+    const error: unknown = result.status === "rejected" ? result.reason : null;
     if (!(error instanceof AppError)) throw new Error(`Expected an AppError, got: ${error}`);
     const problem = error.message.replace(/^Cannot [a-z ]+ s3:\/\/bucket\/prefix: /, "");
     problems.add(`${error.code}: ${problem}`);

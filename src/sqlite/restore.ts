@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail } from "../error.ts";
+import { withRetries } from "../object-storage.ts";
 import type { ArchiveSource, BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { isActive, type Token } from "../token.ts";
@@ -76,8 +77,9 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
 
 /** Like a copied file, it gets another feed when a server opens it. */
 async function fetchArchive({ storage, at }: ArchiveSource, path: string): Promise<ArchivedState> {
-  const state = await findState(storage, at);
-  await fetchDatabase(storage, state, path);
+  const patient = withRetries(storage);
+  const state = await findState(patient, at);
+  await fetchDatabase(patient, state, path);
   return state;
 }
 

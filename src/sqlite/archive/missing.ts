@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import type { ArchiveLog } from "../../archive.ts";
 import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, publish, requireAbsent } from "../files.ts";
@@ -32,8 +32,9 @@ async function restore(storage: ObjectStorage, path: string): Promise<ArchivedSt
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {
-    const state = await findState(storage, null);
-    await fetchDatabase(storage, state, temporaryPath);
+    const patient = withRetries(storage);
+    const state = await findState(patient, null);
+    await fetchDatabase(patient, state, temporaryPath);
     verifyDatabase(temporaryPath);
     publish(temporaryPath, path);
     await markRestored(storage, path, state, true);

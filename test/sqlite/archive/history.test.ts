@@ -1,0 +1,194 @@
+// What an archive can restore when objects are missing, damaged, late, or were written by several servers.
+import { describe, expect, test } from "bun:test";
+import { copyFileSync } from "node:fs";
+import type { ObjectStorage } from "../../../src/object-storage.ts";
+import { fetchDatabase, findState } from "../../../src/sqlite/archive/fetch.ts";
+import { markRestored } from "../../../src/sqlite/archive/missing.ts";
+import { expectRejection } from "../../expect-error.ts";
+import { contentOf, makeArchive, startArchived } from "./archived.ts";
+
+const HOUR_MS = 3_600_000;
+
+async function keysOf(storage: ObjectStorage, prefix: string): Promise<string[]> {
+  return (await storage.list(prefix)).map(({ key }) => key);
+}
+
+/** Writes segments one by one. */
+async function writeSegments(server: Awaited<ReturnType<typeof startArchived>>, count: number) {
+  for (let at = 0; at < count; at += 1) {
+    server.insert(3);
+    await server.untilComplete();
+  }
+}
+
+describe("restore", () => {
+  test("is refused when a segment is missing that was in the archive", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    await writeSegments(server, 6);
+    const [, , third = ""] = await keysOf(archive.storage, "log/");
+    await archive.storage.remove([third]);
+    await expectRejection(
+      archive.restore(),
+      "operator",
+      "the archive is damaged: segment 3 of generation 1 is missing",
+    );
+  });
+
+  test("ends before a segment that was never sent", async () => {
+    using archive = makeArchive();
+    let late = "";
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async put(key, body) {
+        if (late !== "" && key.includes(late)) return new Promise(() => {});
+        return archive.storage.put(key, body);
+      },
+    };
+    await using server = await startArchived(archive.path, storage);
+    await writeSegments(server, 3);
+    const before = contentOf(server.db);
+    const { length } = await keysOf(archive.storage, "log/");
+    late = `/${`${length + 1}`.padStart(10, "0")}-`;
+    for (let commit = 100; commit < 103; commit += 1) {
+      server.insert(3);
+      server.archiver.committed(commit);
+      await Bun.sleep(20);
+    }
+    while ((await keysOf(archive.storage, "log/")).length < length + 2) await Bun.sleep(1);
+    expect(await archive.restore()).toEqual(before);
+    expect(server.confirmed()).toBeLessThan(100);
+  }, 30_000);
+
+  test.each(["log/", "chunks/"])("is refused when an object in %s is damaged", async (prefix) => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    await writeSegments(server, 3);
+    const [key = ""] = await keysOf(archive.storage, prefix);
+    const body = (await archive.storage.get(key)) ?? new Uint8Array();
+    body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
+    await archive.storage.put(key, body);
+    await expectRejection(
+      archive.restore(),
+      "operator",
+      `the archive is damaged: ${key} does not match its checksum`,
+    );
+  });
+
+  test("ignores what a server has written after another one has continued the archive", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 3);
+    }
+    const [key = ""] = (await keysOf(archive.storage, "log/00000001/")).slice(-1);
+    const late = (await archive.storage.get(key)) ?? new Uint8Array();
+    await using server = await startArchived(archive.path, archive.storage);
+    await writeSegments(server, 3);
+    await archive.storage.put("log/00000001/0000000099-1795439359468", late);
+    const next = Number(/(\d+)-\d+$/.exec(key)?.[1]) + 1;
+    await archive.storage.put(`log/00000001/${`${next}`.padStart(10, "0")}-1795439359468`, late);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("is refused when the archive is empty", async () => {
+    using archive = makeArchive();
+    await expectRejection(archive.restore(), "operator", "the archive is empty");
+  });
+});
+
+describe("a restored database", () => {
+  test("continues the archive without a base", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 3);
+    }
+    const path = archive.at("b.db");
+    const state = await findState(archive.storage, null);
+    await fetchDatabase(archive.storage, state, path);
+    await markRestored(archive.storage, path, state, true);
+    await using server = await startArchived(path, archive.storage);
+    await writeSegments(server, 3);
+    expect(server.lines[0]).toContain('"continued":true');
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("cannot continue the archive when another server has done so since", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 3);
+    }
+    const path = archive.at("b.db");
+    const state = await findState(archive.storage, null);
+    await fetchDatabase(archive.storage, state, path);
+    await markRestored(archive.storage, path, state, true);
+    copyFileSync(`${path}-archive`, archive.at("c.db-archive"));
+    copyFileSync(path, archive.at("c.db"));
+    {
+      await using server = await startArchived(path, archive.storage);
+      await writeSegments(server, 3);
+    }
+    const late = startArchived(archive.at("c.db"), archive.storage);
+    await expectRejection(late, "operator", /^another server has continued the archive: /);
+    const first = startArchived(archive.path, archive.storage);
+    await expectRejection(first, "operator", /^another server has continued the archive: /);
+  });
+
+  test("of an earlier time begins a new history, and the old one can still be restored", async () => {
+    using archive = makeArchive();
+    let middle = new Date();
+    let newest: [Date, unknown];
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 3);
+      await Bun.sleep(5);
+      middle = new Date();
+      await Bun.sleep(5);
+      await writeSegments(server, 3);
+      newest = [new Date(), contentOf(server.db)];
+    }
+    const path = archive.at("b.db");
+    const state = await findState(archive.storage, middle);
+    await fetchDatabase(archive.storage, state, path);
+    await markRestored(archive.storage, path, state, true);
+    await Bun.sleep(5);
+    await using server = await startArchived(path, archive.storage);
+    expect(server.lines[0]).toContain('"continued":false');
+    await writeSegments(server, 1);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect(await archive.restore(newest[0])).toEqual(newest[1]);
+  });
+});
+
+test("objects are deleted when no state that is kept needs them", async () => {
+  using archive = makeArchive();
+  let nowMs = Date.parse("2026-11-01T00:00:00Z");
+  const options = { keepMs: 48 * HOUR_MS, nowMs: () => nowMs };
+  await using server = await startArchived(archive.path, archive.storage, options);
+  const states: [Date, unknown][] = [];
+  for (let day = 1; day <= 8; day += 1) {
+    await writeSegments(server, 5);
+    states.push([new Date(nowMs), contentOf(server.db)]);
+    nowMs += 25 * HOUR_MS;
+    server.archiver.checkpoint();
+    server.insert(1);
+    const bases = () => server.lines.filter((line) => line.startsWith("archive base")).length;
+    while (bases() <= day) await Bun.sleep(1);
+    await server.untilComplete();
+  }
+  while ((await keysOf(archive.storage, "bases/")).length > 3) await Bun.sleep(1);
+  expect(await archive.restore()).toEqual(contentOf(server.db));
+  for (const [time, content] of states.slice(-2))
+    expect(await archive.restore(time)).toEqual(content);
+  const [first] = states;
+  await expectRejection(
+    archive.restore(first?.[0]),
+    "operator",
+    /^the archive begins at 2026-11-0/,
+  );
+  const segments = await keysOf(archive.storage, "log/");
+  expect(segments.length).toBeLessThan(25);
+  expect(segments.some((key) => key.includes("/0000000001-"))).toBe(false);
+});

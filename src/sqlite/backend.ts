@@ -26,7 +26,7 @@ import { backUp, lastBackupS } from "./backup.ts";
 import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
-import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
+import { CHECKPOINT_PAGES, configure, connect, PAGE_BYTES, requireSqlite, sqliteVersion } from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, isBusy, unreadableError } from "./errors.ts";
 import { continueFeed, hasFeed } from "./feed.ts";
@@ -180,7 +180,22 @@ async function createStore(
         write: () => writer.forTable("idempotency_keys").write(writePages),
         isFull: writer.isFull,
       });
-  const watchTimer = setInterval(() => files.isInPlace(), WATCH_INTERVAL_MS);
+  let checkedLogBytes = 0;
+  /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
+  function checkLog(): void {
+    const { logBytes } = archive?.state() ?? { logBytes: 0 };
+    if (logBytes === checkedLogBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
+    checkedLogBytes = logBytes;
+    // The end of a write starts a checkpoint.
+    writer
+      .forTable("changes")
+      .writeUnlimited(() => {})
+      .catch(() => {});
+  }
+  const watchTimer = setInterval(() => {
+    files.isInPlace();
+    checkLog();
+  }, WATCH_INTERVAL_MS);
   // The timer must not keep a command running.
   watchTimer.unref();
   resources.defer(() => clearInterval(watchTimer));

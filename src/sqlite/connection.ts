@@ -11,8 +11,11 @@ const OPEN_TIMEOUT_MS = 5_000;
  */
 export const CHECKPOINT_PAGES = 4000;
 
+/** SQLite's default. */
+export const PAGE_BYTES = 4096;
+
 /** The log is truncated to this size: four times the usual one between two checkpoints. */
-export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * 4096;
+export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * PAGE_BYTES;
 
 /** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
 const MIN_SQLITE = "3.43.0";

@@ -26,7 +26,14 @@ import { backUp, lastBackupS } from "./backup.ts";
 import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
 import { checkDatabase } from "./check.ts";
 import { createCheckpointer } from "./checkpoint.ts";
-import { CHECKPOINT_PAGES, configure, connect, PAGE_BYTES, requireSqlite, sqliteVersion } from "./connection.ts";
+import {
+  CHECKPOINT_PAGES,
+  configure,
+  connect,
+  PAGE_BYTES,
+  requireSqlite,
+  sqliteVersion,
+} from "./connection.ts";
 import { withCopySource } from "./copy-source.ts";
 import { describeSqliteError, isBusy, unreadableError } from "./errors.ts";
 import { continueFeed, hasFeed } from "./feed.ts";

@@ -136,6 +136,21 @@ describe("a restored database", () => {
     await expectRejection(first, "operator", /^another server has continued the archive: /);
   });
 
+  test("cannot continue the archive when its server has written more since", async () => {
+    using archive = makeArchive();
+    const path = archive.at("b.db");
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 3);
+      const state = await findState(archive.storage, null);
+      await fetchDatabase(archive.storage, state, path);
+      await markRestored(archive.storage, path, state, true);
+      await writeSegments(server, 1);
+    }
+    const late = startArchived(path, archive.storage);
+    await expectRejection(late, "operator", /^another server has continued the archive: /);
+  });
+
   test("of an earlier time begins a new history, and the old one can still be restored", async () => {
     using archive = makeArchive();
     let middle = new Date();

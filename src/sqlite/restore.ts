@@ -13,12 +13,10 @@ import {
 } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fail } from "../error.ts";
-import { withRetries } from "../object-storage.ts";
-import type { ArchiveSource, BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
+import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { isActive, type Token } from "../token.ts";
-import { type ArchivedState, fetchDatabase, findState } from "./archive/fetch.ts";
-import { markRestored } from "./archive/missing.ts";
+import { markRestored, restoreTo } from "./archive/missing.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
@@ -73,14 +71,6 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
     renameFeed(db);
   }
   return verifyDatabase(temporaryPath);
-}
-
-/** Like a copied file, it gets another feed when a server opens it. */
-async function fetchArchive({ storage, at }: ArchiveSource, path: string): Promise<ArchivedState> {
-  const patient = withRetries(storage);
-  const state = await findState(patient, at);
-  await fetchDatabase(patient, state, path);
-  return state;
 }
 
 /**
@@ -187,7 +177,8 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const temporaryPath = claimTemporary(path);
     using cleanup = new DisposableStack();
     cleanup.defer(() => discard(temporaryPath));
-    const archived = isBackup ? null : await fetchArchive(from, temporaryPath);
+    // Like a copied file, it gets another feed when a server opens it.
+    const archived = isBackup ? null : await restoreTo(temporaryPath, from.storage, from.at);
     const contents =
       backup === null ? verifyDatabase(temporaryPath) : prepareReplacement(backup, temporaryPath);
     if (exists) mergeWal(path);
@@ -199,13 +190,11 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
-    if (!isBackup && archived !== null) {
-      const isSame = revokedTokens === null || revokedTokens.length === 0;
-      await markRestored(from.storage, path, archived, isSame);
-    }
+    const isSame = revokedTokens === null || revokedTokens.length === 0;
+    if (archived !== null) markRestored(path, archived, isSame);
     return {
       ...contents,
-      archivedUntil: archived === null ? null : new Date(archived.timeMs),
+      archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
       validTokens: tokens.filter((token) => isActive(token, time)).map(({ name }) => name),
@@ -220,8 +209,8 @@ export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => 
   mkdirSync(dirname(databaseUrl), { recursive: true });
   const temporaryPath = claimTemporary(databaseUrl);
   try {
-    const { timeMs } = await fetchArchive({ storage, at: null }, temporaryPath);
-    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(timeMs) };
+    const { state } = await restoreTo(temporaryPath, storage, null);
+    return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs) };
   } catch (error) {
     throw describeSqliteError(`Cannot check ${storage.url}`, error);
   } finally {

@@ -84,7 +84,7 @@ export async function startS3Server({
   account = testAccount,
   bucket = "bucket",
   region = "us-east-1",
-  pageSize = 10,
+  pageSize = 1000,
 }: S3ServerOptions = {}): Promise<S3Server> {
   const objects = new Map<string, Stored>();
   const calls: S3Call[] = [];

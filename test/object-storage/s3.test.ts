@@ -42,7 +42,7 @@ async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
 
 describe("S3", () => {
   objectStorageContract(async () => {
-    const server = await startS3Server();
+    const server = await startS3Server({ pageSize: 10 });
     return {
       storage: open(server),
       other: open(server),

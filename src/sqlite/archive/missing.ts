@@ -8,20 +8,38 @@ import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, publish, requireAbsent } from "../files.ts";
 import { type ArchivedState, fetchDatabase, findState } from "./fetch.ts";
-import { newestNumber, readEnd } from "./history.ts";
+import { type ArchiveEnd, newestNumber, readEnd } from "./history.ts";
 import { fileState, writeMarker } from "./marker.ts";
+
+/** A database that was restored, and the end of the archive before that. */
+export interface Restored {
+  readonly state: ArchivedState;
+  readonly end: ArchiveEnd | null;
+}
+
+/**
+ * Writes a state of the archive to a new file.
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
+ */
+export async function restoreTo(
+  path: string,
+  storage: ObjectStorage,
+  at: Date | null,
+): Promise<Restored> {
+  const patient = withRetries(storage);
+  // First: what is written to the archive from now on must look like the work of another server.
+  const end = await readEnd(patient);
+  const state = await findState(patient, at);
+  await fetchDatabase(patient, state, path);
+  return { state, end };
+}
 
 /**
  * Marks a database as one that was restored, so that a server can continue the archive with it.
  * @param isSame whether the file has exactly this state
  */
-export async function markRestored(
-  storage: ObjectStorage,
-  path: string,
-  state: ArchivedState,
-  isSame: boolean,
-): Promise<void> {
-  const end = await readEnd(storage);
+export function markRestored(path: string, { state, end }: Restored, isSame: boolean): void {
   const complete = isSame && state.isNewest ? { ...state.last, file: fileState(path) } : null;
   const names = end === null ? [] : [end.newest.name];
   writeMarker(path, { names, complete, restored: end?.parent ?? null });
@@ -32,13 +50,11 @@ async function restore(storage: ObjectStorage, path: string): Promise<ArchivedSt
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {
-    const patient = withRetries(storage);
-    const state = await findState(patient, null);
-    await fetchDatabase(patient, state, temporaryPath);
+    const restored = await restoreTo(temporaryPath, storage, null);
     verifyDatabase(temporaryPath);
     publish(temporaryPath, path);
-    await markRestored(storage, path, state, true);
-    return state;
+    markRestored(path, restored, true);
+    return restored.state;
   } finally {
     discard(temporaryPath);
   }
@@ -62,7 +78,7 @@ export async function requireDatabase(
   { restoreIfMissing, acquireLease, log }: MissingOptions,
 ): Promise<void> {
   if (existsSync(path) && statSync(path).size > 0) return;
-  if ((await newestNumber(storage)) === 0) return;
+  if ((await newestNumber(withRetries(storage))) === 0) return;
   if (!restoreIfMissing) {
     fail(
       "operator",

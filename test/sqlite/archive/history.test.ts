@@ -2,8 +2,7 @@
 import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
-import { fetchDatabase, findState } from "../../../src/sqlite/archive/fetch.ts";
-import { markRestored } from "../../../src/sqlite/archive/missing.ts";
+import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { contentOf, makeArchive, startArchived } from "./archived.ts";
 
@@ -105,9 +104,7 @@ describe("a restored database", () => {
       await writeSegments(server, 3);
     }
     const path = archive.at("b.db");
-    const state = await findState(archive.storage, null);
-    await fetchDatabase(archive.storage, state, path);
-    await markRestored(archive.storage, path, state, true);
+    markRestored(path, await restoreTo(path, archive.storage, null), true);
     await using server = await startArchived(path, archive.storage);
     await writeSegments(server, 3);
     expect(server.lines[0]).toContain('"continued":true');
@@ -121,9 +118,7 @@ describe("a restored database", () => {
       await writeSegments(server, 3);
     }
     const path = archive.at("b.db");
-    const state = await findState(archive.storage, null);
-    await fetchDatabase(archive.storage, state, path);
-    await markRestored(archive.storage, path, state, true);
+    markRestored(path, await restoreTo(path, archive.storage, null), true);
     copyFileSync(`${path}-archive`, archive.at("c.db-archive"));
     copyFileSync(path, archive.at("c.db"));
     {
@@ -136,16 +131,20 @@ describe("a restored database", () => {
     await expectRejection(first, "operator", /^another server has continued the archive: /);
   });
 
-  test("cannot continue the archive when its server has written more since", async () => {
+  test("cannot continue the archive when another server has written to it during the restore", async () => {
     using archive = makeArchive();
     const path = archive.at("b.db");
     {
       await using server = await startArchived(archive.path, archive.storage);
       await writeSegments(server, 3);
-      const state = await findState(archive.storage, null);
-      await fetchDatabase(archive.storage, state, path);
-      await markRestored(archive.storage, path, state, true);
-      await writeSegments(server, 1);
+      const storage: ObjectStorage = {
+        ...archive.storage,
+        async get(key) {
+          if (key.startsWith("chunks/")) await writeSegments(server, 3);
+          return archive.storage.get(key);
+        },
+      };
+      markRestored(path, await restoreTo(path, storage, null), true);
     }
     const late = startArchived(path, archive.storage);
     await expectRejection(late, "operator", /^another server has continued the archive: /);
@@ -165,9 +164,7 @@ describe("a restored database", () => {
       newest = [new Date(), contentOf(server.db)];
     }
     const path = archive.at("b.db");
-    const state = await findState(archive.storage, middle);
-    await fetchDatabase(archive.storage, state, path);
-    await markRestored(archive.storage, path, state, true);
+    markRestored(path, await restoreTo(path, archive.storage, middle), true);
     await Bun.sleep(5);
     await using server = await startArchived(path, archive.storage);
     expect(server.lines[0]).toContain('"continued":false');

@@ -1,0 +1,180 @@
+// A server whose archive is on S3, which misbehaves for a while: what clients see in each mode, that the server
+// recovers, and that nothing acknowledged is lost with the machine afterwards.
+import { Database } from "bun:sqlite";
+import { describe, expect, test } from "bun:test";
+import { rmSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
+import { sendCall } from "../http/server.ts";
+import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
+import { binary, runBinary, startProgram } from "../program.ts";
+import { makeRandom } from "../random.ts";
+
+const token = newToken();
+const modes = ["sync", "async"] as const;
+/** The server waits for a stalled request for 10 seconds. */
+const TIMEOUT_MS = 90_000;
+
+type Misbehave = S3Server["misbehave"];
+
+/** Storage that does not take what is written to it. */
+const outages: readonly { readonly what: string; readonly begin: (server: S3Server) => void }[] = [
+  { what: "closes connections", begin: always({ do: "refuse" }) },
+  { what: "does not respond", begin: always({ do: "stall" }) },
+  { what: "fails", begin: always({ do: "fail", status: 500, code: "InternalError" }) },
+  { what: "asks for fewer requests", begin: always({ do: "fail", status: 503, code: "SlowDown" }) },
+  {
+    what: "has credentials that have expired",
+    begin: always({ do: "fail", status: 400, code: "ExpiredToken" }),
+  },
+  {
+    what: "is full",
+    begin(server) {
+      server.capacityBytes = 0;
+    },
+  },
+];
+
+function always(misbehaviour: ReturnType<Misbehave>): (server: S3Server) => void {
+  return (server) => {
+    server.misbehave = () => misbehaviour;
+  };
+}
+
+function heal(server: S3Server): void {
+  server.misbehave = () => null;
+  server.capacityBytes = Number.POSITIVE_INFINITY;
+}
+
+/** @param mode of ARCHIVE_COMMIT */
+async function startArchived(mode: string) {
+  await using resources = new AsyncDisposableStack();
+  const directory = resources.use(makeDirectory());
+  const storage = resources.use(await startS3Server());
+  const environment = {
+    ...storage.environment,
+    ARCHIVE_URL: "s3://bucket/shop",
+    ARCHIVE_COMMIT: mode,
+    DATABASE_URL: directory.at("data/a.db"),
+    API_TOKEN: token,
+    PORT: "0",
+  };
+  const server = startProgram([binary, "serve"], { env: environment });
+  resources.defer(async () => {
+    server.kill("SIGKILL");
+    await server.ended;
+  });
+  const url = await server.listening;
+  if (url === null) throw new Error(server.output());
+  const acknowledged: string[] = [];
+  const kept = resources.move();
+  return {
+    storage,
+    environment,
+    server,
+    call: (method: string, path: string) => sendCall(url, token, method, path, {}),
+    /** @returns the status */
+    async write(email = `${crypto.randomUUID()}@example.com`): Promise<number> {
+      const body = { email };
+      const { status } = await sendCall(url, token, "POST", "/users", { body });
+      if (status === 201) acknowledged.push(email);
+      return status;
+    },
+    /** Destroys the machine. @returns the acknowledged writes that the archive does not have */
+    async findLost(): Promise<string[]> {
+      server.kill("SIGKILL");
+      await server.ended;
+      rmSync(directory.at("data"), { recursive: true });
+      const { code, stderr } = await runBinary(
+        ["restore", "--from", environment.ARCHIVE_URL],
+        environment,
+      );
+      expect([code, stderr]).toEqual([0, ""]);
+      using db = new Database(environment.DATABASE_URL, { readonly: true });
+      const rows = db.prepare<{ email: string }, []>("select email from users").all();
+      return acknowledged.filter((email) => !rows.some((row) => row.email === email));
+    },
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+type Archived = Awaited<ReturnType<typeof startArchived>>;
+
+/** @returns whether the archive has everything, by what the server says */
+async function isComplete({ call }: Archived): Promise<boolean> {
+  const { json } = await call("GET", "/health");
+  const { seconds_behind, bytes_behind } = json.data?.archive ?? {};
+  return seconds_behind === 0 && bytes_behind === 0;
+}
+
+async function untilComplete(archived: Archived): Promise<void> {
+  while (!(await isComplete(archived))) await Bun.sleep(50);
+}
+
+describe.skipIf(binary === "")("storage that", () => {
+  for (const { what, begin } of outages) {
+    test.concurrent(
+      `${what} rejects writes in sync mode, and nothing acknowledged is lost`,
+      async () => {
+        await using archived = await startArchived("sync");
+        const { storage, write, call, findLost } = archived;
+        expect(await write()).toBe(201);
+        begin(storage);
+        expect([await write(), await write()]).toEqual([503, 503]);
+        expect((await call("GET", "/users")).status).toBe(200);
+        heal(storage);
+        while ((await write()) !== 201) await Bun.sleep(50);
+        expect(await findLost()).toEqual([]);
+      },
+      TIMEOUT_MS,
+    );
+
+    test.concurrent(
+      `${what} is caught up with in async mode`,
+      async () => {
+        await using archived = await startArchived("async");
+        const { storage, write, server, findLost } = archived;
+        expect(await write()).toBe(201);
+        await untilComplete(archived);
+        begin(storage);
+        expect([await write(), await write()]).toEqual([201, 201]);
+        while (!server.output().includes('"archive not written"')) await Bun.sleep(50);
+        // Otherwise the test times out.
+        while (await isComplete(archived)) await Bun.sleep(50);
+        heal(storage);
+        await untilComplete(archived);
+        expect(server.output()).toContain('"archive written again"');
+        expect(await findLost()).toEqual([]);
+      },
+      TIMEOUT_MS,
+    );
+  }
+
+  for (const mode of modes) {
+    test.concurrent(
+      `loses, cuts, repeats, shuffles and fails a third of all requests loses nothing in ${mode} mode`,
+      async () => {
+        const random = makeRandom(7919);
+        await using archived = await startArchived(mode);
+        const { storage, write, findLost } = archived;
+        storage.misbehave = () => {
+          const way = random(18);
+          if (way === 0) return { do: "lose" };
+          if (way === 1) return { do: "cut" };
+          if (way === 2) return { do: "repeat" };
+          if (way === 3) return { do: "refuse" };
+          if (way === 4) return { do: "fail", status: 503, code: "SlowDown" };
+          return way === 5 ? { do: "fail", status: 500, code: "InternalError" } : null;
+        };
+        const clients = Array.from({ length: 8 }, async () => {
+          for (let count = 0; count < 25; count++) await write();
+        });
+        await Promise.all(clients);
+        await untilComplete(archived);
+        // The restore meets the same.
+        expect(await findLost()).toEqual([]);
+      },
+      TIMEOUT_MS,
+    );
+  }
+});

@@ -143,7 +143,7 @@ describe.skipIf(binary === "")("storage that", () => {
         while (await isComplete(archived)) await Bun.sleep(50);
         heal(storage);
         await untilComplete(archived);
-        expect(server.output()).toContain('"archive written again"');
+        while (!server.output().includes('"archive written again"')) await Bun.sleep(50);
         expect(await findLost()).toEqual([]);
       },
       TIMEOUT_MS,

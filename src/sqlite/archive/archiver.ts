@@ -255,6 +255,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
     log("info", "archive base written", { bytes, seconds });
     send(current);
+    onState(state());
     await deleteExpired(storage, nowMs() - keepMs, nowMs());
   }
 

@@ -49,7 +49,10 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     lastBaseS: null,
     problem: null,
   };
+  /** A bug in the thread. */
   let broken: Error | null = null;
+  let brokenMs = 0;
+  let disposed = false;
   /** Whether another server has the archive. */
   let isLost = false;
   let response: PromiseWithResolvers<void> | null = null;
@@ -63,8 +66,11 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
 
   function markBroken(reason: string): void {
-    broken ??= new Error(reason);
+    if (broken !== null || disposed) return;
+    broken = new Error(reason);
+    brokenMs = performance.now();
     state = { ...state, problem: reason };
+    onLog("error", "archive stopped", { reason });
     response?.reject(broken);
     rejectAll(notConfirmed());
   }
@@ -127,6 +133,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   timer.unref();
 
   function dispose(): void {
+    disposed = true;
     clearInterval(timer);
     worker.terminate();
   }
@@ -146,7 +153,11 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   return {
     start: (files) => ask({ type: "start", files, intervalMs, keepMs, commit }),
     checkpoint: () => ask({ type: "checkpoint" }),
-    state: () => state,
+    state() {
+      if (broken === null) return state;
+      const sinceS = (performance.now() - brokenMs) / 1000;
+      return { ...state, secondsBehind: state.secondsBehind + sinceS };
+    },
     close: () => ask({ type: "close" }),
     requireOpen() {
       if (isLost) fail("unavailable", "another server has taken over");

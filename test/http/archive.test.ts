@@ -1,0 +1,107 @@
+// The API and the commands of a server with an archive, in a directory.
+import { expect, test } from "bun:test";
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { dirname } from "node:path";
+import { makeHarness } from "../cli/harness.ts";
+import { makeDirectory } from "../directory.ts";
+import { newUser } from "./make.ts";
+import { startServer } from "./server.ts";
+
+/** @returns a directory for an archive, and the settings of a server that uses it */
+function makeArchive(commit: "async" | "sync") {
+  const directory = makeDirectory();
+  const path = directory.at("archive");
+  mkdirSync(path);
+  const settings = { ARCHIVE_URL: `file://${path}`, ARCHIVE_COMMIT: commit };
+  return { ...directory, settings };
+}
+
+test("health and metrics say how far the archive is behind", async () => {
+  using archive = makeArchive("sync");
+  await using server = await startServer(archive.settings);
+  await newUser(server);
+  // The state is updated once a second.
+  for (;;) {
+    const { status, json } = await server.call("GET", "/health", { token: null });
+    expect(status).toBe(200);
+    if (json.data.archive.bytes_behind === 0) break;
+    await Bun.sleep(20);
+  }
+  const metrics = await server.call("GET", "/metrics", { token: server.readToken });
+  expect(metrics.text).toMatch(/^user_api_archive_seconds_behind \d/m);
+  expect(metrics.text).toMatch(/^user_api_archive_bytes_behind \d/m);
+  expect(metrics.text).toMatch(/^user_api_archive_last_base_timestamp_seconds \d{10}/m);
+});
+
+test.each(["async", "sync"] as const)(
+  "restore and archive check find everything after a clean stop in %s mode",
+  async (commit) => {
+    using archive = makeArchive(commit);
+    await using server = await startServer(archive.settings);
+    await newUser(server, { email: "ann@example.com" });
+    await server.restart();
+    await newUser(server, { email: "bob@example.com" });
+    expect(await server.stop()).toBe(0);
+
+    using world = makeHarness({ environment: archive.settings });
+    const checked = await world.run("archive", "check");
+    expect(checked).toMatchObject({ code: 0, stderr: "" });
+    expect(checked.stdout).toMatch(
+      /^Restored 2 users, 0 orders and 2 tokens to a temporary file \(0\.\d MB, verified\)\nIt has all writes that the archive has up to 20.*Z\n$/,
+    );
+    expect(readdirSync(dirname(world.path))).toEqual([]);
+    const restored = await world.run("restore", "--from", archive.settings.ARCHIVE_URL);
+    expect(restored).toMatchObject({ code: 0, stderr: "" });
+    expect(restored.stdout).toStartWith(
+      `Restored 2 users, 0 orders and 2 tokens to ${world.path} `,
+    );
+    const early = await world.run(
+      ...["restore", "--from", archive.settings.ARCHIVE_URL, "--at", "2020-01-01T00:00:00Z"],
+    );
+    expect([early.code, early.stderr]).toEqual([
+      1,
+      expect.stringMatching(/^Cannot restore file:\S+: the archive begins at 20\S+Z\n$/),
+    ]);
+  },
+);
+
+test("restore and archive check exit with 2 when their arguments are wrong", async () => {
+  using world = makeHarness();
+  const from = ["restore", "--from", "file:///nowhere"];
+  const messages: [string[], string][] = [
+    [["restore"], "Name either a backup or, with --from, an archive"],
+    [[...from, "a.db"], "Name either a backup or, with --from, an archive"],
+    [["restore", "a.db", "--at", "2026-11-22T06:11:30Z"], "--at needs --from"],
+    [
+      [...from, "--at", "yesterday"],
+      'Invalid --at "yesterday": must be a time such as 2026-11-22T06:11:30Z',
+    ],
+    [
+      ["restore", "--from", "nowhere"],
+      "Invalid --from: must be s3://bucket/prefix or file:///directory",
+    ],
+    [["archive", "check"], "Name an archive with --archive-url or ARCHIVE_URL"],
+  ];
+  for (const [args, message] of messages) {
+    const { code, stdout, stderr } = await world.run(...args);
+    expect([code, stdout, stderr.split("\n")[0]]).toEqual([2, "", message]);
+  }
+  const missing = await world.run(...from);
+  expect([missing.code, missing.stderr]).toEqual([
+    1,
+    expect.stringMatching(/^Cannot restore file:\/\/\/nowhere: .*the directory does not exist\n$/),
+  ]);
+});
+
+test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
+  using archive = makeArchive("sync");
+  rmSync(archive.at("archive"), { recursive: true });
+  using world = makeHarness({ environment: archive.settings });
+  const { code, stderr } = await world.run("serve");
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/: the directory does not exist\n$/)]);
+  const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
+  expect([postgres.code, postgres.stderr]).toEqual([
+    1,
+    "ARCHIVE_URL is for an SQLite database only\n",
+  ]);
+});

@@ -1,0 +1,145 @@
+// Two servers with one archive. The first one is suspended for longer than its lease, as by SIGSTOP or swapping, while
+// clients write, and goes on when the second one has restored the archive and serves.
+import { Database } from "bun:sqlite";
+import { describe, expect, test } from "bun:test";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
+import { sendCall } from "../http/server.ts";
+import { startS3Server } from "../object-storage/s3-server.ts";
+import { binary, type Running, runBinary, startProgram } from "../program.ts";
+
+const token = newToken();
+const CLIENTS = 16;
+/** A lease is waited for 17 seconds. */
+const TIMEOUT_MS = 120_000;
+
+type Environment = Readonly<Record<string, string>>;
+
+async function makeArchive() {
+  await using resources = new AsyncDisposableStack();
+  const directory = resources.use(makeDirectory());
+  const storage = resources.use(await startS3Server());
+  const environment: Environment = {
+    ...storage.environment,
+    ARCHIVE_URL: "s3://bucket",
+    ARCHIVE_RESTORE: "if-missing",
+    API_TOKEN: token,
+    PORT: "0",
+  };
+  const kept = resources.move();
+  return {
+    storage,
+    /** @param name of the machine */
+    start(name: string, mode: string): Running {
+      const env = {
+        ...environment,
+        ARCHIVE_COMMIT: mode,
+        DATABASE_URL: directory.at(`${name}/a.db`),
+      };
+      const server = startProgram([binary, "serve"], { env });
+      kept.defer(async () => {
+        server.kill("SIGKILL");
+        await server.ended;
+      });
+      return server;
+    },
+    /** @returns the emails of the users that the archive has */
+    async restore(): Promise<ReadonlySet<string>> {
+      const path = directory.at("restored.db");
+      const args = ["restore", "--from", "s3://bucket", "--database-url", path];
+      const { code, stderr } = await runBinary(args, environment);
+      expect([code, stderr]).toEqual([0, ""]);
+      using db = new Database(path, { readonly: true });
+      const rows = db.prepare<{ email: string }, []>("select email from users").all();
+      return new Set(rows.map(({ email }) => email));
+    },
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+async function urlOf(server: Running): Promise<string> {
+  const url = await server.listening;
+  if (url === null) throw new Error(server.output());
+  return url;
+}
+
+/** @returns the status, and the email if the write was acknowledged */
+async function write(url: string): Promise<{ status: number; email: string | null }> {
+  const email = `${crypto.randomUUID()}@example.com`;
+  const { status } = await sendCall(url, token, "POST", "/users", { body: { email } });
+  return { status, email: status === 201 ? email : null };
+}
+
+/** Writes with several clients until `isOver`. @returns what was acknowledged */
+async function writeUntil(url: string, isOver: () => boolean): Promise<string[]> {
+  const acknowledged: string[] = [];
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    while (!isOver()) {
+      const { email } = await write(url);
+      if (email !== null) acknowledged.push(email);
+    }
+  });
+  await Promise.all(clients);
+  return acknowledged;
+}
+
+/** @returns the emails of writes all of which were acknowledged */
+async function writeSome(url: string): Promise<string[]> {
+  const written = await Promise.all(Array.from({ length: 20 }, () => write(url)));
+  expect(new Set(written.map(({ status }) => status))).toEqual(new Set([201]));
+  return written.flatMap(({ email }) => (email === null ? [] : [email]));
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await Bun.sleep(20);
+}
+
+describe.skipIf(binary === "")("of two servers with one archive", () => {
+  for (const mode of ["sync", "async"]) {
+    test.concurrent(
+      `the one that was suspended acknowledges no more writes in ${mode} mode`,
+      async () => {
+        await using archive = await makeArchive();
+        const first = archive.start("first", mode);
+        const firstUrl = await urlOf(first);
+        let isOver = false;
+        const writing = writeUntil(firstUrl, () => isOver);
+        const { storage } = archive;
+        await until(() => storage.calls.length > 20);
+        first.kill("SIGSTOP");
+
+        const second = archive.start("second", mode);
+        const secondUrl = await urlOf(second);
+        expect(second.output()).toContain('"waiting for the archive"');
+        const bySecond = await writeSome(secondUrl);
+
+        // The first server cannot find out that it has lost the lease, but all else works.
+        storage.misbehave = ({ key }) =>
+          key === "lease" ? { do: "fail", status: 500, code: "InternalError" } : null;
+        const resumedAt = storage.calls.length;
+        first.kill("SIGCONT");
+        const late = Promise.all(Array.from({ length: 20 }, () => write(firstUrl)));
+        const uploads = () =>
+          storage.calls.slice(resumedAt).filter(({ key }) => key.startsWith("log/00000001/"));
+        await until(() => uploads().length > 0);
+        bySecond.push(...(await writeSome(secondUrl)));
+        storage.misbehave = () => null;
+
+        await until(() => first.output().includes('"archive lost"'));
+        expect((await write(firstUrl)).status).toBe(503);
+        bySecond.push(...(await writeSome(secondUrl)));
+        isOver = true;
+        const byFirst = await writing;
+        expect(byFirst.length).toBeGreaterThan(0);
+        for (const { email } of await late) if (email !== null) byFirst.push(email);
+
+        second.kill("SIGTERM");
+        expect((await second.ended).code).toBe(0);
+        const restored = await archive.restore();
+        const acknowledged = [...bySecond, ...(mode === "sync" ? byFirst : [])];
+        expect(acknowledged.filter((email) => !restored.has(email))).toEqual([]);
+      },
+      TIMEOUT_MS,
+    );
+  }
+});

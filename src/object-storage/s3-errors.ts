@@ -78,19 +78,15 @@ const networkProblems: Readonly<Record<string, string>> = {
   EPROTO: "it does not speak TLS",
 };
 
-function describeNetworkCode(code: string): string {
-  const known = networkProblems[code];
-  if (known !== undefined) return known;
-  // E.g. DEPTH_ZERO_SELF_SIGNED_CERT.
-  if (/^\w*(?:CERT|SIGNATURE)\w*$/.test(code)) {
-    return `its certificate is not valid or not trusted (${code})`;
-  }
-  return /^\w+$/.test(code) ? code : "unknown error";
-}
-
 /** @param error that `fetch` has thrown @param host of the server */
 export function describeFailure(error: unknown, host: string): S3Problem {
-  const problem = describeNetworkCode(systemCode(error));
+  const code = systemCode(error);
+  // E.g. DEPTH_ZERO_SELF_SIGNED_CERT.
+  if (/^\w*(?:CERT|SIGNATURE)\w*$/.test(code)) {
+    const problem = `the certificate of ${host} is not valid or not trusted (${code})`;
+    return { code: "operator", problem };
+  }
+  const problem = networkProblems[code] ?? (/^\w+$/.test(code) ? code : "unknown error");
   return { code: "unavailable", problem: `cannot reach ${host}: ${problem}` };
 }
 

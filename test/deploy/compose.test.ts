@@ -141,6 +141,31 @@ describe("kubernetes-sqlite.yaml", async () => {
   });
 });
 
+describe("kubernetes-archive.yaml", async () => {
+  const [deployment, service] = await readYamlDocuments("kubernetes-archive.yaml");
+  const { spec: pod, metadata } = deployment.spec.template;
+  const [container] = pod.containers;
+
+  test("one pod at a time restores the database from its archive, to a volume that is temporary", () => {
+    expect(deployment.spec).toMatchObject({ replicas: 1, strategy: { type: "Recreate" } });
+    expect(service.spec.selector).toEqual(metadata.labels);
+    const env = Object.fromEntries(container.env.map(({ name, value }: any) => [name, value]));
+    expect(env).toEqual({ ARCHIVE_COMMIT: "sync", ARCHIVE_RESTORE: "if-missing" });
+    expect(pod.volumes).toEqual([{ name: "data", emptyDir: { sizeLimit: "10Gi" } }]);
+    expect(container.volumeMounts).toEqual([{ name: "data", mountPath: "/data" }]);
+  });
+
+  test("the pod has no privileges, and credentials come from a secret", () => {
+    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, runAsUser: 65_532 });
+    expect(container.securityContext).toEqual({
+      allowPrivilegeEscalation: false,
+      readOnlyRootFilesystem: true,
+      capabilities: { drop: ["ALL"] },
+    });
+    expect(container.envFrom).toEqual([{ secretRef: { name: "user-api-archive" } }]);
+  });
+});
+
 test("litestream.yml replicates the database of the systemd unit", async () => {
   const { dbs } = await readYaml("litestream.yml");
   const unit = await Bun.file(`${import.meta.dir}/../../deploy/user-api.service`).text();

@@ -20,7 +20,7 @@ export interface RunOptions {
   readonly args?: readonly string[];
 }
 
-/** A server in a container. Disposing of it removes the container and keeps the volume. */
+/** A server in a container. Disposing of it removes the container, and keeps a volume that has a name. */
 export interface Container
   extends AsyncDisposable,
     Pick<TestServer, "url" | "writeToken" | "call"> {
@@ -152,7 +152,7 @@ export async function openPodman(archive: string): Promise<Podman> {
         return Number(await inspect("{{.State.ExitCode}}"));
       },
       async [Symbol.asyncDispose]() {
-        await podman("rm", "--force", "--time=0", id);
+        await podman("rm", "--force", "--time=0", "--volumes", id);
       },
     };
   }

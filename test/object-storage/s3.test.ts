@@ -180,7 +180,7 @@ describe("errors of S3", () => {
     const storage = openObjectStorage("s3://bucket/prefix", environment, { timeoutMs });
     const [problem] = await problemsOf(storage);
     expect(problem).toStartWith(
-      `unavailable: cannot reach 127.0.0.1:${server.port}: its certificate is not valid or not trusted (`,
+      `operator: the certificate of 127.0.0.1:${server.port} is not valid or not trusted (`,
     );
   });
 

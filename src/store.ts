@@ -148,6 +148,8 @@ export interface RestoreResult extends BackupSummary {
    * `null` if the previous database could not be read.
    */
   readonly revokedTokens: readonly string[] | null;
+  /** Names of tokens that were valid in the previous database and that the backup does not have. */
+  readonly lostTokens: readonly string[];
   /** Names of tokens that are valid after the restore. */
   readonly validTokens: readonly string[];
 }

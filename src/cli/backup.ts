@@ -151,11 +151,12 @@ export async function restoreBackup(source: RestoreFrom, system: CommandSystem):
   const from = readSource(source, system);
   const { databaseUrl } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(databaseUrl);
-  const { previousPath, revokedTokens, validTokens, archivedUntil, ...contents } = await restore({
-    from,
-    databaseUrl,
-    now: system.now,
-  });
+  const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, ...contents } =
+    await restore({
+      from,
+      databaseUrl,
+      now: system.now,
+    });
   system.stdout(`Restored ${describeResult(contents, databaseUrl)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
@@ -167,5 +168,8 @@ export async function restoreBackup(source: RestoreFrom, system: CommandSystem):
   }
   if (revokedTokens !== null && revokedTokens.length > 0) {
     system.stdout(`Revoked as in the previous database: ${quoteNames(revokedTokens)}\n`);
+  }
+  if (lostTokens.length > 0) {
+    system.stdout(`No longer valid, because the backup is older: ${quoteNames(lostTokens)}\n`);
   }
 }

@@ -90,20 +90,22 @@ function mergeWal(path: string): void {
 }
 
 type Revocation = Pick<Token, "hash" | "revoked_at">;
+type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
 
-/** @returns the revoked tokens of a database whose log has been merged; `null` if they cannot be read */
-function findRevocations(path: string): readonly Revocation[] | null {
+const selectTokens = `
+  select name, hash, expires_at, revoked_at
+  from tokens
+  order by id
+`;
+
+/** @returns the tokens of a database whose log has been merged; `null` if they cannot be read */
+function findTokens(path: string): readonly KnownToken[] | null {
   // A damaged database keeps its log.
   if (!isAtRest(path)) return null;
   try {
     using db = connectAtRest(path);
     // Every schema has these columns.
-    const revoked = db.prepare<Revocation, []>(`
-      select hash, revoked_at
-      from tokens
-      where revoked_at is not null
-    `);
-    return revoked.all();
+    return db.prepare<KnownToken, []>(selectTokens).all();
   } catch {
     return null;
   }
@@ -111,14 +113,14 @@ function findRevocations(path: string): readonly Revocation[] | null {
 
 /**
  * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
- * @param revocations of the previous database; `null` if they are unknown
+ * @param previous its tokens; `null` if they are unknown
  * @returns the names of the tokens that it has revoked; `null` if they are unknown
  */
 function revokeTokens(
   temporaryPath: string,
-  revocations: readonly Revocation[] | null,
+  previous: readonly KnownToken[] | null,
 ): readonly string[] | null {
-  if (revocations === null) return null;
+  if (previous === null) return null;
   using db = connect(temporaryPath);
   const revoke = db.prepare<{ name: string }, Revocation>(`
     update tokens
@@ -127,19 +129,16 @@ function revokeTokens(
     returning name
   `);
   const revokeAll = db.transaction(() =>
-    revocations.flatMap((revocation) => revoke.all(revocation).map(({ name }) => name)),
+    previous
+      .filter(({ revoked_at }) => revoked_at !== null)
+      .flatMap(({ hash, revoked_at }) => revoke.all({ hash, revoked_at }).map(({ name }) => name)),
   );
   return revokeAll();
 }
 
 function readTokens(path: string) {
   using db = connect(path);
-  const tokens = db.prepare<Pick<Token, "name" | "expires_at" | "revoked_at">, []>(`
-    select name, expires_at, revoked_at
-    from tokens
-    order by id
-  `);
-  return tokens.all();
+  return db.prepare<KnownToken, []>(selectTokens).all();
 }
 
 /**
@@ -182,7 +181,8 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const contents =
       backup === null ? verifyDatabase(temporaryPath) : prepareReplacement(backup, temporaryPath);
     if (exists) mergeWal(path);
-    const revokedTokens = revokeTokens(temporaryPath, findRevocations(path));
+    const previousTokens = findTokens(path);
+    const revokedTokens = revokeTokens(temporaryPath, previousTokens);
     const tokens = readTokens(temporaryPath);
     fsyncPath(temporaryPath);
     if (exists) copyOwnership(temporaryPath, path);
@@ -192,12 +192,16 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     replaceDatabase(temporaryPath, path, previousPath);
     const isSame = revokedTokens === null || revokedTokens.length === 0;
     if (archived !== null) markRestored(path, archived, isSame);
+    const activeNames = (these: readonly KnownToken[]) =>
+      these.filter((token) => isActive(token, time)).map(({ name }) => name);
+    const kept = new Set(tokens.map(({ hash }) => hash));
     return {
       ...contents,
       archivedUntil: archived === null ? null : new Date(archived.state.timeMs),
       previousPath: hadPrevious ? previousPath : null,
       revokedTokens,
-      validTokens: tokens.filter((token) => isActive(token, time)).map(({ name }) => name),
+      lostTokens: activeNames((previousTokens ?? []).filter(({ hash }) => !kept.has(hash))),
+      validTokens: activeNames(tokens),
     };
   } catch (error) {
     throw describeSqliteError(`Cannot restore ${isBackup ? from : from.storage.url}`, error);

@@ -18,11 +18,13 @@ test("backup and restore print a summary when they succeed", async () => {
   expect(made.stdout).toMatch(
     /^Backed up 0 users, 0 orders and 1 token to .+\.copy \(0\.1 MB, verified\)\n$/,
   );
+  await world.run("token", "create", "b");
   const restored = await world.run("restore", copy);
   expect(restored).toMatchObject({ code: 0, stderr: "" });
   expect(restored.stdout.split("\n")).toEqual([
     `Restored 0 users, 0 orders and 1 token to ${world.path} (0.1 MB, verified)`,
     `The previous database was kept as ${world.path}.2026-11-20T18-57-03.120Z`,
+    'No longer valid, because the backup is older: "b"',
     "",
   ]);
   expect((await world.run("token", "list")).stdout).toContain("\na ");

@@ -253,6 +253,7 @@ test("restore keeps tokens revoked when the previous database has revoked them s
   await addTokens(path, ["again", "new"]);
   const result = await restore(copy, path);
   expect(result).toMatchObject({ revokedTokens: ["leaked", "again"], validTokens: ["kept"] });
+  expect(result.lostTokens).toEqual(["again", "new"]);
   expect(await unrevoked(path)).toEqual(["kept"]);
   expect(await unrevoked(copy)).toEqual(["leaked", "kept", "again"]);
 });
@@ -283,7 +284,7 @@ test("restore names the valid tokens of the backup when the previous database ca
   await revoke(path, "old");
   await backUp(path, copy);
   await revoke(path, "leaked");
-  const unknown = { revokedTokens: null, validTokens: ["leaked", "late"] };
+  const unknown = { revokedTokens: null, lostTokens: [], validTokens: ["leaked", "late"] };
   expect(await restore(copy, directory.at("none.db"))).toMatchObject(unknown);
   writeFileSync(directory.at("text.db"), "not a database at all");
   expect(await restore(copy, directory.at("text.db"))).toMatchObject(unknown);

@@ -41,6 +41,21 @@ test("export users writes all users by id, in the format of the API", async () =
   expect(rows[699]).toBe(`{"id":700,"email":"699@b.cd","name":null,"metadata":{},${times}}`);
 });
 
+test("export --sort -id writes the newest record first when there are several pages", async () => {
+  using world = makeHarness();
+  const many = Array.from({ length: 1_200 }, (_, at) => ({ email: `${at}@b.cd` }));
+  await world.feed(lines(many), "import", "users");
+  const items = [{ sku: "A-1", quantity: 1, unit_price: 1 }];
+  const orders = many.map(() => ({ user_id: 1, currency: "EUR", items }));
+  await world.feed(lines(orders), "import", "orders", "--key", "shop");
+  for (const table of ["users", "orders"]) {
+    const ascending = (await world.run("export", table)).stdout.trimEnd().split("\n");
+    const descending = (await world.run("export", table, "--sort", "-id")).stdout;
+    expect(descending).toStartWith('{"id":1200,');
+    expect(descending.trimEnd().split("\n")).toEqual(ascending.toReversed());
+  }
+});
+
 for (const format of ["ndjson", "csv"]) {
   test(`export as ${format} keeps every character when imported again`, async () => {
     using world = makeHarness();

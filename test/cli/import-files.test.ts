@@ -35,6 +35,51 @@ for (const [what, file] of csvFiles) {
   });
 }
 
+test("import reads UTF-16 when a chunk ends within a character", async () => {
+  using world = makeHarness();
+  world.stdin.chunks = Array.from(littleEndian, (byte) => Uint8Array.of(byte));
+  const { stderr } = await world.run("import", "users", "--format", "csv");
+  expect(stderr).toBe(`${summary(1, "user")}\n`);
+  const { stdout } = await world.run("export", "users");
+  expect(records(stdout)).toMatchObject([{ email: "é@b.cd", name: "😀" }]);
+});
+
+const invalidUtf16: [string, Uint8Array][] = [
+  ["ends within a character", littleEndian.subarray(0, -1)],
+  ["has half of a surrogate pair", Buffer.from("\ufeffemail,name\na@b.cd,\ud800\n", "utf16le")],
+];
+
+for (const [what, file] of invalidUtf16) {
+  test(`import says that the text is not valid UTF-16 when it ${what}`, async () => {
+    using world = makeHarness();
+    const { code, stderr } = await world.feed(file, "import", "users", "--format", "csv");
+    expect([code, stderr]).toEqual([1, expect.stringContaining("the text is not valid UTF-16;")]);
+  });
+}
+
+const ambiguousHeaders: [string, string, string][] = [
+  ["has another one in quotes", '"a;b;c;d",email', "a;b;c;d"],
+  ["has two equally often", "email,a;b", "a;b"],
+];
+
+for (const [what, header, skipped] of ambiguousHeaders) {
+  test(`import separates CSV by commas when the header ${what}`, async () => {
+    using world = makeHarness();
+    const row = header.startsWith("email") ? "ann@b.cd,1" : "1,ann@b.cd";
+    const args = ["import", "users", "--format", "csv", "--ignore-unknown"];
+    const { stderr } = await world.feed(`${header}\n${row}\n`, ...args);
+    expect(stderr).toBe(`Skipped unknown fields: ${skipped}\n${summary(1, "user")}\n`);
+  });
+}
+
+test("import lists 20 unknown fields when there are more", async () => {
+  using world = makeHarness();
+  const names = Array.from({ length: 21 }, (_, at) => `field${at}`);
+  const user = { ...ann, ...Object.fromEntries(names.map((name) => [name, 1])) };
+  const { stderr } = await world.feed(lines([user]), "import", "users", "--ignore-unknown");
+  expect(stderr).toStartWith(`Skipped unknown fields: ${names.slice(0, 20).join(", ")} …\n`);
+});
+
 test("import says that the text is UTF-16 when it has no byte order mark", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.feed(Buffer.from(csv, "utf16le"), "import", "users");
@@ -73,6 +118,25 @@ test("import finds the user of an order by user_email, in any case", async () =>
     summary(1, "order", 0, 2),
   ]);
   expect(records((await world.run("export", "orders")).stdout)).toMatchObject([{ user_id: 1 }]);
+});
+
+test("import finds the user of an order by user_email when the order has an id", async () => {
+  using world = makeHarness();
+  await world.feed(lines([ann, { email: "bob@b.cd" }]), "import", "users");
+  const full = {
+    id: 7,
+    currency: "EUR",
+    items,
+    total: 200,
+    status: "paid",
+    metadata: {},
+    version: 3,
+  };
+  const dated = { ...full, user_email: "BOB@b.cd", created_at: time, updated_at: time };
+  const { stderr } = await world.feed(lines([dated]), "import", "orders");
+  expect(stderr).toBe(`${summary(1, "order")}\n`);
+  const stored = { ...full, user_id: 2, created_at: time, updated_at: time };
+  expect(records((await world.run("export", "orders")).stdout)).toEqual([stored]);
 });
 
 test("import keeps created_at and status of an order without an id, and recognizes it later", async () => {
@@ -134,6 +198,9 @@ for (const [format, text, mistake] of rejectedOrders) {
     const rejects = readFileSync(path, "utf8");
     expect(rejects).toContain("import_error");
     expect(rejects).toContain(`shop:${format === "csv" ? 3 : 2}`);
+    if (format === "csv") {
+      expect(rejects).toStartWith('"import_error";"import_key";"user_email";"currency";"items"\n');
+    }
     const corrected = rejects.replace(`${mistake}"`, 'EUR"');
     const again = ["import", "orders", "--format", format];
     expect((await world.feed(corrected, ...again)).stderr).toBe(`${summary(1, "order")}\n`);

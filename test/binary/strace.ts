@@ -21,8 +21,10 @@ export const skipTraced: boolean =
 export interface Fault {
   /** Names of system calls, comma-separated. */
   readonly calls: string;
-  /** The error that they return, e.g. `EIO`. */
-  readonly error: string;
+  /** The error that they return, e.g. `EIO`; by default they succeed. */
+  readonly error?: string;
+  /** How much longer they take. */
+  readonly delayMs?: number;
   /**
    * `3` for the third call, `3..4` for the third and the fourth, `3+` for the third and all later ones; by default all.
    * strace counts each system call and each thread by itself.
@@ -33,9 +35,12 @@ export interface Fault {
 }
 
 /** @param trace the file to write the calls to */
-function optionsOf({ calls, error, when, paths = [] }: Fault, trace: string): string[] {
+function optionsOf(fault: Fault, trace: string): string[] {
+  const { calls, error, delayMs, when, paths = [] } = fault;
+  const failure = error === undefined ? "" : `:error=${error}`;
+  const delay = delayMs === undefined ? "" : `:delay_exit=${delayMs * 1000}`;
   const selected = when === undefined ? "" : `:when=${when}`;
-  const inject = `inject=${calls}:error=${error}${selected}`;
+  const inject = `inject=${calls}${failure}${delay}${selected}`;
   const only = paths.flatMap((path) => ["-P", path]);
   // -s: the data that is read and written is not needed.
   const output = ["-f", "-q", "-y", "-s", "0", "-o", trace];

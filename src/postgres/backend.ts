@@ -20,7 +20,7 @@ import { describePostgresError } from "./errors.ts";
 import { deleteExpiredKeys } from "./idempotency.ts";
 import { createBulkStores } from "./import.ts";
 import { migrate } from "./migrate.ts";
-import { createNumberer, readFeed } from "./numbering.ts";
+import { createNumberer, numberAll, numberOnce, readFeed } from "./numbering.ts";
 import { createPlainOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
 import { createPlainUserStore } from "./users.ts";
@@ -60,7 +60,11 @@ function createStore(unwatched: Database, options: StoreOptions): Store {
   const { databaseUrl, now, maxUnsentBytes } = options;
   const onlyReads = servesReads(options);
   const layout = layouts[unwatched.layout];
-  const number = onlyReads ? () => readFeed(unwatched) : createNumberer(unwatched, layout.collect);
+  // A server that only reads shows what others have numbered.
+  const collect = onlyReads ? async () => {} : layout.collect;
+  const number = createNumberer(unwatched, collect, onlyReads ? readFeed : numberAll);
+  const onePass = onlyReads ? readFeed : (of: Database) => numberOnce(of);
+  const runPass = createNumberer(unwatched, collect, onePass);
   const { db, subscribe } = watchChanges(unwatched, number);
   const largePages = createLargePages(maxUnsentBytes);
   const context = createContext({ db, largePages, now });
@@ -76,7 +80,7 @@ function createStore(unwatched: Database, options: StoreOptions): Store {
     orders: layout.createOrderStore(context),
     bulk: layout.createBulkStores(db, now),
     tokens: createTokenStore(context),
-    changes: createChangeStore(context, number, subscribe),
+    changes: createChangeStore(context, { number, runPass }, subscribe),
     checkUsable: createWriteProbe({
       write: () =>
         onlyReads

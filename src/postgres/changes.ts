@@ -14,7 +14,7 @@ import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { feedState, hasUnnumbered } from "./numbering.ts";
+import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Pass, RETRY_MS } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
 import { json as userJson } from "./users.ts";
@@ -195,10 +195,17 @@ async function readState(session: Session): Promise<FeedRow> {
   return state;
 }
 
-/** @param number numbers all changes that have been committed. @param subscribe as in the port */
+interface Numbering {
+  /** Numbers all changes that have been committed. */
+  readonly number: () => Promise<Feed>;
+  /** Runs one pass. */
+  readonly runPass: () => Promise<Pass>;
+}
+
+/** @param subscribe as in the port */
 export function createChangeStore(
   { db, largePages }: Pick<StoreContext, "db" | "largePages">,
-  number: () => Promise<Feed>,
+  { number, runPass }: Numbering,
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
   const readPage = createBatchQueue({
@@ -228,19 +235,33 @@ export function createChangeStore(
     return !isCurrent || isBehind || db.layout === "citus";
   }
 
-  /** Reads rows after all changes were numbered. */
+  /**
+   * Reads rows after all changes were numbered. If that takes more than one pass, as after a large import, or another
+   * process is numbering, the next full page of a client is enough: it shows that there are more.
+   */
   async function readNumbered<Row extends FeedRow>(
     query: ChangeQuery,
     read: () => Promise<Row | null>,
   ): Promise<Row> {
-    let row = await read();
-    if (row === null || mustNumber(row)) {
-      await number();
-      row = await read();
+    let isFirst = true;
+    let isNumbered = false;
+    for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
+      const row = await read();
+      if (row?.isCurrent === true) {
+        const hasNext = query.after !== undefined && query.after + query.limit < row.last;
+        if (isNumbered || !mustNumber(row) || (!isFirst && hasNext)) {
+          requireKept(query, row);
+          return row;
+        }
+      } else if (isNumbered) break;
+      const { isTaken, hasMore } = await runPass();
+      isFirst = false;
+      isNumbered = !isTaken && !hasMore;
+      if (!isTaken) continue;
+      attempts += 1;
+      await Bun.sleep(RETRY_MS);
     }
-    if (row === null || !row.isCurrent) fail("unavailable", "the feed begins anew");
-    requireKept(query, row);
-    return row;
+    return fail("unavailable", "the changes are being numbered");
   }
 
   /** Reads the state of the feed within the snapshot of the rows. */

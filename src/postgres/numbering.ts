@@ -11,9 +11,9 @@ import type { Database, Session } from "./connection.ts";
 /** Maximum number of changes that one pass numbers. */
 const MAX_NUMBERED = 10_000;
 /** How soon to try again after another process was numbering. */
-const RETRY_MS = 5;
+export const RETRY_MS = 5;
 /** Maximum number of passes in turn that find another process numbering, each of which takes milliseconds. */
-const MAX_ATTEMPTS = 200;
+export const MAX_ATTEMPTS = 200;
 
 /**
  * The state of the feed. It is current if its transaction inserted it, in this database on this server and timeline, and
@@ -186,7 +186,7 @@ const selectFeed = `
   from (${feedState}) as state
 `;
 
-interface Pass extends Feed {
+export interface Pass extends Feed {
   /** Whether another process was numbering. */
   readonly isTaken: boolean;
   readonly hasMore: boolean;
@@ -201,10 +201,10 @@ export function newFeedName(): string {
   return crypto.randomUUID().replaceAll("-", "");
 }
 
-/** @returns the state of the feed as the last pass has left it */
-export async function readFeed(db: Database): Promise<Feed> {
+/** Numbers nothing. @returns the state of the feed as the last pass has left it */
+export async function readFeed(db: Database): Promise<Pass> {
   const feed = await db.run("read", (session: Session) => session.first<Feed>(selectFeed));
-  return feed ?? failEmpty();
+  return { ...(feed ?? failEmpty()), isTaken: false, hasMore: false };
 }
 
 /** Runs one pass. */
@@ -230,16 +230,18 @@ export async function numberAll(db: Database): Promise<Feed> {
 
 /**
  * @param collect brings changes to the outbox from elsewhere
- * @returns a function that numbers all changes committed before its call. Concurrent calls share the passes
+ * @param number `numberAll` or `numberOnce`
+ * @returns a function that numbers changes committed before its call. Concurrent calls share the passes
  */
-export function createNumberer(
+export function createNumberer<Numbered extends Feed>(
   db: Database,
   collect: (db: Database) => Promise<void>,
-): () => Promise<Feed> {
-  const enqueue = createBatchQueue<null, Feed>({
+  number: (db: Database) => Promise<Numbered>,
+): () => Promise<Numbered> {
+  const enqueue = createBatchQueue<null, Numbered>({
     async run(calls) {
       await collect(db);
-      const feed = await numberAll(db);
+      const feed = await number(db);
       return calls.map(() => feed);
     },
     maxItems: Number.POSITIVE_INFINITY,

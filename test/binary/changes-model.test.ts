@@ -5,7 +5,7 @@ import { makeDirectory } from "../directory.ts";
 import { binary } from "../program.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? 24);
+const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? 26);
 
 test.skipIf(binary === "")(
   "The change feed has each change once, in order, when the service is killed again and again",

@@ -181,6 +181,21 @@ describe.if(cluster !== null)("changes", () => {
     expect(pages).toBeLessThan(200);
   });
 
+  test("are read on while another process is numbering those that follow", async () => {
+    await using world = await makeHarness();
+    const store = await world.open();
+    for (let at = 0; at < 4; at += 1) await newUser(store);
+    expect((await listAfter(store, 0)).last).toBe(4);
+    await using _numbering = await world.hold("select from change_feed for update");
+    await newUser(store);
+    const { records } = await store.changes.list({ limit: 2, offset: 0, after: 1 });
+    const read: Change[] = JSON.parse(`[${recordsText(records)}]`);
+    expect(read.map(({ id }) => id)).toEqual([2, 3]);
+    // Whether it is the last one is not known yet.
+    const last = async () => store.changes.list({ limit: 2, offset: 0, after: 2 });
+    await expectRejection(last(), "unavailable", "the changes are being numbered");
+  });
+
   test("are numbered by another process when the one that wrote them has ended", async () => {
     await using world = await makeHarness();
     await withStore(world.url, async (store) => newUser(store));

@@ -9,7 +9,7 @@ import { canKillNodes, killNode, startNode } from "./citus-nodes.ts";
 import { possible } from "./pair.ts";
 
 /** How long records change: `CHANGES_MODEL_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (againstCitus ? 12 : 24));
+const SECONDS = Number(Bun.env["CHANGES_MODEL_SECONDS"] ?? (againstCitus ? 8 : 26));
 const OUTAGE_MS = 200;
 
 const programs = findPrograms();

@@ -210,7 +210,7 @@ async function createStore(
     await checkpointer.prepare();
     const { writeUnlimited } = writer.forTable("feed");
     await continueFeed(db, path, writeUnlimited);
-    // If it fails, the last mark is still valid.
+    // If it fails, the next one tries again.
     const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
     const markTimer = setInterval(mark, MARK_INTERVAL_MS);
     markTimer.unref();

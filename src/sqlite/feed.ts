@@ -46,6 +46,7 @@ function identityOf(path: string, mark: number): string {
  * is a mark, which an older state of the database, written over the same file, does not have. Call it under the lock of
  * a server.
  * @param write runs work in a transaction
+ * @throws whatever `write` throws if a new feed is needed
  */
 export async function continueFeed(
   db: Database,
@@ -53,16 +54,18 @@ export async function continueFeed(
   write: (work: () => void) => Promise<void>,
 ): Promise<void> {
   const last = markOf(path);
+  const feed = db.prepare<{ file: string | null }, []>("select file from feed").get();
+  const isSame = feed?.file === identityOf(path, last);
   // Later than the last one, also if the clock has gone back.
   setMark(path, Math.max(Date.now(), last + 1));
   try {
     await write(() => {
-      const feed = db.prepare<{ file: string | null }, []>("select file from feed").get();
-      if (feed?.file !== identityOf(path, last)) renameFeed(db);
+      if (!isSame) renameFeed(db);
       db.run("update feed set file = ?", [identityOf(path, markOf(path))]);
     });
   } catch (error) {
     setMark(path, last);
-    throw error;
+    // The last mark is still valid, and a server can start on a full disk.
+    if (!isSame) throw error;
   }
 }

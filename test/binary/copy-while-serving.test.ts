@@ -29,7 +29,7 @@ describe.if(againstBinary && cluster !== null)("copy", () => {
     const order = await prepareOrder(first);
     const placed = await order(first);
     expect(placed.status).toBe(201);
-    const counts = ": 1 user, 1 order, 2 tokens, 1 idempotency key and 0 import keys";
+    const counts = ": 1 user, 1 order, 2 tokens, 1 idempotency key, 0 import keys and 2 changes";
 
     const copied = runBinary(["copy", "--database-url", first.database, "--to", postgres.url]);
     expect(await copied).toEqual({

@@ -15,6 +15,7 @@ import { copyRows } from "../../src/copy.ts";
 import { withSqliteCopyTarget } from "../../src/sqlite/copy-target.ts";
 import { continueFeed } from "../../src/sqlite/feed.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
+import { lockPath } from "../../src/sqlite/server-lock.ts";
 import { newUser } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { backUp, never, now } from "./make-backup.ts";
@@ -35,6 +36,11 @@ async function feedOf(path: string): Promise<string> {
   const { feed } = await store.changes.list({ limit: 1, offset: 0 });
   await store.close();
   return feed;
+}
+
+/** Gives the lock file a time that no server has recorded. */
+function forgetMark(path: string): void {
+  utimesSync(lockPath(path), 1, 1);
 }
 
 async function makeServed(directory: TemporaryDirectory): Promise<{ path: string; feed: string }> {
@@ -177,15 +183,22 @@ test("a new feed starts when the database was moved or copied with its directory
   expect(await serve(directory.at("one/a.db"))).toBe(feed);
 });
 
-test("the feed continues when a mark could not be recorded", async () => {
+test("the feed continues when a mark cannot be recorded, unless it needs a new name", async () => {
   using directory = makeDirectory();
   const { path, feed } = await makeServed(directory);
+  const failure = new Error("the disk is full");
+  const fail = () => Promise.reject(failure);
   {
     using db = new Database(path);
-    const failure = new Error("the disk is full");
-    await expect(continueFeed(db, path, () => Promise.reject(failure))).rejects.toBe(failure);
+    await continueFeed(db, path, fail);
   }
   expect(await serve(path)).toBe(feed);
+  forgetMark(path);
+  {
+    using db = new Database(path);
+    await expect(continueFeed(db, path, fail)).rejects.toBe(failure);
+  }
+  expect(await serve(path)).not.toBe(feed);
 });
 
 test("the migration starts an empty feed", async () => {

@@ -407,9 +407,10 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   const source = (mayBeAtRest ? sourceAtRest(realPath) : null) ?? sharedSource(realPath);
   requirePermissions(source, options);
   const mayBeServed = options.exclusive && mayBeServedWithoutLock(realPath);
-  // Stays open, because the last connection that is closed deletes the log, with which an archive continues.
-  using first = source.connect();
+  const first = resources.adopt(source.connect(), (db) => db.close(true));
   const version = requireUsable(first, options);
+  // The last connection that is closed deletes the log, with which an archive continues. Without one, that frees space.
+  if (archive === null) first.close(true);
   const lock = options.exclusive
     ? resources.use(await lockForServer(realPath, options, mayBeServed))
     : null;

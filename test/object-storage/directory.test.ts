@@ -38,6 +38,16 @@ describe("a directory", () => {
     expect(readdirSync(directory.at("lease~"))).toEqual(["5"]);
   });
 
+  test("a version that another process has already replaced and deleted is not written again", async () => {
+    using directory = makeDirectory();
+    const storage = open(directory);
+    // As if another process had created and replaced the object while this one was suspended.
+    mkdirSync(directory.at("lease~"));
+    writeFileSync(directory.at("lease~/3"), "three");
+    expect(await storage.create("lease", bytes("late"))).toBeNull();
+    expect(text(await storage.get("lease"))).toBe("three");
+  });
+
   test("files are complete and readable only by their owner", async () => {
     using directory = makeDirectory();
     const storage = open(directory);

@@ -57,6 +57,7 @@ describe("S3", () => {
     expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
     const whole = openObjectStorage("s3://bucket", server.environment, { timeoutMs });
     await whole.put("prefix2/a", bytes("two"));
+    server.objects.set("prefix/not a key", [...server.objects.values()][0]!);
     expect((await storage.list("")).map(({ key }) => key)).toEqual(["a/b"]);
     expect((await whole.list("")).map(({ key }) => key)).toEqual(["prefix/a/b", "prefix2/a"]);
   });

@@ -143,8 +143,8 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
 }
 
 /**
- * Replaces the database with a backup or a state of its archive, in which the tokens that the previous database has revoked stay revoked. Keeps
- * the previous database.
+ * Replaces the database with a backup or a state of its archive, in which the tokens that the previous database has
+ * revoked stay revoked. Keeps the previous database.
  * @throws {AppError} operator
  */
 export async function restoreBackup(source: RestoreFrom, system: CommandSystem): Promise<void> {

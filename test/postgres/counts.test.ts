@@ -15,7 +15,7 @@ import { findPrograms, makeInstance } from "./instance.ts";
 import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
 /** Keeps every store from folding, so that only the test does. */
-const keepLock = `select pg_advisory_lock(${FOLD_LOCK})`;
+const keepLock = `select pg_advisory_xact_lock(${FOLD_LOCK})`;
 const firstPage = { limit: 1, offset: 0 };
 
 /** A database without the store, which folds on its own. */

@@ -110,7 +110,8 @@ test.if(againstBinary)(
   "bodies of requests that wait for their turn count as those of writes in progress",
   async () => {
     const { length: start } = await logs(server);
-    const sockets = await Promise.all(Array.from({ length: REQUESTS }, open));
+    // So few that all pages are handed over in one turn, of which most then wait.
+    const sockets = await Promise.all(Array.from({ length: 60 }, open));
     // 200 bodies of 60 kB exceed half of 16 MiB.
     const writers = await Promise.all(Array.from({ length: 200 }, open));
     const json = JSON.stringify({ email: "x".repeat(60_000) });
@@ -120,9 +121,12 @@ test.if(againstBinary)(
       for (const socket of writers)
         await write(socket, rawRequest("POST", "/api/v1/users", create));
     });
-    const lines = await logSince(start, REQUESTS + writers.length);
-    const reason = "this token has too many bytes of request bodies in progress";
-    expect(lines.map((line) => line["reason"])).toContain(reason);
+    const lines = await logSince(start, sockets.length + writers.length);
+    // Those that are read are invalid.
+    const statuses = new Set(
+      lines.flatMap(({ method, status }) => (method === "POST" ? [status] : [])),
+    );
+    expect(statuses).toEqual(new Set([400, 503]));
     for (const socket of [...sockets, ...writers]) socket.destroy();
   },
   120_000,

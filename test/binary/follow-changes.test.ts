@@ -19,7 +19,7 @@ async function makeUsers(path: string, count: number): Promise<void> {
 }
 
 describe.skipIf(binary === "")("changes --follow", () => {
-  test("ends without a message when its reader has closed the pipe", async () => {
+  test("exits with 141 and no message when its reader has closed the pipe", async () => {
     const path = directory.at("pipe.db");
     await makeUsers(path, 5000);
     const script = '"$0" changes --follow | head -n 3; echo "$?"';
@@ -32,7 +32,7 @@ describe.skipIf(binary === "")("changes --follow", () => {
     expect([code, stderr]).toEqual([0, ""]);
     const lines = stdout.trimEnd().split("\n");
     expect(lines.slice(0, 3).map((line) => JSON.parse(line).id)).toEqual([1, 2, 3]);
-    expect(lines[3]).toBe("0");
+    expect(lines[3]).toBe("141");
   });
 
   for (const signal of ["SIGINT", "SIGTERM"] as const) {

@@ -156,6 +156,8 @@ function fillLog(database: string): void {
   using db = new Database(database);
   db.run("pragma wal_autocheckpoint = 0");
   db.run("pragma synchronous = off");
+  // The server writes now and then as well, e.g. when a token was used.
+  db.run("pragma busy_timeout = 5000");
   const rename = db.prepare("update users set name = ? where id = 1");
   for (let frame = 0; frame <= CHECKPOINT_PAGES; frame += 1) rename.run(`Name ${frame}`);
 }

@@ -58,11 +58,12 @@ test.if(againstBinary)(
     await makeLarge(directory);
     {
       using db = new Database(directory.at("a.db"));
-      db.run("pragma user_version = 1");
+      for (const table of ["changes", "feed"]) db.run(`drop table ${table}`);
+      db.run("pragma user_version = 3");
     }
-    await killRepeatedly(directory, "a.db.v1", "serve");
+    await killRepeatedly(directory, "a.db.v3", "serve");
     const child = start(directory, "serve");
-    while (!child.hasExited() && !readdirSync(directory.path).includes("a.db.v1")) {
+    while (!child.hasExited() && !readdirSync(directory.path).includes("a.db.v3")) {
       await Bun.sleep(5);
     }
     child.kill("SIGTERM");

@@ -1,6 +1,6 @@
 // Runs the examples of docs/changes.md: each keeps a copy in step while records change, and when changes are gone.
 import { afterAll, test } from "bun:test";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { withStore } from "../open-store.ts";
@@ -51,13 +51,17 @@ async function startExample(directory: TemporaryDirectory, language: string, com
   });
 }
 
+/** @returns `null` if the copy is incomplete, or changes while it is read */
 function copyOf(directory: TemporaryDirectory, table: string): unknown {
   const path = directory.at(`copy/${table}`);
-  if (!existsSync(path)) return null;
-  const records = readdirSync(path).map((name) =>
-    JSON.parse(readFileSync(`${path}/${name}`, "utf8")),
-  );
-  return records.sort((left, right) => left.id - right.id);
+  try {
+    const records = readdirSync(path).map((name) =>
+      JSON.parse(readFileSync(`${path}/${name}`, "utf8")),
+    );
+    return records.sort((left, right) => left.id - right.id);
+  } catch {
+    return null;
+  }
 }
 
 /** Polls until the copy is equal to the database, or the test times out. */

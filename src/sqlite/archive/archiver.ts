@@ -15,8 +15,6 @@ import { fileState, readMarker, writeMarker } from "./marker.ts";
 import { deleteExpired } from "./retention.ts";
 import { createSegmentWriter, type Retry, type SegmentWriter } from "./segments.ts";
 
-/** While storage is away, the log keeps what is missing up to this size, or until it takes half of the free space. */
-const MAX_LOG_BYTES = 2 ** 30;
 /** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 /** Interval of the log lines about a storage that is away. */
@@ -40,6 +38,8 @@ export interface ArchiverOptions {
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
+  /** While the storage is away, the log keeps what is missing up to this size, or half of the free space. */
+  readonly maxLogBytes: number;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
   /** Called when the archive has all commits that were counted up to this one. */
@@ -92,7 +92,7 @@ interface Session {
 }
 
 export function createArchiver(options: ArchiverOptions): Archiver {
-  const { path, files, storage, createLease, intervalMs, keepMs, nowMs } = options;
+  const { path, files, storage, createLease, intervalMs, keepMs, maxLogBytes, nowMs } = options;
   const { log, onConfirmed, onState, onLost } = options;
   const lock = lockLog(path);
   const closing = new AbortController();
@@ -360,7 +360,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   function isLogTooLong(): boolean {
     const { bavail, bsize } = statfsSync(dirname(path));
-    return logBytes(files) > Math.min(MAX_LOG_BYTES, bavail * bsize);
+    return logBytes(files) > Math.min(maxLogBytes, bavail * bsize);
   }
 
   /** The last segment that the archive has of this database. */

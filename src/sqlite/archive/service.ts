@@ -9,6 +9,8 @@ import { holderName, lockIdentity } from "./identity.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
 
+const MAX_LOG_BYTES = 2 ** 30;
+
 /** A request of the lease must time out before the lease does. */
 const LEASE = { durationMs: 15_000, intervalMs: 5_000, timeoutMs: 4_000 };
 
@@ -82,6 +84,7 @@ export function createArchiveService(
       },
       intervalMs,
       keepMs,
+      maxLogBytes: MAX_LOG_BYTES,
       nowMs: Date.now,
       log,
       onConfirmed: (confirmed) => respond({ type: "confirmed", commit: confirmed }),

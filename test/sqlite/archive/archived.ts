@@ -57,6 +57,7 @@ export function makeArchive() {
 
 interface Options {
   readonly keepMs?: number;
+  readonly maxLogBytes?: number;
   readonly nowMs?: () => number;
   readonly lease?: Lease;
 }
@@ -82,7 +83,7 @@ function newLease(
 
 /** Opens a database and starts to archive it. */
 export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
-  const { keepMs = 1e9, nowMs = Date.now, lease } = options;
+  const { keepMs = 1e9, maxLogBytes = 2 ** 30, nowMs = Date.now, lease } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -102,6 +103,7 @@ export async function startArchived(path: string, storage: ObjectStorage, option
     createLease: () => ({ lease: lease ?? newLease(path, storage, reportProblem), number: null }),
     intervalMs: INTERVAL_MS,
     keepMs,
+    maxLogBytes,
     nowMs,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
     onConfirmed(commit) {

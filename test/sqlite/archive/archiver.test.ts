@@ -150,6 +150,31 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(1);
   });
 
+  test("begins with a new base when the log has become too long while the storage was away", async () => {
+    using archive = makeArchive();
+    const { storage, fail } = unreliable(archive.storage);
+    await using server = await startArchived(archive.path, storage, { maxLogBytes: 2 ** 20 });
+    server.insert(20);
+    await server.untilComplete();
+    fail("the storage is away");
+    const isLetGo = () => server.lines.some((line) => line.includes("away for too long"));
+    for (let round = 0; round < 100 && !isLetGo(); round += 1) {
+      server.insert(100, 10_000);
+      server.archiver.checkpoint();
+    }
+    expect(isLetGo()).toBe(true);
+    const { log, checkpointed } = server.db.prepare("pragma wal_checkpoint(noop)").get() as {
+      log: number;
+      checkpointed: number;
+    };
+    expect(checkpointed).toBe(log);
+    server.insert(20);
+    fail(null);
+    await server.untilComplete();
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect((await archive.storage.list("bases/")).length).toBe(2);
+  });
+
   test("begins when the storage responds, if it is away at the start", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);

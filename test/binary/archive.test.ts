@@ -121,7 +121,7 @@ describe.skipIf(binary === "")("the archive", () => {
     }
     const checked = await runBinary(["archive", "check"], place.environment);
     expect([checked.code, checked.stderr]).toEqual([0, ""]);
-    expect(checked.stdout).toMatch(/^Restored \d+ users/);
+    expect(checked.stdout).toMatch(/^Restored [\d,]+ users/);
   }, 60_000);
 
   test("is restored at the start of a server only when that is permitted", async () => {

@@ -26,13 +26,22 @@ function makePlace() {
     API_TOKEN: token,
     PORT: "0",
   };
-  return { ...directory, archive, data, environment };
-}
-
-type Environment = Readonly<Record<string, string>>;
-
-function startServer(environment: Environment): Running {
-  return startProgram([binary, "serve"], { env: environment });
+  const servers: Running[] = [];
+  return {
+    ...directory,
+    archive,
+    data,
+    environment,
+    startServer(settings: Readonly<Record<string, string>> = {}): Running {
+      const server = startProgram([binary, "serve"], { env: { ...environment, ...settings } });
+      servers.push(server);
+      return server;
+    },
+    [Symbol.dispose]() {
+      for (const server of servers) if (!server.hasExited()) server.kill("SIGKILL");
+      directory[Symbol.dispose]();
+    },
+  };
 }
 
 /** @returns the URL of a server that has started */
@@ -72,10 +81,12 @@ describe.skipIf(binary === "")("the archive", () => {
       `has ${commit === "sync" ? "all acknowledged writes" : "a prefix of the commits"} when the machine is lost in ${commit} mode`,
       async () => {
         using place = makePlace();
-        const environment = { ...place.environment, ARCHIVE_COMMIT: commit };
         let known: number[] = [];
         for (let round = 0; round < ROUNDS; round += 1) {
-          const server = startServer({ ...environment, ARCHIVE_RESTORE: "if-missing" });
+          const server = place.startServer({
+            ARCHIVE_COMMIT: commit,
+            ARCHIVE_RESTORE: "if-missing",
+          });
           const writing = writeUntilKilled(await urlOf(server));
           await Bun.sleep(MIN_ROUND_MS + Math.random() * MAX_ROUND_MS);
           server.kill("SIGKILL");
@@ -85,7 +96,7 @@ describe.skipIf(binary === "")("the archive", () => {
 
           const restored = place.at("restored.db");
           const { code, stderr } = await runBinary(
-            ["restore", "--from", environment.ARCHIVE_URL, "--database-url", restored],
+            ["restore", "--from", place.environment.ARCHIVE_URL, "--database-url", restored],
             {},
           );
           expect([code, stderr]).toEqual([0, ""]);
@@ -110,7 +121,7 @@ describe.skipIf(binary === "")("the archive", () => {
   test("continues when the server was killed and started again", async () => {
     using place = makePlace();
     for (let start = 0; start < 3; start += 1) {
-      const server = startServer({ ...place.environment, ARCHIVE_COMMIT: "sync" });
+      const server = place.startServer({ ARCHIVE_COMMIT: "sync" });
       const writing = writeUntilKilled(await urlOf(server));
       await Bun.sleep(200);
       server.kill("SIGKILL");
@@ -126,7 +137,7 @@ describe.skipIf(binary === "")("the archive", () => {
 
   test("is restored at the start of a server only when that is permitted", async () => {
     using place = makePlace();
-    const server = startServer(place.environment);
+    const server = place.startServer();
     const url = await urlOf(server);
     const body = { email: "ann@example.com" };
     expect((await sendCall(url, token, "POST", "/users", { body })).status).toBe(201);
@@ -134,12 +145,12 @@ describe.skipIf(binary === "")("the archive", () => {
     expect((await server.ended).code).toBe(0);
     rmSync(place.data, { recursive: true });
 
-    const refused = await startServer(place.environment).ended;
+    const refused = await place.startServer().ended;
     expect([refused.code, refused.stderr]).toEqual([
       1,
       `Cannot open ${place.environment.DATABASE_URL}: there is no database, but its archive has one: run \`user-api restore --from ${place.environment.ARCHIVE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
     ]);
-    const next = startServer({ ...place.environment, ARCHIVE_RESTORE: "if-missing" });
+    const next = place.startServer({ ARCHIVE_RESTORE: "if-missing" });
     const found = await sendCall(
       await urlOf(next),
       token,
@@ -155,7 +166,7 @@ describe.skipIf(binary === "")("the archive", () => {
 
   test("rejects writes in sync mode while its storage is away, and recovers", async () => {
     using place = makePlace();
-    const server = startServer({ ...place.environment, ARCHIVE_COMMIT: "sync" });
+    const server = place.startServer({ ARCHIVE_COMMIT: "sync" });
     const url = await urlOf(server);
     const create = (headers: Record<string, string> = {}, email = `${crypto.randomUUID()}@b.cd`) =>
       sendCall(url, token, "POST", "/users", { body: { email }, headers });

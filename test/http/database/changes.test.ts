@@ -2,6 +2,7 @@
 import { afterAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { withStore } from "../../open-store.ts";
+import { againstCitus } from "../backend.ts";
 import { newEmail, newOrder, newUser } from "../make.ts";
 import { rawRequest } from "../raw.ts";
 import { startServer, type TestResponse, type TestServer } from "../server.ts";
@@ -72,21 +73,29 @@ test("GET /changes has the writes of both scopes' tokens, the command line and b
     token: server.readToken,
   });
   expect(headers.get("cache-control")).toBe("no-store");
-  const rows = json.data.map((change: any) => [
-    ...[change.id - before, change.type, change.record_id - user.id, change.version],
-    ...[change.status, change.token],
+  expect(json.data.map(({ id }: any) => id - before)).toEqual([1, 2, 3, 4, 5, 6, 7]);
+  const rows = json.data.map(({ type, record_id, version, status, token }: any) => [
+    type,
+    record_id - user.id,
+    version,
+    status,
+    token,
   ]);
   const orderAt = order.id - user.id;
   const token = "write-test";
-  expect(rows).toEqual([
-    [1, "user.created", 0, 1, null, token],
-    [2, "order.created", orderAt, 1, "pending", token],
-    [3, "order.updated", orderAt, 2, "paid", token],
-    [4, "user.updated", 0, 2, null, token],
-    [5, "user.created", 1, 1, null, token],
-    [6, "user.deleted", 1, 1, null, token],
-    [7, "user.created", 2, 1, null, null],
-  ]);
+  const wanted = [
+    ["user.created", 0, 1, null, token],
+    ["order.created", orderAt, 1, "pending", token],
+    ["order.updated", orderAt, 2, "paid", token],
+    ["user.updated", 0, 2, null, token],
+    ["user.created", 1, 1, null, token],
+    ["user.deleted", 1, 1, null, token],
+    ["user.created", 2, 1, null, null],
+  ];
+  // On Citus, only the changes of one record are always in the order of their commits.
+  const inOrder = (all: string[][]) =>
+    againstCitus ? Object.values(Object.groupBy(all, ([type = ""]) => type.slice(0, 4))) : all;
+  expect(inOrder(rows)).toEqual(inOrder(wanted as string[][]));
   expect(json.meta).toEqual({
     ...{ total: before + 7, limit: 50, offset: 0, first: 1, last: before + 7 },
     feed: expect.stringMatching(/^[A-Za-z0-9]{1,64}$/),

@@ -352,5 +352,15 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
       "ARCHIVE_URL is for an SQLite database only",
     );
   }
+  // Who sets one of them believes that there is an archive.
+  const needsArchive =
+    config["archiveCommit"] === "sync" || config["archiveRestore"] === "if-missing";
+  if (config["archiveUrl"] === null && needsArchive) {
+    const isFlag = flags.archiveCommit !== undefined || flags.archiveRestore !== undefined;
+    fail(
+      isFlag ? "invalid" : "operator",
+      "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
+    );
+  }
   return Object.freeze(config) as Config;
 }

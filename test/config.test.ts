@@ -343,3 +343,17 @@ test("withLayout replaces the layout when the URL has one", () => {
     "postgres://a/b?max=2&layout=citus",
   );
 });
+
+test("readConfig rejects a promise of the archive when ARCHIVE_URL is missing", () => {
+  const message = "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL";
+  expectThrown(() => readConfig({ ARCHIVE_COMMIT: "sync" }), "operator", message);
+  expectThrown(
+    () => readConfig({ ARCHIVE_RESTORE: "if-missing", ARCHIVE_URL: "" }),
+    "operator",
+    message,
+  );
+  expectThrown(() => readConfig({}, { archiveCommit: "sync" }), "invalid", message);
+  const environment = { ARCHIVE_COMMIT: "sync", ARCHIVE_URL: "s3://bucket/prefix" };
+  expect(readConfig(environment)).toMatchObject({ archiveCommit: "sync" });
+  expect(readConfig({ ARCHIVE_COMMIT: "async" })).toMatchObject({ archiveUrl: null });
+});

@@ -287,13 +287,14 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       supersede(beginning.refused);
       return;
     }
-    const { generation, position, base } = beginning;
+    const { generation, position, continued, base } = beginning;
     const reader = createLogReader(files, position);
     const segments = createSegmentWriter({
       storage,
       retry: retryUntil(() => closed || session !== current),
       generation: generation.number,
       reader,
+      continued,
       nowMs,
       onStored() {
         for (const wake of storedWaiters) wake();

@@ -58,7 +58,9 @@ export async function writeBase(options: BaseOptions): Promise<Base | null> {
   const last = { generation, number: segments.lastRead() };
   segments.send();
   await untilStored(last.number);
-  const base: Base = { ...id, first: { generation, number }, last, timeMs: nowMs(), chunks };
+  // Never earlier than what it has, also if the clock goes back.
+  const timeMs = Math.max(nowMs(), segments.lastTimeMs());
+  const base: Base = { ...id, first: { generation, number }, last, timeMs, chunks };
   await retry(() => storage.put(baseKey(id), encodeJson(base)));
   return base;
 }

@@ -65,9 +65,11 @@ export async function findState(storage: Storage, at: Date | null): Promise<Arch
     const base = findBase(bases, lineage, atMs);
     if (base === null) continue;
     const all = await listSegments(storage, lineage, base.first);
-    const segments = all.filter(
-      (segment) => isAtOrBefore(segment, base.last) || segment.timeMs <= atMs,
+    const end = all.findIndex(
+      (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
     );
+    // Nothing behind that one, whatever its time: a part of the log needs all parts before it.
+    const segments = end === -1 ? all : all.slice(0, end);
     const last = segments.at(-1) ?? { ...base.first, number: base.first.number - 1 };
     if (!isAtOrBefore(base.last, last)) failDamaged("a segment of its newest base", "is missing");
     return {
@@ -204,16 +206,25 @@ function createLogWriter(path: string) {
   };
 }
 
+function isSamePosition(one: LogPosition | null, other: LogPosition): boolean {
+  return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
+}
+
 async function applySegments(
   storage: Storage,
   segments: readonly SegmentKey[],
   path: string,
 ): Promise<void> {
   using log = createLogWriter(path);
+  let previous: LogPosition | null = null;
   for await (const { key, body } of download(storage, segments.map(segmentKey))) {
     const { header, bytes } = await decodeSegment(key, body);
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-    if (!log.append(header, buffer)) failDamaged(key, "does not continue the one before it");
+    // A part at the beginning of the log does not say by itself what was in the log before it was restarted.
+    const follows = previous === null || isSamePosition(header.previous, previous);
+    if (!follows || !log.append(header, buffer))
+      failDamaged(key, "does not continue the one before it");
+    previous = header.end;
   }
   log.finish();
 }

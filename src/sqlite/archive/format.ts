@@ -34,6 +34,8 @@ export interface SegmentHeader extends SegmentId {
   readonly salt: string;
   readonly offset: number;
   readonly end: LogPosition;
+  /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
+  readonly previous: LogPosition | null;
   /** Size of the part, and the hash of its compressed form. */
   readonly bytes: number;
   readonly sha256: string;

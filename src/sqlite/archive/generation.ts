@@ -2,13 +2,15 @@
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { type Base, encodeJson, type Generation, generationKey, type SegmentId } from "./format.ts";
-import { type ArchiveEnd, readEnd } from "./history.ts";
+import { type ArchiveEnd, type HistoryEnd, readEnd } from "./history.ts";
 import { beginningOf, continuesAt, type LogFiles, type LogPosition } from "./log.ts";
 import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
 
 export interface Beginning {
   readonly generation: Generation;
   readonly position: LogPosition;
+  /** The end of what it continues; `null` if it begins with a base. */
+  readonly continued: HistoryEnd | null;
   /** The newest base of what it continues; `null` if it needs one. */
   readonly base: Base | null;
 }
@@ -90,5 +92,7 @@ export async function beginGeneration(
   }
   writeMarker(path, { names, complete, restored: null });
   const position = found ?? beginningOf(files);
-  return { generation, position, base: parent === null ? null : (end?.base ?? null) };
+  if (end === null || parent === null) return { generation, position, continued: null, base: null };
+  const continued = { end: end.last?.end ?? null, timeMs: end.timeMs };
+  return { generation, position, continued, base: end.base };
 }

@@ -17,6 +17,7 @@ import {
   segmentBlock,
   segmentKey,
 } from "./format.ts";
+import type { LogPosition } from "./log.ts";
 
 type Storage = Pick<ObjectStorage, "get" | "list">;
 
@@ -146,12 +147,21 @@ export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
   return segment.number <= other.number;
 }
 
+/** Where a history ends. */
+export interface HistoryEnd {
+  /** The end of its last segment; `null` if there is none. */
+  readonly end: LogPosition | null;
+  /** Everything in it was written at or before this time. */
+  readonly timeMs: number;
+}
+
 /** The end of the newest history that can be restored. */
 export interface ArchiveEnd {
   /** The newest generation, which may have nothing that can be restored yet. */
   readonly newest: Generation;
   /** Its last segment, or the last one of those that it continues; `null` if there is none. */
   readonly last: SegmentHeader | null;
+  readonly timeMs: number;
   /** The number of the next segment, and what it continues. */
   readonly parent: SegmentId | null;
   /** The newest base of the lineage; `null` if there is none. */
@@ -165,11 +175,12 @@ export async function readEnd(storage: Storage): Promise<ArchiveEnd | null> {
   if (lineage === undefined || newest === undefined) return null;
   const all = await readBases(storage);
   const base = all.filter((each) => isPartOf(each.last, lineage)).at(-1) ?? null;
-  if (base === null) return { newest, last: null, parent: null, base };
+  if (base === null) return { newest, last: null, timeMs: 0, parent: null, base };
   const segments = await listSegments(storage, lineage, base.first);
   const last = segments.at(-1);
   const header = last === undefined ? null : await readHeader(storage, last);
-  return { newest, last: header, parent: last ?? before(base.first), base };
+  const timeMs = Math.max(base.timeMs, last?.timeMs ?? 0);
+  return { newest, last: header, timeMs, parent: last ?? before(base.first), base };
 }
 
 /** @returns the id of the segment before this one, which may not exist */

@@ -1,7 +1,8 @@
 /** Sends the write-ahead log to the archive, as segments of one generation. */
 import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
-import type { LogPart, LogReader } from "./log.ts";
+import type { HistoryEnd } from "./history.ts";
+import type { LogPart, LogPosition, LogReader } from "./log.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
 const MAX_SENDING = 4;
@@ -16,6 +17,8 @@ interface SegmentWriterOptions {
   readonly retry: Retry;
   readonly generation: number;
   readonly reader: LogReader;
+  /** The end of what the generation continues; `null` if it begins with a base. */
+  readonly continued: HistoryEnd | null;
   readonly nowMs: () => number;
   /** Called when more segments are in the archive. */
   readonly onStored: () => void;
@@ -26,6 +29,7 @@ interface SegmentWriterOptions {
 
 interface Queued extends SegmentId {
   readonly part: LogPart;
+  readonly previous: LogPosition | null;
   readonly timeMs: number;
 }
 
@@ -38,6 +42,8 @@ export interface SegmentWriter {
   hasRoom(): boolean;
   /** Number of the last segment that was read. */
   lastRead(): number;
+  /** Time of the last segment that was read, or of what the generation continues. */
+  lastTimeMs(): number;
   /** Number of the last segment that the archive has, with all before it. */
   stored(): number;
   /** Bytes of compressed segments that the archive has. */
@@ -50,7 +56,8 @@ export interface SegmentWriter {
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, retry, generation, reader, nowMs, onStored, onGap, onError } = options;
+  const { storage, retry, generation, reader, continued, nowMs } = options;
+  const { onStored, onGap, onError } = options;
   const queue: Queued[] = [];
   let queuedBytes = 0;
   let pendingBytes = 0;
@@ -58,7 +65,8 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let lastRead = 0;
   let stored = 0;
   let storedBytes = 0;
-  let lastTimeMs = 0;
+  let lastTimeMs = continued?.timeMs ?? 0;
+  let previous = continued?.end ?? null;
   let firstOfLog = reader.position().offset === 0 ? 1 : null;
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
@@ -76,15 +84,17 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     if (part.offset === 0) firstOfLog = lastRead;
     // Never earlier than the previous one, also if the clock goes back.
     lastTimeMs = Math.max(lastTimeMs, nowMs());
-    queue.push({ generation, number: lastRead, part, timeMs: lastTimeMs });
+    queue.push({ generation, number: lastRead, part, previous, timeMs: lastTimeMs });
+    previous = part.end;
     queuedBytes += part.bytes.length;
     pendingBytes += part.bytes.length;
     return true;
   }
 
-  async function sendOne({ number, part, timeMs }: Queued): Promise<void> {
+  async function sendOne({ number, part, previous: before, timeMs }: Queued): Promise<void> {
     const { salt, offset, end, bytes } = part;
-    const body = await encodeSegment({ generation, number, salt, offset, end, stored }, bytes);
+    const header = { generation, number, salt, offset, end, previous: before, stored };
+    const body = await encodeSegment(header, bytes);
     const key = segmentKey({ generation, number, timeMs });
     await retry(() => storage.put(key, body));
     sending -= 1;
@@ -116,6 +126,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     send,
     hasRoom: () => queue.length === 0 && sending < MAX_SENDING,
     lastRead: () => lastRead,
+    lastTimeMs: () => lastTimeMs,
     stored: () => stored,
     storedBytes: () => storedBytes,
     pendingBytes: () => pendingBytes,

@@ -90,6 +90,61 @@ describe("restore", () => {
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
+  test("of a time ends before the first segment that is newer, also if a clock was slow", async () => {
+    using archive = makeArchive();
+    let nowMs = Date.parse("2026-11-01T00:00:00Z");
+    const options = { nowMs: () => nowMs };
+    let middle: unknown;
+    {
+      await using server = await startArchived(archive.path, archive.storage, options);
+      await writeSegments(server, 4);
+      middle = contentOf(server.db);
+      nowMs += 10_000;
+      await writeSegments(server, 4);
+    }
+    nowMs -= 8_000;
+    await using server = await startArchived(archive.path, archive.storage, options);
+    await writeSegments(server, 4);
+    expect(server.lines[0]).toContain('"continued":true');
+    expect(await archive.restore(new Date(nowMs + 3_000))).toEqual(middle);
+    expect(await archive.restore(new Date(nowMs + 8_000))).toEqual(contentOf(server.db));
+  });
+
+  test("of a time ends before the first segment that is newer, also if later ones are not", async () => {
+    using archive = makeArchive();
+    const nowMs = Date.parse("2026-11-01T00:00:00Z");
+    const options = { nowMs: () => nowMs };
+    await using server = await startArchived(archive.path, archive.storage, options);
+    await writeSegments(server, 4);
+    const middle = contentOf(server.db);
+    const { length } = await keysOf(archive.storage, "log/");
+    await writeSegments(server, 4);
+    const key = (await keysOf(archive.storage, "log/"))[length] ?? "";
+    const body = (await archive.storage.get(key)) ?? new Uint8Array();
+    await archive.storage.put(key.replace(`-${nowMs}`, `-${nowMs + 10_000}`), body);
+    await archive.storage.remove([key]);
+    expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
+  });
+
+  test("is refused when the log was restarted and parts before that are not in the history", async () => {
+    using archive = makeArchive();
+    for (let start = 0; start < 2; start += 1) {
+      await using server = await startArchived(archive.path, archive.storage);
+      await writeSegments(server, 4);
+    }
+    const key = "generations/00000002";
+    const { parent, ...rest } = JSON.parse(
+      new TextDecoder().decode((await archive.storage.get(key)) ?? new Uint8Array()),
+    );
+    const changed = { ...rest, parent: { ...parent, number: parent.number - 1 } };
+    await archive.storage.put(key, new TextEncoder().encode(JSON.stringify(changed)));
+    await expectRejection(
+      archive.restore(),
+      "operator",
+      /^the archive is damaged: log\/00000002\/.* does not continue the one before it$/,
+    );
+  });
+
   test("is refused when the archive is empty", async () => {
     using archive = makeArchive();
     await expectRejection(archive.restore(), "operator", "the archive is empty");

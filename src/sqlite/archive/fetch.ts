@@ -16,14 +16,7 @@ import {
   type SegmentKey,
   segmentKey,
 } from "./format.ts";
-import {
-  isAtOrBefore,
-  isPartOf,
-  type Lineage,
-  listSegments,
-  readBases,
-  readLineages,
-} from "./history.ts";
+import { isAtOrBefore, listSegments, newestBase, readBases, readLineages } from "./history.ts";
 import type { LogPosition } from "./log.ts";
 
 /** Downloads at the same time. Each takes up to 8 MiB. */
@@ -43,15 +36,6 @@ export interface ArchivedState {
   readonly isNewest: boolean;
 }
 
-/** @returns the newest base of a lineage at this time */
-function findBase(bases: readonly Base[], lineage: Lineage, atMs: number): Base | null {
-  const own = bases.filter(
-    ({ first, last, timeMs }) =>
-      isPartOf(first, lineage) && isPartOf(last, lineage) && timeMs <= atMs,
-  );
-  return own.at(-1) ?? null;
-}
-
 /**
  * @param at a time in the past; `null` for the newest state
  * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
@@ -62,7 +46,7 @@ export async function findState(storage: Storage, at: Date | null): Promise<Arch
   const bases = await readBases(storage);
   if (bases.length === 0) fail("operator", "the archive is empty");
   for (const [age, lineage] of lineages.entries()) {
-    const base = findBase(bases, lineage, atMs);
+    const base = newestBase(bases, lineage, atMs);
     if (base === null) continue;
     const all = await listSegments(storage, lineage, base.first);
     const end = all.findIndex(

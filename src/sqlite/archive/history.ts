@@ -73,6 +73,22 @@ export async function readBases(storage: Storage): Promise<Base[]> {
   return bases;
 }
 
+/** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
+function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean {
+  const at = lineage.findIndex((each) => each.number === generation);
+  if (at === -1) return false;
+  return number <= (lineage[at + 1]?.parent?.number ?? Number.POSITIVE_INFINITY);
+}
+
+/**
+ * @param bases oldest first
+ * @returns the newest base of a lineage at this time; `null` if there is none
+ */
+export function newestBase(bases: readonly Base[], lineage: Lineage, atMs: number): Base | null {
+  // Its first segment may not exist, when nothing was in the log: then the lineage may go on before that one.
+  return bases.findLast(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs) ?? null;
+}
+
 /** @returns the segments of one generation from this one on, sorted; some may be missing */
 async function listGeneration(storage: Storage, from: SegmentId): Promise<SegmentKey[]> {
   const segments: SegmentKey[] = [];
@@ -173,8 +189,7 @@ export async function readEnd(storage: Storage): Promise<ArchiveEnd | null> {
   const [lineage] = await readLineages(storage);
   const newest = lineage?.at(-1);
   if (lineage === undefined || newest === undefined) return null;
-  const all = await readBases(storage);
-  const base = all.filter((each) => isPartOf(each.last, lineage)).at(-1) ?? null;
+  const base = newestBase(await readBases(storage), lineage, Number.POSITIVE_INFINITY);
   if (base === null) return { newest, last: null, timeMs: 0, parent: null, base };
   const segments = await listSegments(storage, lineage, base.first);
   const last = segments.at(-1);
@@ -186,11 +201,4 @@ export async function readEnd(storage: Storage): Promise<ArchiveEnd | null> {
 /** @returns the id of the segment before this one, which may not exist */
 function before({ generation, number }: SegmentId): SegmentId {
   return { generation, number: number - 1 };
-}
-
-/** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
-export function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean {
-  const at = lineage.findIndex((each) => each.number === generation);
-  if (at === -1) return false;
-  return number <= (lineage[at + 1]?.parent?.number ?? Number.POSITIVE_INFINITY);
 }

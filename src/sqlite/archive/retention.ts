@@ -13,7 +13,7 @@ import {
   type SegmentId,
   segmentBlock,
 } from "./format.ts";
-import { isPartOf, readBases, readLineages } from "./history.ts";
+import { newestBase, readBases, readLineages } from "./history.ts";
 
 /** Age of the chunks of a base that was never completed. A server writes one within this time. */
 const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
@@ -65,9 +65,8 @@ async function findOldestNeeded(
   atMs: number,
 ): Promise<Base | null> {
   for (const lineage of await readLineages(storage)) {
-    const own = bases.filter(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs);
-    const newest = own.at(-1);
-    if (newest !== undefined) return newest;
+    const newest = newestBase(bases, lineage, atMs);
+    if (newest !== null) return newest;
   }
   return null;
 }

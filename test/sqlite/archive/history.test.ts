@@ -4,7 +4,7 @@ import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, startArchived } from "./archived.ts";
+import { contentOf, makeArchive, openDatabase, startArchived } from "./archived.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -143,6 +143,19 @@ describe("restore", () => {
       "operator",
       /^the archive is damaged: log\/00000002\/.* does not continue the one before it$/,
     );
+  });
+
+  test("begins with a base that was written over an empty log", async () => {
+    using archive = makeArchive();
+    openDatabase(archive.path).close(true);
+    for (let start = 0; start < 2; start += 1) {
+      await using server = await startArchived(archive.path, archive.storage);
+      await server.untilComplete();
+      expect(server.lines[0]).toContain(`"continued":${start > 0}`);
+      if (start === 0) continue;
+      await writeSegments(server, 3);
+      expect(await archive.restore()).toEqual(contentOf(server.db));
+    }
   });
 
   test("is refused when the archive is empty", async () => {

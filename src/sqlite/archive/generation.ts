@@ -50,6 +50,12 @@ function findEnd(
   return complete.file === fileState(path) ? beginningOf(files) : null;
 }
 
+/** @returns `null` if it has been changed or deleted at the same time */
+async function replace(storage: ObjectStorage, key: string, body: Uint8Array<ArrayBuffer>) {
+  const current = await storage.getWithTag(key);
+  return current === null ? null : storage.replace(key, body, current.tag);
+}
+
 export interface BeginOptions {
   readonly storage: ObjectStorage;
   readonly path: string;
@@ -85,10 +91,13 @@ export async function beginGeneration(
   const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null });
-  if (!isCreated) {
-    const created = await storage.create(generationKey(number), encodeJson(generation));
+  // An earlier attempt can have stored another parent, before the log was let go. Nothing else is in this generation yet.
+  if (!isCreated || !isSame(newest.parent, parent)) {
+    const key = generationKey(number);
+    const body = encodeJson(generation);
+    const stored = await (isCreated ? replace(storage, key, body) : storage.create(key, body));
     // The next attempt sees whether it is that of this process.
-    if (created === null) fail("unavailable", "the archive has been changed at the same time");
+    if (stored === null) fail("unavailable", "the archive has been changed at the same time");
   }
   writeMarker(path, { names, complete, restored: null });
   const position = found ?? beginningOf(files);

@@ -175,6 +175,41 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
 
+  test("begins with a base when the log is let go after the response to its generation was lost", async () => {
+    using archive = makeArchive();
+    let before: unknown;
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      server.insert(20);
+      await server.untilComplete();
+      before = contentOf(server.db);
+    }
+    const { storage, fail } = unreliable(archive.storage);
+    const isSecond = (key: string) => key === "generations/00000002";
+    const lossy: ObjectStorage = {
+      ...storage,
+      async create(key, body) {
+        const tag = await storage.create(key, body);
+        if (isSecond(key)) fail("the storage is away");
+        return isSecond(key) ? null : tag;
+      },
+    };
+    await using server = await startArchived(archive.path, lossy, { maxLogBytes: 2 ** 20 });
+    for (let round = 0; round < 10; round += 1) {
+      server.insert(100, 10_000);
+      server.archiver.checkpoint();
+    }
+    server.insert(20);
+    fail(null);
+    await server.untilComplete();
+    expect(server.lines).toContainEqual(opened(false));
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    // Nothing but the new base has what was in the log.
+    const [, base = ""] = (await archive.storage.list("bases/")).map(({ key }) => key);
+    await archive.storage.remove([base]);
+    expect(await archive.restore()).toEqual(before);
+  });
+
   test("begins when the storage responds, if it is away at the start", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);

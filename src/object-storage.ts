@@ -40,8 +40,11 @@ export interface ObjectStorage {
    * @returns its new tag; `null` if it has another tag, perhaps because this call was sent twice, or does not exist
    */
   replace(key: string, body: Uint8Array<ArrayBuffer>, tag: string): Promise<string | null>;
-  /** @returns the objects whose keys begin with the prefix, sorted by key */
-  list(prefix: string): Promise<StoredObject[]>;
+  /**
+   * @param limit if there are more objects, any so many of them
+   * @returns the objects whose keys begin with the prefix, sorted by key
+   */
+  list(prefix: string, limit?: number): Promise<StoredObject[]>;
   /** Deletes objects. Those that do not exist are ignored. */
   remove(keys: readonly string[]): Promise<void>;
 }
@@ -121,7 +124,7 @@ export function withRetries(
     get: (key) => retry(() => storage.get(key)),
     getWithTag: (key) => retry(() => storage.getWithTag(key)),
     put: (key, body) => retry(() => storage.put(key, body)),
-    list: (prefix) => retry(() => storage.list(prefix)),
+    list: (prefix, limit) => retry(() => storage.list(prefix, limit)),
     remove: (keys) => retry(() => storage.remove(keys)),
   };
 }

@@ -7,7 +7,7 @@
  * with the highest number is the object. Files with lower numbers are deleted. One that is created again by a process
  * that was suspended is never the highest.
  */
-import { link, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, open, readdir, rename, rm, rmdir, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { AppError, systemCode } from "../error.ts";
 import type { ObjectStorage, StoredObject, TaggedObject } from "../object-storage.ts";
@@ -28,6 +28,9 @@ const FIRST = 1;
 const PARTIAL = "~partial";
 /** Age at which a partial file is deleted, because its process has died. */
 const STALE_MS = 3_600_000;
+
+/** To move a file into a directory that others delete while it is empty. */
+const MAX_ATTEMPTS = 10;
 
 const FILE_MODE = 0o600;
 const DIRECTORY_MODE = 0o700;
@@ -63,17 +66,14 @@ async function syncDirectory(path: string): Promise<void> {
   await handle.sync();
 }
 
-/** @returns the paths of all files below a directory; none if it does not exist */
-async function findFiles(path: string): Promise<string[]> {
-  const entries = (await nullOn("ENOENT", readdir(path, { withFileTypes: true }))) ?? [];
-  const found = await Promise.all(
-    entries.map(async (entry) => {
-      const own = join(path, entry.name);
-      if (entry.isFile()) return [own];
-      return entry.isDirectory() && !entry.name.includes(REPLACEMENTS) ? findFiles(own) : [];
-    }),
-  );
-  return found.flat();
+/** Finds all files below a directory; none if it does not exist. */
+async function* findFiles(path: string): AsyncGenerator<string> {
+  const entries = await nullOn("ENOENT", readdir(path, { withFileTypes: true }));
+  for (const entry of entries ?? []) {
+    const own = join(path, entry.name);
+    if (entry.isFile()) yield own;
+    else if (entry.isDirectory() && !entry.name.includes(REPLACEMENTS)) yield* findFiles(own);
+  }
 }
 
 function tagOf(version: number, body: Uint8Array): string {
@@ -143,10 +143,33 @@ export function createDirectoryStorage({
     await syncDirectory(dirname(path));
   }
 
+  /** Creates the directory of a file, again if it is deleted before the file is in it. */
+  async function moveInto(path: string, move: () => Promise<void>): Promise<void> {
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        await makeDirectory(dirname(path));
+        await move();
+        return;
+      } catch (error) {
+        if (systemCode(error) !== "ENOENT" || attempt === MAX_ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  /** Deletes a directory, and those that it is in, as far as they are empty. */
+  async function removeEmpty(path: string): Promise<void> {
+    if (path === root) return;
+    const isRemoved = await rmdir(path).then(
+      () => true,
+      () => false,
+    );
+    if (isRemoved) await removeEmpty(dirname(path));
+  }
+
   async function removeStale(): Promise<void> {
     if (removedStale) return;
     removedStale = true;
-    for (const path of await findFiles(join(root, PARTIAL))) {
+    for await (const path of findFiles(join(root, PARTIAL))) {
       const { mtimeMs } = (await nullOn("ENOENT", stat(path))) ?? { mtimeMs: Number.NaN };
       if (Date.now() - mtimeMs > STALE_MS) await rm(path, { force: true });
     }
@@ -159,14 +182,13 @@ export function createDirectoryStorage({
     move: (partial: string, path: string) => Promise<void>,
   ): Promise<void> {
     await makeDirectory(join(root, PARTIAL));
-    await makeDirectory(dirname(path));
     await removeStale();
     const partial = join(root, PARTIAL, crypto.randomUUID());
     try {
       await using handle = await open(partial, "wx", FILE_MODE);
       await handle.writeFile(body);
       await handle.sync();
-      await move(partial, path);
+      await moveInto(path, () => move(partial, path));
     } finally {
       await rm(partial, { force: true });
     }
@@ -218,13 +240,14 @@ export function createDirectoryStorage({
         const version = newest.version + 1;
         return (await publishVersion(path, body, version)) ? tagOf(version, body) : null;
       }),
-    list: (prefix) =>
+    list: (prefix, limit = Number.POSITIVE_INFINITY) =>
       run("list", async () => {
         const directory = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         await stat(root);
         const objects: StoredObject[] = [];
-        for (const path of await findFiles(directory)) {
+        for await (const path of findFiles(directory)) {
           const key = path.slice(root.length + 1);
+          if (objects.length >= limit) break;
           if (!key.startsWith(prefix)) continue;
           const version = Math.max(FIRST, ...(await versionsOf(path)));
           const stats = await nullOn("ENOENT", stat(pathOf(path, version)));
@@ -234,10 +257,12 @@ export function createDirectoryStorage({
       }),
     remove: (keys) =>
       run("delete from", async () => {
-        for (const path of keys.map((key) => join(root, key))) {
+        const paths = keys.map((key) => join(root, key));
+        for (const path of paths) {
           await rm(path, { force: true });
           await rm(path + REPLACEMENTS, { recursive: true, force: true });
         }
+        for (const directory of new Set(paths.map(dirname))) await removeEmpty(directory);
       }),
   };
 }

@@ -184,7 +184,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     },
     create: (key, body) => write(key, body, { "if-none-match": "*" }),
     replace: (key, body, tag) => write(key, body, { "if-match": tag }),
-    async list(start) {
+    async list(start, limit = Number.POSITIVE_INFINITY) {
       // A page may repeat what is on the one before, and servers need not sort.
       const found = new Map<string, StoredObject>();
       let token: string | null = null;
@@ -196,8 +196,9 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
           if (isKey(own)) found.set(own, { key: own, ...rest });
         }
         token = page.next;
-      } while (token !== null);
-      return [...found.values()].sort((left, right) => (left.key < right.key ? -1 : 1));
+      } while (token !== null && found.size < limit);
+      const some = [...found.values()].slice(0, limit);
+      return some.sort((left, right) => (left.key < right.key ? -1 : 1));
     },
     async remove(keys) {
       const rest = keys.values();

@@ -77,6 +77,11 @@ function objectsContract(open: () => Promise<OpenStorage>): void {
     const keys = Array.from({ length: 25 }, (_, index) => `many/${String(index).padStart(4, "0")}`);
     await Promise.all(keys.map((key) => opened.storage.put(key, bytes(key))));
     expect((await opened.storage.list("many/")).map(({ key }) => key)).toEqual(keys);
+    for (const limit of [1, 7, 25, 26]) {
+      const some = await opened.storage.list("many/00", limit);
+      expect(some.length).toBe(Math.min(limit, keys.length));
+      expect(keys).toEqual(expect.arrayContaining(some.map(({ key }) => key)));
+    }
   });
 
   test("remove deletes only these objects, and ignores those that do not exist", async () => {

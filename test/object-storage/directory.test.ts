@@ -48,6 +48,27 @@ describe("a directory", () => {
     expect(text(await storage.get("lease"))).toBe("three");
   });
 
+  test("no empty directories are left, and none is missing for a file that is written meanwhile", async () => {
+    using directory = makeDirectory();
+    const storage = open(directory);
+    for (const key of ["a/b/c/1", "a/b/c/2", "a/d/1"]) await storage.put(key, bytes("one"));
+    await storage.remove(["a/b/c/1"]);
+    expect(readdirSync(directory.at("a/b/c"))).toEqual(["2"]);
+    await storage.remove(["a/b/c/2"]);
+    expect(readdirSync(directory.at("a"))).toEqual(["d"]);
+    await storage.remove(["a/d/1", "a/d/2"]);
+    expect(readdirSync(directory.path)).toEqual(["~partial"]);
+    const writeAndRemove = async (key: string) => {
+      for (let round = 0; round < 20; round += 1) {
+        await storage.put(key, bytes(key));
+        expect(text(await storage.get(key))).toBe(key);
+        await storage.remove([key]);
+      }
+    };
+    await Promise.all(["e/f/1", "e/f/2", "e/g/1", "e/g/2"].map(writeAndRemove));
+    expect(readdirSync(directory.path)).toEqual(["~partial"]);
+  });
+
   test("files are complete and readable only by their owner", async () => {
     using directory = makeDirectory();
     const storage = open(directory);

@@ -22,10 +22,11 @@ export function createMemoryStorage(): ObjectStorage {
     },
     create: async (key, body) => (objects.has(key) ? null : store(key, body)),
     replace: async (key, body, tag) => (objects.get(key)?.tag === tag ? store(key, body) : null),
-    list: async (prefix) =>
+    list: async (prefix, limit) =>
       [...objects]
         .filter(([key]) => key.startsWith(prefix))
         .sort(([left], [right]) => (left < right ? -1 : 1))
+        .slice(0, limit)
         .map(([key, { body, modifiedMs }]) => ({ key, bytes: body.length, modifiedMs })),
     async remove(keys) {
       for (const key of keys) objects.delete(key);

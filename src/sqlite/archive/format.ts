@@ -1,10 +1,12 @@
 /**
  * The objects of an archive:
  *
- *     generations/<generation>              a server that wrote to the archive, and where its history begins
- *     log/<generation>/<number>-<time>      segments: consecutive parts of the write-ahead log
- *     bases/<generation>-<number>           manifests of copies of the database file, each written last
- *     chunks/<generation>-<number>/<chunk>  their contents
+ *     generations/<generation>                  a server that wrote to the archive, and where its history begins
+ *     log/<generation>/<block>/<number>-<time>  segments: consecutive parts of the write-ahead log
+ *     bases/<generation>-<number>               manifests of copies of the database file, each written last
+ *     chunks/<generation>-<number>/<chunk>      their contents
+ *
+ * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
 import { fail } from "../../error.ts";
 import type { LogPosition } from "./log.ts";
@@ -65,7 +67,7 @@ const GENERATION_DIGITS = 8;
 const NUMBER_DIGITS = 10;
 const TIME_DIGITS = 13;
 const CHUNK_DIGITS = 6;
-/** Segments are listed in blocks of 1,000 numbers, as many as S3 returns at once. */
+/** Segments in a block: as many as S3 lists at once. */
 export const LIST_BLOCK = 1000;
 const BLOCK_DIGITS = 3;
 
@@ -85,13 +87,13 @@ export function logPrefix(generation: number): string {
 
 export function segmentKey({ generation, number, timeMs }: SegmentKey): string {
   const time = pad(Math.floor(timeMs), TIME_DIGITS);
-  return `${logPrefix(generation)}${pad(number, NUMBER_DIGITS)}-${time}`;
+  return `${segmentBlock({ generation, number })}${pad(number, NUMBER_DIGITS)}-${time}`;
 }
 
-/** @returns what the keys of the 1,000 segments around this one begin with */
+/** @returns what the keys of the segments in the block of this one begin with */
 export function segmentBlock({ generation, number }: SegmentId): string {
-  const digits = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
-  return logPrefix(generation) + digits;
+  const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
+  return `${logPrefix(generation)}${block}/`;
 }
 
 function baseName({ generation, number }: SegmentId): string {
@@ -121,7 +123,7 @@ export function parseGenerationKey(key: string): number | null {
 }
 
 export function parseSegmentKey(key: string): SegmentKey | null {
-  const [generation, number, timeMs] = numbersIn(key, /^log\/(\d+)\/(\d+)-(\d+)$/) ?? [];
+  const [generation, number, timeMs] = numbersIn(key, /^log\/(\d+)\/\d+\/(\d+)-(\d+)$/) ?? [];
   if (generation === undefined || number === undefined || timeMs === undefined) return null;
   return { generation, number, timeMs };
 }

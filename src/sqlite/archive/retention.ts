@@ -20,21 +20,30 @@ const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
 
 type Storage = Pick<ObjectStorage, "get" | "list" | "remove">;
 
+/** As many at once as a block has: a generation can have millions. */
 async function removeAll(storage: Storage, prefix: string): Promise<void> {
-  const objects = await storage.list(prefix);
-  await storage.remove(objects.map(({ key }) => key));
+  for (let count = LIST_BLOCK; count === LIST_BLOCK; ) {
+    const objects = await storage.list(prefix, LIST_BLOCK);
+    await storage.remove(objects.map(({ key }) => key));
+    count = objects.length;
+  }
 }
 
-/** Deletes the segments of a generation before this one. Those before the first one that is missing are gone already. */
+/** Deletes the segments of a generation before this one. Those before the first block without any are gone already. */
 async function removeBefore(storage: Storage, first: SegmentId): Promise<void> {
-  for (let { number } = first; number >= 0; number -= LIST_BLOCK) {
-    const block = await storage.list(segmentBlock({ ...first, number }));
-    const old = block.filter(
-      ({ key }) => (parseSegmentKey(key)?.number ?? first.number) < first.number,
-    );
-    if (old.length === 0 && number !== first.number) return;
-    await storage.remove(old.map(({ key }) => key));
+  const blocks: string[] = [];
+  for (let number = first.number - LIST_BLOCK; number >= 0; number -= LIST_BLOCK) {
+    const block = segmentBlock({ ...first, number });
+    if ((await storage.list(block, 1)).length === 0) break;
+    blocks.push(block);
   }
+  // The oldest ones first, so that an interrupted deletion is repeated.
+  for (const block of blocks.reverse()) await removeAll(storage, block);
+  const objects = await storage.list(segmentBlock(first));
+  const old = objects.filter(
+    ({ key }) => (parseSegmentKey(key)?.number ?? first.number) < first.number,
+  );
+  await storage.remove(old.map(({ key }) => key));
 }
 
 async function removeBase(storage: Storage, base: SegmentId): Promise<void> {

@@ -84,9 +84,12 @@ describe("restore", () => {
     const late = (await archive.storage.get(key)) ?? new Uint8Array();
     await using server = await startArchived(archive.path, archive.storage);
     await writeSegments(server, 3);
-    await archive.storage.put("log/00000001/0000000099-1795439359468", late);
+    await archive.storage.put("log/00000001/0000000/0000000099-1795439359468", late);
     const next = Number(/(\d+)-\d+$/.exec(key)?.[1]) + 1;
-    await archive.storage.put(`log/00000001/${`${next}`.padStart(10, "0")}-1795439359468`, late);
+    await archive.storage.put(
+      `log/00000001/0000000/${`${next}`.padStart(10, "0")}-1795439359468`,
+      late,
+    );
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 

@@ -1,0 +1,102 @@
+import { expect, test } from "bun:test";
+import { AppError } from "../../../src/error.ts";
+import {
+  type Base,
+  baseKey,
+  encodeJson,
+  type Generation,
+  generationKey,
+  parseSegmentKey,
+  segmentBlock,
+  segmentKey,
+} from "../../../src/sqlite/archive/format.ts";
+import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
+
+const NOW_MS = Date.parse("2026-11-01T00:00:00Z");
+
+/** Storage in memory, which counts how many objects a call is about. */
+function makeStorage() {
+  const objects = new Map<string, Uint8Array<ArrayBuffer>>();
+  let largest = 0;
+  let removals = Number.POSITIVE_INFINITY;
+  return {
+    objects,
+    largest: () => largest,
+    /** Calls that delete something fail after this many. */
+    allowRemovals(count: number) {
+      removals = count;
+    },
+    get: async (key: string) => objects.get(key) ?? null,
+    async list(prefix: string, limit = Number.POSITIVE_INFINITY) {
+      const keys = [...objects.keys()].filter((key) => key.startsWith(prefix)).sort();
+      const listed = keys.slice(0, limit);
+      largest = Math.max(largest, listed.length);
+      return listed.map((key) => ({ key, bytes: 1, modifiedMs: NOW_MS }));
+    },
+    async remove(keys: readonly string[]) {
+      if (keys.length === 0) return;
+      if (removals === 0) throw new AppError("unavailable", "the storage is away");
+      removals -= 1;
+      for (const key of keys) objects.delete(key);
+    },
+    addGeneration(number: number, segments: number) {
+      const generation: Generation = { number, name: `${number}`, parent: null };
+      objects.set(generationKey(number), encodeJson(generation));
+      for (let at = 1; at <= segments; at += 1)
+        objects.set(
+          segmentKey({ generation: number, number: at, timeMs: NOW_MS }),
+          new Uint8Array(),
+        );
+    },
+    addBase(generation: number, number: number, segment: number) {
+      const id = { generation, number: segment };
+      const base: Base = {
+        generation,
+        number,
+        first: id,
+        last: id,
+        timeMs: NOW_MS + number,
+        chunks: [],
+      };
+      objects.set(baseKey(base), encodeJson(base));
+    },
+    segments(): string[] {
+      const ids = [...objects.keys()].map(parseSegmentKey).filter((id) => id !== null);
+      return ids.map(({ generation, number }) => `${generation}/${number}`);
+    },
+  };
+}
+
+test("the segments of a block are in a directory of their own", () => {
+  const id = { generation: 2, number: 1_234_567, timeMs: NOW_MS };
+  const key = `log/00000002/0001234/0001234567-${NOW_MS}`;
+  expect(segmentKey(id)).toBe(key);
+  expect(parseSegmentKey(key)).toEqual(id);
+  expect(segmentBlock(id)).toBe("log/00000002/0001234/");
+});
+
+test("segments are deleted block by block", async () => {
+  const storage = makeStorage();
+  storage.addGeneration(1, 3500);
+  storage.addGeneration(2, 4100);
+  storage.addBase(2, 1, 2500);
+  await deleteExpired(storage, NOW_MS + 1, NOW_MS);
+  const kept = Array.from({ length: 1601 }, (_, at) => `2/${2500 + at}`);
+  expect(storage.segments()).toEqual(kept);
+  expect(storage.objects.has(generationKey(1))).toBe(false);
+  expect(storage.largest()).toBe(1000);
+});
+
+test("no segment is left when the deletion was interrupted", async () => {
+  for (let removals = 0; removals < 6; removals += 1) {
+    const storage = makeStorage();
+    storage.addGeneration(1, 4100);
+    storage.addBase(1, 1, 2500);
+    storage.allowRemovals(removals);
+    await deleteExpired(storage, NOW_MS + 1, NOW_MS).catch(() => {});
+    storage.addBase(1, 2, 4000);
+    storage.allowRemovals(Number.POSITIVE_INFINITY);
+    await deleteExpired(storage, NOW_MS + 2, NOW_MS);
+    expect(storage.segments()).toHaveLength(101);
+  }
+});

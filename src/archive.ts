@@ -29,6 +29,8 @@ export interface ArchiveOptions {
   readonly commit: ArchiveCommit;
   /** How far back the archive can restore. */
   readonly keepMs: number;
+  /** Ends the start of a server that waits for the archive, or restores it. */
+  readonly signal: AbortSignal;
 }
 
 /** How far the archive is behind the database. */

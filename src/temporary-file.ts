@@ -38,17 +38,22 @@ function findStale(path: string): string[] {
   });
 }
 
+/** Removes the temporary files of this target that this process and killed ones have left. Does not fail. */
+export function removeTemporary(path: string): void {
+  try {
+    for (const file of findStale(path)) rmSync(file, { force: true });
+  } catch {
+    // A file that cannot be removed must not prevent this run. A later run tries again.
+  }
+}
+
 /**
  * Removes the temporary files of killed processes in the directory of the target. If it removes the file of a live
  * process in another container, that process fails, because the name is never used again.
  * @returns a new temporary name
  */
 export function claimTemporary(path: string): string {
-  try {
-    for (const file of findStale(path)) rmSync(file, { force: true });
-  } catch {
-    // A file that cannot be removed must not prevent this run. A later run tries again.
-  }
+  removeTemporary(path);
   return `${path}.user-api-${process.pid}-${crypto.randomUUID().slice(0, 8)}.partial`;
 }
 

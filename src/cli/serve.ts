@@ -12,7 +12,7 @@ import { type ApplyStyle, createLog } from "../log.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
-import type { CommandSystem } from "./system.ts";
+import type { CommandSystem, StopReason } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -66,6 +66,7 @@ function archiveOptions(
   config: Config,
   { environment, createArchiveWorker }: CommandSystem,
   onLog: ArchiveLog,
+  signal: AbortSignal,
 ): ArchiveOptions | null {
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
@@ -79,6 +80,7 @@ function archiveOptions(
     restore: archiveRestore,
     keepMs: archiveDays * DAY_MS,
     onLog,
+    signal,
   };
 }
 
@@ -121,14 +123,35 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   if (openFiles < MIN_OPEN_FILES)
     onWarning(`the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`);
   const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
-  const archive = archiveOptions(config, system, (level, event, fields) =>
-    log[level](event, fields),
-  );
+  const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
+  const opening = new AbortController();
+  const archive = archiveOptions(config, system, onArchiveLog, opening.signal);
   const options = { ...config, now: system.now, ...listeners, ...(archive && { archive }) };
-  const store = resources.adopt(
-    await system.backendOf(databaseUrl).open({ ...options, exclusive: true, create: !readOnly }),
-    (opened) => opened.close(),
-  );
+  function logStop(stop: StopReason): void {
+    if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
+    else log.error("stopping", { reason: messageOf(stop.error) });
+  }
+  /** @throws the error that stopped the server */
+  function logEnd(stop: StopReason): void {
+    log.info("stopped");
+    if (stop.by === "fault") throw stop.error;
+  }
+  // A server may wait for its archive, or restore it, for a long time.
+  void stopped.then(() => opening.abort());
+  const openedStore = await system
+    .backendOf(databaseUrl)
+    .open({ ...options, exclusive: true, create: !readOnly })
+    .catch((error) => {
+      if (archive === null || !opening.signal.aborted) throw error;
+      return null;
+    });
+  if (openedStore === null) {
+    const stop = await stopped;
+    logStop(stop);
+    logEnd(stop);
+    return;
+  }
+  const store = resources.adopt(openedStore, (opened) => opened.close());
   const drain = createDrain();
   const logServerError = createServerErrorLog(log);
   const servers: Servers = new Set();
@@ -191,10 +214,8 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
   }
 
   const stop = await stopped;
-  if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
-  else log.error("stopping", { reason: messageOf(stop.error) });
+  logStop(stop);
   drainMs = await drain.start(timeoutMs);
   await resources.disposeAsync();
-  log.info("stopped");
-  if (stop.by === "fault") throw stop.error;
+  logEnd(stop);
 }

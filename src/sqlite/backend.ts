@@ -199,13 +199,14 @@ async function createStore(
       .writeUnlimited(() => {})
       .catch(() => {});
   }
+  using timers = new DisposableStack();
   const watchTimer = setInterval(() => {
     files.isInPlace();
     checkLog();
   }, WATCH_INTERVAL_MS);
   // The timer must not keep a command running.
   watchTimer.unref();
-  resources.defer(() => clearInterval(watchTimer));
+  timers.defer(() => clearInterval(watchTimer));
   if (options.exclusive && !servesReads(options)) {
     await checkpointer.prepare();
     const { writeUnlimited } = writer.forTable("feed");
@@ -214,8 +215,9 @@ async function createStore(
     const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
     const markTimer = setInterval(mark, MARK_INTERVAL_MS);
     markTimer.unref();
-    resources.defer(() => clearInterval(markTimer));
+    timers.defer(() => clearInterval(markTimer));
   }
+  const stopTimers = timers.move();
   const cleanup = resources.move();
   return {
     users: createUserStore(context),
@@ -245,6 +247,8 @@ async function createStore(
       }
     },
     async close() {
+      // First: their writes would come after the archive is closed.
+      stopTimers.dispose();
       await writer.idle();
       reader.reset();
       await archive?.close();

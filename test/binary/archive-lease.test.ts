@@ -2,6 +2,7 @@
 // clients write, and goes on when the second one has restored the archive and serves.
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
+import { existsSync, readdirSync } from "node:fs";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
@@ -29,10 +30,12 @@ async function makeArchive() {
   const kept = resources.move();
   return {
     storage,
+    at: directory.at,
     /** @param name of the machine */
-    start(name: string, mode: string): Running {
+    start(name: string, mode: string, settings: Environment = {}): Running {
       const env = {
         ...environment,
+        ...settings,
         ARCHIVE_COMMIT: mode,
         DATABASE_URL: directory.at(`${name}/a.db`),
       };
@@ -142,4 +145,60 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
       TIMEOUT_MS,
     );
   }
+});
+
+describe.skipIf(binary === "")("a signal ends a server", () => {
+  const hasNoDatabase = "that waits for the archive to restore it";
+  for (const situation of [hasNoDatabase, "that waits for the archive with a database"]) {
+    for (const mode of ["sync", "async"]) {
+      test.concurrent(
+        `${situation} in ${mode} mode`,
+        async () => {
+          await using archive = await makeArchive();
+          await urlOf(archive.start("first", "sync"));
+          if (situation !== hasNoDatabase) {
+            const earlier = archive.start("second", mode, { ARCHIVE_URL: "" });
+            await urlOf(earlier);
+            earlier.kill("SIGTERM");
+            await earlier.ended;
+          }
+          const second = archive.start("second", mode);
+          await until(() => second.output().includes('"waiting for the archive"'));
+          second.kill("SIGTERM");
+          const { code, stdout, stderr } = await second.ended;
+          expect([code, stderr]).toEqual([0, ""]);
+          expect(stdout).toContain('"stopped"');
+          // It has not waited for the lease.
+          expect(stdout).not.toMatch(/"listening"|"archive (restored|opened)"/);
+        },
+        TIMEOUT_MS,
+      );
+    }
+  }
+
+  test.concurrent(
+    "that restores its database, and leaves no file, and no lease to wait for",
+    async () => {
+      await using archive = await makeArchive();
+      const { storage } = archive;
+      const first = archive.start("first", "sync");
+      await writeSome(await urlOf(first));
+      first.kill("SIGTERM");
+      expect((await first.ended).code).toBe(0);
+      storage.misbehave = ({ key }) => (key.startsWith("chunks/") ? { do: "stall" } : null);
+      const second = archive.start("second", "sync");
+      const files = () =>
+        existsSync(archive.at("second")) ? readdirSync(archive.at("second")) : [];
+      await until(() => files().length > 0);
+      second.kill("SIGTERM");
+      const { code, stderr } = await second.ended;
+      expect([code, stderr]).toEqual([0, ""]);
+      expect(files()).toEqual([]);
+      storage.misbehave = () => null;
+      const third = archive.start("third", "sync");
+      await urlOf(third);
+      expect(third.output()).not.toContain('"waiting for the archive"');
+    },
+    TIMEOUT_MS,
+  );
 });

@@ -443,7 +443,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         }
         if (!isComplete) await Bun.sleep(POLL_MS);
       }
-      if (!isComplete)
+      if (!isComplete && isStarted)
         log("warn", "archive not complete", { reason: problem ?? "a base is being written" });
       closed = true;
       closing.abort(new AppError("unavailable", "the archive was closed"));

@@ -2,6 +2,7 @@
 
 import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
 import { AppError, fail } from "../../error.ts";
+import { removeTemporary } from "../../temporary-file.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
@@ -9,9 +10,15 @@ import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 /** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 const CHECK_INTERVAL_MS = 250;
+/** How long the archive may take to give up a start. `docker stop` kills after 10 seconds. */
+const STOP_TIMEOUT_MS = 7_000;
 
 export interface ArchiveClient extends CommitGate, Disposable {
-  /** Call it when the files of the database are open, and before anything is written. @throws {AppError} */
+  /**
+   * Call it when the files of the database are open, and before anything is written.
+   * @throws {AppError}
+   * @throws the reason of the signal
+   */
   start(files: FileDescriptors): Promise<void>;
   checkpoint(): Promise<void>;
   state(): ArchiveState;
@@ -36,9 +43,11 @@ function notConfirmed(): AppError {
 /**
  * Starts the thread, and restores the database if it is missing and the options allow it.
  * @throws {AppError} operator if the database is missing and must not be created, or the storage cannot be used
+ * @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
-  const { url, environment, createWorker, intervalMs, keepMs, commit, restore, onLog } = options;
+  const { url, environment, createWorker, intervalMs, keepMs, commit, restore, onLog, signal } =
+    options;
   const worker = createWorker();
   // The listener of the server keeps the process running.
   worker.unref();
@@ -56,6 +65,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   /** Whether another server has the archive. */
   let isLost = false;
   let response: PromiseWithResolvers<void> | null = null;
+  /** The last request. */
+  let asked: Promise<void> = Promise.resolve();
   let commits = 0;
   const waiters: Waiter[] = [];
   /** The last write that was rejected although it may have been made; `null` if the archive has it. */
@@ -110,8 +121,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     worker.postMessage(request);
   }
 
-  /** Requests are sent one by one. */
-  async function ask(request: ArchiveRequest): Promise<void> {
+  async function send(request: ArchiveRequest): Promise<void> {
     if (broken !== null) throw broken;
     response = Promise.withResolvers<void>();
     worker.ref();
@@ -122,6 +132,35 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       response = null;
       worker.unref();
     }
+  }
+
+  /** Requests are sent one by one: a response does not say to which it belongs. */
+  function ask(request: ArchiveRequest): Promise<void> {
+    const answered = asked.then(() => send(request));
+    asked = answered.catch(() => {});
+    return answered;
+  }
+
+  /** Sends a request of the start, which the signal ends. The archive is closed then. */
+  async function askAtStart(request: ArchiveRequest): Promise<void> {
+    const stopped = Promise.withResolvers<void>();
+    const stop = () => {
+      post({ type: "stop" });
+      setTimeout(stopped.resolve, STOP_TIMEOUT_MS).unref();
+    };
+    if (signal.aborted) stop();
+    signal.addEventListener("abort", stop, { once: true });
+    try {
+      if (!signal.aborted) await Promise.race([ask(request), stopped.promise]);
+      if (!signal.aborted) return;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      signal.removeEventListener("abort", stop);
+    }
+    // Gives up the lease.
+    await Promise.race([ask({ type: "close" }).catch(() => {}), stopped.promise]);
+    throw signal.reason;
   }
 
   const timer = setInterval(() => {
@@ -139,7 +178,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
 
   try {
-    await ask({
+    await askAtStart({
       type: "open",
       path,
       url,
@@ -148,10 +187,12 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     });
   } catch (error) {
     dispose();
+    // The thread may have been terminated while it restored the database.
+    if (signal.aborted) removeTemporary(path);
     throw error;
   }
   return {
-    start: (files) => ask({ type: "start", files, intervalMs, keepMs, commit }),
+    start: (files) => askAtStart({ type: "start", files, intervalMs, keepMs, commit }),
     checkpoint: () => ask({ type: "checkpoint" }),
     state() {
       if (broken === null) return state;

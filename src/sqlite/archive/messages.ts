@@ -22,8 +22,9 @@ export type ArchiveRequest =
     }
   | { readonly type: "checkpoint" }
   | { readonly type: "close" }
-  /** Has no response. */
-  | { readonly type: "committed"; readonly commit: number };
+  /** These have no response. */
+  | { readonly type: "committed"; readonly commit: number }
+  | { readonly type: "stop" };
 
 export type ArchiveResponse =
   | { readonly type: "done" }

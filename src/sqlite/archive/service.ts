@@ -31,6 +31,26 @@ export function createArchiveService(
   let restoredUnder: AcquiredLease | null = null;
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
+  const stopping = new AbortController();
+  const stopped = Promise.withResolvers<never>();
+  stopped.promise.catch(() => {});
+
+  /** Ends an `open` or `start` that is waiting. */
+  function stop(): void {
+    const error = new AppError("operator", "interrupted");
+    stopping.abort(error);
+    stopped.reject(error);
+  }
+
+  /** @returns a storage whose methods fail when the server is stopped. What they do may be done all the same */
+  function untilStopped(storage: ObjectStorage): ObjectStorage {
+    const orStopped = <Result>(work: Promise<Result>) => Promise.race([work, stopped.promise]);
+    return {
+      ...storage,
+      get: (key) => orStopped(storage.get(key)),
+      list: (prefix) => orStopped(storage.list(prefix)),
+    };
+  }
 
   function reportProblem(error: AppError): void {
     if (archiver === null) log("warn", "archive not reached", { reason: messageOf(error) });
@@ -40,7 +60,7 @@ export function createArchiveService(
   /** @returns a lease, which is not acquired yet */
   function newLease({ request, storage }: Opened, identity: string): Lease {
     const { path, url, environment } = request;
-    return createLease(openStorage(url, environment, LEASE.timeoutMs), {
+    const lease = createLease(openStorage(url, environment, LEASE.timeoutMs), {
       key: "lease",
       holder: holderName(path),
       identity,
@@ -51,6 +71,9 @@ export function createArchiveService(
       onWait: (holder) => log("info", "waiting for the archive", { holder }),
       onProblem: (error) => reportProblem(error),
     });
+    const acquire = (signal: AbortSignal) =>
+      lease.acquire(AbortSignal.any([signal, stopping.signal]));
+    return { ...lease, acquire };
   }
 
   async function open(request: Request<"open">): Promise<void> {
@@ -58,13 +81,13 @@ export function createArchiveService(
     const { path, restoreIfMissing } = request;
     opened = { request, storage };
     const current = opened;
-    await requireDatabase(storage, path, {
+    await requireDatabase(untilStopped(storage), path, {
       restoreIfMissing,
       log,
       async acquireLease() {
         // No process had the lock of this database, because there was none.
         const lease = newLease(current, crypto.randomUUID());
-        restoredUnder = { lease, number: await lease.acquire(new AbortController().signal) };
+        restoredUnder = { lease, number: await lease.acquire(stopping.signal) };
       },
     });
   }
@@ -92,7 +115,12 @@ export function createArchiveService(
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();
-    if (commit === "sync") await archiver.untilBase();
+    if (commit === "sync") await Promise.race([archiver.untilBase(), stopped.promise]);
+  }
+
+  async function close(): Promise<void> {
+    await archiver?.close();
+    await restoredUnder?.lease.release();
   }
 
   async function handle(request: ArchiveRequest): Promise<void> {
@@ -104,16 +132,18 @@ export function createArchiveService(
       case "checkpoint":
         return archiver?.checkpoint();
       case "close":
-        return archiver?.close();
+        return close();
       case "committed":
         return archiver?.committed(request.commit);
+      case "stop":
+        return stop();
     }
   }
 
   return async (request) => {
     try {
       await handle(request);
-      if (request.type !== "committed") respond({ type: "done" });
+      if (request.type !== "committed" && request.type !== "stop") respond({ type: "done" });
     } catch (error) {
       const code = error instanceof AppError ? error.code : null;
       respond({ type: "failed", code, message: messageOf(error) });

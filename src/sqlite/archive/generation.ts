@@ -2,7 +2,7 @@
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { type Base, encodeJson, type Generation, generationKey, type SegmentId } from "./format.ts";
-import { type ArchiveEnd, type HistoryEnd, readEnd } from "./history.ts";
+import { type ArchiveEnd, type HistoryEnd, hasBase, readEnd } from "./history.ts";
 import { beginningOf, continuesAt, type LogFiles, type LogPosition } from "./log.ts";
 import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
 
@@ -79,7 +79,8 @@ export async function beginGeneration(
   const end = await readEnd(storage);
   const marker = readMarker(path);
   const refused = findRefusal(end, marker);
-  if (refused !== null) return { refused };
+  // What has no base cannot be restored: a server that began it was killed before it was of use.
+  if (refused !== null && (await hasBase(storage))) return { refused };
   const newest = end?.newest ?? null;
   const isCreated = newest?.name === name;
   // This process was suspended after it had got the lease.

@@ -62,6 +62,12 @@ export async function readLineages(storage: Storage): Promise<Lineage[]> {
   return lineages;
 }
 
+/** @returns whether the archive has anything that can be restored */
+export async function hasBase(storage: Storage): Promise<boolean> {
+  const objects = await storage.list(prefixes.bases);
+  return objects.some(({ key }) => parseBaseKey(key) !== null);
+}
+
 /** @returns all bases that are complete, oldest first */
 export async function readBases(storage: Storage): Promise<Base[]> {
   const objects = await storage.list(prefixes.bases);

@@ -8,7 +8,7 @@ import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, publish, requireAbsent } from "../files.ts";
 import { type ArchivedState, fetchDatabase, findState } from "./fetch.ts";
-import { type ArchiveEnd, newestNumber, readEnd } from "./history.ts";
+import { type ArchiveEnd, hasBase, newestNumber, readEnd } from "./history.ts";
 import { fileState, writeMarker } from "./marker.ts";
 
 /** A database that was restored, and the end of the archive before that. */
@@ -68,7 +68,7 @@ interface MissingOptions {
 
 /**
  * Restores a missing database from its archive, or refuses to create an empty one instead. Does nothing if the archive
- * is empty.
+ * has no base, e.g. because the first server was killed before it had written one.
  * @throws {AppError} operator if the database is missing, and must not be restored or cannot be
  * @throws {AppError} unavailable if the database is missing and the storage is away
  */
@@ -78,15 +78,18 @@ export async function requireDatabase(
   { restoreIfMissing, acquireLease, log }: MissingOptions,
 ): Promise<void> {
   if (existsSync(path) && statSync(path).size > 0) return;
-  if ((await newestNumber(withRetries(storage))) === 0) return;
-  if (!restoreIfMissing) {
+  const patient = withRetries(storage);
+  if ((await newestNumber(patient)) === 0) return;
+  const refuse = () =>
     fail(
       "operator",
       `there is no database, but its archive has one: run \`user-api restore --from ${storage.url}\`, or set ARCHIVE_RESTORE=if-missing`,
     );
-  }
-  // Before the archive is read, so that no server writes to it meanwhile.
+  if (!restoreIfMissing && (await hasBase(patient))) refuse();
+  // Before the archive is read, so that no server writes to it meanwhile, perhaps the first base.
   await acquireLease();
+  if (!(await hasBase(patient))) return;
+  if (!restoreIfMissing) refuse();
   const { timeMs } = await restore(storage, path);
   log("info", "archive restored", { storage: storage.url, until: new Date(timeMs).toISOString() });
 }

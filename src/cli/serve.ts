@@ -1,6 +1,6 @@
 import { styleText } from "node:util";
 import type { ArchiveLog, ArchiveOptions } from "../archive.ts";
-import { type Config, readConfig } from "../config.ts";
+import { type Config, type Environment, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createApp } from "../http/app.ts";
@@ -61,6 +61,13 @@ ${rule}
 `;
 }
 
+/** @returns the variables of the storage of an archive, without secrets that its thread does not need */
+function storageVariables(environment: Environment): Environment {
+  return Object.fromEntries(
+    Object.entries(environment).filter(([name]) => /^(?:S3|AWS)_/.test(name)),
+  );
+}
+
 /** @returns `null` without an archive, and for a server that only reads */
 function archiveOptions(
   config: Config,
@@ -73,7 +80,7 @@ function archiveOptions(
   if (archiveUrl === null || readOnly) return null;
   return {
     url: archiveUrl,
-    environment: { ...environment },
+    environment: storageVariables(environment),
     createWorker: createArchiveWorker,
     intervalMs: archiveSeconds * 1000,
     commit: archiveCommit,

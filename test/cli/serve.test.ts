@@ -365,3 +365,35 @@ test("serve drains its connections and aborts open requests when a signal arrive
   expect((await ended).code).toBe(0);
   expect(await unfinished.response).toBe("");
 });
+
+test("serve passes to its archive only the variables of the storage", async () => {
+  let passed: unknown;
+  using world = makeHarness({
+    environment: {
+      ARCHIVE_URL: "s3://bucket",
+      API_TOKEN: newToken(),
+      S3_ACCESS_KEY_ID: "id",
+      AWS_SECRET_ACCESS_KEY: "secret",
+    },
+    async openStore({ archive }) {
+      passed = archive?.environment;
+      throw new AppError("operator", "enough");
+    },
+  });
+  expect((await world.run("serve")).code).toBe(1);
+  expect(passed).toEqual({ S3_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "secret" });
+});
+
+test("serve ends at a signal while it waits for its archive", async () => {
+  using world = makeHarness({
+    environment: { ARCHIVE_URL: "s3://bucket" },
+    openStore({ archive }) {
+      const { promise, reject } = Promise.withResolvers<never>();
+      archive?.signal.addEventListener("abort", () => reject(archive.signal.reason));
+      return promise;
+    },
+  });
+  const { code, stdout, stderr } = await world.begin("serve").interrupt();
+  expect([code, stderr]).toEqual([0, ""]);
+  expect(stdout).toMatch(/"stopping","signal":"SIGINT".*\n.*"stopped"/);
+});

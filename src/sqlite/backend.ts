@@ -157,7 +157,7 @@ async function createStore(
   const checkpointer = createCheckpointer(db, archive);
   resources.defer(checkpointer.close);
   // Before anything is written.
-  if (watched !== null) await archive?.start(watched.descriptors);
+  if (watched !== null) await archive?.start(path, watched.descriptors);
   const watch = resources.use(createChangeWatch(db));
   const onCommit: OnCommit = (writes, durationMs) => {
     options.onCommit?.(writes, durationMs);

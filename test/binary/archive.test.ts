@@ -2,7 +2,7 @@
 // prefix of the commits; in sync mode, everything that was acknowledged.
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
-import { mkdirSync, renameSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync } from "node:fs";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
@@ -163,6 +163,35 @@ describe.skipIf(binary === "")("the archive", () => {
     next.kill("SIGTERM");
     await next.ended;
   }, 30_000);
+
+  test.each(["to a database", "to a file that does not exist yet"])(
+    "is written when the database is a symbolic link %s",
+    async (target) => {
+      using place = makePlace();
+      mkdirSync(place.data);
+      const link = place.at("link.db");
+      symlinkSync(place.environment.DATABASE_URL, link);
+      if (target === "to a database") {
+        const first = place.startServer({ ARCHIVE_URL: "" });
+        await urlOf(first);
+        first.kill("SIGTERM");
+        await first.ended;
+      }
+      for (let start = 0; start < 2; start += 1) {
+        const server = place.startServer({ DATABASE_URL: link, ARCHIVE_COMMIT: "sync" });
+        const body = { email: `${start}@example.com` };
+        const created = await sendCall(await urlOf(server), token, "POST", "/users", { body });
+        expect(created.status).toBe(201);
+        server.kill("SIGTERM");
+        expect((await server.ended).code).toBe(0);
+        expect(server.output()).toContain(`"continued":${start > 0}`);
+      }
+      expect(existsSync(`${place.environment.DATABASE_URL}-archive`)).toBeTrue();
+      const checked = await runBinary(["archive", "check"], place.environment);
+      expect(checked.stdout).toMatch(/^Restored 2 users/);
+    },
+    30_000,
+  );
 
   test("rejects writes in sync mode while its storage is away, and recovers", async () => {
     using place = makePlace();

@@ -16,10 +16,11 @@ const STOP_TIMEOUT_MS = 7_000;
 export interface ArchiveClient extends CommitGate, Disposable {
   /**
    * Call it when the files of the database are open, and before anything is written.
+   * @param path of the file, not of a symbolic link to it
    * @throws {AppError}
    * @throws the reason of the signal
    */
-  start(files: FileDescriptors): Promise<void>;
+  start(path: string, files: FileDescriptors): Promise<void>;
   checkpoint(): Promise<void>;
   state(): ArchiveState;
   /** Brings the archive up to date, if the storage responds in time. */
@@ -192,7 +193,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     throw error;
   }
   return {
-    start: (files) => askAtStart({ type: "start", files, intervalMs, keepMs, commit }),
+    start: (path, files) => askAtStart({ type: "start", path, files, intervalMs, keepMs, commit }),
     checkpoint: () => ask({ type: "checkpoint" }),
     state() {
       if (broken === null) return state;

@@ -15,6 +15,8 @@ export type ArchiveRequest =
     }
   | {
       readonly type: "start";
+      /** Of the file, not of a symbolic link to it: its other files are next to it. */
+      readonly path: string;
       readonly files: FileDescriptors;
       readonly intervalMs: number;
       readonly keepMs: number;

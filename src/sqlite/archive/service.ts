@@ -92,18 +92,24 @@ export function createArchiveService(
     });
   }
 
-  async function start({ files, intervalMs, keepMs, commit }: Request<"start">): Promise<void> {
+  async function start({
+    path,
+    files,
+    intervalMs,
+    keepMs,
+    commit,
+  }: Request<"start">): Promise<void> {
     if (opened === null) fail("internal", "the archive is not open");
     const current = opened;
-    const { request, storage } = current;
+    const { storage } = current;
     archiver = createArchiver({
-      path: request.path,
+      path,
       files,
       storage,
       createLease() {
         const acquired = restoredUnder;
         restoredUnder = null;
-        return acquired ?? { lease: newLease(current, lockIdentity(request.path)), number: null };
+        return acquired ?? { lease: newLease(current, lockIdentity(path)), number: null };
       },
       intervalMs,
       keepMs,

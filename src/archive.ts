@@ -43,6 +43,4 @@ export interface ArchiveState {
   readonly logBytes: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
-  /** Whether the last access to the storage failed, and why. */
-  readonly problem: string | null;
 }

@@ -9,8 +9,6 @@ type Environment = Readonly<Record<string, string | undefined>>;
 export interface StorageOptions {
   /** Of each request. */
   readonly timeoutMs: number;
-  /** Ends all requests to a server. */
-  readonly signal?: AbortSignal;
 }
 
 const DEFAULT_REGION = "us-east-1";
@@ -40,7 +38,7 @@ function readEndpoint(environment: Environment): string | null {
 export function openObjectStorage(
   url: string,
   environment: Environment,
-  { timeoutMs, signal = new AbortController().signal }: StorageOptions,
+  { timeoutMs }: StorageOptions,
 ): ObjectStorage {
   const location = parseStorageUrl(url);
   if (location.kind === "directory") {
@@ -62,7 +60,6 @@ export function openObjectStorage(
       sessionToken: readVariable(environment, "SESSION_TOKEN"),
     },
     timeoutMs,
-    signal,
   });
 }
 

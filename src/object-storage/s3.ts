@@ -17,8 +17,6 @@ export interface S3Settings {
   readonly credentials: Credentials;
   /** Of a request, with its response. */
   readonly timeoutMs: number;
-  /** Ends all requests. */
-  readonly signal: AbortSignal;
 }
 
 interface S3Request {
@@ -74,7 +72,7 @@ function parseObjects(xml: string): StoredObject[] {
 }
 
 export function createS3Storage(settings: S3Settings): ObjectStorage {
-  const { bucket, prefix, region, credentials, timeoutMs, signal } = settings;
+  const { bucket, prefix, region, credentials, timeoutMs } = settings;
   const below = prefix === "" ? "" : `${prefix}/`;
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
   const base = bucketUrl(settings);
@@ -95,7 +93,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       headers: { ...signed, "accept-encoding": "identity" },
       ...(method === "PUT" && { body }),
       redirect: "manual",
-      signal: AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]),
+      signal: AbortSignal.timeout(timeoutMs),
     });
     return { response, content: new Uint8Array(await response.arrayBuffer()) };
   }
@@ -106,7 +104,6 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     try {
       exchanged = await exchange(request);
     } catch (error) {
-      signal.throwIfAborted();
       const isTimeout = error instanceof Error && error.name === "TimeoutError";
       throw failure(
         request.action,

@@ -342,7 +342,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const secondsBehind = isComplete ? 0 : Math.max(0, (nowMs() - completeMs) / 1000);
     const lastBase = session?.base?.timeMs;
     const lastBaseS = lastBase === undefined ? null : lastBase / 1000;
-    return { secondsBehind, bytesBehind, logBytes: logBytes(files), lastBaseS, problem };
+    return { secondsBehind, bytesBehind, logBytes: logBytes(files), lastBaseS };
   }
 
   function tick(): void {

@@ -94,7 +94,7 @@ export async function startArchived(path: string, storage: ObjectStorage, option
   const lines: string[] = [];
   let confirmed = 0;
   let isLost = false;
-  let state = { secondsBehind: 0, bytesBehind: 0, problem: null as string | null };
+  let state = { secondsBehind: 0, bytesBehind: 0 };
   const reportProblem = (error: AppError) => archiver.reportProblem(error);
   const archiver = createArchiver({
     path,

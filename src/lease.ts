@@ -35,8 +35,8 @@ export interface LeaseOptions {
   readonly clock: LeaseClock;
   /** Called with the name of the holder, once for each that this process waits for. */
   readonly onWait: (holder: string) => void;
-  /** Called when an attempt has failed that will be repeated. */
-  readonly onProblem: (error: AppError) => void;
+  /** Called when an attempt has failed, and with `null` when one succeeds after that. */
+  readonly onProblem: (error: AppError | null) => void;
 }
 
 export interface Lease {
@@ -49,8 +49,11 @@ export interface Lease {
   acquire(signal: AbortSignal): Promise<number>;
   /** Whether no other process can hold the lease. While it cannot be renewed, this is `false`, perhaps not for good. */
   isHeld(): boolean;
-  /** Resolves with the name of the process that has taken the lease. It never comes back. */
-  readonly whenLost: Promise<string>;
+  /**
+   * Resolves with the name of the process that has taken the lease; `null` if somebody has deleted the object. The lease
+   * never comes back.
+   */
+  readonly whenLost: Promise<string | null>;
   /** Gives the lease up, so that the next process need not wait. Does not fail. */
   release(): Promise<void>;
 }
@@ -117,12 +120,14 @@ export const systemClock: LeaseClock = {
 export function createLease(storage: ObjectStorage, options: LeaseOptions): Lease {
   const { key, holder, identity, durationMs, intervalMs, clock, onProblem } = options;
   const id = crypto.randomUUID();
-  const lost = Promise.withResolvers<string>();
+  const lost = Promise.withResolvers<string | null>();
   const stopping = new AbortController();
   let sequence = 0;
   /** The newest state of the object that this process knows of; `null` if it is not its own. */
   let own: Found | null = null;
   let renewing: Promise<void> = Promise.resolve();
+  /** Whether the last attempt has failed. */
+  let isFailing = false;
 
   function unusable(problem: string): AppError {
     return new AppError("operator", `Cannot use ${storage.url}: ${problem}`);
@@ -167,9 +172,12 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   ): Promise<boolean> {
     try {
       await work();
+      if (isFailing) onProblem(null);
+      isFailing = false;
       return true;
     } catch (error) {
       if (!(error instanceof AppError && repeated.includes(error.code))) throw error;
+      isFailing = true;
       onProblem(error);
       return false;
     }
@@ -183,9 +191,9 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
     if (replaced !== null) throw unusable("the server does not support conditional writes");
   }
 
-  /** @returns takes the lease if it is free, each time it is called; and how long to wait for the next time */
+  /** @returns a function that tries once to take the lease and returns the delay before the next attempt */
   function createTaker() {
-    /** The tag of the object, since when; its tag is `null` if it does not exist. */
+    /** The last tag seen (`null`: no object), and when it was first seen. */
     let seen: { readonly tag: string | null; readonly sinceMs: number } | null = null;
     let waitsFor: string | null = null;
 
@@ -220,7 +228,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
     if (own === null) return;
     const written = await write(own.state.number, own.tag);
     own = isOwn(written) ? written : null;
-    if (own === null) lost.resolve(written?.state.holder ?? "nobody");
+    if (own === null) lost.resolve(written?.state.holder ?? null);
   }
 
   async function keepRenewing(): Promise<void> {

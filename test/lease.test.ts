@@ -69,7 +69,9 @@ function makeServers() {
         intervalMs,
         clock: time.clock,
         onWait: (holder) => events.push(`${name} waits for ${holder}`),
-        onProblem: ({ message }) => events.push(`${name}: ${message}`),
+        onProblem(error) {
+          events.push(`${name}: ${error?.message ?? "works again"}`);
+        },
         ...options,
       },
     );
@@ -130,6 +132,8 @@ describe("a lease", () => {
     state.isAway = false;
     await time.pass(intervalMs);
     expect(lease.isHeld()).toBe(true);
+    await time.pass(60_000);
+    expect(events.filter((event) => event !== "a: away")).toEqual(["a: works again"]);
   });
 
   test("another process takes it when it has seen no renewal for longer than it lasts", async () => {
@@ -286,7 +290,7 @@ describe("a lease", () => {
     const second = createServer("b", { lastNumber: async () => 7 });
     const acquiring = second.acquire(signal);
     await time.pass(intervalMs);
-    expect(await first.whenLost).toBe("nobody");
+    expect(await first.whenLost).toBeNull();
     expect([first.isHeld(), second.isHeld()]).toEqual([false, false]);
     await time.pass(durationMs * 1.1);
     expect(await acquiring).toBe(8);

@@ -12,17 +12,22 @@ import { type Beginning, beginGeneration } from "./generation.ts";
 import { createLogReader, type LogReader, logBytes } from "./log.ts";
 import { lockLog } from "./log-lock.ts";
 import { fileState, readMarker, writeMarker } from "./marker.ts";
+import { type Activity, createProblems, REQUIRED_ACTIVITIES } from "./problems.ts";
 import { deleteExpired } from "./retention.ts";
 import { createSegmentWriter, type Retry, type SegmentWriter } from "./segments.ts";
+import { storedBytesOf, storedBytesSince } from "./sizes.ts";
 
 /** Delays between attempts. */
 const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
-/** Interval of the log lines about a storage that is away. */
-const LOG_INTERVAL_MS = 60_000;
-/** A base is due when this much was sent since the last one, or as much as its own size. */
+/**
+ * A base is due when more than this, and more than its own size, was sent since the last one. Both are sizes of
+ * compressed objects.
+ */
 const MIN_BASE_BYTES = 64 * 2 ** 20;
 const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
-/** How long the end of a server waits for the storage. */
+/** Interval at which expired objects are deleted. */
+const DELETION_INTERVAL_MS = 60 * 60 * 1000;
+/** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
 /** How long the start of a server that needs the storage waits for it. */
 const START_TIMEOUT_MS = 10_000;
@@ -38,7 +43,7 @@ export interface ArchiverOptions {
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
-  /** While the storage is away, the log keeps what is missing up to this size, or half of the free space. */
+  /** While the storage is unreachable, the log keeps what is missing up to this size, or half of the free space. */
   readonly maxLogBytes: number;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
@@ -51,14 +56,14 @@ export interface ArchiverOptions {
 
 export interface Archiver {
   /**
-   * Begins, as soon as no other server has the archive. Storage that is away does not prevent that.
+   * Starts archiving once this process holds the lease. Returns early if the storage is unreachable.
    * @throws {AppError} operator if the archive cannot be used, e.g. because it is that of another database
    */
   start(): Promise<void>;
   /** Waits for the first base. @throws {AppError} operator if the storage does not respond in time */
   untilBase(): Promise<void>;
-  /** Call it when the lease cannot be renewed. */
-  reportProblem(error: AppError): void;
+  /** @param error why the lease could not be acquired, renewed or released; `null` when that succeeds again */
+  reportLease(error: AppError | null): void;
   /** Counts a commit, which has ended. */
   committed(commit: number): void;
   /** Copies the log to the database, unless the log has to keep what the archive does not have. */
@@ -72,7 +77,7 @@ export interface AcquiredLease {
   readonly number: number;
 }
 
-/** A lease, and the generation of its number. */
+/** A lease and the name of the generation that is written under it. */
 interface Term {
   readonly lease: Lease;
   readonly name: string;
@@ -87,27 +92,29 @@ interface Session {
   readonly segments: SegmentWriter;
   /** The newest base. */
   base: Base | null;
-  /** `storedBytes` when the base was begun. */
+  /** Size of its compressed chunks. */
+  baseBytes: number;
+  /** `storedBytes` when the base was begun; negative by what earlier generations have sent since. */
   baseStart: number;
 }
 
 export function createArchiver(options: ArchiverOptions): Archiver {
   const { path, files, storage, createLease, intervalMs, keepMs, maxLogBytes, nowMs } = options;
   const { log, onConfirmed, onState, onLost } = options;
-  const lock = lockLog(path);
+  const walLock = lockLog(path);
   const closing = new AbortController();
   let term: Term | null = null;
   /** Of the last lease. */
   let released: Promise<void> = Promise.resolve();
-  let isSuperseded = false;
+  /** Why the archive is that of another server; `null` if it is not. */
+  let lostReason: string | null = null;
   let isStarted = false;
   const firstProblem = Promise.withResolvers<void>();
   let session: Session | null = null;
   let closed = false;
-  /** Whether the log was restarted before its end was read. */
-  let isLost = false;
-  let problem: string | null = null;
-  let problemLoggedMs = Number.NEGATIVE_INFINITY;
+  /** Whether the write-ahead log was restarted before its end was read. */
+  let hasGap = false;
+  const problems = createProblems(log);
   let lastCommit = 0;
   /** The last commit in `marks`, also if it was removed again. */
   let lastMarked = 0;
@@ -117,32 +124,27 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let completeMs = nowMs();
   const storedWaiters = new Set<() => void>();
 
-  function reportProblem(error: unknown): void {
-    problem = messageOf(error);
+  function report(activity: Activity, error: unknown): void {
+    problems.report(activity, error);
     firstProblem.resolve();
-    if (performance.now() - problemLoggedMs < LOG_INTERVAL_MS) return;
-    problemLoggedMs = performance.now();
-    log("warn", "archive not written", { reason: problem });
   }
 
-  function reportSuccess(): void {
-    if (problem === null) return;
-    problem = null;
-    problemLoggedMs = Number.NEGATIVE_INFINITY;
-    log("info", "archive written again");
+  /** @returns why the archive cannot be kept up to date; `null` if it can */
+  function problem(): string | null {
+    return lostReason ?? problems.current();
   }
 
   /** @param isOver whether the result is no longer needed */
-  function retryUntil(isOver: () => boolean): Retry {
+  function retryUntil(activity: Activity, isOver: () => boolean): Retry {
     return async (attempt) => {
       for (let delayMs = MIN_RETRY_MS; ; delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
         try {
           const result = await attempt();
-          reportSuccess();
+          problems.clear(activity);
           return result;
         } catch (error) {
           if (!(error instanceof AppError)) throw error;
-          reportProblem(error);
+          report(activity, error);
         }
         if (isOver()) fail("unavailable", "the archive was closed");
         await Bun.sleep(delayMs);
@@ -151,8 +153,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     };
   }
 
-  function isUpToDate({ segments, reader }: Session): boolean {
-    return segments.pendingBytes() === 0 && reader.unreadBytes() === 0;
+  /** Whether the archive can restore all commits. */
+  function isComplete({ base, segments, reader }: Session): boolean {
+    return base !== null && segments.pendingBytes() === 0 && reader.unreadBytes() === 0;
   }
 
   function confirm(current: Session): void {
@@ -180,18 +183,18 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       marks.push({ commit: lastCommit, number: segments.lastRead() });
     }
     confirm(current);
-    if (isUpToDate(current)) completeMs = nowMs();
+    if (isComplete(current)) completeMs = nowMs();
   }
 
   function end(current: Session, reason: string): void {
     if (session !== current) return;
     current.segments.end();
     session = null;
-    isLost = true;
+    hasGap = true;
     marks = [];
     lastMarked = 0;
     for (const wake of storedWaiters) wake();
-    if (isSuperseded) return;
+    if (lostReason !== null) return;
     log("warn", "archive needs a new base", { reason });
     endTerm();
     run();
@@ -204,8 +207,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   /** Another server has the archive. */
   function supersede(reason: string): void {
-    isSuperseded = true;
-    problem = reason;
+    lostReason = reason;
     log("error", "archive lost", { reason });
     onLost();
     if (session !== null) end(session, reason);
@@ -217,7 +219,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       const created: Term = { ...createLease(), name: crypto.randomUUID() };
       term = created;
       created.lease.whenLost.then((holder) => {
-        if (term === created && !closed) supersede(`${holder} has taken over the archive`);
+        if (term !== created || closed) return;
+        supersede(
+          holder === null
+            ? "the object `lease` was deleted"
+            : `${holder} has taken over the archive`,
+        );
       }, reportUnexpected);
     }
     const current = term;
@@ -239,9 +246,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     const startedMs = performance.now();
     const { segments, beginning } = current;
     const baseStart = segments.storedBytes();
+    let baseBytes = 0;
     const base = await writeBase({
-      storage,
-      retry: retryUntil(() => closed || session !== current),
+      storage: {
+        async put(key, body) {
+          await storage.put(key, body);
+          baseBytes += body.length;
+        },
+      },
+      retry: retryUntil("base", () => closed || session !== current),
       generation: beginning.generation.number,
       segments,
       database: files.database,
@@ -250,21 +263,21 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     });
     if (base === null) return;
     current.base = base;
+    current.baseBytes = baseBytes;
     current.baseStart = baseStart;
     const bytes = base.chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
     const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
     log("info", "archive base written", { bytes, seconds });
     send(current);
     onState(state());
-    await deleteExpired(storage, nowMs() - keepMs, nowMs());
+    deletedMs = Number.NEGATIVE_INFINITY;
   }
 
   let writingBase: Promise<void> | null = null;
-  function isBaseDue({ base, baseStart, segments }: Session): boolean {
+  function isBaseDue({ base, baseBytes, baseStart, segments }: Session): boolean {
     if (base === null) return true;
     const since = segments.storedBytes() - baseStart;
-    const bytes = base.chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
-    if (since > Math.max(MIN_BASE_BYTES, bytes)) return true;
+    if (since > Math.max(MIN_BASE_BYTES, baseBytes)) return true;
     return since > 0 && nowMs() - base.timeMs > BASE_INTERVAL_MS;
   }
 
@@ -272,26 +285,49 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     if (writingBase !== null || !isBaseDue(current)) return;
     writingBase = writeBaseOf(current)
       .catch((error) => {
-        if (session === current && !closed) reportProblem(error);
+        if (session === current && !closed) report("base", error);
       })
       .finally(() => {
         writingBase = null;
       });
   }
 
+  let deletedMs = Number.NEGATIVE_INFINITY;
+  let isDeleting = false;
+  function deleteIfDue(): void {
+    // The chunks of a base that is being written look like those of one that was never completed.
+    if (isDeleting || writingBase !== null || term?.lease.isHeld() !== true) return;
+    if (nowMs() - deletedMs < DELETION_INTERVAL_MS) return;
+    deletedMs = nowMs();
+    isDeleting = true;
+    deleteExpired(storage, nowMs() - keepMs, nowMs())
+      .then(
+        () => problems.clear("deletion"),
+        (error) => {
+          if (!closed) report("deletion", error);
+        },
+      )
+      .finally(() => {
+        isDeleting = false;
+      });
+  }
+
   async function begin(): Promise<void> {
     const { number, name } = await acquire();
-    const beginning = await beginGeneration({ storage, path, files, isLost, number, name });
+    const beginning = await beginGeneration({ storage, path, files, isLost: hasGap, number, name });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
       supersede(beginning.refused);
       return;
     }
     const { generation, position, continued, base } = beginning;
+    const baseBytes = base === null ? 0 : await storedBytesOf(storage, base);
+    const sent = base === null ? 0 : await storedBytesSince(storage, base, generation.number);
+    if (closed || lostReason !== null) return;
     const reader = createLogReader(files, position);
     const segments = createSegmentWriter({
       storage,
-      retry: retryUntil(() => closed || session !== current),
+      retry: retryUntil("segments", () => closed || session !== current),
       generation: generation.number,
       reader,
       continued,
@@ -304,9 +340,11 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       onGap: () => end(current, "the log was restarted by another program"),
       onError: reportUnexpected,
     });
-    const current: Session = { beginning, reader, segments, base, baseStart: 0 };
+    const current: Session = { beginning, reader, segments, base, baseBytes, baseStart: -sent };
     session = current;
-    isLost = false;
+    hasGap = false;
+    // Also those of the session that has ended.
+    for (const activity of REQUIRED_ACTIVITIES) problems.clear(activity);
     log("info", "archive opened", {
       storage: storage.url,
       generation: generation.number,
@@ -317,32 +355,36 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   /** A bug, or a file of the database that cannot be read. */
   function reportUnexpected(error: unknown): void {
-    reportProblem(error);
+    report("segments", error);
     if (session !== null) end(session, messageOf(error));
   }
 
-  let beginning = false;
+  let isBeginning = false;
   /** Begins a generation as soon as the storage responds. */
   function run(): void {
-    if (beginning || closed || isSuperseded) return;
-    beginning = true;
-    retryUntil(() => closed || isSuperseded)(begin)
+    if (isBeginning || closed || lostReason !== null) return;
+    isBeginning = true;
+    retryUntil(
+      "opening",
+      () => closed || lostReason !== null,
+    )(begin)
       .catch((error) => {
-        if (!closed) reportProblem(error);
+        if (!closed) report("opening", error);
       })
       .finally(() => {
-        beginning = false;
+        isBeginning = false;
       });
   }
 
   function state(): ArchiveState {
-    const isComplete = session !== null && session.base !== null && isUpToDate(session);
+    const walBytes = logBytes(files);
     const bytesBehind =
-      session === null ? 0 : session.segments.pendingBytes() + session.reader.unreadBytes();
-    const secondsBehind = isComplete ? 0 : Math.max(0, (nowMs() - completeMs) / 1000);
+      session === null ? walBytes : session.segments.pendingBytes() + session.reader.unreadBytes();
+    const secondsBehind =
+      session !== null && isComplete(session) ? 0 : Math.max(0, (nowMs() - completeMs) / 1000);
     const lastBase = session?.base?.timeMs;
     const lastBaseS = lastBase === undefined ? null : lastBase / 1000;
-    return { secondsBehind, bytesBehind, logBytes: logBytes(files), lastBaseS };
+    return { secondsBehind, bytesBehind, logBytes: walBytes, lastBaseS, problem: problem() };
   }
 
   function tick(): void {
@@ -352,6 +394,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         send(session);
         // Sending may have ended it.
         if (session !== null) writeBaseIfDue(session);
+        if (session !== null) deleteIfDue();
       }
     } catch (error) {
       reportUnexpected(error);
@@ -359,7 +402,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     onState(state());
   }
 
-  function isLogTooLong(): boolean {
+  function isWalTooLong(): boolean {
     const { bavail, bsize } = statfsSync(dirname(path));
     return logBytes(files) > Math.min(maxLogBytes, bavail * bsize);
   }
@@ -373,7 +416,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   function complete(current: Session): boolean {
     const { segments } = current;
     const readRest = () => segments.readAll() && segments.pendingBytes() === 0;
-    return lock.complete(readRest, () => {
+    return walLock.complete(readRest, () => {
       const names = readMarker(path)?.names ?? [];
       writeMarker(path, {
         names,
@@ -386,29 +429,33 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const timer = setInterval(tick, intervalMs);
   return {
     async start() {
-      beginning = true;
+      isBeginning = true;
       const begun = begin().finally(() => {
-        beginning = false;
+        isBeginning = false;
       });
       begun.catch((error) => {
-        if (isStarted && !closed) reportProblem(error);
+        if (isStarted && !closed) report("opening", error);
       });
       try {
         await Promise.race([begun, firstProblem.promise]);
       } catch (error) {
         if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
-        reportProblem(error);
+        report("opening", error);
       }
       isStarted = true;
     },
     async untilBase() {
       for (let failingMs = 0; session === null || session.base === null; failingMs += POLL_MS) {
-        if (problem === null) failingMs = 0;
-        if (failingMs > START_TIMEOUT_MS) fail("operator", problem ?? "");
+        const reason = problem();
+        if (reason === null) failingMs = 0;
+        else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);
         await Bun.sleep(POLL_MS);
       }
     },
-    reportProblem,
+    reportLease(error) {
+      if (error === null) problems.clear("lease");
+      else report(session === null ? "opening" : "lease", error);
+    },
     committed(commit) {
       lastCommit = commit;
       try {
@@ -420,12 +467,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     checkpoint() {
       try {
         const current = session;
-        const isRead = lock.checkpoint(() => current?.segments.readAll() ?? false);
+        const isRead = walLock.checkpoint(() => current?.segments.readAll() ?? false);
         current?.segments.send();
-        if (isRead || !isLogTooLong()) return;
-        if (current !== null) end(current, "the storage was away for too long");
-        isLost = true;
-        lock.checkpoint(() => true);
+        if (isRead || !isWalTooLong()) return;
+        if (current !== null) end(current, "the storage was unreachable for too long");
+        hasGap = true;
+        walLock.checkpoint(() => true);
       } catch (error) {
         reportUnexpected(error);
       }
@@ -433,25 +480,26 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     async close() {
       clearInterval(timer);
       const deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
-      let isComplete = false;
-      while (!isComplete && performance.now() < deadlineMs) {
-        if (session === null && (problem !== null || !beginning)) break;
+      let isClosed = false;
+      while (!isClosed && performance.now() < deadlineMs) {
+        if (session === null && (problem() !== null || !isBeginning)) break;
         if (session !== null) {
           send(session);
-          isComplete =
-            session !== null && session.base !== null && isUpToDate(session) && complete(session);
+          isClosed = session !== null && isComplete(session) && complete(session);
         }
-        if (!isComplete) await Bun.sleep(POLL_MS);
+        if (!isClosed) await Bun.sleep(POLL_MS);
       }
-      if (!isComplete && isStarted)
-        log("warn", "archive not complete", { reason: problem ?? "a base is being written" });
+      if (!isClosed && isStarted) {
+        const reason = problem() ?? "a base is being written";
+        log("warn", "archive not complete", { reason });
+      }
       closed = true;
       closing.abort(new AppError("unavailable", "the archive was closed"));
       endTerm();
       await released;
       session?.segments.end();
       for (const wake of storedWaiters) wake();
-      lock[Symbol.dispose]();
+      walLock[Symbol.dispose]();
     },
   };
 }

@@ -52,9 +52,9 @@ export function createArchiveService(
     };
   }
 
-  function reportProblem(error: AppError): void {
-    if (archiver === null) log("warn", "archive not reached", { reason: messageOf(error) });
-    else archiver.reportProblem(error);
+  function reportLease(error: AppError | null): void {
+    if (archiver !== null) archiver.reportLease(error);
+    else if (error !== null) log("warn", "archive not reached", { reason: messageOf(error) });
   }
 
   /** @returns a lease, which is not acquired yet */
@@ -69,7 +69,7 @@ export function createArchiveService(
       intervalMs: LEASE.intervalMs,
       clock: systemClock,
       onWait: (holder) => log("info", "waiting for the archive", { holder }),
-      onProblem: (error) => reportProblem(error),
+      onProblem: reportLease,
     });
     const acquire = (signal: AbortSignal) =>
       lease.acquire(AbortSignal.any([signal, stopping.signal]));

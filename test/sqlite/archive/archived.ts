@@ -66,7 +66,7 @@ interface Options {
 function newLease(
   path: string,
   storage: ObjectStorage,
-  onProblem: (error: AppError) => void,
+  onProblem: (error: AppError | null) => void,
 ): Lease {
   return createLease(storage, {
     key: "lease",
@@ -94,13 +94,13 @@ export async function startArchived(path: string, storage: ObjectStorage, option
   const lines: string[] = [];
   let confirmed = 0;
   let isLost = false;
-  let state = { secondsBehind: 0, bytesBehind: 0 };
-  const reportProblem = (error: AppError) => archiver.reportProblem(error);
+  let state = { secondsBehind: 0, bytesBehind: 0, problem: null as string | null };
+  const reportLease = (error: AppError | null) => archiver.reportLease(error);
   const archiver = createArchiver({
     path,
     files: descriptors,
     storage,
-    createLease: () => ({ lease: lease ?? newLease(path, storage, reportProblem), number: null }),
+    createLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
     intervalMs: INTERVAL_MS,
     keepMs,
     maxLogBytes,

@@ -6,6 +6,9 @@ import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { contentOf, makeArchive, openDatabase, startArchived } from "./archived.ts";
 
+const HOUR_MS = 60 * 60 * 1000;
+const DAY_MS = 24 * HOUR_MS;
+
 /** The storage, of which operations can fail. */
 function unreliable(storage: ObjectStorage) {
   let problem: string | null = null;
@@ -124,20 +127,20 @@ describe("an archive", () => {
     expect(server.lines.length).toBe(2);
   });
 
-  test("is complete again after the storage was away", async () => {
+  test("is complete again after the storage was unreachable", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
     await using server = await startArchived(archive.path, storage);
     server.insert(20);
     await server.untilComplete();
     const before = contentOf(server.db);
-    fail("the storage is away");
+    fail("the storage is unreachable");
     for (let round = 0; round < 10; round += 1) {
       server.insert(50, 5000);
       server.archiver.checkpoint();
       await Bun.sleep(20);
     }
-    expect(server.lines).toContain('archive not written {"reason":"the storage is away"}');
+    expect(server.lines).toContain('archive not written {"reason":"the storage is unreachable"}');
     expect(server.state().bytesBehind).toBeGreaterThan(1_000_000);
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     expect(await archive.restore()).toEqual(before);
@@ -151,14 +154,14 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(1);
   });
 
-  test("begins with a new base when the log has become too long while the storage was away", async () => {
+  test("begins with a new base when the log has become too long while the storage was unreachable", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
     await using server = await startArchived(archive.path, storage, { maxLogBytes: 2 ** 20 });
     server.insert(20);
     await server.untilComplete();
-    fail("the storage is away");
-    const isLetGo = () => server.lines.some((line) => line.includes("away for too long"));
+    fail("the storage is unreachable");
+    const isLetGo = () => server.lines.some((line) => line.includes("unreachable for too long"));
     for (let round = 0; round < 100 && !isLetGo(); round += 1) {
       server.insert(100, 10_000);
       server.archiver.checkpoint();
@@ -169,6 +172,9 @@ describe("an archive", () => {
       checkpointed: number;
     };
     expect(checkpointed).toBe(log);
+    // Nothing can be restored that is as new as the log.
+    while (server.state().bytesBehind === 0) await Bun.sleep(1);
+    expect(server.state().secondsBehind).toBeGreaterThan(0);
     server.insert(20);
     fail(null);
     await server.untilComplete();
@@ -191,7 +197,7 @@ describe("an archive", () => {
       ...storage,
       async create(key, body) {
         const tag = await storage.create(key, body);
-        if (isSecond(key)) fail("the storage is away");
+        if (isSecond(key)) fail("the storage is unreachable");
         return isSecond(key) ? null : tag;
       },
     };
@@ -211,17 +217,169 @@ describe("an archive", () => {
     expect(await archive.restore()).toEqual(before);
   });
 
-  test("begins when the storage responds, if it is away at the start", async () => {
+  test("begins when the storage responds, if it is unreachable at the start", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
-    fail("the storage is away");
+    fail("the storage is unreachable");
     await using server = await startArchived(archive.path, storage);
     server.insert(20);
     server.archiver.checkpoint();
-    expect(server.lines).toEqual(['archive not written {"reason":"the storage is away"}']);
+    expect(server.lines).toEqual(['archive not opened {"reason":"the storage is unreachable"}']);
     fail(null);
     await server.untilComplete();
     expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("is behind while it has no base, although it has the log", async () => {
+    using archive = makeArchive();
+    let isFailing = true;
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async put(key, body) {
+        if (isFailing && key.startsWith("chunks/")) throw new AppError("unavailable", "no chunks");
+        return archive.storage.put(key, body);
+      },
+    };
+    await using server = await startArchived(archive.path, storage);
+    for (let round = 0; round < 5; round += 1) {
+      server.insert(5);
+      await Bun.sleep(20);
+    }
+    while ((await archive.storage.list("log/")).length === 0) await Bun.sleep(1);
+    while (server.state().bytesBehind > 0) await Bun.sleep(1);
+    await Bun.sleep(50);
+    expect(server.state().secondsBehind).toBeGreaterThan(0.1);
+    expect(server.state()).toMatchObject({ problem: "no chunks" });
+    // Segments that are stored say nothing about the base.
+    expect(server.lines.slice(1)).toEqual(['archive base not written {"reason":"no chunks"}']);
+    isFailing = false;
+    await server.untilComplete();
+    while (server.state().problem !== null) await Bun.sleep(1);
+    expect(server.state()).toMatchObject({ secondsBehind: 0, bytesBehind: 0 });
+  });
+
+  test("keeps the problem of its lease apart from what it stores", async () => {
+    using archive = makeArchive();
+    await using server = await startArchived(archive.path, archive.storage);
+    await server.untilComplete();
+    server.archiver.reportLease(new AppError("unavailable", "no answer"));
+    server.insert(5);
+    await server.untilComplete();
+    await Bun.sleep(30);
+    expect(server.state()).toMatchObject({ secondsBehind: 0, problem: "no answer" });
+    server.archiver.reportLease(null);
+    await Bun.sleep(30);
+    expect(server.state()).toMatchObject({ problem: null });
+    expect(server.lines.slice(2)).toEqual([
+      'archive lease not written {"reason":"no answer"}',
+      "archive lease written again {}",
+    ]);
+  });
+
+  test("deletes what has expired, also while nothing is written", async () => {
+    using archive = makeArchive();
+    let laterMs = 0;
+    const nowMs = () => Date.now() + laterMs;
+    const options = { nowMs, keepMs: 7 * DAY_MS };
+    await using server = await startArchived(archive.path, archive.storage, options);
+    await server.untilComplete();
+    server.insert(20);
+    await server.untilComplete();
+    const bases = async () => (await archive.storage.list("bases/")).length;
+    laterMs = 1.1 * DAY_MS;
+    while ((await bases()) < 2) await Bun.sleep(5);
+    await Bun.sleep(50);
+    expect(await bases()).toBe(2);
+    laterMs = 9 * DAY_MS;
+    while ((await bases()) > 1) await Bun.sleep(5);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  });
+
+  test("says that it cannot delete, and tries again after an hour", async () => {
+    using archive = makeArchive();
+    let laterMs = 0;
+    let isFailing = true;
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async list(prefix) {
+        if (isFailing && prefix === "chunks/") throw new AppError("unavailable", "no list");
+        return archive.storage.list(prefix);
+      },
+    };
+    const nowMs = () => Date.now() + laterMs;
+    await using server = await startArchived(archive.path, storage, { nowMs });
+    await server.untilComplete();
+    while (server.lines.length < 3) await Bun.sleep(5);
+    expect(server.lines[2]).toBe('expired archive objects not deleted {"reason":"no list"}');
+    expect(server.state()).toMatchObject({ secondsBehind: 0, problem: null });
+    isFailing = false;
+    await Bun.sleep(50);
+    expect(server.lines.length).toBe(3);
+    laterMs = HOUR_MS;
+    while (server.lines.length < 4) await Bun.sleep(5);
+    expect(server.lines[3]).toBe("expired archive objects deleted again {}");
+  });
+
+  test("has a base each day, also when its server was started again since", async () => {
+    using archive = makeArchive();
+    {
+      await using server = await startArchived(archive.path, archive.storage);
+      await server.untilComplete();
+      server.insert(20);
+      await server.untilComplete();
+    }
+    const nowMs = () => Date.now() + 1.1 * DAY_MS;
+    await using server = await startArchived(archive.path, archive.storage, { nowMs });
+    expect(server.lines[0]).toEqual(opened(true));
+    while ((await archive.storage.list("bases/")).length < 2) await Bun.sleep(5);
+  });
+
+  test.each([
+    ["has a new base when more was sent since the last one than that one has", 1, 2],
+    ["has no new base when the last one is larger than what was sent since", 300 * 2 ** 20, 1],
+  ])("%s, also when its server was started again", async (_title, chunkBytes, bases) => {
+    using archive = makeArchive();
+    // As if each object were so large when it is listed.
+    const sizes = { "log/": 60 * 2 ** 20, "chunks/": chunkBytes };
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async list(prefix) {
+        const objects = await archive.storage.list(prefix);
+        const size = Object.entries(sizes).find(([start]) => prefix.startsWith(start))?.[1];
+        return objects.map((object) => ({ ...object, bytes: size ?? object.bytes }));
+      },
+    };
+    {
+      await using server = await startArchived(archive.path, storage);
+      await server.untilComplete();
+      for (let round = 0; round < 2; round += 1) {
+        server.insert(5);
+        await server.untilComplete();
+      }
+    }
+    // So that the next base has another name.
+    const nowMs = () => Date.now() + HOUR_MS;
+    await using server = await startArchived(archive.path, storage, { nowMs });
+    expect(server.lines[0]).toEqual(opened(true));
+    await server.untilComplete();
+    await Bun.sleep(100);
+    expect((await archive.storage.list("bases/")).length).toBe(bases);
+  });
+
+  test("says that its lease was deleted", async () => {
+    using archive = makeArchive();
+    const lost = Promise.withResolvers<string | null>();
+    const lease = {
+      acquire: async () => 1,
+      isHeld: () => true,
+      whenLost: lost.promise,
+      async release() {},
+    };
+    await using server = await startArchived(archive.path, archive.storage, { lease });
+    await server.untilComplete();
+    lost.resolve(null);
+    while (!server.isLost()) await Bun.sleep(1);
+    expect(server.lines.at(-1)).toBe('archive lost {"reason":"the object `lease` was deleted"}');
   });
 
   test("restores the state of each moment", async () => {

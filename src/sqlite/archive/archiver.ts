@@ -7,6 +7,7 @@ import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { writeBase } from "./base.ts";
+import { trackCommits } from "./commits.ts";
 import type { Base, SegmentId } from "./format.ts";
 import { type Beginning, beginGeneration } from "./generation.ts";
 import { createLogReader, type LogReader, logBytes } from "./log.ts";
@@ -115,11 +116,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   /** Whether the write-ahead log was restarted before its end was read. */
   let hasGap = false;
   const problems = createProblems(log);
-  let lastCommit = 0;
-  /** The last commit in `marks`, also if it was removed again. */
-  let lastMarked = 0;
-  /** Commits that the archive has when it has a segment. */
-  let marks: { readonly commit: number; readonly number: number }[] = [];
+  const commits = trackCommits();
   /** When the archive had everything. */
   let completeMs = nowMs();
   const storedWaiters = new Set<() => void>();
@@ -164,10 +161,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     if (current.base === null) return;
     // What was stored until now is in the archive, whoever has it next: that server reads it after this lease.
     if (term?.lease.isHeld() !== true) return;
-    let confirmed: number | null = null;
-    while (marks[0] !== undefined && marks[0].number <= segments.stored()) {
-      confirmed = marks.shift()?.commit ?? null;
-    }
+    const confirmed = commits.takeStored(segments.stored());
     if (confirmed !== null) onConfirmed(confirmed);
   }
 
@@ -178,10 +172,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     if (segments.hasRoom()) segments.readAll();
     segments.send();
     if (session !== current) return;
-    if (lastMarked < lastCommit && reader.unreadBytes() === 0) {
-      lastMarked = lastCommit;
-      marks.push({ commit: lastCommit, number: segments.lastRead() });
-    }
+    if (commits.isUnread() && reader.unreadBytes() === 0) commits.read(segments.lastRead());
     confirm(current);
     if (isComplete(current)) completeMs = nowMs();
   }
@@ -191,8 +182,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     current.segments.end();
     session = null;
     hasGap = true;
-    marks = [];
-    lastMarked = 0;
+    commits.reset();
     for (const wake of storedWaiters) wake();
     if (lostReason !== null) return;
     log("warn", "archive needs a new base", { reason });
@@ -334,7 +324,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       nowMs,
       onStored() {
         for (const wake of storedWaiters) wake();
-        if (lastMarked < lastCommit) send(current);
+        if (commits.isUnread()) send(current);
         else confirm(current);
       },
       onGap: () => end(current, "the log was restarted by another program"),
@@ -457,7 +447,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       else report(session === null ? "opening" : "lease", error);
     },
     committed(commit) {
-      lastCommit = commit;
+      commits.committed(commit);
       try {
         if (session !== null) send(session);
       } catch (error) {

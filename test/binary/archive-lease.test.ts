@@ -11,7 +11,7 @@ import { binary, type Running, runBinary, startProgram } from "../program.ts";
 
 const token = newToken();
 const CLIENTS = 16;
-/** A lease is waited for 17 seconds. */
+/** A lease is waited for 16.5 seconds. */
 const TIMEOUT_MS = 120_000;
 
 type Environment = Readonly<Record<string, string>>;

@@ -202,3 +202,28 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
     TIMEOUT_MS,
   );
 });
+
+describe.skipIf(binary === "")("the first server of an archive", () => {
+  for (const restore of ["if-missing", "never"]) {
+    test.concurrent(
+      `that was killed before its first base is followed by one with ARCHIVE_RESTORE=${restore}`,
+      async () => {
+        await using archive = await makeArchive();
+        const { storage } = archive;
+        storage.misbehave = ({ key }) => (key.startsWith("chunks/") ? { do: "stall" } : null);
+        const first = archive.start("first", "async");
+        await urlOf(first);
+        await until(() => storage.calls.some(({ key }) => key.startsWith("chunks/")));
+        first.kill("SIGKILL");
+        await first.ended;
+        storage.misbehave = () => null;
+        const second = archive.start("second", "sync", { ARCHIVE_RESTORE: restore });
+        const written = await writeSome(await urlOf(second));
+        second.kill("SIGTERM");
+        expect((await second.ended).code).toBe(0);
+        expect(await archive.restore()).toEqual(new Set(written));
+      },
+      TIMEOUT_MS,
+    );
+  }
+});

@@ -157,7 +157,7 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
           await using archive = await makeArchive();
           await urlOf(archive.start("first", "sync"));
           if (situation !== hasNoDatabase) {
-            const earlier = archive.start("second", mode, { ARCHIVE_URL: "" });
+            const earlier = archive.start("second", "", { ARCHIVE_URL: "", ARCHIVE_RESTORE: "" });
             await urlOf(earlier);
             earlier.kill("SIGTERM");
             await earlier.ended;

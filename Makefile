@@ -24,7 +24,7 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 # binary, and test/replicas needs PostgreSQL, too: they are skipped in process. The two runs on the binary run at the
 # same time, because both wait for processes a lot.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
-	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 2 minutes on 2 cores'
+	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 4 minutes on 2 cores'
 	@rm -rf dist/test
 	@$(MAKE) --no-print-directory --jobs=3 types lint dead
 	@mkdir -p dist/test && : >dist/test/unit.xml

@@ -12,6 +12,12 @@ const READ_ATTEMPTS = 1000;
 export const LOG_HEADER_BYTES = 32;
 export const FRAME_HEADER_BYTES = 24;
 
+/** @returns whether the frame at this offset, of the log or a part of it, ends a commit */
+export function isCommit(log: Buffer, offset: number): boolean {
+  // The size of the database after a commit; 0 in any other frame.
+  return log.readUInt32BE(offset + 4) > 0;
+}
+
 export interface WalIndex {
   /** Minimum size of the log: its header and all frames, each of which holds a page. */
   readonly logBytes: number;

@@ -5,7 +5,7 @@ import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { PRIVATE_MODE } from "../files.ts";
-import { FRAME_HEADER_BYTES, LOG_HEADER_BYTES } from "../wal-index.ts";
+import { FRAME_HEADER_BYTES, isCommit, LOG_HEADER_BYTES } from "../wal-index.ts";
 import {
   type Base,
   chunkKey,
@@ -113,8 +113,7 @@ async function fetchBase(storage: Storage, base: Base, path: string): Promise<vo
 /** @returns the number of frames up to the last commit; `null` if none of these frames is one */
 function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | null {
   for (let at = bytes.length - frameBytes; at >= first; at -= frameBytes) {
-    // The size of the database after a commit; 0 in any other frame.
-    if (bytes.readUInt32BE(at + 4) > 0) return (at - first) / frameBytes + 1;
+    if (isCommit(bytes, at)) return (at - first) / frameBytes + 1;
   }
   return null;
 }

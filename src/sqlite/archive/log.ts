@@ -5,7 +5,13 @@
  */
 import { readSync } from "node:fs";
 import type { FileDescriptors } from "../file-watch.ts";
-import { FRAME_HEADER_BYTES, LOG_HEADER_BYTES, type LogState, readLogState } from "../wal-index.ts";
+import {
+  FRAME_HEADER_BYTES,
+  isCommit,
+  LOG_HEADER_BYTES,
+  type LogState,
+  readLogState,
+} from "../wal-index.ts";
 
 /** Where a part of the log ends. */
 export interface LogPosition {
@@ -55,8 +61,7 @@ function readFully(descriptor: number, length: number, position: number): Buffer
 function countCommits(bytes: Buffer, first: number, pageBytes: number): number {
   let commits = 0;
   for (let at = first; at < bytes.length; at += FRAME_HEADER_BYTES + pageBytes) {
-    // The size of the database after a commit; 0 in any other frame.
-    if (bytes.readUInt32BE(at + 4) > 0) commits += 1;
+    if (isCommit(bytes, at)) commits += 1;
   }
   return commits;
 }

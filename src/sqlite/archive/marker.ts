@@ -1,18 +1,9 @@
 /** A file next to the database that says which part of its archive belongs to it. */
-import {
-  closeSync,
-  fsyncSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  statSync,
-  writeSync,
-} from "node:fs";
-import { dirname } from "node:path";
+import { closeSync, fsyncSync, openSync, readFileSync, statSync, writeSync } from "node:fs";
 import { suffixes } from "../../database-url.ts";
 import { systemCode } from "../../error.ts";
-import { claimTemporary, fsyncPath } from "../../temporary-file.ts";
-import { PRIVATE_MODE } from "../files.ts";
+import { claimTemporary } from "../../temporary-file.ts";
+import { PRIVATE_MODE, replaceFile } from "../files.ts";
 import type { SegmentId } from "./format.ts";
 
 export interface ArchiveMarker {
@@ -57,6 +48,5 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   } finally {
     closeSync(descriptor);
   }
-  renameSync(temporaryPath, path);
-  fsyncPath(dirname(path));
+  replaceFile(temporaryPath, path);
 }

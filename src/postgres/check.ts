@@ -1,4 +1,5 @@
 /** Verifies the consistency of a database: counts, totals, references and sequences. */
+import { describeLastChange, type LastChange } from "../change.ts";
 import type { CopySource } from "../copy.ts";
 import { messageOf } from "../error.ts";
 import { orderStatuses } from "../order.ts";
@@ -139,24 +140,6 @@ async function findChangeJumps(session: Session) {
     ({ record, version, before }) =>
       `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
   );
-}
-
-interface LastChange {
-  readonly record: string;
-  readonly version: string;
-  /** Whether it is a deletion. */
-  readonly deleted: boolean;
-  /** Version of the record; `null` if it does not exist. */
-  readonly stored: string | null;
-}
-
-function describeLastChange({ record, version, deleted, stored }: LastChange): string {
-  if (stored === null)
-    return `the last change of ${record} is not its deletion, but it does not exist`;
-  if (deleted) return `${record} exists although its last change is its deletion`;
-  if (stored !== version)
-    return `the last change of ${record} has version ${version}, the record has ${stored}`;
-  return `the last change of ${record} has another status than the record`;
 }
 
 async function findChangesBehind(session: Session) {

@@ -1,5 +1,6 @@
 /** Verifies a database: the structure of the file, the references, and all stored counts and positions. */
 import type { Database } from "bun:sqlite";
+import { describeLastChange, type LastChange } from "../change.ts";
 import { messageOf, systemCode } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { type CountedList, type CountedTable, denseLists, levelBits } from "./count-index.ts";
@@ -223,24 +224,6 @@ const findChangeJumps = findRows<{ record: string; version: number; before: numb
   ({ record, version, before }) =>
     `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
 );
-
-interface LastChange {
-  readonly record: string;
-  readonly version: number;
-  /** Whether it is a deletion. */
-  readonly deleted: number;
-  /** Version of the record; `null` if it does not exist. */
-  readonly stored: number | null;
-}
-
-function describeLastChange({ record, version, deleted, stored }: LastChange): string {
-  if (stored === null)
-    return `the last change of ${record} is not its deletion, but it does not exist`;
-  if (deleted === 1) return `${record} exists although its last change is its deletion`;
-  if (stored !== version)
-    return `the last change of ${record} has version ${version}, the record has ${stored}`;
-  return `the last change of ${record} has another status than the record`;
-}
 
 const statusCode = `
   case orders.status ${orderStatuses.map((name, at) => `when '${name}' then ${at + 1}`).join(" ")} end

@@ -175,7 +175,8 @@ const deleteUser = route(
   },
   async ({ params, request, head, store, token, reserve }) => {
     const user = await store.users.remove(params.id, preconditionsOf(request), token.name, reserve);
-    head.recordId = params.id;
-    return envelope(requireUser(user).json);
+    const { id, json } = requireUser(user);
+    head.recordId = id;
+    return envelope(json);
   },
 );

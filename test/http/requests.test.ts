@@ -589,6 +589,7 @@ describe("the log", () => {
     await send("PATCH", `/users/${id}`, { name: "Ann" });
     await send("PATCH", `/users/${id}`, { name: 1 });
     await send("DELETE", `/users/${id}`);
+    await send("DELETE", `/users/${id}`);
     const ids = (await linesOf(requestId)).map((line) => [line["method"], line["record_id"]]);
     expect(ids).toEqual([
       ["POST", id],
@@ -596,6 +597,7 @@ describe("the log", () => {
       ["PATCH", id],
       ["PATCH", undefined],
       ["DELETE", id],
+      ["DELETE", undefined],
     ]);
   });
 

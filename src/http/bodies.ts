@@ -235,11 +235,12 @@ export function boundBody(
   return streamToClient(call, "", hold(body), "");
 }
 
-/** @returns the filters of a list as they follow other parameters in a URL */
-function filterParameters(filters: Readonly<Record<string, string | number | undefined>>): string {
+/** @returns the parameters that all pages of a list have, as they follow others in a URL */
+function commonParameters(query: ListQuery): string {
   let parameters = "";
-  for (const name in filters) {
-    const value = filters[name];
+  for (const name in query) {
+    if (name === "limit" || name === "offset" || name === "after") continue;
+    const value = query[name];
     if (value !== undefined) parameters += `&${name}=${encodeURIComponent(value)}`;
   }
   return parameters;
@@ -251,10 +252,10 @@ function filterParameters(filters: Readonly<Record<string, string | number | und
  * @see RFC 8288
  */
 function pageLinks(path: string, query: ListQuery, { total, nextAfter }: Page): string {
-  const { limit, offset, after, ...filters } = query;
+  const { limit, offset, after } = query;
   const byOffset = after === undefined;
   const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
-  const end = `${filterParameters(filters)}>; rel=`;
+  const end = `${commonParameters(query)}>; rel=`;
   const link = (target: number | null, rel: string) =>
     target === null ? "" : `, ${start}${target}${end}"${rel}"`;
   const first = `${start}0${end}"first"`;

@@ -19,14 +19,18 @@ function decodePercent(text: string): string | null {
   }
 }
 
+/** Values by name. Clients choose the names, so none is inherited, and `__proto__` is one like any other. */
+type Values = Record<string, unknown>;
+
 /**
  * Parses the query of a URL. `+` is a plus sign (RFC 3986), not a space: emails contain it, and no parameter
  * contains spaces. Ends at the last unknown parameter that an error can list: a URL has room for thousands.
- * @param known the names of all parameters that are allowed
+ * @param properties of all parameters that are allowed
+ * @returns the given parameters. Malformed integers are `NaN`, which no schema accepts
  * @throws {AppError} invalid if a parameter is given twice, or a percent-encoding is not UTF-8
  */
-function parseQuery(url: string, known: object): Map<string, string> {
-  const values = new Map<string, string>();
+function parseQuery(url: string, properties: Readonly<Record<string, Schema>>): Values {
+  const values: Values = Object.create(null);
   let unknown = 0;
   for (const part of url.slice(url.indexOf("?") + 1).split("&")) {
     if (part === "") continue;
@@ -35,13 +39,13 @@ function parseQuery(url: string, known: object): Map<string, string> {
     const value = decodePercent(equals === -1 ? "" : part.slice(equals + 1));
     if (name === null) failField("query", "must be percent-encoded UTF-8");
     if (value === null) failField(displayField(name), "must be percent-encoded UTF-8");
-    if (values.has(name)) failField(displayField(name), "is given more than once");
-    if (Object.hasOwn(known, name)) {
-      values.set(name, value);
+    if (name in values) failField(displayField(name), "is given more than once");
+    if (Object.hasOwn(properties, name)) {
+      values[name] = properties[name]?.["type"] === "integer" ? parseUnsigned(value) : value;
       continue;
     }
     // Long names take long to validate.
-    values.set(displayField(name), value);
+    values[displayField(name)] = value;
     unknown += 1;
     if (unknown === MAX_PROBLEMS) break;
   }
@@ -55,16 +59,10 @@ export function querySchema<Of extends Schema>(schema: Of) {
   const defaults = Object.entries(properties).flatMap(([name, { default: value }]) =>
     value === undefined ? [] : [[name, value] as const],
   );
-  const takesCursor = Object.hasOwn(properties, "after");
 
-  /** Applies the defaults and parses integers. Malformed ones become `NaN`, which no schema accepts. */
-  function coerce(given: ReadonlyMap<string, string>): Record<string, unknown> {
-    const values = new Map<string, unknown>(defaults);
-    for (const [name, text] of given) {
-      values.set(name, properties[name]?.["type"] === "integer" ? parseUnsigned(text) : text);
-    }
-    // Unlike an assignment, it makes `__proto__` an ordinary member.
-    return Object.fromEntries(values);
+  function validateWithDefaults(values: Values): ValueOf<Of> {
+    for (const [name, value] of defaults) values[name] ??= value;
+    return validate(values);
   }
 
   /** Most requests have no query: its value is computed once. */
@@ -72,14 +70,15 @@ export function querySchema<Of extends Schema>(schema: Of) {
   return inputSchema(schema, (value) => {
     const url = String(value);
     if (!url.includes("?")) {
-      defaultQuery ??= validate(coerce(new Map()));
+      defaultQuery ??= validateWithDefaults({});
       return defaultQuery;
     }
     const given = parseQuery(url, properties);
-    if (takesCursor && given.has("after") && given.has("offset")) {
+    // Other routes reject `after` itself.
+    if ("after" in given && "offset" in given && Object.hasOwn(properties, "after")) {
       failField("offset", "cannot be combined with after");
     }
-    return validate(coerce(given));
+    return validateWithDefaults(given);
   });
 }
 

@@ -62,7 +62,15 @@ export function createCountIndex(db: Database): CountIndex {
     from buckets
     where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
   `);
-  const lastId = prepareLastId(db);
+  const inTable = db.prepare<{ ids: number }, { list: string; table: string }>(`
+    select seq - coalesce((
+      select ids
+      from buckets
+      where list = $list and level = ${TOTAL_LEVEL} and bucket = 0
+    ), 0) as ids
+    from sqlite_sequence
+    where name = $table
+  `);
 
   const countOf = (list: CountedList) => inAll.get({ list })?.ids ?? 0;
 
@@ -102,9 +110,10 @@ export function createCountIndex(db: Database): CountIndex {
   return {
     total(list) {
       const table = denseLists[list];
-      return table === undefined ? countOf(list) : lastId(table) - countOf(list);
+      return table === undefined ? countOf(list) : (inTable.get({ list, table })?.ids ?? 0);
     },
     pageStart(list, offset) {
+      if (offset === 0) return { after: 0, skip: 0 };
       if (denseLists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
       let bucket = 0;
       let rest = offset;

@@ -49,6 +49,8 @@ export interface Page {
   readonly records: string | Chunks;
   /** The cursor of the next page; `null` if there is no next page or the query has no `after`. */
   readonly nextAfter: number | null;
+  /** The largest offset that a page of the list may have. By default, there is no limit. */
+  readonly maxOffset?: number;
 }
 
 /** The part of a page that has been read. */

@@ -1,7 +1,7 @@
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
-import { basename, extname, join } from "node:path";
+import { basename, dirname, extname, join, resolve } from "node:path";
 import { invalidValue, readArchiveUrl, readConfig } from "../config.ts";
-import { fail, messageOf } from "../error.ts";
+import { fail, messageOf, systemCode } from "../error.ts";
 import type { BackupSummary, RestoreOptions } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
@@ -54,19 +54,26 @@ function deleteOldest(directory: string, name: string, newest: string, keep: num
   }
 }
 
-/** @throws {AppError} operator */
+/**
+ * Creates a directory unless it exists, but not its parent: that may be a disk that is not mounted.
+ * @throws {AppError} operator
+ */
 function makeDirectory(path: string): void {
   try {
-    mkdirSync(path, { recursive: true, mode: 0o700 });
+    mkdirSync(path, { mode: 0o700 });
   } catch (error) {
-    fail("operator", `Cannot create ${path}: ${messageOf(error)}`);
+    const code = systemCode(error);
+    if (code === "EEXIST") return;
+    const parent = dirname(resolve(path));
+    const problem = code === "ENOENT" ? `${parent} does not exist` : messageOf(error);
+    fail("operator", `Cannot create ${path}: ${problem}`);
   }
 }
 
 export interface BackupTarget {
   /** Path of the new file. */
   readonly file?: string | undefined;
-  /** Where the new file gets a name with the time. It is created if it is missing. Either this or `file` is given. */
+  /** Where the new file gets a name with the time. It is created if its parent exists. Either this or `file` is given. */
   readonly directory?: string | undefined;
   /** How many backups with the file name of the database remain in the directory. By default, none is deleted. */
   readonly keep?: string | undefined;

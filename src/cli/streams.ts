@@ -144,7 +144,8 @@ export function requireNoDatabaseFile(path: string, databaseUrl: string): void {
 
 /** @throws {AppError} operator */
 function failIfExists(path: string, force: boolean | null): never {
-  const advice = force === null ? "" : " (--force overwrites it)";
+  const advice =
+    force === null ? "; delete it, or choose another name" : " (--force overwrites it)";
   return fail("operator", `Cannot write ${path}: the file already exists${advice}`);
 }
 

@@ -251,13 +251,18 @@ function commonParameters(query: ListQuery): string {
  * @param query the validated query; its filters are kept in the links
  * @see RFC 8288
  */
-function pageLinks(path: string, query: ListQuery, { total, nextAfter }: Page): string {
+export function pageLinks(
+  path: string,
+  query: ListQuery,
+  { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY }: Page,
+): string {
   const { limit, offset, after } = query;
   const byOffset = after === undefined;
   const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
   const end = `${commonParameters(query)}>; rel=`;
+  const largest = byOffset ? maxOffset : Number.POSITIVE_INFINITY;
   const link = (target: number | null, rel: string) =>
-    target === null ? "" : `, ${start}${target}${end}"${rel}"`;
+    target === null || target > largest ? "" : `, ${start}${target}${end}"${rel}"`;
   const first = `${start}0${end}"first"`;
   if (!byOffset) return first + link(nextAfter, "next");
   const { prev, next, last } = pageOffsets({ limit, offset }, total);

@@ -16,7 +16,10 @@ export const ENTITY_TAGS = new RegExp(
 function parseEntityTags(field: string, value: string | null): EntityTags | null {
   if (value === null) return null;
   if (!ENTITY_TAGS.test(value)) {
-    failField(field, `must be * or a list of at most ${MAX_TAGS} entity tags`);
+    failField(
+      field,
+      `must be * or a list of at most ${MAX_TAGS} entity tags such as "1", with the quotes`,
+    );
   }
   if (value.trim() === "*") return "*";
   return [...value.matchAll(ENTITY_TAG)].map(([, weak, tag = ""]) => ({

@@ -47,10 +47,11 @@ function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => K
   return (path) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
 }
 
-/** Corrects the usual mistakes: no `/api/v1`, a trailing slash, `user` or `order` in the singular. */
+/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `order` in the singular. */
 function correctPath(path: string): string {
   const trimmed = path.endsWith("/") ? path.slice(0, -1) : path;
   return trimmed
+    .toLowerCase()
     .replace(/^\/(?:api\/)?(?:v1\/)?/, "/api/v1/")
     .replace(/^\/api\/v1\/(user|order)(?=\/|$)/, "/api/v1/$1s");
 }

@@ -23,6 +23,7 @@ import { migrate } from "./migrate.ts";
 import { createNumberer, numberAll, numberOnce, readFeed } from "./numbering.ts";
 import { createPlainOrderStore } from "./orders.ts";
 import { createTokenStore } from "./tokens.ts";
+import { findUnsafeSettings } from "./unsafe-settings.ts";
 import { createPlainUserStore } from "./users.ts";
 
 /** How long `statistics` waits for the size of the database. Prometheus times out after 10 s by default. */
@@ -117,6 +118,8 @@ export const openPostgres: OpenStore = async (options) => {
     const db = connect({ ...options, onlyReads: servesReads(options) });
     try {
       await migrate(db, options);
+      const dangers = await db.run("read", findUnsafeSettings);
+      for (const danger of dangers) options.onWarning?.(danger);
       return createStore(db.layout === "plain" ? withFolding(db) : db, options);
     } catch (error) {
       await db.close();

@@ -18,7 +18,7 @@ const CLOSE_SECONDS = 5;
  * the locks of a process that hangs in a transaction. `synchronous_commit` overrides the setting of the database
  * or role, so that a commit is on disk before the response.
  */
-const settings = {
+export const settings = {
   application_name: "user-api",
   statement_timeout: 5_000,
   lock_timeout: 3_000,

@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { backUpStore } from "../../src/cli/backup.ts";
 import type { CommandSystem, StopReason } from "../../src/cli/system.ts";
 import { AppError } from "../../src/error.ts";
@@ -125,6 +126,19 @@ test("backup with --directory names the file after the time, and --keep deletes 
   expect(list()).toEqual(["test-2026-11-19T06-00-00.000Z.db"]);
   expect(readdirSync(directory.path)).toContain("test-notes.db");
   expect(readdirSync(directory.path)).toContain("other-2020-01-01T00-00-00.000Z.db");
+});
+
+test("backup creates the directory, but not its parent, which may be a disk that is not mounted", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  await world.run("token", "create", "a");
+  const created = directory.at("backups");
+  expect(await world.run("backup", "--directory", created)).toMatchObject({ code: 0 });
+  const missing = join(directory.at("missing"), "backups");
+  const { code, stderr } = await world.run("backup", "--directory", missing);
+  expect(code).toBe(1);
+  expect(stderr).toBe(`Cannot create ${missing}: ${directory.at("missing")} does not exist\n`);
+  expect(readdirSync(directory.path)).toEqual(["backups"]);
 });
 
 test("backup deletes nothing when the new backup fails", async () => {

@@ -273,7 +273,7 @@ test("import --rejects imports nothing when the file exists or belongs to the da
   const exists = await world.feed(`${lines([ann])}{}\n`, "import", "users", "--rejects", path);
   expect([exists.code, exists.stderr]).toEqual([
     1,
-    `Cannot write ${path}: the file already exists\n`,
+    `Cannot write ${path}: the file already exists; delete it, or choose another name\n`,
   ]);
   expect(readFileSync(path, "utf8")).toBe("mine");
   const own = await world.feed(`{}\n`, "import", "users", "--rejects", world.path);

@@ -89,6 +89,28 @@ describe.if(cluster !== null)("open", () => {
     expect(await world.run("select from pg_db_role_setting where setrole = 0")).toEqual([]);
   });
 
+  test("warns about settings that a pooler has rejected and the role does not have", async () => {
+    await using world = await makeHarness();
+    const name = new URL(world.url).pathname.slice(1);
+    const warningsOf = async (search: string) => {
+      const warnings: string[] = [];
+      const databaseUrl = change(world.url, { search });
+      const store = await world.open({ databaseUrl, onWarning: (text) => warnings.push(text) });
+      await store.close();
+      // The servers of the tests may have it off, to be faster.
+      return warnings.filter((text) => !text.startsWith("fsync"));
+    };
+    expect(await warningsOf("")).toEqual([]);
+    const role =
+      "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '3000', " +
+      "idle_in_transaction_session_timeout = '10000', enable_seqscan = 'off', jit = 'off'";
+    expect(await warningsOf("prepare=false")).toEqual([role]);
+    await world.run(`alter database "${name}" set synchronous_commit = off`);
+    expect((await warningsOf("prepare=false"))[0]).toBe(
+      "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost",
+    );
+  });
+
   test("rejects an empty database, and leaves it empty, when create is false", async () => {
     await using world = await makeHarness(true);
     await expectRejection(world.open({ create: false }), "operator", /the database is empty: run/);

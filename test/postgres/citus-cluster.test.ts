@@ -1,6 +1,7 @@
 // The store on a Citus cluster: the contract, and how many shards each operation asks. In one file, because only one
 // process at a time can use the databases of the cluster.
 import { describe, expect, test } from "bun:test";
+import { splitLayout } from "../../src/database-url.ts";
 import { createLargePages } from "../../src/large-page.ts";
 import type { Maybe } from "../../src/maybe.ts";
 import { openPostgres } from "../../src/postgres/backend.ts";
@@ -120,6 +121,34 @@ test.if(citusUrl !== null)(
     expect(await tasksOf(orders.list({ ...page, offset: 1 }))).toEqual([shards, shards, shards]);
     await real.close();
     releaseCitusDatabase(databaseUrl.href);
+  },
+  60_000,
+);
+
+test.if(citusUrl !== null)(
+  "orders.list rejects an offset when every shard would read more than 10,000 ids",
+  async () => {
+    const databaseUrl = await takeCitusDatabase();
+    const store = await openPostgres({ ...storeOptions, databaseUrl });
+    const { id } = await newUser(store);
+    await store.orders.place(orderFields(id), null);
+    const { driverUrl } = splitLayout(databaseUrl);
+    const db = connect({ databaseUrl: driverUrl, maxPendingWrites: 1 });
+    await db.run("write", (session) =>
+      session.all("update order_totals set pending = 15000 where bucket = $1", id % 1024),
+    );
+    const list = (offset: number) => store.orders.list({ limit: 10, offset });
+    expect(await list(0)).toMatchObject({ total: 15_000, maxOffset: 10_000 });
+    await expectRejection(
+      Promise.resolve(list(10_001)),
+      "invalid",
+      /offset must be at most 10,000 on this database: use after/,
+    );
+    expect(await list(10_000)).toMatchObject({ total: 15_000 });
+    expect(await list(15_000)).toMatchObject({ total: 15_000, records: "" });
+    await db.close();
+    await store.close();
+    releaseCitusDatabase(databaseUrl);
   },
   60_000,
 );

@@ -2,7 +2,7 @@
  * Pages of lists. A page and its total can be two statements, and then may be of different moments: there is no snapshot
  * of several servers. Concurrent requests for a list of rows that are on all shards share its total, and equal pages.
  */
-import { fail } from "../../error.ts";
+import { failField } from "../../error.ts";
 import type { LargePages } from "../../large-page.ts";
 import {
   type JsonRow,
@@ -77,7 +77,7 @@ function startOf(query: PageQuery): number {
 }
 
 /**
- * @throws {AppError} by the result: invalid if the page exceeds 16 MiB, unavailable if the offset is too large, a large
+ * @throws {AppError} by the result: invalid if the page exceeds 16 MiB or the offset is too large, unavailable if a large
  * page takes too long to read, or the database is unreachable or busy
  */
 export function prepareCitusList(db: Database, largePages: LargePages, list: ListParts): ReadPage {
@@ -101,7 +101,8 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     if (offset === 0) return start;
     if (offset >= total) return null;
     if (list.maxOffset !== null && offset > list.maxOffset) {
-      fail("unavailable", `an offset above ${list.maxOffset} takes too long here, use after`);
+      const limit = list.maxOffset.toLocaleString("en");
+      failField("offset", `must be at most ${limit} on this database: use after`);
     }
     const { seek } = statementsFor(query);
     const first = await session.first<{ id: number }>(seek, ...values, start, offset);
@@ -204,11 +205,14 @@ export function prepareCitusList(db: Database, largePages: LargePages, list: Lis
     return { total: Math.max(total, seen), records, nextAfter: null };
   }
 
+  const bounds = list.maxOffset === null ? {} : { maxOffset: list.maxOffset };
+
   return async (query, client) => {
     const values = list.valuesOf?.(query) ?? [];
     const small = query.limit <= SLICE_ROWS ? await readSmall(query, values, client) : null;
-    if (small !== null) return small;
+    if (small !== null) return { ...small, ...bounds };
     const readPage = (session: Session) => readSlices(session, query, values);
-    return buildInSlices(db, largePages, { query, client, bytes: 0, readSlices: readPage });
+    const page = { query, client, bytes: 0, readSlices: readPage };
+    return { ...(await buildInSlices(db, largePages, page)), ...bounds };
   };
 }

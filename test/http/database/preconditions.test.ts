@@ -98,7 +98,7 @@ function expectStatus(response: TestResponse, status: number, headers: Headers):
     expectError(
       response,
       400,
-      `Validation failed: ${name} must be * or a list of at most 100 entity tags`,
+      `Validation failed: ${name} must be * or a list of at most 100 entity tags such as "1", with the quotes`,
     );
   }
   if (status === 412) {

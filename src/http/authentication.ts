@@ -17,9 +17,6 @@ const SCHEME = /^bearer /i;
 /** One word, after any number of spaces. */
 const CREDENTIALS = /^ *([^\s,]+) *$/;
 
-/** @param authorization the header field; empty for none. @returns its token; `null` if it has none */
-export type ExtractToken = (authorization: string) => string | null;
-
 /** The hook of the bearer plugin. */
 type DeriveBearer = (context: {
   readonly headers: { readonly authorization: string };
@@ -29,12 +26,13 @@ type DeriveBearer = (context: {
 /**
  * Extracts tokens with the hook of the bearer plugin. The plugin alone would also accept a token in the query,
  * `Bearerx…`, and several words, and reject `bearer …`.
+ * @returns a function that returns the token of an `Authorization` header; `null` if it has none
  */
-export function createTokenExtractor(): ExtractToken {
+export function createTokenExtractor() {
   // Elysia's type says that hooks return nothing, but what this one returns is added to the context.
   const hook = bearer().event.transform?.at(0)?.fn as DeriveBearer | undefined;
   if (hook === undefined) throw new Error("the bearer plugin has no hook");
-  return (authorization) => {
+  return (authorization: string): string | null => {
     if (!SCHEME.test(authorization)) return null;
     const headers = { authorization: authorization.replace(SCHEME, "Bearer ") };
     const { bearer: credentials = "" } = hook({ headers, query: {} });

@@ -140,18 +140,19 @@ export function createdBody<Row>(
  */
 const MAX_CHUNK_MS = 8_000;
 
-export interface StreamOptions {
-  /** Closes the connection, whose response cannot be completed. */
-  readonly disconnect: () => void;
-  readonly maxChunkMs?: number;
+/** What a body needs to be sent at the speed of its client. */
+interface BodyCall {
+  readonly request: Request;
+  readonly connections: Pick<Connections, "unfinished" | "disconnect">;
 }
 
 /** Streams a large page at the speed of the client; discards the rest if the client disconnects or is too slow. */
 export function streamOf(
+  { request, connections }: BodyCall,
   start: string,
   chunks: Chunks,
   end: string,
-  { disconnect, maxChunkMs = MAX_CHUNK_MS }: StreamOptions,
+  maxChunkMs = MAX_CHUNK_MS,
 ): ReadableStream<Uint8Array> {
   const encoder = new TextEncoder();
   let begun = start === "";
@@ -169,7 +170,7 @@ export function streamOf(
         timer = setTimeout(() => {
           discard();
           controller.error(new Error("the client reads too slowly"));
-          disconnect();
+          connections.disconnect(request);
         }, maxChunkMs);
         if (!begun) {
           begun = true;
@@ -190,21 +191,6 @@ export function streamOf(
     // A chunk is valid until the next one is read, so nothing may be read ahead.
     { highWaterMark: 0 },
   );
-}
-
-/** What a body needs to be sent at the speed of its client. */
-interface BodyCall {
-  readonly request: Request;
-  readonly connections: Connections;
-}
-
-function streamToClient(
-  { request, connections }: BodyCall,
-  start: string,
-  chunks: Chunks,
-  end: string,
-): ReadableStream<Uint8Array> {
-  return streamOf(start, chunks, end, { disconnect: () => connections.disconnect(request) });
 }
 
 /** The operating system takes this much of a response, also if the client has announced the smallest window. */
@@ -232,7 +218,7 @@ export function boundBody(
 ): string | ReadableStream<Uint8Array> {
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
   if (Buffer.byteLength(body) <= MAX_BUFFERED_BYTES) return body;
-  return streamToClient(call, "", hold(body), "");
+  return streamOf(call, "", hold(body), "");
 }
 
 /** @returns the parameters that all pages of a list have, as they follow others in a URL */
@@ -302,5 +288,5 @@ export function recordsBody<Envelope>(
   const start = '{"data":[';
   const end = `],"error":null,"meta":${meta}}`;
   if (typeof records === "string") return start + records + end;
-  return streamToClient(call, start, records, end);
+  return streamOf(call, start, records, end);
 }

@@ -3,6 +3,8 @@
  * those of a client with hundreds of connections would delay all others until the last of them is handled.
  */
 
+import { endTurn } from "./turn-limit.ts";
+
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;
 
@@ -14,8 +16,6 @@ export interface ClientTurns {
    */
   readonly wait: (client: string | null) => Promise<void> | null;
 }
-
-const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 export function createClientTurns(nowMs = () => performance.now()): ClientTurns {
   /** The requests that wait, by client. The first client is the next one. */

@@ -2,9 +2,8 @@
  * The metrics of the server.
  * @see https://prometheus.io/docs/practices/naming/
  */
-import type { ArchiveState } from "../archive.ts";
 import type { OnCommit, Store } from "../store.ts";
-import { createHistogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
+import { createHistogram, type Histogram, type MetricFamily, renderMetrics } from "./prometheus.ts";
 import { createRequestMetrics, DURATIONS_S, type RequestMetrics } from "./request-metrics.ts";
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
@@ -31,12 +30,13 @@ function counter(name: string, help: string, value: number): MetricFamily {
   return { name, help, type: "counter", samples: [{ value }] };
 }
 
-function gauge(name: string, help: string, value: number): MetricFamily {
-  return { name, help, type: "gauge", samples: [{ value }] };
+/** @returns `null` if there is no value now */
+function gauge(name: string, help: string, value: number | null = null): MetricFamily | null {
+  return value === null ? null : { name, help, type: "gauge", samples: [{ value }] };
 }
 
-function optionalGauge(name: string, help: string, value: number | null): MetricFamily[] {
-  return value === null ? [] : [gauge(name, help, value)];
+function histogram(name: string, help: string, { samples }: Histogram): MetricFamily {
+  return { name, help, type: "histogram", samples: samples() };
 }
 
 /** @returns 1 if a write succeeds now, otherwise 0 */
@@ -48,29 +48,8 @@ function measureWritable(store: Pick<Store, "checkUsable">): Promise<number> {
   return Promise.race([written, Bun.sleep(PROBE_TIMEOUT_MS).then(() => 0)]);
 }
 
-function archiveMetrics(state: ArchiveState | null): MetricFamily[] {
-  if (state === null) return [];
-  return [
-    gauge(
-      "user_api_archive_seconds_behind",
-      "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
-      state.secondsBehind,
-    ),
-    gauge(
-      "user_api_archive_bytes_behind",
-      "Bytes of the write-ahead log that the archive does not have.",
-      state.bytesBehind,
-    ),
-    ...optionalGauge(
-      "user_api_archive_last_base_timestamp_seconds",
-      "When the last base of the archive was completed, in seconds since the Unix epoch.",
-      state.lastBaseS,
-    ),
-  ];
-}
-
 /** The standard process metrics of Prometheus. */
-function processMetrics(startedS: number): MetricFamily[] {
+function processMetrics(startedS: number) {
   const { user, system } = process.cpuUsage();
   return [
     counter(
@@ -109,7 +88,8 @@ export function createMetrics(
     const writable = readOnly ? 0 : await measureWritable(store);
     const { pendingWrites, unsentBytes, databaseBytes, walBytes, freeBytes, lastBackupS } =
       await store.statistics();
-    return renderMetrics([
+    const archive = store.archive();
+    const families: (MetricFamily | null)[] = [
       ...processMetrics(startedS),
       {
         name: "user_api_build_info",
@@ -118,18 +98,12 @@ export function createMetrics(
         samples: [{ labels: build, value: 1 }],
       },
       ...requests.families(),
-      {
-        name: "user_api_commit_batch_size",
-        help: "Writes per transaction.",
-        type: "histogram",
-        samples: batchSizes.samples(),
-      },
-      {
-        name: "user_api_commit_duration_seconds",
-        help: "Time from BEGIN until the transaction is on disk, in seconds.",
-        type: "histogram",
-        samples: commitDurationsS.samples(),
-      },
+      histogram("user_api_commit_batch_size", "Writes per transaction.", batchSizes),
+      histogram(
+        "user_api_commit_duration_seconds",
+        "Time from BEGIN until the transaction is on disk, in seconds.",
+        commitDurationsS,
+      ),
       counter(
         "user_api_dropped_log_lines_total",
         "Log lines that were dropped because the reader was too slow or a write failed.",
@@ -146,18 +120,33 @@ export function createMetrics(
         unsentBytes,
       ),
       gauge("user_api_wal_bytes", "Size of the write-ahead log, in bytes.", walBytes),
-      ...optionalGauge(
+      gauge(
         "user_api_disk_free_bytes",
         "Free space of the file system of the database, in bytes.",
         freeBytes,
       ),
-      ...optionalGauge(
+      gauge(
         "user_api_last_backup_timestamp_seconds",
         "When the last backup was completed, in seconds since the Unix epoch.",
         lastBackupS,
       ),
-      ...archiveMetrics(store.archive()),
-    ]);
+      gauge(
+        "user_api_archive_seconds_behind",
+        "Age of the oldest write that the archive does not have, in seconds; 0 if it has all of them.",
+        archive?.secondsBehind,
+      ),
+      gauge(
+        "user_api_archive_bytes_behind",
+        "Bytes of the write-ahead log that the archive does not have.",
+        archive?.bytesBehind,
+      ),
+      gauge(
+        "user_api_archive_last_base_timestamp_seconds",
+        "When the last base of the archive was completed, in seconds since the Unix epoch.",
+        archive?.lastBaseS,
+      ),
+    ];
+    return renderMetrics(families.filter((family) => family !== null));
   }
 
   /**

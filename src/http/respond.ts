@@ -16,12 +16,14 @@ export type ResponseBody = string | Blob | ReadableStream<Uint8Array> | null;
 /** A request, and what is known of its response so far. */
 export interface Exchange {
   readonly request: Request;
-  readonly requestId: string;
+  /** The parameters of its path, as a router passes them. */
+  readonly params: unknown;
   readonly startedMs: number;
+  readonly requestId: string;
   /** The pattern, not the path, so that the number of metrics is bounded. */
   readonly route: string;
   /** `null` if the request needs none, or has not been authenticated. */
-  token: Pick<Token, "name" | "hash"> | null;
+  token: Token | null;
   readonly head: ResponseHead;
 }
 

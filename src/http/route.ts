@@ -144,7 +144,7 @@ export interface Pipeline {
 }
 
 /** The checks of a request, then its handler. */
-type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
+type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
 
 /**
  * Each request passes these checks from top to bottom. The first error is the response.
@@ -152,19 +152,19 @@ type Steps = (exchange: Exchange, params: unknown) => Maybe<ResponseBody>;
  *     identify      401  no valid token, unless the path is public
  *     admit         400  Host
  *     unmatched     404, 405
- *     authorize     403  scope
+ *     continueWith  403  scope
  *                   429  rate limit
- *     wait          503  turn of the client, while the event loop is busy
+ *                   503  turn of the client, while the event loop is busy
  *     write         503  the server is read-only, writes in progress
  *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
- *     parse         400  header fields for another method, parameters of the path, of the query, body
+ *     parseAndCall  400  header fields for another method, parameters of the path, of the query, body
  *     handler       400  Idempotency-Key, If-Match, If-None-Match
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
-  const { authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
-  const { store, readOnly, metrics, drain, connections, waitingClients, document } =
-    options.services;
+  const { services, authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } =
+    options;
+  const { store, readOnly, connections } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
   const clientTurns = createClientTurns();
@@ -218,98 +218,71 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     };
   }
 
-  function authorize(token: Token | null, method: string): void {
-    if (token === null) return;
-    requireScope(token, method);
-    requireWithinRate(rateLimiter, token);
-  }
-
   /** Not with `andThen`: all routes would share its one call, which JavaScriptCore then cannot inline. */
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
     const needsToken = !isPublic(entry);
     const misplaced = misplacedFields[entry.method] ?? [];
 
-    function parseAndCall(
-      exchange: Exchange,
-      token: Token | null,
-      given: unknown,
-      json: unknown,
-      reserve: ReserveMemory,
-    ) {
-      const { request, head } = exchange;
-      for (const name of misplaced) {
-        if (request.headers.has(name)) failField(name, `is not allowed with ${entry.method}`);
+    function continueWith(exchange: Exchange, token: Token | null) {
+      admit(exchange, token);
+      if (token !== null) {
+        requireScope(token, exchange.request.method);
+        requireWithinRate(rateLimiter, token);
       }
-      const params = definition.params?.parse(given);
-      const query = definition.query.parse(request.url);
-      const body = definition.body?.parse(json);
-      return handler({
-        request,
-        params,
-        query,
-        body,
-        token,
-        head,
-        reserve,
-        store,
-        readOnly,
-        metrics,
-        drain,
-        connections,
-        waitingClients,
-        document,
-      });
+      const turn = clientTurns.wait(token?.hash ?? null);
+      return turn === null ? readOrWrite(exchange) : readOrWriteLater(turn, exchange);
     }
 
-    async function write(exchange: Exchange, token: Token | null, given: unknown) {
+    async function readOrWriteLater(turn: Promise<void>, exchange: Exchange) {
+      const { request, token } = exchange;
+      await waitWithBody(turn, request.headers, token?.hash ?? null);
+      // A client could fill the memory with requests that nobody waits for.
+      if (request.signal.aborted) fail("unavailable", "the client has disconnected");
+      return readOrWrite(exchange);
+    }
+
+    function readOrWrite(exchange: Exchange) {
+      return entry.method === "GET"
+        ? parseAndCall(exchange, undefined, reserveNothing)
+        : write(exchange);
+    }
+
+    async function write(exchange: Exchange) {
+      const { request, token } = exchange;
       if (readOnly) fail("unavailable", "the server is read-only at the moment");
       const pending = pendingWrites.begin(token?.hash ?? null);
       try {
-        const hasBody = definition.body !== undefined;
-        const json = hasBody ? await readBody(exchange.request, pending) : undefined;
-        const result = await parseAndCall(exchange, token, given, json, pending.reserve);
-        if (!isLong(result)) return result;
-        return boundBody({ request: exchange.request, connections }, result, pending.hold);
+        const json = definition.body && (await readBody(request, pending));
+        const result = await parseAndCall(exchange, json, pending.reserve);
+        return isLong(result) ? boundBody({ request, connections }, result, pending.hold) : result;
       } finally {
         pending.end();
       }
     }
 
-    function readOrWrite(exchange: Exchange, token: Token | null, given: unknown) {
-      return entry.method === "GET"
-        ? parseAndCall(exchange, token, given, undefined, reserveNothing)
-        : write(exchange, token, given);
+    function parseAndCall(exchange: Exchange, json: unknown, reserve: ReserveMemory) {
+      const { request, params, token, head } = exchange;
+      for (const name of misplaced) {
+        if (request.headers.has(name)) failField(name, `is not allowed with ${entry.method}`);
+      }
+      return handler({
+        ...services,
+        request,
+        params: definition.params?.parse(params),
+        query: definition.query.parse(request.url),
+        body: definition.body?.parse(json),
+        token,
+        head,
+        reserve,
+      });
     }
 
-    async function readOrWriteLater(
-      turn: Promise<void>,
-      exchange: Exchange,
-      token: Token | null,
-      given: unknown,
-    ) {
-      const { request } = exchange;
-      await waitWithBody(turn, request.headers, token?.hash ?? null);
-      // A client could fill the memory with requests that nobody waits for.
-      if (request.signal.aborted) fail("unavailable", "the client has disconnected");
-      return readOrWrite(exchange, token, given);
-    }
-
-    function continueWith(exchange: Exchange, token: Token | null, given: unknown) {
-      const { request } = exchange;
-      admit(exchange, token);
-      authorize(token, request.method);
-      const turn = clientTurns.wait(token?.hash ?? null);
-      return turn === null
-        ? readOrWrite(exchange, token, given)
-        : readOrWriteLater(turn, exchange, token, given);
-    }
-
-    return (exchange, given) => {
+    return (exchange) => {
       const token = identify(exchange.request, needsToken);
       return token instanceof Promise
-        ? token.then((found) => continueWith(exchange, found, given))
-        : continueWith(exchange, token, given);
+        ? token.then((found) => continueWith(exchange, found))
+        : continueWith(exchange, token);
     };
   }
 
@@ -323,11 +296,10 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   function finish(exchange: Exchange, body: ResponseBody): Response {
     const { request, token } = exchange;
     if (!isLong(body) || request.method !== "GET") return respond(exchange, body);
+    const hold = (long: string) => store.holdBody(long, token?.hash);
     let bounded: ResponseBody;
     try {
-      bounded = boundBody({ request, connections }, body, (long) =>
-        store.holdBody(long, token?.hash),
-      );
+      bounded = boundBody({ request, connections }, body, hold);
     } catch (error) {
       return reject(exchange, error);
     }
@@ -337,14 +309,18 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   /** @param routeOf returns the route for metrics and the log */
   function handlerOf(routeOf: (request: Request) => string, steps: Steps): HandleRequest {
     function handleNow(request: Request, params: unknown): Maybe<Response> {
-      const startedMs = performance.now();
-      const requestId = requestIdOf(request.headers);
-      const route = routeOf(request);
-      const head = { status: 200, headers: {} };
-      const exchange: Exchange = { request, requestId, startedMs, route, token: null, head };
+      const exchange: Exchange = {
+        request,
+        params,
+        startedMs: performance.now(),
+        requestId: requestIdOf(request.headers),
+        route: routeOf(request),
+        token: null,
+        head: { status: 200, headers: {} },
+      };
       let result: Maybe<ResponseBody>;
       try {
-        result = steps(exchange, params);
+        result = steps(exchange);
       } catch (error) {
         return reject(exchange, error);
       }

@@ -1,6 +1,6 @@
+import type { AnyElysia } from "elysia";
 import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
-import type { createApp } from "./app.ts";
 import { internalError, type LogServerError } from "./errors.ts";
 import { TEXT_TYPE } from "./media-types.ts";
 
@@ -122,7 +122,7 @@ async function untilIdle(
  * @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid
  */
 export async function listen(
-  app: ReturnType<typeof createApp>,
+  app: AnyElysia,
   config: Config,
   servers: Servers,
   logServerError: LogServerError,

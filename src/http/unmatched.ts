@@ -3,9 +3,9 @@
  * CORS preflights.
  */
 import { AppError, fail } from "../error.ts";
-import type { ResponseHead } from "./bodies.ts";
 import type { Cors } from "./cors.ts";
 import { docsPath, errorBody } from "./errors.ts";
+import type { Exchange } from "./respond.ts";
 
 export interface PathAndMethod {
   readonly method: string;
@@ -57,15 +57,7 @@ function correctPath(path: string): string {
 }
 
 /** Paths outside the API that people try first. GET redirects to the reference, without a token. */
-const redirects: readonly PathAndMethod[] = [
-  { method: "GET", path: "/" },
-  { method: "GET", path: `${docsPath}/` },
-];
-
-interface UnmatchedCall {
-  readonly request: Request;
-  readonly head: ResponseHead;
-}
+const redirects: readonly string[] = ["/", `${docsPath}/`];
 
 export interface Unmatched {
   /** @returns a public path, or the pattern of all other paths, so that the number of metrics is bounded */
@@ -73,7 +65,7 @@ export interface Unmatched {
   /** @returns whether the response needs a token: no preflight, no redirect, no other method of a public path */
   readonly needsToken: (request: Request) => boolean;
   /** Sets the status and the headers of the response. @returns its body. @throws {AppError} not_found */
-  readonly handle: (call: UnmatchedCall) => string | null;
+  readonly handle: (exchange: Pick<Exchange, "request" | "head">) => string | null;
 }
 
 /**
@@ -85,9 +77,11 @@ export function createUnmatched(
   routes: readonly PathAndMethod[],
   publicRoutes: readonly PathAndMethod[],
 ): Unmatched {
-  const findPath = createPathLookup([...redirects, ...routes]);
-  const publicPaths = new Set([...redirects, ...publicRoutes].map(({ path }) => path));
-  const redirectPaths = new Set(redirects.map(({ path }) => path));
+  const findPath = createPathLookup([
+    ...redirects.map((path) => ({ method: "GET", path })),
+    ...routes,
+  ]);
+  const publicPaths = new Set([...redirects, ...publicRoutes.map(({ path }) => path)]);
 
   function routeOf({ url }: Request): string {
     const path = pathOf(url);
@@ -114,7 +108,7 @@ export function createUnmatched(
         const nearest = findPath(correctPath(path));
         fail("not_found", nearest ? `not found: did you mean ${nearest.path}?` : "not found");
       }
-      if (redirectPaths.has(path) && (method === "GET" || method === "HEAD")) {
+      if (redirects.includes(path) && (method === "GET" || method === "HEAD")) {
         head.status = 302;
         head.headers["location"] = docsPath;
         return null;

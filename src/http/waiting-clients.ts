@@ -5,6 +5,7 @@
 import type { ChangeStore } from "../change.ts";
 import { AppError } from "../error.ts";
 import type { Drain } from "./drain.ts";
+import { endTurn } from "./turn-limit.ts";
 
 const MAX_WAITING = 1024;
 /** Number of clients that are woken in one turn of the event loop. */
@@ -46,8 +47,6 @@ function tellChange(place: Place): void {
   place.hasChange = true;
   place.resolve?.();
 }
-
-const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 export function createWaitingClients(
   changes: Pick<ChangeStore, "subscribe">,

@@ -11,10 +11,14 @@ function streamedPage(maxChunkMs: number) {
       events.push("discarded");
     },
   };
-  const disconnect = () => {
-    events.push("disconnected");
+  const connections = {
+    unfinished: () => 1,
+    disconnect: () => {
+      events.push("disconnected");
+    },
   };
-  return { events, stream: streamOf("[", records, "]", { disconnect, maxChunkMs }) };
+  const call = { request: new Request("http://localhost"), connections };
+  return { events, stream: streamOf(call, "[", records, "]", maxChunkMs) };
 }
 
 test("a streamed page is complete when its client reads it", async () => {

@@ -6,7 +6,7 @@ import { parseJson } from "../json.ts";
 import { Order } from "../order.ts";
 import type { Schema } from "../schema.ts";
 import { User } from "../user.ts";
-import { BOM, decodeInput } from "./encoding.ts";
+import { BOM, decodeInput, readStart } from "./encoding.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
@@ -21,7 +21,6 @@ const MAX_RECORD_BYTES = 2 ** 20;
 /** Records per iteration. */
 const YIELD_RECORDS = 100;
 
-const NEWLINE = 0x0a;
 /** The first wins if the header has several equally often, or none. */
 const DELIMITERS = [",", ";", "\t"] as const;
 type Delimiter = (typeof DELIMITERS)[number];
@@ -31,14 +30,6 @@ const emptyFields = { users: { name: null, metadata: {} }, orders: { metadata: {
 
 /** A column of the input: the field of a record, or `null` if it is ignored. */
 type Column = { readonly field: string; readonly schema: Schema } | null;
-
-interface Header {
-  readonly columns: readonly Column[];
-  /** As the input has them. */
-  readonly names: readonly string[];
-  readonly delimiter: Delimiter;
-  readonly hasBom: boolean;
-}
 
 export interface CsvOptions {
   readonly table: BulkTable;
@@ -70,7 +61,11 @@ function readCell({ field, schema }: NonNullable<Column>, cell: string): unknown
 }
 
 /** @throws {AppError} invalid */
-function readCells(table: BulkTable, { columns }: Header, cells: readonly string[]): unknown {
+function readCells(
+  table: BulkTable,
+  columns: readonly Column[],
+  cells: readonly string[],
+): unknown {
   if (cells.length !== columns.length) {
     const problem = `must have ${columns.length} cells like the header, not ${cells.length}`;
     failInvalid([{ field: "record", problem }]);
@@ -128,74 +123,39 @@ function findDelimiter(header: string): Delimiter {
   return DELIMITERS.reduce((best, each) => (count(each) > count(best) ? each : best));
 }
 
-/** Reads on until the first line that is not blank is complete. @returns that line, and everything from the start on */
-async function readFirstLine(chunks: AsyncIterable<Uint8Array>) {
-  const iterator = chunks[Symbol.asyncIterator]();
-  let start: Uint8Array = new Uint8Array();
-  let line = "";
-  for (;;) {
-    const next = start.length > MAX_RECORD_BYTES ? null : await iterator.next();
-    if (next === null || next.done === true) break;
-    start = Buffer.concat([start, next.value]);
-    const text = new TextDecoder().decode(start);
-    const complete = /^\s*(\S[^\n]*)\n/.exec(text);
-    line = complete?.[1] ?? text;
-    if (complete !== null) break;
-  }
-  async function* everything(): AsyncGenerator<Uint8Array> {
-    yield start;
-    for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) {
-      yield next.value;
-    }
-  }
-  return { line, everything: everything() };
-}
+/** The first line that is not blank. */
+const FIRST_LINE = /^\s*(\S[^\n]*)\n/;
 
 /** @returns how many complete lines come before the first that is not UTF-8. @param chunk begins in a line */
 function linesBeforeInvalid(chunk: Uint8Array): number {
-  const utf8 = new TextDecoder("utf-8", { fatal: true });
   // The rest of a character, whose start was in an earlier chunk.
-  const first = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
-  let lines = 0;
-  let start = Math.max(0, first);
-  for (let end = chunk.indexOf(NEWLINE, start); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
-    try {
-      utf8.decode(chunk.subarray(start, end));
-    } catch {
-      return lines;
-    }
-    lines += 1;
-    start = end + 1;
-  }
-  return lines;
-}
-
-function countLines(chunk: Uint8Array): number {
-  let lines = 0;
-  for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) lines += 1;
-  return lines;
+  const start = chunk.findIndex((byte) => (byte & 0xc0) !== 0x80);
+  const lines = Buffer.from(chunk).toString("latin1", Math.max(0, start)).split("\n");
+  const isInvalid = (line: string) => {
+    const bytes = Buffer.from(line, "latin1");
+    return !Buffer.from(bytes.toString()).equals(bytes);
+  };
+  return Math.max(0, lines.findIndex(isInvalid));
 }
 
 /** Rejects invalid UTF-8, which the parser would silently replace with U+FFFD. */
 async function* requireUtf8(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const utf8 = new TextDecoder("utf-8", { fatal: true });
-  let lines = 0;
+  let line = 1;
   let current: Uint8Array = new Uint8Array();
   try {
-    for await (const chunk of chunks) {
-      current = chunk;
-      utf8.decode(chunk, { stream: true });
-      yield chunk;
-      lines += countLines(chunk);
-      current = new Uint8Array();
+    for await (current of chunks) {
+      const text = utf8.decode(current, { stream: true });
+      yield current;
+      line += text.split("\n").length - 1;
     }
+    current = new Uint8Array();
     utf8.decode();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    const line = 1 + lines + linesBeforeInvalid(current);
     const advice =
       "save the file as CSV UTF-8, or convert it, e.g. with: iconv -f WINDOWS-1252 -t UTF-8";
-    fail("invalid", `line ${line} is not valid UTF-8: ${advice}`);
+    fail("invalid", `line ${line + linesBeforeInvalid(current)} is not valid UTF-8: ${advice}`);
   }
 }
 
@@ -229,22 +189,40 @@ interface Row {
   readonly record: readonly string[];
 }
 
-/** Writes rejected records, with the marks in the first columns. */
-function createMarker(table: BulkTable, { names, columns, delimiter, hasBom }: Header) {
+/** Reads the rows below a header, and writes rejected ones with the marks in the first columns. */
+function createRowReader(
+  names: readonly string[],
+  options: CsvOptions,
+  delimiter: Delimiter,
+  hasBom: boolean,
+) {
+  const { table } = options;
+  const columns = readColumns(names, options);
   const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
   const fields = names.map((name) => name.trim().toLowerCase());
   const keyIndex = fields.indexOf("import_key");
-  const isMark = (index: number) => markColumns.includes(fields[index] ?? "");
   const join = (cells: readonly string[]) =>
     `${cells.map((cell) => (cell === "" ? "" : quoteText(cell))).join(delimiter)}\n`;
-  const others = (cells: readonly string[]) => cells.filter((_, index) => !isMark(index));
+  const others = (cells: readonly string[]) =>
+    cells.filter((_, index) => !markColumns.includes(fields[index] ?? ""));
+
+  function withMarks(cells: readonly string[], { import_error, import_key }: RejectMarks): string {
+    // With another number of cells, it is not known which is the key.
+    const ownKey = cells.length === columns.length ? (cells[keyIndex] ?? "") : "";
+    const key = table === "orders" ? [ownKey || (import_key ?? "")] : [];
+    return join([import_error, ...key, ...others(cells)]);
+  }
+
   return {
     header: `${hasBom ? BOM : ""}${join([...markColumns, ...others(names)])}`,
-    mark(cells: readonly string[], { import_error, import_key }: RejectMarks): string {
-      // With another number of cells, it is not known which is the key.
-      const ownKey = cells.length === columns.length ? (cells[keyIndex] ?? "") : "";
-      const key = table === "orders" ? [ownKey || (import_key ?? "")] : [];
-      return join([import_error, ...key, ...others(cells)]);
+    read({ record: cells, info }: Row): RawRecord {
+      const text = cells.join();
+      return {
+        line: info.lines - (text.split("\n").length - 1),
+        size: text.length,
+        parse: () => readCells(table, columns, cells),
+        withMarks: (marks) => withMarks(cells, marks),
+      };
     },
   };
 }
@@ -257,10 +235,13 @@ export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
   options: CsvOptions,
 ): AsyncGenerator<InputPart> {
-  const { table } = options;
   const { chunks, hasBom } = await decodeInput(input);
-  const { line: firstLine, everything } = await readFirstLine(chunks);
-  const delimiter = findDelimiter(firstLine);
+  const { start, readFrom } = await readStart(
+    chunks,
+    (bytes) => bytes.length > MAX_RECORD_BYTES || FIRST_LINE.test(new TextDecoder().decode(bytes)),
+  );
+  const text = new TextDecoder().decode(start);
+  const delimiter = findDelimiter(FIRST_LINE.exec(text)?.[1] ?? text);
   /** The last line of the records that have been parsed. */
   let lastLine = 0;
   /** Of the columns. */
@@ -281,36 +262,25 @@ export async function* readCsv(
     skip_empty_lines: true,
   });
   // The loop below throws all errors.
-  pipeline(requireUtf8(everything), parser, () => {});
-  let header: Header | null = null;
-  let marker: ReturnType<typeof createMarker> | null = null;
+  pipeline(requireUtf8(readFrom(0)), parser, () => {});
+  let reader: ReturnType<typeof createRowReader> | null = null;
   let records: RawRecord[] = [];
-  const part = (): InputPart => ({ header: marker?.header ?? "", records });
   try {
     for await (const row of parser) {
-      const { record: cells, info } = row as Row;
-      if (header === null || marker === null) {
-        header = { columns: readColumns(cells, options), names: cells, delimiter, hasBom };
-        marker = createMarker(table, header);
+      if (reader === null) {
+        reader = createRowReader(names, options, delimiter, hasBom);
         continue;
       }
-      const [knownHeader, { mark }] = [header, marker];
-      const text = cells.join();
-      records.push({
-        line: info.lines - (text.split("\n").length - 1),
-        size: text.length,
-        parse: () => readCells(table, knownHeader, cells),
-        withMarks: (marks) => mark(cells, marks),
-      });
+      records.push(reader.read(row));
       if (records.length === YIELD_RECORDS) {
-        yield part();
+        yield { header: reader.header, records };
         records = [];
       }
     }
   } catch (error) {
     explainCsvError(error, lastLine + 1, names);
   }
-  yield part();
+  yield { header: reader?.header ?? "", records };
 }
 
 /** The columns of an export. */

@@ -36,18 +36,32 @@ async function* transcode(
   }
 }
 
-/**
- * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
- * @throws {AppError} invalid if the text looks like UTF-16 without a byte order mark
- */
-export async function decodeInput(chunks: AsyncIterable<Uint8Array>): Promise<DecodedInput> {
+/** Reads chunks until they are enough. @returns these as one, and a function that returns all bytes from an offset in it */
+export async function readStart(
+  chunks: AsyncIterable<Uint8Array>,
+  isEnough: (start: Uint8Array) => boolean,
+) {
   const iterator = chunks[Symbol.asyncIterator]();
   let start: Uint8Array = new Uint8Array();
-  while (start.length < BOM_BYTES) {
+  while (!isEnough(start)) {
     const next = await iterator.next();
     if (next.done === true) break;
     start = start.length === 0 ? next.value : Buffer.concat([start, next.value]);
   }
+  async function* readFrom(offset: number): AsyncGenerator<Uint8Array> {
+    yield start.subarray(offset);
+    // `chunks` itself would begin anew.
+    yield* { [Symbol.asyncIterator]: () => iterator };
+  }
+  return { start, readFrom };
+}
+
+/**
+ * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
+ * @throws {AppError} invalid if the text looks like UTF-16 without a byte order mark
+ */
+export async function decodeInput(input: AsyncIterable<Uint8Array>): Promise<DecodedInput> {
+  const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
   const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
   // The first character of CSV and JSON is ASCII.
   if (mark === undefined && start.subarray(0, 2).includes(0)) {
@@ -56,15 +70,8 @@ export async function decodeInput(chunks: AsyncIterable<Uint8Array>): Promise<De
       "the text seems to be UTF-16 without a byte order mark; save the file as UTF-8",
     );
   }
-  async function* rest(): AsyncGenerator<Uint8Array> {
-    yield start.subarray(mark?.bytes.length ?? 0);
-    // `yield*` would call the iterator of `chunks` anew.
-    for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) {
-      yield next.value;
-    }
-  }
-  if (mark === undefined || mark.encoding === "utf-8") {
-    return { chunks: rest(), hasBom: mark !== undefined };
-  }
-  return { chunks: transcode(rest(), mark.encoding), hasBom: true };
+  const chunks = readFrom(mark?.bytes.length ?? 0);
+  const isUtf8 = mark === undefined || mark.encoding === "utf-8";
+  const hasBom = mark !== undefined;
+  return { chunks: isUtf8 ? chunks : transcode(chunks, mark.encoding), hasBom };
 }

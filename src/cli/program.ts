@@ -260,6 +260,13 @@ const commands: Commands = {
   },
 };
 
+const program: CommandDefinition = {
+  description: "JSON API for users and orders in a single binary, on SQLite or PostgreSQL.",
+  settings: [],
+  examples: ["user-api serve", "user-api token create laptop", "user-api help token create"],
+  commands,
+};
+
 /** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 3, PostgreSQL 5, Citus 4)` */
 function versionText({ schemaVersions }: System): string {
   const schemas = Object.entries(schemaVersions).map(([name, version]) => `${name} ${version}`);
@@ -275,28 +282,16 @@ function describeSources(name: SettingName): string {
   return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
 }
 
-function addExamples(command: Command, examples: readonly string[]): void {
-  const lines = examples.map((example) => `  ${example}\n`).join("");
-  command.addHelpText("after", `\nExamples:\n${lines}`);
-}
-
 /** Settings have the names of their options, which commander writes in camel case. */
 function flagsOf(command: Command): Flags {
-  const flags: Partial<Record<SettingName, string>> = {};
-  for (const option of command.options) {
-    const name = option.attributeName();
-    const value: unknown = command.getOptionValue(name);
-    // `true` is the value of a flag that has none.
-    if (Object.hasOwn(settings, name) && value !== undefined) {
-      flags[name as SettingName] = String(value);
-    }
-  }
-  return flags;
+  const given = Object.entries(command.opts()).filter(([name]) => Object.hasOwn(settings, name));
+  // `true` is the value of a flag that has none.
+  return Object.fromEntries(given.map(([name, value]) => [name, String(value)]));
 }
 
 /** Replaces commander's own help command, which prints the general help if the command is unknown. */
 function addHelp(parent: Command): void {
-  parent
+  const help = parent
     .helpCommand(false)
     .command("help")
     .description("print the help of a command")
@@ -309,27 +304,7 @@ function addHelp(parent: Command): void {
       }
       command.outputHelp();
     });
-}
-
-function addCommands(parent: Command, commands: Commands, system: System): void {
-  for (const [name, definition] of Object.entries(commands)) {
-    const { run } = definition;
-    const command = parent.command(name).description(definition.description);
-    for (const argument of definition.arguments ?? []) command.addArgument(argument);
-    for (const option of definition.options ?? []) command.addOption(option);
-    for (const setting of definition.settings ?? ["databaseUrl"]) {
-      const { variable, placeholder } = settings[setting];
-      const description =
-        definition.settingDescriptions?.[setting] ?? settings[setting].description;
-      const flags = `--${flagOf(variable)}${placeholder === null ? "" : ` <${placeholder}>`}`;
-      command.option(flags, `${description} ${describeSources(setting)}`);
-    }
-    addExamples(command, definition.examples);
-    if (definition.commands !== undefined) addCommands(command, definition.commands, system);
-    if (run === undefined) continue;
-    command.action((...parsed) => run({ ...system, flags: flagsOf(command) }, ...parsed));
-  }
-  addHelp(parent);
+  help.showHelpAfterError(hintOf(help));
 }
 
 /** @returns e.g. `user-api token create` */
@@ -342,19 +317,38 @@ function hintOf(command: Command): string {
   return `Run '${fullName(command)} --help' for ${what}.`;
 }
 
-function addHints(command: Command): void {
-  command.showHelpAfterError(hintOf(command));
-  for (const subcommand of command.commands) addHints(subcommand);
-}
-
 /** Changes commander's `error: unknown …` to the style of our own messages. */
 function capitalize(message: string): string {
   return message.replace(/^error: (.)/, (_, first: string) => first.toUpperCase());
 }
 
+function define(command: Command, definition: CommandDefinition, system: System): void {
+  const { description, examples, run, commands } = definition;
+  command.description(description);
+  for (const argument of definition.arguments ?? []) command.addArgument(argument);
+  for (const option of definition.options ?? []) command.addOption(option);
+  for (const name of definition.settings ?? ["databaseUrl"]) {
+    const { variable, placeholder } = settings[name];
+    const meaning = definition.settingDescriptions?.[name] ?? settings[name].description;
+    const flags = `--${flagOf(variable)}${placeholder === null ? "" : ` <${placeholder}>`}`;
+    command.option(flags, `${meaning} ${describeSources(name)}`);
+  }
+  const lines = examples.map((example) => `  ${example}\n`).join("");
+  command.addHelpText("after", `\nExamples:\n${lines}`);
+  if (commands !== undefined) {
+    for (const [name, subcommand] of Object.entries(commands)) {
+      define(command.command(name), subcommand, system);
+    }
+    addHelp(command);
+  }
+  command.showHelpAfterError(hintOf(command));
+  if (run !== undefined) {
+    command.action((...parsed) => run({ ...system, flags: flagsOf(command) }, ...parsed));
+  }
+}
+
 function createProgram(system: System): Command {
-  const program = new Command("user-api")
-    .description("JSON API for users and orders in a single binary, on SQLite or PostgreSQL.")
+  const command = new Command("user-api")
     .exitOverride()
     .helpOption("-h, --help", "print this help")
     .configureOutput({
@@ -363,14 +357,8 @@ function createProgram(system: System): Command {
       outputError: (message, write) => write(capitalize(message)),
     })
     .version(versionText(system), "-V, --version", "print the version");
-  addCommands(program, commands, system);
-  addExamples(program, [
-    "user-api serve",
-    "user-api token create laptop",
-    "user-api help token create",
-  ]);
-  addHints(program);
-  return program;
+  define(command, program, system);
+  return command;
 }
 
 /**
@@ -379,16 +367,16 @@ function createProgram(system: System): Command {
  * @throws {AppError} operator if the command fails
  */
 export async function runCommand(args: readonly string[], system: System): Promise<number> {
-  const program = createProgram(system);
-  let running = program;
-  program.hook("preAction", (_program, command) => {
+  const root = createProgram(system);
+  let running = root;
+  root.hook("preAction", (_root, command) => {
     running = command;
   });
   const [name = "-"] = args;
-  const isKnown = name.startsWith("-") || program.commands.some((each) => each.name() === name);
+  const isKnown = name.startsWith("-") || root.commands.some((each) => each.name() === name);
   try {
     // With `--help` commander prints the general help instead of an error.
-    await program.parseAsync(isKnown ? args : [name], { from: "user" });
+    await root.parseAsync(isKnown ? args : [name], { from: "user" });
     return 0;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;

@@ -1,4 +1,4 @@
-import type { ImportResult } from "../bulk.ts";
+import type { BulkStore } from "../bulk.ts";
 import { type Config, invalidValue, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, failField, messageOf } from "../error.ts";
@@ -6,7 +6,7 @@ import { hasId, hasMember } from "../import-plan.ts";
 import { createOrderParser, type OrderImport } from "../order.ts";
 import { removeUnknownFields, unknownField } from "../schema.ts";
 import type { Store } from "../store.ts";
-import { createUserParser, type UserImport } from "../user.ts";
+import { createUserParser } from "../user.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import {
@@ -123,8 +123,8 @@ function createRejectsFile(output: OutputStream, key: string | null) {
         if (isEmpty) output.write(header);
         isEmpty = false;
         const { entry } = rejection;
-        const importKey = key === null ? null : lineKey(key, entry);
-        output.write(entry.withMarks({ import_error: describe(rejection), import_key: importKey }));
+        const marks = { import_error: describe(rejection), import_key: lineKey(key, entry) };
+        output.write(entry.withMarks(marks));
       }
     },
     /** Without a rejected record there is no file. */
@@ -138,7 +138,8 @@ function createRejectsFile(output: OutputStream, key: string | null) {
 async function importRecords<Given>(
   parts: AsyncIterable<InputPart>,
   parse: (entry: RawRecord) => Given,
-  importBatch: (records: readonly Given[]) => Promise<readonly ImportResult[]>,
+  store: Pick<BulkStore<unknown, Given>, "import">,
+  dryRun: boolean,
   counts: ImportCounts,
   onRejections: OnRejections,
 ): Promise<void> {
@@ -158,7 +159,8 @@ async function importRecords<Given>(
   }
 
   async function flush(): Promise<void> {
-    const results = await importBatch(batch.map(({ record }) => record));
+    const records = batch.map(({ record }) => record);
+    const results = await store.import(records, dryRun);
     for (const [index, { entry }] of batch.entries()) {
       const result = results[index];
       if (result === undefined) throw new Error("the import of a batch lacks a result");
@@ -182,9 +184,9 @@ async function importRecords<Given>(
   await flush();
 }
 
-/** @returns what identifies an order without an id. @param key of the import */
-function lineKey(key: string, { line }: RawRecord): string {
-  return `${key}:${line}`;
+/** @returns what identifies an order without an id. @param key of the import; `null` if it has no name */
+function lineKey(key: string | null, { line }: RawRecord): string | null {
+  return key && `${key}:${line}`;
 }
 
 /** Every order of such a file would be rejected. @throws {AppError} operator */
@@ -208,7 +210,7 @@ function createOrderEntryParser(
     const order = read(entry);
     if (isFirst && key === null) requireKey(order);
     isFirst = false;
-    return parseOrder(order, key === null ? null : lineKey(key, entry));
+    return parseOrder(order, lineKey(key, entry));
   };
 }
 
@@ -229,16 +231,6 @@ function withoutMarks(record: unknown): unknown {
     return others;
   }
   return record;
-}
-
-/** @param onUnknown called with each unknown field; `null` if they are not ignored */
-function createEntryReader(
-  table: BulkTable,
-  onUnknown: ((field: string) => void) | null,
-): (entry: RawRecord) => unknown {
-  if (onUnknown === null) return (entry) => withoutMarks(entry.parse());
-  const schema = importSchemas[table];
-  return (entry) => removeUnknownFields(withoutMarks(entry.parse()), schema, onUnknown);
 }
 
 /** Passes the input on until a signal arrives. @throws {AppError} operator when it does */
@@ -267,20 +259,10 @@ async function* readUntilStopped(
   throwIfStopped(stop, "Interrupted");
 }
 
-/** Collects the names of fields, of which the input can have any number. */
-function createFieldList() {
-  const fields = new Set<string>();
-  return {
-    add(field: string): void {
-      if (fields.size <= MAX_LISTED_FIELDS) fields.add(field);
-    },
-    /** @returns e.g. `Skipped unknown fields: phone, items.color`; `null` if there are none */
-    describe(): string | null {
-      if (fields.size === 0) return null;
-      const listed = [...fields].slice(0, MAX_LISTED_FIELDS).join(", ");
-      return `Skipped unknown fields: ${listed}${fields.size > MAX_LISTED_FIELDS ? " …" : ""}`;
-    },
-  };
+/** @returns e.g. `Skipped unknown fields: phone, items.color` */
+function describeSkipped(fields: ReadonlySet<string>): string {
+  const listed = [...fields].slice(0, MAX_LISTED_FIELDS).join(", ");
+  return `Skipped unknown fields: ${listed}${fields.size > MAX_LISTED_FIELDS ? " …" : ""}`;
 }
 
 async function importAll(
@@ -299,29 +281,33 @@ async function importAll(
     report.add(rejections);
     rejectsFile?.add(rejections, header);
   };
-  const unknown = createFieldList();
+  /** Names of fields, of which the input can have any number. */
+  const skipped = new Set<string>();
+  const onUnknown = (field: string) => {
+    if (skipped.size <= MAX_LISTED_FIELDS) skipped.add(field);
+  };
   const chunks = readUntilStopped(input, progress, stopSignal(system));
   const parts =
     formatFor(options) === "csv"
-      ? readCsv(chunks, { table, ignoreUnknown, onUnknown: unknown.add })
+      ? readCsv(chunks, { table, ignoreUnknown, onUnknown })
       : readNdjson(chunks);
-  const read = createEntryReader(table, ignoreUnknown ? unknown.add : null);
+  const read = (entry: RawRecord) => {
+    const record = withoutMarks(entry.parse());
+    return ignoreUnknown ? removeUnknownFields(record, importSchemas[table], onUnknown) : record;
+  };
   try {
     if (table === "users") {
       const parseUser = createUserParser();
       const parse = (entry: RawRecord) => parseUser(read(entry));
-      const importBatch = (users: readonly UserImport[]) => bulk.users.import(users, dryRun);
-      await importRecords(parts, parse, importBatch, counts, onRejections);
+      await importRecords(parts, parse, bulk.users, dryRun, counts, onRejections);
     } else {
       const parse = createOrderEntryParser(read, key);
-      const importBatch = (orders: readonly OrderImport[]) => bulk.orders.import(orders, dryRun);
-      await importRecords(parts, parse, importBatch, counts, onRejections);
+      await importRecords(parts, parse, bulk.orders, dryRun, counts, onRejections);
     }
     rejectsFile?.finish();
   } finally {
     report.finish();
-    const skipped = unknown.describe();
-    if (skipped !== null) progress.note(skipped);
+    if (skipped.size > 0) progress.note(describeSkipped(skipped));
   }
 }
 

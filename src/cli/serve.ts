@@ -3,16 +3,16 @@ import type { ArchiveLog, ArchiveOptions } from "../archive.ts";
 import { type Config, type Environment, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
-import { createApp } from "../http/app.ts";
 import { createDrain } from "../http/drain.ts";
-import { createServerErrorLog } from "../http/errors.ts";
-import { createMetrics } from "../http/metrics.ts";
-import { listen, type Servers } from "../http/server.ts";
-import { type ApplyStyle, createLog } from "../log.ts";
+import { createMetrics, type Metrics } from "../http/metrics.ts";
+import { listen } from "../http/server.ts";
+import { type ApplyStyle, createLog, type Log } from "../log.ts";
+import type { LogBuffer } from "../log-buffer.ts";
+import type { Store } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import type { Build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
-import type { CommandSystem, StopReason } from "./system.ts";
+import type { CommandSystem } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -91,60 +91,103 @@ function archiveOptions(
   };
 }
 
+/** @param output of the log */
+function createServerLog(
+  config: Config,
+  system: CommandSystem,
+  output: Omit<LogBuffer, "finish">,
+): Log {
+  const { now, stdoutIsTerminal, environment } = system;
+  const hasColors = stdoutIsTerminal && !environment["NO_COLOR"];
+  const log = createLog({
+    level: config.logLevel,
+    format: config.logFormat ?? (stdoutIsTerminal ? "text" : "json"),
+    now,
+    write: output.write,
+    ...(hasColors ? { style: applyStyle } : {}),
+  });
+  output.onResume((lines) => log.warn("log lines dropped", { lines }));
+  return log;
+}
+
+/** @returns what the store tells a server */
+function storeListeners(log: Log, { observeCommit }: Metrics) {
+  return {
+    onCommit: observeCommit,
+    onStorageProblem(problem: string | null) {
+      if (problem === null) log.info("writes resumed");
+      else log.error("writes rejected", { reason: problem });
+    },
+    onMigration(from: number, to: number) {
+      if (from > 0) log.info("schema migrated", { from, to });
+    },
+    onWarning: (reason: string) => log.warn("unsafe setup", { reason }),
+  };
+}
+
+/** Prints the first token of a database, with a command to try it. @param url of the server */
+async function printFirstToken(
+  tokens: TokenStore,
+  url: string,
+  config: Config,
+  { flags, program, stderr }: CommandSystem,
+): Promise<void> {
+  // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
+  if (config.apiToken !== null || config.readOnly) return;
+  const token = await createFirstToken(tokens, config);
+  if (token === null) return;
+  const path = flags.databaseUrl;
+  // The URL of PostgreSQL can contain a password.
+  const isShown = path !== undefined && !isPostgres(path);
+  const databaseFlag = isShown ? ` --database-url ${path}` : "";
+  // stdout has only log lines, for programs that parse it.
+  stderr(welcome(token, url, `${program} token create NAME${databaseFlag}`));
+}
+
+/** Deletes expired idempotency keys and changes from time to time. */
+function startCleanUp(store: Store, { changesDays }: Config, now: () => Date, log: Log): Timer {
+  return setInterval(async () => {
+    try {
+      await store.deleteExpiredKeys();
+      await store.changes.deleteExpired(new Date(now().getTime() - changesDays * DAY_MS));
+    } catch (error) {
+      const reason = messageOf(error);
+      log.warn("cleanup of expired idempotency keys and changes failed", { reason });
+    }
+  }, CLEANUP_INTERVAL_MS);
+}
+
 /**
  * Serves until a signal or an uncaught error, then completes open requests and closes.
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
 export async function serve(build: Build, system: CommandSystem): Promise<void> {
+  const { now } = system;
   const config = readConfig(system.environment, system.flags);
-  const format = config.logFormat ?? (system.stdoutIsTerminal ? "text" : "json");
+  const { databaseUrl, readOnly } = config;
   const output = system.openLog();
-  const hasColors = system.stdoutIsTerminal && !system.environment["NO_COLOR"];
-  const log = createLog({
-    level: config.logLevel,
-    format,
-    now: system.now,
-    write: output.write,
-    ...(hasColors ? { style: applyStyle } : {}),
-  });
-  output.onResume((lines) => log.warn("log lines dropped", { lines }));
+  const log = createServerLog(config, system, output);
   // Listen for signals early, so that one during startup is not missed.
   const stopped = system.untilStopped();
   await using resources = new AsyncDisposableStack();
 
-  const { databaseUrl, readOnly } = config;
   const schema = system.schemaVersions[databaseKind(databaseUrl)];
   const { droppedLines: droppedLogLines } = output;
   const metrics = createMetrics({ ...build, schema }, { readOnly, droppedLogLines });
-  const onCommit = metrics.observeCommit;
-  const onStorageProblem = (problem: string | null) => {
-    if (problem === null) log.info("writes resumed");
-    else log.error("writes rejected", { reason: problem });
-  };
-  const onMigration = (from: number, to: number) => {
-    if (from > 0) log.info("schema migrated", { from, to });
-  };
-  const onWarning = (reason: string) => log.warn("unsafe setup", { reason });
+  const listeners = storeListeners(log, metrics);
   const openFiles = system.openFileLimit();
-  if (openFiles < MIN_OPEN_FILES)
-    onWarning(`the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`);
-  const listeners = { onCommit, onStorageProblem, onMigration, onWarning };
-  const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
+  if (openFiles < MIN_OPEN_FILES) {
+    listeners.onWarning(
+      `the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`,
+    );
+  }
   const opening = new AbortController();
-  const archive = archiveOptions(config, system, onArchiveLog, opening.signal);
-  const options = { ...config, now: system.now, ...listeners, ...(archive && { archive }) };
-  function logStop(stop: StopReason): void {
-    if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
-    else log.error("stopping", { reason: messageOf(stop.error) });
-  }
-  /** @throws the error that stopped the server */
-  function logEnd(stop: StopReason): void {
-    log.info("stopped");
-    if (stop.by === "fault") throw stop.error;
-  }
   // A server may wait for its archive, or restore it, for a long time.
   void stopped.then(() => opening.abort());
+  const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
+  const archive = archiveOptions(config, system, onArchiveLog, opening.signal);
+  const options = { ...config, now, ...listeners, ...(archive && { archive }) };
   const openedStore = await system
     .backendOf(databaseUrl)
     .open({ ...options, exclusive: true, create: !readOnly })
@@ -152,77 +195,40 @@ export async function serve(build: Build, system: CommandSystem): Promise<void> 
       if (archive === null || !opening.signal.aborted) throw error;
       return null;
     });
-  if (openedStore === null) {
-    const stop = await stopped;
-    logStop(stop);
-    logEnd(stop);
-    return;
-  }
-  const store = resources.adopt(openedStore, (opened) => opened.close());
-  const drain = createDrain();
-  const logServerError = createServerErrorLog(log);
-  const servers: Servers = new Set();
-  const { now } = system;
-  const app = createApp({
-    store,
-    config,
-    log,
-    logServerError,
-    now,
-    metrics,
-    drain,
-    servers,
-    version: build.version,
-  });
+
   const timeoutMs = config.shutdownSeconds * 1000;
+  const drain = createDrain();
   let drainMs = 0;
-  const opened = await listen(app, config, servers, logServerError);
-  const listener = resources.adopt(opened, (listening) =>
-    listening.stop(Math.max(0, timeoutMs - drainMs)),
-  );
-  system.onHangup(() => {
-    listener.reloadTls().then(
-      (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
-      (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
+  if (openedStore !== null) {
+    const store = resources.adopt(openedStore, (opened) => opened.close());
+    const { version } = build;
+    const listener = resources.adopt(
+      await listen({ store, config, log, now, metrics, drain, version }),
+      (listening) => listening.stop(Math.max(0, timeoutMs - drainMs)),
     );
-  });
-  // In a container, the host is 0.0.0.0, which is not an address to open.
-  const url = localUrl(listener.url);
-  const database = redactPassword(databaseUrl);
-  const mode = { read_only: readOnly || undefined };
-  log.info("listening", { url, host: config.host, database, ...build, schema, ...mode });
-
-  // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
-  const needsToken = config.apiToken === null && !readOnly;
-  const firstToken = needsToken ? await createFirstToken(store.tokens, config) : null;
-  // stdout has only log lines, for programs that parse it.
-  if (firstToken !== null) {
-    const path = system.flags.databaseUrl;
-    // The URL of PostgreSQL can contain a password.
-    const isShown = path !== undefined && !isPostgres(path);
-    const databaseFlag = isShown ? ` --database-url ${path}` : "";
-    system.stderr(welcome(firstToken, url, `${system.program} token create NAME${databaseFlag}`));
-  }
-
-  async function cleanUp(): Promise<void> {
-    const oldest = new Date(now().getTime() - config.changesDays * DAY_MS);
-    try {
-      await store.deleteExpiredKeys();
-      await store.changes.deleteExpired(oldest);
-    } catch (error) {
-      log.warn("cleanup of expired idempotency keys and changes failed", {
-        reason: messageOf(error),
-      });
+    system.onHangup(() => {
+      listener.reloadTls().then(
+        (hasTls) => log.info(hasTls ? "certificate reloaded" : "nothing to reload"),
+        (error) => log.error("certificate not reloaded", { reason: messageOf(error) }),
+      );
+    });
+    // In a container, the host is 0.0.0.0, which is not an address to open.
+    const url = localUrl(listener.url);
+    const database = redactPassword(databaseUrl);
+    const mode = { read_only: readOnly || undefined };
+    log.info("listening", { url, host: config.host, database, ...build, schema, ...mode });
+    await printFirstToken(store.tokens, url, config, system);
+    if (!readOnly) {
+      const timer = startCleanUp(store, config, now, log);
+      resources.defer(() => clearInterval(timer));
     }
-  }
-  if (!readOnly) {
-    const cleanupTimer = setInterval(cleanUp, CLEANUP_INTERVAL_MS);
-    resources.defer(() => clearInterval(cleanupTimer));
   }
 
   const stop = await stopped;
-  logStop(stop);
-  drainMs = await drain.start(timeoutMs);
+  if (stop.by === "signal") log.info("stopping", { signal: stop.signal });
+  else log.error("stopping", { reason: messageOf(stop.error) });
+  if (openedStore !== null) drainMs = await drain.start(timeoutMs);
   await resources.disposeAsync();
-  logEnd(stop);
+  log.info("stopped");
+  if (stop.by === "fault") throw stop.error;
 }

@@ -5,9 +5,10 @@ import type { Log } from "../log.ts";
 import { type JsonText, jsonText } from "../record.ts";
 import type { Store } from "../store.ts";
 import { createAuthenticator } from "./authentication.ts";
-import type { Connections, JsonBlob } from "./bodies.ts";
+import type { JsonBlob } from "./bodies.ts";
 import { createBodyReader } from "./body.ts";
 import { changes } from "./changes.ts";
+import { connectionsOf, type Servers } from "./connections.ts";
 import { createCors } from "./cors.ts";
 import { docs } from "./docs.ts";
 import type { Drain } from "./drain.ts";
@@ -26,12 +27,11 @@ import {
   type RouteEntry,
   routesOf,
 } from "./route.ts";
-import { IDLE_TIMEOUT_S, type Servers } from "./server.ts";
 import { system } from "./system.ts";
 import type { ClientApp } from "./typed-client.ts";
 import { createUnmatched } from "./unmatched.ts";
 import { users } from "./users.ts";
-import { createWaitingClients, type WaitingClients } from "./waiting-clients.ts";
+import { createWaitingClients } from "./waiting-clients.ts";
 
 /** All routes, in the order of the document. A route is public only if its definition says so. */
 export function allRoutes() {
@@ -72,26 +72,6 @@ function nativeRoutes(handlers: readonly (readonly [RouteEntry, HandleRequest])[
   return routes;
 }
 
-function connectionsOf(servers: Servers, waitingClients: WaitingClients): Connections {
-  return {
-    unfinished() {
-      let requests = -waitingClients.count();
-      for (const { pendingRequests } of servers) requests += pendingRequests;
-      return requests;
-    },
-    disconnect(request) {
-      // Bun does not need the server of the request.
-      const [server] = servers;
-      // The shortest idle timeout. Bun has no way to close a single connection.
-      server?.timeout(request, 1);
-    },
-    keepOpen(request, seconds) {
-      const [server] = servers;
-      server?.timeout(request, seconds + IDLE_TIMEOUT_S);
-    },
-  };
-}
-
 export interface AppOptions {
   readonly store: Store;
   readonly config: Config;
@@ -105,17 +85,8 @@ export interface AppOptions {
   readonly version: string;
 }
 
-export function createApp({
-  store,
-  config,
-  log,
-  logServerError,
-  now,
-  metrics,
-  drain,
-  servers,
-  version,
-}: AppOptions) {
+export function createApp(options: AppOptions) {
+  const { store, config, log, logServerError, now, metrics, drain, servers, version } = options;
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());

@@ -2,13 +2,9 @@
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
 import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
-import {
-  matchesIfNoneMatch,
-  type Preconditions,
-  requireMatch,
-  requirePreconditions,
-} from "../precondition.ts";
-import { type JsonText, type RecordText, type ReserveMemory, reserveText } from "../record.ts";
+import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
+import type { JsonText, RecordText } from "../record.ts";
+import type { Connections } from "./connections.ts";
 
 export interface Envelope<Data> {
   readonly data: Data;
@@ -49,16 +45,6 @@ export interface ResponseHead {
 /** `Cache-Control` of a record: a client may keep it, and must revalidate it before each use. */
 export const REVALIDATE = "private, no-cache";
 
-/** The connections of all clients. */
-export interface Connections {
-  /** @returns how many requests have no complete response yet, without those that wait for changes */
-  readonly unfinished: () => number;
-  /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
-  readonly keepOpen: (request: Request, seconds: number) => void;
-  /** Closes the connection of a request within a second, or as soon as its client stops reading. */
-  readonly disconnect: (request: Request) => void;
-}
-
 /** @param data JSON */
 export function envelope<Data>(data: JsonText<Data>): JsonText<Envelope<Data>> {
   return `{"data":${data},"error":null}`;
@@ -96,26 +82,6 @@ export function conditionalRecordBody<Row>(
     requireMatch(record, preconditions);
     if (matchesIfNoneMatch(record, preconditions)) head.status = 304;
   }
-  return recordBody(head, record);
-}
-
-/** @returns whether a JSON Merge Patch changes nothing. Then nothing is written: the record is read like for a GET */
-export function isEmptyPatch(patch: object): boolean {
-  return Object.keys(patch).length === 0;
-}
-
-/**
- * @returns the body of the response to an empty patch
- * @throws {AppError} version_mismatch if a precondition does not hold
- * @throws whatever `reserve` throws
- */
-export function unchangedBody<Row>(
-  { head, reserve }: { readonly head: ResponseHead; readonly reserve: ReserveMemory },
-  record: RecordText<Row>,
-  preconditions: Preconditions | null,
-): JsonText<Envelope<Row>> {
-  requirePreconditions(record, preconditions);
-  reserveText(record.json, reserve);
   return recordBody(head, record);
 }
 

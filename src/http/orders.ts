@@ -12,19 +12,13 @@ import {
   patchOrder,
 } from "../order.ts";
 import type { RecordText } from "../record.ts";
-import {
-  conditionalRecordBody,
-  createdBody,
-  isEmptyPatch,
-  pageBody,
-  recordBody,
-  unchangedBody,
-} from "./bodies.ts";
+import { conditionalRecordBody, createdBody, pageBody } from "./bodies.ts";
 import { jsonBody } from "./body.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
 import { createdRecord, oneRecord, pageOf } from "./openapi/detail.ts";
 import { orderParams } from "./params.ts";
+import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
 import { route } from "./route.ts";
 
@@ -131,14 +125,5 @@ const updateOrder = route(
       errors: ["invalid_order_id", "order_not_found", "invalid_status_change", "version_mismatch"],
     },
   },
-  async (call) => {
-    const { params, body, head, store, token, reserve } = call;
-    const preconditions = preconditionsOf(call.request);
-    if (isEmptyPatch(body)) {
-      return unchangedBody(call, requireOrder(await store.orders.get(params.id)), preconditions);
-    }
-    const edit = (order: Order) => patchOrder(order, body);
-    const order = await store.orders.update(params.id, edit, preconditions, token.name, reserve);
-    return recordBody(head, requireOrder(order));
-  },
+  (call) => patchRecord(call, call.store.orders, patchOrder, requireOrder),
 );

@@ -42,13 +42,8 @@ function roundToMicroseconds(milliseconds: number): number {
   return Math.round(milliseconds * 1000) / 1000;
 }
 
-export function createResponder({
-  log,
-  cors,
-  metrics,
-  drain,
-  rateLimiter,
-}: ResponderOptions): Respond {
+export function createResponder(options: ResponderOptions): Respond {
+  const { log, cors, metrics, drain, rateLimiter } = options;
   const hasSharedHeaders = cors === null && rateLimiter === null;
   /** Reused, because a response copies these faster than it builds them from an object. */
   const sharedHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });

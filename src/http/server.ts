@@ -1,13 +1,12 @@
-import type { AnyElysia } from "elysia";
 import type { Config } from "../config.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
-import { internalError, type LogServerError } from "./errors.ts";
+import { type AppOptions, createApp } from "./app.ts";
+import { IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
+import { createServerErrorLog, internalError, type LogServerError } from "./errors.ts";
 import { TEXT_TYPE } from "./media-types.ts";
 
 /** Bun's own limit. Higher than ours, because Bun's 413 has no body. */
 const MAX_REQUEST_BYTES = 2 ** 40;
-/** Idle timeout of a connection. */
-export const IDLE_TIMEOUT_S = 30;
 
 /**
  * While the server stops, connections without a request are closed after this time. Bun leaves them open if
@@ -16,9 +15,6 @@ export const IDLE_TIMEOUT_S = 30;
 const IDLE_MS = 250;
 /** Interval at which requests in flight are counted while the server stops. */
 const POLL_MS = 10;
-
-/** Those that have connections: several, after the certificate was renewed. */
-export type Servers = Set<Bun.Server<unknown>>;
 
 export interface Listener {
   /** The address, e.g. `http://127.0.0.1:3000`. */
@@ -117,16 +113,14 @@ async function untilIdle(
   }
 }
 
-/**
- * @param servers to which it adds those that it starts
- * @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid
- */
+/** @throws {AppError} operator if the address or the port cannot be used, or the TLS files are invalid */
 export async function listen(
-  app: AnyElysia,
-  config: Config,
-  servers: Servers,
-  logServerError: LogServerError,
+  options: Omit<AppOptions, "servers" | "logServerError">,
 ): Promise<Listener> {
+  const { config, log } = options;
+  const logServerError = createServerErrorLog(log);
+  const servers: Servers = new Set();
+  const app = createApp({ ...options, servers, logServerError });
   /** Servers that accept no more connections, and when all of their connections are closed. */
   const stopping = new Map<Bun.Server<unknown>, Promise<void>>();
 

@@ -4,20 +4,13 @@ import { fail } from "../error.ts";
 import { andThen } from "../maybe.ts";
 import type { RecordText } from "../record.ts";
 import { patchUser, User, UserInput, UserPatch, UserQuery, userFields } from "../user.ts";
-import {
-  conditionalRecordBody,
-  createdBody,
-  envelope,
-  isEmptyPatch,
-  pageBody,
-  recordBody,
-  unchangedBody,
-} from "./bodies.ts";
+import { conditionalRecordBody, createdBody, envelope, pageBody, recordBody } from "./bodies.ts";
 import { jsonBody } from "./body.ts";
 import { preconditionsOf } from "./entity-tags.ts";
 import { idempotencyKeyOf } from "./idempotency-key.ts";
 import { createdRecord, enveloped, oneRecord, pageOf } from "./openapi/detail.ts";
 import { userParams } from "./params.ts";
+import { patchRecord } from "./patch.ts";
 import { noQuery, querySchema } from "./query.ts";
 import { route } from "./route.ts";
 
@@ -121,16 +114,7 @@ const updateUser = route(
       errors: ["not_found", "email_taken", "version_mismatch"],
     },
   },
-  async (call) => {
-    const { params, body, head, store, token, reserve } = call;
-    const preconditions = preconditionsOf(call.request);
-    if (isEmptyPatch(body)) {
-      return unchangedBody(call, requireUser(await store.users.get(params.id)), preconditions);
-    }
-    const edit = (user: User) => patchUser(user, body);
-    const user = await store.users.update(params.id, edit, preconditions, token.name, reserve);
-    return recordBody(head, requireUser(user));
-  },
+  (call) => patchRecord(call, call.store.users, patchUser, requireUser),
 );
 
 const replaceUser = route(

@@ -1,7 +1,7 @@
 // deploy/Caddyfile and deploy/nginx.conf, with the real proxies if they are installed.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { settings } from "../../src/config.ts";
-import { IDLE_TIMEOUT_S } from "../../src/http/server.ts";
+import { IDLE_TIMEOUT_S } from "../../src/http/connections.ts";
 import { makeDirectory } from "../directory.ts";
 import { startServer, type TestServer } from "../http/server.ts";
 import { freePort } from "../postgres/instance.ts";

@@ -159,27 +159,38 @@ const notModified: SuccessResponse = {
   headers: recordHeaders,
 };
 
-type DocumentedRoute = RouteDefinition & { readonly detail: Detail };
-
-type OperationOf = (method: string, tags: readonly string[], route: DocumentedRoute) => JsonSchema;
-
 type Components = Record<"schemas" | "parameters" | "responses", Record<string, JsonSchema>>;
 
 /** @returns a function that describes a route, and adds the components that it refers to */
-function createOperation(components: Components): OperationOf {
+function createOperation(components: Components) {
   const schemaOf = createSchemas(components.schemas);
 
-  function pathParameter([name, { title, description, ...schema }]: [
-    string,
-    JsonSchema,
-  ]): JsonSchema {
+  function pathParameter(name: string, { title, description, ...schema }: JsonSchema): JsonSchema {
     const id = String(title);
     const more = { required: true, example: 1 };
     components.parameters[id] = { name, in: "path", description, schema, ...more };
     return ref("parameters", id);
   }
 
-  function errorResponses(method: string, { detail, query, body }: DocumentedRoute): JsonSchema {
+  function queryParameter(
+    name: string,
+    { default: defaultValue, ...schema }: JsonSchema,
+    description = "",
+  ): JsonSchema {
+    return {
+      name,
+      in: "query",
+      description: `${description}${describeBounds(schema, defaultValue)}`,
+      // Without the default: tools send it, and `offset` may not be sent beside `after`.
+      schema: schemaOf(schema),
+    };
+  }
+
+  function errorResponses(
+    method: string,
+    { query, body }: RouteDefinition,
+    detail: Detail,
+  ): JsonSchema {
     const codesByStatus = errorCodes(method, detail, body !== undefined);
     const invalid = invalidExample(query, body);
     const entries = [...codesByStatus].map(([status, codes]) => {
@@ -198,31 +209,22 @@ function createOperation(components: Components): OperationOf {
     return { description, headers: withCommonHeaders(headers), content };
   }
 
-  return (method, tags, route) => {
-    const { detail, params, query, body } = route;
+  return ({ method, hooks }: RouteEntry, detail: Detail): JsonSchema => {
+    const { params, query, body } = hooks.definition;
     const { responses, errors = [], filters, example, security, ...texts } = detail;
     const descriptions = { ...pageParameters, ...filters };
-    const hasBody = body !== undefined;
-    const queryParameter = ([name, { default: defaultValue, ...schema }]: [
-      string,
-      JsonSchema,
-    ]) => ({
-      name,
-      in: "query",
-      description: `${descriptions[name] ?? ""}${describeBounds(schema, defaultValue)}`,
-      // Without the default: tools send it, and `offset` may not be sent beside `after`.
-      schema: schemaOf(schema),
-    });
     const names = headerNames(method, errors);
-    const media = hasBody && { schema: schemaOf(body.schema), example };
+    const media = body && { schema: schemaOf(body.schema), example };
     const types = method === "PATCH" ? [JSON_TYPE, PATCH_TYPE] : [JSON_TYPE];
     return {
-      tags,
+      tags: hooks.detail.tags,
       ...texts,
       security: security ?? [{ token: [] }],
       parameters: [
-        ...properties(params).map(pathParameter),
-        ...properties(query).map(queryParameter),
+        ...properties(params).map(([name, schema]) => pathParameter(name, schema)),
+        ...properties(query).map(([name, schema]) =>
+          queryParameter(name, schema, descriptions[name]),
+        ),
         ...(detail.parameters ?? []),
         ...names.map((name) => ref("parameters", name)),
       ],
@@ -235,7 +237,7 @@ function createOperation(components: Components): OperationOf {
       responses: {
         ...mapValues(responses, successResponse),
         ...(names.includes("IfNoneMatch") && { 304: successResponse(notModified) }),
-        ...errorResponses(method, route),
+        ...errorResponses(method, hooks.definition, detail),
       },
     };
   };
@@ -260,12 +262,12 @@ export function createDocument(version: string, routes: readonly RouteEntry[]): 
   };
   const operationOf = createOperation(components);
   const paths: Record<string, Record<string, JsonSchema>> = {};
-  for (const { method, path: pattern, hooks } of routes) {
-    const { detail, ...inputs } = hooks.definition;
+  for (const route of routes) {
+    const { detail } = route.hooks.definition;
     if (!("operationId" in detail)) continue;
-    const path = pattern.replace(/:(\w+)/g, "{$1}");
-    const operation = operationOf(method, hooks.detail.tags, { ...inputs, detail });
-    paths[path] = { ...paths[path], [method.toLowerCase()]: operation };
+    const path = route.path.replace(/:(\w+)/g, "{$1}");
+    const method = route.method.toLowerCase();
+    paths[path] = { ...paths[path], [method]: operationOf(route, detail) };
   }
   return {
     openapi: "3.1.0",

@@ -1,0 +1,35 @@
+import type { WaitingClients } from "./waiting-clients.ts";
+
+/** Idle timeout of a connection. */
+export const IDLE_TIMEOUT_S = 30;
+
+/** Those that have connections: several, after the certificate was renewed. */
+export type Servers = Set<Bun.Server<unknown>>;
+
+/** The connections of all clients. */
+export interface Connections {
+  /** @returns how many requests have no complete response yet, without those that wait for changes */
+  readonly unfinished: () => number;
+  /** Keeps the connection of a request open for this time and the usual idle timeout, although nothing is sent. */
+  readonly keepOpen: (request: Request, seconds: number) => void;
+  /** Closes the connection of a request within a second, or as soon as its client stops reading. */
+  readonly disconnect: (request: Request) => void;
+}
+
+export function connectionsOf(servers: Servers, waitingClients: WaitingClients): Connections {
+  function setTimeoutOf(request: Request, seconds: number): void {
+    // Bun does not need the server of the request.
+    const [server] = servers;
+    server?.timeout(request, seconds);
+  }
+  return {
+    unfinished() {
+      let requests = -waitingClients.count();
+      for (const { pendingRequests } of servers) requests += pendingRequests;
+      return requests;
+    },
+    keepOpen: (request, seconds) => setTimeoutOf(request, seconds + IDLE_TIMEOUT_S),
+    // The shortest idle timeout. Bun has no way to close a single connection.
+    disconnect: (request) => setTimeoutOf(request, 1),
+  };
+}

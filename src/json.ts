@@ -169,3 +169,16 @@ export function parseJson(text: string): unknown {
   if (duplicate !== null) failField(duplicate, "is given more than once");
   return value;
 }
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/** @throws {AppError} invalid as `parseJson`, and if the bytes are not UTF-8 */
+export function parseJsonBytes(bytes: Uint8Array): unknown {
+  let text: string;
+  try {
+    text = utf8.decode(bytes);
+  } catch {
+    return failField("body", "must be valid UTF-8");
+  }
+  return parseJson(text);
+}

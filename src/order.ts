@@ -104,15 +104,12 @@ function totalOf(items: OrderInput["items"]): number {
   return Number(total);
 }
 
-/** @throws {AppError} invalid if the total exceeds 2^53 − 1 */
-export function orderFields(input: OrderInput): OrderFields {
-  return {
-    user_id: input.user_id,
-    currency: input.currency,
-    items: input.items,
-    total: totalOf(input.items),
-    metadata: input.metadata ?? {},
-  };
+/**
+ * Adds the total, and the default of each field that is missing.
+ * @throws {AppError} invalid if the total exceeds 2^53 − 1
+ */
+export function orderFields<Input extends Omit<OrderInput, "user_id">>(input: Input) {
+  return { ...input, total: totalOf(input.items), metadata: input.metadata ?? {} };
 }
 
 /** @throws {AppError} invalid: the user of an order does not exist */
@@ -239,13 +236,13 @@ export function createOrderParser(): (value: unknown, importKey: string | null) 
 
   function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
     const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
-    const total = totalOf(order.items);
+    const fields = orderFields(order);
     if (import_key === null) failField("id", "is required, unless --key names the import");
     if (!IMPORT_KEY.test(import_key)) {
       failField("import_key", "must be 1 to 255 visible ASCII characters");
     }
     requireTimesInOrder(order);
-    return { ...order, total, metadata: order.metadata ?? {}, import_key };
+    return { ...fields, import_key };
   }
 
   return (value, importKey) => {

@@ -1,7 +1,7 @@
 /** NDJSON: one JSON record per line. @see https://github.com/ndjson/ndjson-spec */
 import { fail, failField } from "../error.ts";
 import { hasMember } from "../import-plan.ts";
-import { parseJson } from "../json.ts";
+import { parseJsonBytes } from "../json.ts";
 import { BOM, decodeInput } from "./encoding.ts";
 import {
   ERROR_FIELD,
@@ -14,16 +14,6 @@ import {
 const NEWLINE = 0x0a;
 /** Maximum size of a line: twice that of the largest order with every character escaped. */
 const MAX_LINE_BYTES = 2 ** 20;
-
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-function decode(bytes: Uint8Array): string {
-  try {
-    return utf8.decode(bytes);
-  } catch {
-    return failField("record", "must be valid UTF-8");
-  }
-}
 
 /** The start of an object, and the error that an earlier import has inserted there. */
 const OBJECT_START = /^\s*\{\s*("import_error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?\s*)?/;
@@ -70,7 +60,7 @@ function createRawRecord(line: number, bytes: Uint8Array): RawRecord {
   function parse(): unknown {
     if (bytes.length > MAX_LINE_BYTES)
       failField("record", `must be at most ${MAX_LINE_BYTES} bytes`);
-    return parseJson(decode(bytes));
+    return parseJsonBytes(bytes);
   }
   function parseOrNull(): unknown {
     try {

@@ -3,7 +3,7 @@
  * schema.
  */
 import { AppError, fail, failField } from "../error.ts";
-import { parseJson } from "../json.ts";
+import { parseJsonBytes } from "../json.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
@@ -78,17 +78,6 @@ function failIncomplete(error: unknown): never {
   failField("body", "must be complete");
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true });
-
-/** @throws {AppError} invalid */
-function decode(bytes: Uint8Array): string {
-  try {
-    return utf8.decode(bytes);
-  } catch {
-    return failField("body", "must be valid UTF-8");
-  }
-}
-
 /**
  * Checks `Content-Type`, `Content-Encoding` and `Content-Length`, then reads the body.
  * @param write counts the bytes of the body
@@ -113,7 +102,7 @@ export function createBodyReader(maxBytes: number): ReadBody {
   return async (request, write) => {
     requireJson(request);
     const bytes = await readBytes(request, write).catch(failIncomplete);
-    return parseJson(decode(bytes));
+    return parseJsonBytes(bytes);
   };
 }
 

@@ -23,10 +23,6 @@ interface Health {
   readonly archive?: { readonly seconds_behind: number; readonly bytes_behind: number };
 }
 
-function healthBody(health: Health) {
-  return envelope(jsonText(health));
-}
-
 /** How far the archive is behind. Clients see no error of the storage. */
 const archive = object({
   seconds_behind: { type: "number", minimum: 0 },
@@ -55,14 +51,14 @@ const getHealth = route(
   async ({ drain, store, readOnly }) => {
     if (drain.isDraining()) fail("unavailable", "the server is shutting down");
     await store.checkUsable();
-    const status = readOnly ? "read_only" : "ok";
     const state = store.archive();
-    if (state === null) return healthBody({ status });
-    const { secondsBehind, bytesBehind } = state;
-    return healthBody({
-      status,
-      archive: { seconds_behind: secondsBehind, bytes_behind: bytesBehind },
-    });
+    const health: Health = {
+      status: readOnly ? "read_only" : "ok",
+      ...(state !== null && {
+        archive: { seconds_behind: state.secondsBehind, bytes_behind: state.bytesBehind },
+      }),
+    };
+    return envelope(jsonText(health));
   },
 );
 

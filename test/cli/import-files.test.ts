@@ -57,6 +57,14 @@ for (const [what, file] of invalidUtf16) {
   });
 }
 
+test("import names the line of CSV that is not UTF-8 when a chunk ends within a character", async () => {
+  using world = makeHarness();
+  const chunks = ["email,name\na@b.cd,\xc3", "\nb@b.cd,x\nc@b.cd,x\n"];
+  world.stdin.chunks = chunks.map((chunk) => Buffer.from(chunk, "latin1"));
+  const { code, stderr } = await world.run("import", "users", "--format", "csv");
+  expect([code, stderr]).toEqual([1, expect.stringContaining("line 2 is not valid UTF-8")]);
+});
+
 const ambiguousHeaders: [string, string, string][] = [
   ["has another one in quotes", '"a;b;c;d",email', "a;b;c;d"],
   ["has two equally often", "email,a;b", "a;b"],

@@ -1,6 +1,9 @@
+import type { BulkStore } from "../bulk.ts";
 import { fail } from "../error.ts";
+import type { Order } from "../order.ts";
 import type { Sort } from "../page.ts";
 import type { Store } from "../store.ts";
+import type { User } from "../user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter, csvHeader } from "./csv.ts";
 import { type FileFormat, formatFor, type TransferOptions } from "./file-format.ts";
@@ -34,39 +37,28 @@ function explainDamage(error: unknown, after: number): never {
 }
 
 /** @returns the number of records written */
-async function exportRecords<Row extends { readonly id: number }>(
-  exportPage: (after: number, limit: number, sort: Sort) => Promise<readonly Row[]>,
-  sort: Sort,
-  format: (records: readonly Row[]) => string,
-  output: OutputStream,
-  onRecords: (records: number) => void,
-): Promise<number> {
-  let after = 0;
-  let count = 0;
-  for (;;) {
-    const records = await exportPage(after, PAGE_SIZE, sort).catch((error) =>
-      explainDamage(error, after),
-    );
-    if (records.length === 0) return count;
-    output.write(format(records));
-    after = records.at(-1)?.id ?? after;
-    count += records.length;
-    onRecords(count);
-  }
-}
-
-async function writeTable(
+async function writeRecords(
   { bulk }: Store,
   { table, sort }: ExportOptions,
   format: FileFormat,
   output: OutputStream,
   onRecords: (records: number) => void,
 ): Promise<number> {
+  const source: Pick<BulkStore<User | Order, never>, "exportPage"> = bulk[table];
+  const formatRecords = format === "csv" ? csvFormatter(table) : formatNdjson;
   if (format === "csv") output.write(csvHeader(table));
-  const write = format === "csv" ? csvFormatter(table) : formatNdjson;
-  return table === "users"
-    ? exportRecords(bulk.users.exportPage, sort, write, output, onRecords)
-    : exportRecords(bulk.orders.exportPage, sort, write, output, onRecords);
+  let after = 0;
+  let count = 0;
+  for (;;) {
+    const records = await source
+      .exportPage(after, PAGE_SIZE, sort)
+      .catch((error) => explainDamage(error, after));
+    if (records.length === 0) return count;
+    output.write(formatRecords(records));
+    after = records.at(-1)?.id ?? after;
+    count += records.length;
+    onRecords(count);
+  }
 }
 
 /**
@@ -89,7 +81,7 @@ export async function exportTable(options: ExportOptions, system: CommandSystem)
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");
     };
-    const written = await writeTable(store, options, format, output, onRecords);
+    const written = await writeRecords(store, options, format, output, onRecords);
     output.finish();
     return written;
   });

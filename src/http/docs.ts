@@ -97,7 +97,7 @@ const acceptedCodings = {
 };
 
 /** @returns the coding for the response; `null` for none */
-function negotiateCoding(acceptEncoding = ""): "br" | "gzip" | null {
+function negotiateCoding(acceptEncoding: string): "br" | "gzip" | null {
   if (acceptedCodings.br.test(acceptEncoding)) return "br";
   return acceptedCodings.gzip.test(acceptEncoding) ? "gzip" : null;
 }
@@ -123,45 +123,41 @@ function lazy<Value>(load: () => Promise<Value>): () => Promise<Value> {
 }
 
 /**
- * Reads an asset on first use, to keep startup fast. Each coding is one `Blob`, which all responses share: Bun copies
- * bytes for each response, so that clients that do not read would fill the memory.
+ * Creates a handler that returns the asset, or 304 if the client already has it. It is read on first use, to keep startup
+ * fast. Each coding is one `Blob`, which all responses share: Bun copies bytes for each response, so that clients that do
+ * not read would fill the memory.
  */
-function createAssetReader({ file, brotli }: Asset) {
+function createAssetHandler({ file, type, brotli }: Asset) {
   const bytes = lazy(() => Bun.file(file).bytes());
   const decoded = lazy(async () => (brotli ? decompress(await bytes()) : bytes()));
-  return {
-    // Weak, because all encodings share it.
-    etag: lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`),
-    stored: lazy(async () => new Blob([await bytes()])),
-    plain: lazy(async () => new Blob([await decoded()])),
-    gzipped: lazy(async () => new Blob([await compressGzip(await decoded())])),
+  // Weak, because all codings share it.
+  const weakEtag = lazy(async () => `W/"${Bun.hash(await bytes()).toString(36)}"`);
+  const plain = lazy(async () => new Blob([await decoded()]));
+  const coded = {
+    br: lazy(async () => new Blob([await bytes()])),
+    gzip: lazy(async () => new Blob([await compressGzip(await decoded())])),
   };
-}
-
-/** Creates a handler that returns the asset, or 304 if the client already has it. */
-function createAssetHandler(asset: Asset) {
-  const reader = createAssetReader(asset);
   return async ({ request, head }: Pick<Call, "request" | "head">): Promise<Blob | null> => {
     const { headers } = request;
-    const etag = await reader.etag();
+    const etag = await weakEtag();
     Object.assign(head.headers, {
-      "content-type": asset.type,
+      "content-type": type,
       // Always revalidated, so that assets of two versions never mix.
       "cache-control": "no-cache",
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",
       etag,
     });
-    if (asset.type === HTML) head.headers["content-security-policy"] = POLICY;
-    if (asset.brotli) head.headers["vary"] = "accept-encoding";
+    if (type === HTML) head.headers["content-security-policy"] = POLICY;
+    if (brotli) head.headers["vary"] = "accept-encoding";
     if (matchesEtag(headers.get("if-none-match"), etag)) {
       head.status = 304;
       return null;
     }
-    const coding = asset.brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : null;
-    if (coding === null) return reader.plain();
+    const coding = brotli ? negotiateCoding(headers.get("accept-encoding") ?? "") : null;
+    if (coding === null) return plain();
     head.headers["content-encoding"] = coding;
-    return coding === "br" ? reader.stored() : reader.gzipped();
+    return coded[coding]();
   };
 }
 

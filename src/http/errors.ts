@@ -4,22 +4,19 @@ import type { Fields, Log } from "../log.ts";
 import { errorEnvelope, type ResponseHead } from "./bodies.ts";
 import { PATCH_TYPES, TEXT_TYPE } from "./media-types.ts";
 
-interface ResponseTemplateBase {
+export type ResponseTemplate = {
   readonly status: number;
   readonly headers?: Readonly<Record<string, string>>;
-}
-
-interface JsonTemplate extends ResponseTemplateBase {
-  /** `meta.code`. Clients depend on it: it stays the same if the name of the `ErrorCode` changes. */
-  readonly code: string;
-}
-
-interface TextTemplate extends ResponseTemplateBase {
-  /** The whole body, for the errors that the contract defines as plain text. */
-  readonly text: string;
-}
-
-export type ResponseTemplate = JsonTemplate | TextTemplate;
+} & (
+  | {
+      /** `meta.code`. Clients depend on it: it stays the same if the name of the `ErrorCode` changes. */
+      readonly code: string;
+    }
+  | {
+      /** The whole body, for the errors that the contract defines as plain text. */
+      readonly text: string;
+    }
+);
 
 /** The response to any error that is not the client's. It gives no details: the log has them. */
 export const internalError = { status: 500, text: "internal error" } as const;

@@ -91,45 +91,32 @@ function describe({ entry, reason }: Rejection): string {
   return `line ${entry.line}: ${reason}`;
 }
 
-/** Lists the first rejected records, and counts the others. */
-function createRejectionReport(progress: Progress) {
-  let listed = 0;
-  let hidden = 0;
-  return {
-    add(rejections: readonly Rejection[]): void {
-      const shown = rejections.slice(0, MAX_LISTED_REJECTIONS - listed);
-      for (const rejection of shown) progress.note(describe(rejection));
-      listed += shown.length;
-      hidden += rejections.length - shown.length;
-    },
-    finish(): void {
-      if (hidden > 0) progress.note(`… and ${formatNumber(hidden)} more`);
-    },
-  };
-}
-
-/** Receives the rejected records of each batch, by line. @param header of a file of them */
-type OnRejections = (rejections: readonly Rejection[], header: string) => void;
-
 /**
- * Writes rejected records into a file that can be imported.
+ * Lists the first rejected records, counts the others, and writes all into a file that can be imported.
+ * @param file `null` for none
  * @param key of the import; `null` if it has no name
  */
-function createRejectsFile(output: OutputStream, key: string | null) {
-  let isEmpty = true;
+function createRejections(progress: Progress, file: OutputStream | null, key: string | null) {
+  let count = 0;
   return {
+    /** @param header of a file of them */
     add(rejections: readonly Rejection[], header: string): void {
       for (const rejection of rejections) {
-        if (isEmpty) output.write(header);
-        isEmpty = false;
         const { entry } = rejection;
-        const marks = { import_error: describe(rejection), import_key: lineKey(key, entry) };
-        output.write(entry.withMarks(marks));
+        const message = describe(rejection);
+        if (count < MAX_LISTED_REJECTIONS) progress.note(message);
+        if (count === 0) file?.write(header);
+        file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
+        count += 1;
       }
     },
     /** Without a rejected record there is no file. */
-    finish(): void {
-      if (!isEmpty) output.finish();
+    finishFile(): void {
+      if (count > 0) file?.finish();
+    },
+    noteOthers(): void {
+      const others = count - MAX_LISTED_REJECTIONS;
+      if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
     },
   };
 }
@@ -141,7 +128,7 @@ async function importRecords<Given>(
   store: Pick<BulkStore<unknown, Given>, "import">,
   dryRun: boolean,
   counts: ImportCounts,
-  onRejections: OnRejections,
+  rejected: ReturnType<typeof createRejections>,
 ): Promise<void> {
   let header = "";
   let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
@@ -167,8 +154,8 @@ async function importRecords<Given>(
       counts[result.outcome] += 1;
       if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
     }
-    const sorted = rejections.toSorted((left, right) => left.entry.line - right.entry.line);
-    onRejections(sorted, header);
+    rejections.sort((left, right) => left.entry.line - right.entry.line);
+    rejected.add(rejections, header);
     batch = [];
     rejections = [];
     size = 0;
@@ -274,13 +261,8 @@ async function importAll(
   system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
-  const report = createRejectionReport(progress);
   const { table, key, dryRun, ignoreUnknown } = options;
-  const rejectsFile = rejects === null ? null : createRejectsFile(rejects, key);
-  const onRejections: OnRejections = (rejections, header) => {
-    report.add(rejections);
-    rejectsFile?.add(rejections, header);
-  };
+  const rejected = createRejections(progress, rejects, key);
   /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const onUnknown = (field: string) => {
@@ -299,14 +281,14 @@ async function importAll(
     if (table === "users") {
       const parseUser = createUserParser();
       const parse = (entry: RawRecord) => parseUser(read(entry));
-      await importRecords(parts, parse, bulk.users, dryRun, counts, onRejections);
+      await importRecords(parts, parse, bulk.users, dryRun, counts, rejected);
     } else {
       const parse = createOrderEntryParser(read, key);
-      await importRecords(parts, parse, bulk.orders, dryRun, counts, onRejections);
+      await importRecords(parts, parse, bulk.orders, dryRun, counts, rejected);
     }
-    rejectsFile?.finish();
+    rejected.finishFile();
   } finally {
-    report.finish();
+    rejected.noteOthers();
     if (skipped.size > 0) progress.note(describeSkipped(skipped));
   }
 }

@@ -93,15 +93,10 @@ export function createApp(options: AppOptions) {
   const document = createDocumentReader(version, routes);
   const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(servers, waitingClients);
-  const { readOnly, apiToken } = config;
+  const { readOnly } = config;
   const { handle, handleUnmatched } = createPipeline({
     services: { store, readOnly, metrics, drain, connections, waitingClients, document },
-    authenticate: createAuthenticator({
-      tokens: store.tokens,
-      recordsUse: !readOnly,
-      apiToken,
-      now,
-    }),
+    authenticate: createAuthenticator(store.tokens, config, now),
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),

@@ -1,5 +1,6 @@
 /** Authentication and scopes. @see RFC 6750 */
 import { bearer } from "@elysiajs/bearer";
+import type { Config } from "../config.ts";
 import { fail } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
 import {
@@ -40,15 +41,6 @@ export function createTokenExtractor() {
   };
 }
 
-export interface AuthenticationOptions {
-  readonly tokens: Pick<TokenStore, "find" | "touch">;
-  /** Whether the last use of tokens is stored. */
-  readonly recordsUse: boolean;
-  /** Accepted in addition to the stored tokens; `null` for none. */
-  readonly apiToken: string | null;
-  readonly now: () => Date;
-}
-
 function environmentToken(apiToken: string, now: Date): Token {
   return {
     hash: hashToken(apiToken),
@@ -73,8 +65,12 @@ const MAX_HEADER_LENGTH = 64;
  */
 export type Authenticate = (authorization: string) => Maybe<Token>;
 
-export function createAuthenticator(options: AuthenticationOptions): Authenticate {
-  const { tokens, recordsUse, apiToken, now } = options;
+/** @param config `apiToken` is accepted in addition to the stored tokens. A read-only server does not record their use */
+export function createAuthenticator(
+  tokens: Pick<TokenStore, "find" | "touch">,
+  { apiToken, readOnly }: Pick<Config, "apiToken" | "readOnly">,
+  now: () => Date,
+): Authenticate {
   const extractToken = createTokenExtractor();
   const environment = apiToken === null ? null : environmentToken(apiToken, now());
   /** The hashes of tokens that were valid when last used, by `Authorization` header. */
@@ -119,7 +115,7 @@ export function createAuthenticator(options: AuthenticationOptions): Authenticat
       fail("invalid_token", "unauthorised");
     }
     cacheHash(authorization, token.hash);
-    if (recordsUse && token !== environment) recordUse(token, time);
+    if (!readOnly && token !== environment) recordUse(token, time);
     return token;
   }
 

@@ -3,7 +3,7 @@
  * Each token has at most half of the places in the queue of the store, and of the memory, so that the writes of others
  * go on.
  */
-import { AppError } from "../error.ts";
+import { fail } from "../error.ts";
 import { createCollector } from "../garbage.ts";
 import { type Chunks, oneChunk } from "../page.ts";
 import { LARGE_RECORD_BYTES, type ReserveMemory } from "../record.ts";
@@ -42,10 +42,10 @@ interface Usage {
   bytes: number;
 }
 
-/** @param tokenHash `null` before the token is known */
-function tooMany(tokenHash: string | null, problem: string): AppError {
+/** @param tokenHash `null` before the token is known. @throws {AppError} unavailable */
+function failTooMany(tokenHash: string | null, problem: string): never {
   const whose = tokenHash === null ? "tokens that are being looked up have" : "this token has";
-  return new AppError("unavailable", `${whose} too many ${problem} in progress`);
+  fail("unavailable", `${whose} too many ${problem} in progress`);
 }
 
 /** @param maxPendingWrites places in the queue of the store */
@@ -73,10 +73,8 @@ export function createPendingWrites(
   return {
     begin(tokenHash) {
       const ofThis = usageByToken.get(tokenHash)?.writes ?? 0;
-      if (ofThis >= maxOfToken.writes) throw tooMany(tokenHash, "writes");
-      if (totalWrites >= maxPendingWrites) {
-        throw new AppError("unavailable", "too many writes are in progress");
-      }
+      if (ofThis >= maxOfToken.writes) failTooMany(tokenHash, "writes");
+      if (totalWrites >= maxPendingWrites) fail("unavailable", "too many writes are in progress");
       const usage = usageOf(tokenHash);
       usage.writes += 1;
       totalWrites += 1;
@@ -94,10 +92,10 @@ export function createPendingWrites(
         const ownBytes = bodyBytes + recordBytes;
         // Only if other writes are the reason.
         if (usage.bytes > ownBytes && usage.bytes + bytes > maxOfToken.bytes) {
-          throw tooMany(tokenHash, "bytes of writes");
+          failTooMany(tokenHash, "bytes of writes");
         }
         if (totalBytes > ownBytes && totalBytes + bytes > maxBytes) {
-          throw new AppError("unavailable", "too many bytes of writes are in progress");
+          fail("unavailable", "too many bytes of writes are in progress");
         }
         count(bytes);
         if (bytes > LARGE_RECORD_BYTES) collect(bytes);

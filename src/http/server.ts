@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { AppError, fail, messageOf, systemCode } from "../error.ts";
+import { fail, messageOf, systemCode } from "../error.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
 import { createServerErrorLog, internalError, type LogServerError } from "./errors.ts";
@@ -60,21 +60,14 @@ const listenErrors: Readonly<Record<string, string>> = {
   EACCES: "no permission to use the port",
 };
 
-/** @returns the error for the operator */
-function describeListenError({ host, port, tlsCert, tlsKey }: Config, error: unknown): AppError {
-  const code = systemCode(error);
-  const description = listenErrors[code];
+/** @throws {AppError} operator */
+function failToListen({ host, port, tlsCert, tlsKey }: Config, error: unknown): never {
+  const description = listenErrors[systemCode(error)];
   if (description === undefined && tlsCert !== null) {
     const files = `TLS_CERT ${tlsCert} and TLS_KEY ${tlsKey}`;
-    return new AppError(
-      "operator",
-      `Cannot use ${files}: they are not a PEM certificate and its key`,
-    );
+    fail("operator", `Cannot use ${files}: they are not a PEM certificate and its key`);
   }
-  return new AppError(
-    "operator",
-    `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`,
-  );
+  fail("operator", `Cannot listen on ${host}:${port}: ${description ?? messageOf(error)}`);
 }
 
 /** @returns what responds to an error outside the pipeline, such as one while a response is created */
@@ -139,7 +132,7 @@ export async function listen(
         ...tls,
       });
     } catch (error) {
-      throw describeListenError(config, error);
+      failToListen(config, error);
     }
     const { server } = app;
     if (server === null) throw new Error("listening, but without a server");

@@ -3,7 +3,7 @@
  * They are woken a few at a time, so that other requests are served in between.
  */
 import type { ChangeStore } from "../change.ts";
-import { AppError } from "../error.ts";
+import { fail } from "../error.ts";
 import type { Drain } from "./drain.ts";
 import { endTurn } from "./turn-limit.ts";
 
@@ -103,10 +103,10 @@ export function createWaitingClients(
   function requirePlace(own: number): void {
     const hasHalf = own >= maxWaiting / 2;
     if (hasHalf && count > own) {
-      throw new AppError("unavailable", "this token has too many clients that wait for changes");
+      fail("unavailable", "this token has too many clients that wait for changes");
     }
     if (count < maxWaiting || (!hasHalf && endOneOfGreedy())) return;
-    throw new AppError("unavailable", "too many clients wait for changes");
+    fail("unavailable", "too many clients wait for changes");
   }
 
   drain.onStart(() => {

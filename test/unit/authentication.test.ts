@@ -49,7 +49,7 @@ function makeAuthenticator({
     },
   };
   const now = () => new Date(it.timeMs);
-  const authenticate = createAuthenticator({ tokens, recordsUse, apiToken, now });
+  const authenticate = createAuthenticator(tokens, { apiToken, readOnly: !recordsUse }, now);
   return Object.assign(it, {
     authenticate: async (authorization: string) => authenticate(authorization),
   });

@@ -187,12 +187,13 @@ export function boundBody(
   return streamOf(call, "", hold(body), "");
 }
 
-/** @returns the parameters that all pages of a list have, as they follow others in a URL */
-function commonParameters(query: ListQuery): string {
+/** @returns the filters of a list as they follow other parameters in a URL */
+export function filterParameters(
+  filters: Readonly<Record<string, string | number | undefined>>,
+): string {
   let parameters = "";
-  for (const name in query) {
-    if (name === "limit" || name === "offset" || name === "after") continue;
-    const value = query[name];
+  for (const name in filters) {
+    const value = filters[name];
     if (value !== undefined) parameters += `&${name}=${encodeURIComponent(value)}`;
   }
   return parameters;
@@ -208,10 +209,10 @@ export function pageLinks(
   query: ListQuery,
   { total, nextAfter, maxOffset = Number.POSITIVE_INFINITY }: Page,
 ): string {
-  const { limit, offset, after } = query;
+  const { limit, offset, after, ...filters } = query;
   const byOffset = after === undefined;
   const start = `<${path}?limit=${limit}&${byOffset ? "offset" : "after"}=`;
-  const end = `${commonParameters(query)}>; rel=`;
+  const end = `${filterParameters(filters)}>; rel=`;
   const largest = byOffset ? maxOffset : Number.POSITIVE_INFINITY;
   const link = (target: number | null, rel: string) =>
     target === null || target > largest ? "" : `, ${start}${target}${end}"${rel}"`;

@@ -3,7 +3,7 @@ import { Elysia } from "elysia";
 import { Change, type ChangePage, startOf, WaitingQuery } from "../change.ts";
 import { andThen, type Maybe } from "../maybe.ts";
 import { pageOffsets } from "../page.ts";
-import { type PageEnvelope, recordsBody } from "./bodies.ts";
+import { filterParameters, type PageEnvelope, recordsBody } from "./bodies.ts";
 import { integer } from "./openapi/components.ts";
 import { pageOf } from "./openapi/detail.ts";
 import { querySchema } from "./query.ts";
@@ -69,7 +69,7 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
 function linksOf(query: WaitingQuery, page: ChangePage): string {
   const { limit, offset, after, wait, include } = query;
   const { first, last, feed, total } = page;
-  const options = `${include === undefined ? "" : `&include=${include}`}${wait === 0 ? "" : `&wait=${wait}`}`;
+  const options = filterParameters({ include, wait: wait === 0 ? undefined : wait });
   const link = (position: string, rel: string) =>
     `<${changesPath}?limit=${limit}&${position}${options}>; rel="${rel}"`;
   const behind = (id: number) => `after=${id}&feed=${feed}`;

@@ -1,6 +1,6 @@
 import { expect } from "bun:test";
 import { AppError } from "../../src/error.ts";
-import type { OrderFields } from "../../src/order.ts";
+import { type Order, type OrderChange, type OrderFields, patchOrder } from "../../src/order.ts";
 import type { RecordText } from "../../src/record.ts";
 import type { Store } from "../../src/store.ts";
 import type { User, UserFields } from "../../src/user.ts";
@@ -57,6 +57,11 @@ export async function newUser(store: Store, fields: Partial<UserFields> = {}): P
 export function orderFields(userId: number, fields: Partial<OrderFields> = {}): OrderFields {
   const items = [{ sku: "A-1", quantity: 1, unit_price: 100 }];
   return { user_id: userId, currency: "EUR", items, total: 100, metadata: {}, ...fields };
+}
+
+/** An edit of an order. */
+export function setPaid(order: Order): OrderChange {
+  return patchOrder(order, { status: "paid" });
 }
 
 /** @returns the code of each error; `new` or `replayed` for each record */

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { cluster, makeHarness } from "./postgres-harness.ts";
 
 /** Damage, the statement that causes it, and the problems that `check` must report. */
@@ -62,7 +62,7 @@ describe.if(cluster !== null)("check", () => {
     const total = Number.MAX_SAFE_INTEGER;
     await store.orders.place(orderFields(id, { items, total }), null);
     await store.orders.place(orderFields(id), null);
-    await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null);
+    await store.orders.update(1, setPaid, null);
     await world.run(damage);
     expect(await store.check()).toEqual(findings);
   });
@@ -74,7 +74,7 @@ describe.if(cluster !== null)("check", () => {
       Array.from({ length: 40 }, async () => {
         const { id } = await newUser(store);
         const { record } = await store.orders.place(orderFields(id), null);
-        await store.orders.update(record.id, () => ({ status: "paid", metadata: {} }), null);
+        await store.orders.update(record.id, setPaid, null);
         const gone = await newUser(store);
         await store.users.remove(gone.id, null);
       }),

@@ -9,7 +9,7 @@ import { createCitusOrderStore } from "../../src/postgres/citus/orders.ts";
 import { createCitusUserStore } from "../../src/postgres/citus/users.ts";
 import { connect, type Database, type Session } from "../../src/postgres/connection.ts";
 import { createContext } from "../../src/postgres/context.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
@@ -105,9 +105,8 @@ test.if(citusUrl !== null)(
     expect(await tasksOf(Promise.all(several))).toEqual([1, 0, 0, 0, 0, 0]);
     const keyedUsers = ["d", "e", "f"].map((name) => users.create(userFields(), key(name)));
     expect(await tasksOf(Promise.all(keyedUsers))).toEqual([1, 0, 0, 0, 0, 0, 0]);
-    const pay = () => ({ status: "paid", metadata: {} }) as const;
     // Citus inserts the result of an update, the change, with another task.
-    expect(await tasksOf(orders.update(order.id, pay, null))).toEqual([1, 3]);
+    expect(await tasksOf(orders.update(order.id, setPaid, null))).toEqual([1, 3]);
     expect(await tasksOf(orders.list({ ...page, user_id: user.id }))).toEqual([1]);
     const paid = { ...page, user_id: user.id, status: "paid" } as const;
     expect(await tasksOf(orders.list(paid))).toEqual([1]);

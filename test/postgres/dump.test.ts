@@ -7,7 +7,7 @@ import { recordsText } from "../../src/page.ts";
 import { connect } from "../../src/postgres/connection.ts";
 import { FOLD_LOCK, foldCounts } from "../../src/postgres/counts.ts";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { withStore } from "../open-store.ts";
 import { findPrograms, type Instance, makeInstance } from "./instance.ts";
 
@@ -82,7 +82,7 @@ async function fill(databaseUrl: string): Promise<number> {
   await fold(databaseUrl);
   await withStore(databaseUrl, async (store) => {
     await newUser(store);
-    await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null);
+    await store.orders.update(1, setPaid, null);
   });
   return 6;
 }
@@ -145,7 +145,7 @@ describe.if(possible)("a dump", () => {
         });
         await run(to, passTransactions(6_000));
         await newUser(store);
-        await store.orders.update(2, () => ({ status: "paid", metadata: {} }), null);
+        await store.orders.update(2, setPaid, null);
         expect((await store.users.list(firstPage)).total).toBe(users + 2);
         expect((await store.orders.list({ ...firstPage, status: "paid" })).total).toBe(2);
         expect(await store.check()).toEqual([]);

@@ -1,7 +1,7 @@
 // Updates and deletes of records that other transactions have locked, and of others meanwhile.
 import { describe, expect, test } from "bun:test";
 import type { Store } from "../../src/store.ts";
-import { newUser, orderFields, userFields } from "../contract/open.ts";
+import { newUser, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { cluster, type Harness, makeHarness, waitingBackends } from "./postgres-harness.ts";
 
@@ -36,7 +36,7 @@ describe.if(cluster !== null)("updates", () => {
       select from users where id in (${idsOf(lockedUsers)}) for update;
       select from orders where id in (${idsOf(lockedOrders)}) for update
     `);
-    const pay = (id: number) => orders.update(id, () => ({ status: "paid", metadata: {} }), null);
+    const pay = (id: number) => orders.update(id, setPaid, null);
     let locked = true;
     const waiting = [
       ...lockedUsers.map(({ id }, at) =>
@@ -84,7 +84,7 @@ describe.if(cluster !== null)("updates", () => {
     await using world = await makeHarness();
     const store = await world.open({ databaseUrl: `${world.url}&lock_timeout=400` });
     const { id } = await newOrder(store, (await newUser(store)).id);
-    const pay = () => store.orders.update(id, () => ({ status: "paid", metadata: {} }), null);
+    const pay = () => store.orders.update(id, setPaid, null);
     const held = await world.hold(`select from orders where id = ${id} for update`);
     const waiting = pay();
     await untilWaiting(world, 1);

@@ -1,7 +1,7 @@
 // The change feed on SQLite: what the contract leaves open.
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
-import { newUser, orderFields } from "../contract/open.ts";
+import { newUser, orderFields, setPaid } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { openDatabase } from "./open-database.ts";
@@ -54,7 +54,7 @@ async function findingsAfter(sql: string): Promise<readonly string[]> {
   await store.users.update(id, (user) => user, null); // 3
   await store.users.remove(gone.id, null); // 4
   await store.orders.place(orderFields(id), null); // 5
-  await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null); // 6
+  await store.orders.update(1, setPaid, null); // 6
   await store.close();
   {
     using db = new Database(path);

@@ -6,7 +6,7 @@ import type { Order } from "../../src/order.ts";
 import { migrate, migrations, SCHEMA_VERSION } from "../../src/sqlite/migrate.ts";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
 import type { Store } from "../../src/store.ts";
-import { orderFields } from "../contract/open.ts";
+import { orderFields, setPaid } from "../contract/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { hashOf, traceOf } from "../trace.ts";
@@ -65,7 +65,7 @@ async function expectConsistent(store: Store): Promise<void> {
     updated_at: time,
   };
   expect(await store.bulk.orders.import([shipped], false)).toMatchObject([{ outcome: "created" }]);
-  await store.orders.update(1, () => ({ status: "paid", metadata: {} }), null);
+  await store.orders.update(1, setPaid, null);
   expect(await totalsOf(store)).toEqual([4, 1, 2, 1]);
   expect(await store.check()).toEqual([]);
 }

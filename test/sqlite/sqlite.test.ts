@@ -1,7 +1,7 @@
 import { Database } from "bun:sqlite";
 import { afterAll, expect, test } from "bun:test";
 import { hashToken, newToken } from "../../src/token.ts";
-import { openWithClock, orderFields, userFields } from "../contract/open.ts";
+import { openWithClock, orderFields, setPaid, userFields } from "../contract/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { storeContract } from "../store.contract.ts";
 import { openDatabase } from "./open-database.ts";
@@ -29,7 +29,7 @@ test("get and find return the record, not a promise, once a write has resolved",
   expect(tokens.find(hash)).toEqual(token);
 
   const edited = await users.update(user.id, () => userFields({ name: "Ann" }), null);
-  const paid = await orders.update(order.id, () => ({ status: "paid", metadata: {} }), null);
+  const paid = await orders.update(order.id, setPaid, null);
   const revoked = await tokens.revoke("a");
   expect([edited?.version, paid?.version]).toEqual([2, 2]);
   expect([users.get(user.id), orders.get(order.id)]).toEqual([edited, paid]);

@@ -1,27 +1,24 @@
 /**
- * Pages of more than 256 KiB. One page is built at a time, in slices, and clients take turns. Other requests are served
- * between two slices. The buffers of all pages share a limit, of which one client gets half, so slow clients can
- * neither exhaust memory nor keep it from others.
+ * Pages of more than 256 KiB. One page is built at a time, in slices, in a queue that is fair to clients. Other requests
+ * are served between two slices. The buffers of all pages share a limit, of which one client gets half, so slow clients
+ * can neither exhaust memory nor keep it from others.
  */
+import { endTurn } from "./end-turn.ts";
 import { AppError, failField } from "./error.ts";
+import { createFairQueue, type FairQueueOptions } from "./fair-queue.ts";
 import { createCollector } from "./garbage.ts";
 import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, oneChunk, type Page } from "./page.ts";
-import { createTurns, type TurnOptions } from "./turns.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
 /** Maximum number of unused buffers that are kept for reuse. */
 const MAX_FREE_BUFFERS = 16;
-/** Maximum number of pages that wait for their turn, half of them of one client. Further pages are rejected. */
+/** Maximum number of pages that wait to be built, half of them of one client. Further pages are rejected. */
 const MAX_WAITING = 64;
-/** Maximum time that a page waits for its turn. */
 const QUEUE_TIMEOUT_MS = 5_000;
 /** Size of a response without its records: `{"data":[],"error":null,"meta":…}` with the largest numbers and names. */
 const ENVELOPE_BYTES = 256;
-const COMMA = 0x2c;
 /** Longest encoding of a character. */
 const MAX_CHARACTER_BYTES = 4;
-
-const mebibytes = MAX_PAGE_BYTES / 2 ** 20;
 
 export interface PageBuilder {
   /**
@@ -36,7 +33,6 @@ export interface PageBuilder {
    * @throws {AppError} unavailable if more memory is needed than was reserved, and it is in use
    */
   add(records: readonly string[]): void;
-  /** Removes all records. */
   clear(): void;
 }
 
@@ -45,7 +41,7 @@ export type BuiltPage = Omit<Page, "records">;
 
 export interface LargePages {
   /**
-   * Builds a page when it is the turn of its client.
+   * Builds a page as soon as it is first in the queue.
    * @param work adds the records, all from one snapshot, and returns the rest of the page
    * @param client who reads it: as in `RecordStore.list`
    * @throws {AppError} unavailable if too many pages are waiting or not sent yet
@@ -69,25 +65,9 @@ function busyError(): AppError {
   return new AppError("unavailable", problem);
 }
 
-/** The memory of one response. */
-interface Share {
-  /** Whether it can have one buffer more. */
-  hasRoom(): boolean;
-  /** @throws {AppError} unavailable if so many bytes in all exceed the limit of the process or of the client */
-  reserve(bytes: number): void;
-  /** @returns a buffer, reserved if necessary. @throws {AppError} unavailable as `reserve` */
-  take(): Uint8Array;
-  release(buffer: Uint8Array): void;
-  /** Gives back what is reserved and not taken. */
-  trim(): void;
-}
+type Share = ReturnType<ReturnType<typeof createMemory>["share"]>;
 
-interface Memory {
-  share(client: string): Share;
-  usedBytes(): number;
-}
-
-function createMemory(maxBytes: number): Memory {
+function createMemory(maxBytes: number) {
   const free: Uint8Array[] = [];
   /** Reserved bytes by client. */
   const usedBy = new Map<string, number>();
@@ -100,7 +80,8 @@ function createMemory(maxBytes: number): Memory {
     else usedBy.set(client, ofClient);
   }
 
-  function share(client: string): Share {
+  /** @returns the memory of one response */
+  function share(client: string) {
     let reserved = 0;
     let taken = 0;
 
@@ -113,6 +94,7 @@ function createMemory(maxBytes: number): Memory {
       return ofClient === 0 || ofClient + bytes <= maxBytes / 2;
     }
 
+    /** @throws {AppError} unavailable if so many bytes in all exceed the limit of the process or of the client */
     function reserve(bytes: number): void {
       if (bytes <= reserved) return;
       if (!fits(bytes)) throw busyError();
@@ -121,19 +103,24 @@ function createMemory(maxBytes: number): Memory {
     }
 
     return {
-      hasRoom: () => fits(reserved + BUFFER_BYTES),
+      /** @throws {AppError} unavailable if not one more buffer fits */
+      requireRoom() {
+        if (!fits(reserved + BUFFER_BYTES)) throw busyError();
+      },
       reserve,
-      take() {
+      /** @returns a buffer, reserved if necessary. @throws {AppError} unavailable as `reserve` */
+      take(): Uint8Array {
         reserve(taken + BUFFER_BYTES);
         taken += BUFFER_BYTES;
         return free.pop() ?? new Uint8Array(BUFFER_BYTES);
       },
-      release(buffer) {
+      release(buffer: Uint8Array) {
         taken -= BUFFER_BYTES;
         reserved -= BUFFER_BYTES;
         charge(client, -BUFFER_BYTES);
         if (free.length < MAX_FREE_BUFFERS) free.push(buffer);
       },
+      /** Gives back what is reserved and not taken. */
       trim() {
         charge(client, taken - reserved);
         reserved = taken;
@@ -143,9 +130,6 @@ function createMemory(maxBytes: number): Memory {
 
   return { share, usedBytes: () => used };
 }
-
-/** The defaults are for a server, and others for tests. */
-export type TurnLimits = Partial<Pick<TurnOptions, "maxWaiting" | "queueTimeoutMs">>;
 
 interface Filled {
   readonly buffer: Uint8Array;
@@ -168,11 +152,6 @@ function createChunks(filled: Filled[], share: Share): Chunks {
   };
 }
 
-function holdBody(body: string, share: Share): Chunks {
-  share.reserve(Buffer.byteLength(body));
-  return oneChunk(body, share.trim);
-}
-
 function createBuilder(share: Share, collect: (bytes: number) => void) {
   const encoder = new TextEncoder();
   let filled: Filled[] = [];
@@ -180,17 +159,13 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   let count = 0;
   let closed = false;
 
-  function openBuffer(): Filled {
-    const opened = { buffer: share.take(), length: 0 };
-    filled.push(opened);
-    return opened;
-  }
-
   /** @returns a buffer with room for at least one character of any length */
   function currentBuffer(): Filled {
     const last = filled.at(-1);
-    const hasRoom = last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES;
-    return hasRoom ? last : openBuffer();
+    if (last !== undefined && BUFFER_BYTES - last.length >= MAX_CHARACTER_BYTES) return last;
+    const opened = { buffer: share.take(), length: 0 };
+    filled.push(opened);
+    return opened;
   }
 
   function write(text: string): void {
@@ -204,15 +179,10 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   }
 
   function addRecord(record: string): void {
-    if (count > 0) {
-      const target = currentBuffer();
-      target.buffer[target.length] = COMMA;
-      target.length += 1;
-      bytes += 1;
-    }
+    if (count > 0) write(",");
     write(record);
     if (bytes > MAX_PAGE_BYTES - ENVELOPE_BYTES) {
-      const reason = `since the page would exceed ${mebibytes} MiB`;
+      const reason = `since the page would exceed ${MAX_PAGE_BYTES / 2 ** 20} MiB`;
       failField("limit", `must be at most ${count} here, ${reason}`);
     }
     count += 1;
@@ -251,14 +221,23 @@ function createBuilder(share: Share, collect: (bytes: number) => void) {
   };
 }
 
-/** @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one */
+/**
+ * @param maxUnsentBytes maximum memory of all pages that are being built or sent, unless there is only one
+ * @param limits for tests
+ */
 export function createLargePages(
   maxUnsentBytes: number,
-  { maxWaiting = MAX_WAITING, queueTimeoutMs = QUEUE_TIMEOUT_MS }: TurnLimits = {},
+  limits: Partial<Pick<FairQueueOptions, "maxWaiting" | "queueTimeoutMs">> = {},
 ): LargePages {
   const memory = createMemory(maxUnsentBytes);
   const collect = createCollector();
-  const runInTurn = createTurns({ maxRunning: 1, maxWaiting, queueTimeoutMs, problem });
+  const runFairly = createFairQueue({
+    maxRunning: 1,
+    maxWaiting: MAX_WAITING,
+    queueTimeoutMs: QUEUE_TIMEOUT_MS,
+    problem,
+    ...limits,
+  });
 
   async function buildNow<Rest>(share: Share, work: (page: PageBuilder) => Promise<Rest>) {
     const builder = createBuilder(share, collect);
@@ -275,14 +254,18 @@ export function createLargePages(
     async build(work, client = "") {
       // The attempt to read it as a small page left this much garbage.
       collect(LARGE_PAGE_BYTES);
-      // Bun accepts connections until none is waiting. Clients that are rejected and connect again in the same turn could
-      // prolong it without end, and no page would be built.
-      await new Promise((resolve) => setImmediate(resolve));
+      // Bun accepts connections until none is waiting. Clients that are rejected and connect again in the same turn of the
+      // event loop could prolong it without end, and no page would be built.
+      await endTurn();
       const share = memory.share(client);
-      if (!share.hasRoom()) throw busyError();
-      return runInTurn(client, () => buildNow(share, work));
+      share.requireRoom();
+      return runFairly(client, () => buildNow(share, work));
     },
-    hold: (body, client = "") => holdBody(body, memory.share(client)),
+    hold(body, client = "") {
+      const share = memory.share(client);
+      share.reserve(Buffer.byteLength(body));
+      return oneChunk(body, share.trim);
+    },
     unsentBytes: memory.usedBytes,
   };
 }

@@ -54,7 +54,7 @@ const mayImport: Record<string, readonly string[]> = {
 const packages: Record<string, RegExp> = {
   domain: /^@sinclair\/typebox(\/|$)/,
   http: /^(elysia|@elysiajs\/[a-z]+|swagger-ui-dist\/.+\.br)$/,
-  sqlite: /^(bun:sqlite|node:(fs|path|timers\/promises))$/,
+  sqlite: /^(bun:sqlite|node:(fs|path))$/,
   postgres: /^(bun|node:.+)$/,
   "object-storage": /^node:(fs\/promises|path)$/,
   cli: /^(commander|csv-parse|node:(fs|path|stream|tty|util))$/,

@@ -3,7 +3,7 @@
  * those of a client with hundreds of connections would delay all others until the last of them is handled.
  */
 
-import { endTurn } from "./turn-limit.ts";
+import { endTurn } from "../end-turn.ts";
 
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;

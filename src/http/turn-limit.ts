@@ -1,5 +1,4 @@
-/** Resolves in the next turn of the event loop. */
-export const endTurn = () => new Promise<void>((resolve) => setImmediate(resolve));
+import { endTurn } from "../end-turn.ts";
 
 /** Number of requests after which the count starts again in the next turn. A timer for each turn would cost more. */
 const RESET_INTERVAL = 32;

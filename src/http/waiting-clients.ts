@@ -3,9 +3,9 @@
  * They are woken a few at a time, so that other requests are served in between.
  */
 import type { ChangeStore } from "../change.ts";
+import { endTurn } from "../end-turn.ts";
 import { fail } from "../error.ts";
 import type { Drain } from "./drain.ts";
-import { endTurn } from "./turn-limit.ts";
 
 const MAX_WAITING = 1024;
 /** Number of clients that are woken in one turn of the event loop. */

@@ -1,8 +1,8 @@
 import { SQL } from "bun";
 import type { CopyRow } from "../copy.ts";
 import { type PostgresLayout, splitLayout } from "../database-url.ts";
+import { createFairQueue } from "../fair-queue.ts";
 import type { StoreOptions } from "../store.ts";
-import { createTurns } from "../turns.ts";
 import { citusSettings } from "./citus/settings.ts";
 import { formatCopyRows } from "./copy-format.ts";
 import { type Access, createLimiter, type Limiter, QUEUE_TIMEOUT_MS } from "./limiter.ts";
@@ -180,7 +180,7 @@ export function connect({
     return pool.sql().begin(mode, (tx) => work(sessionOf(() => tx))) as Promise<Result>;
   }
 
-  const runInTurn = createTurns({
+  const runFairly = createFairQueue({
     maxRunning: limiter.listConnections,
     queueTimeoutMs: QUEUE_TIMEOUT_MS,
     problem: "the database is busy",
@@ -202,7 +202,7 @@ export function connect({
       const writes = access === "write" ? (admitted ?? 1) : 0;
       const measured = writes > 0 ? () => measure(writes, retried) : retried;
       const limited = () => limiter.run(access, measured, timeoutMs);
-      const start = access === "list" ? () => runInTurn(client ?? "", limited) : limited;
+      const start = access === "list" ? () => runFairly(client ?? "", limited) : limited;
       return admitted === undefined ? limiter.admit(access, start, client) : start();
     },
     async close() {

@@ -1,6 +1,5 @@
 /** Reads all rows of a database from one snapshot while other connections write. */
 import type { Database } from "bun:sqlite";
-import { setImmediate as endTurn } from "node:timers/promises";
 import {
   type CopiedTable,
   type CopyRow,
@@ -8,6 +7,7 @@ import {
   copiedTables,
   withMappedErrors,
 } from "../copy.ts";
+import { endTurn } from "../end-turn.ts";
 import type { Source } from "./at-rest.ts";
 import { countRows } from "./connection.ts";
 import { prepareLastId } from "./count-index.ts";

@@ -1,8 +1,8 @@
 /** Export and import of users and orders. `src/import-plan.ts` has the rules of an import. */
 import type { Database } from "bun:sqlite";
-import { setImmediate as endTurn } from "node:timers/promises";
 import type { BulkStore } from "../bulk.ts";
 import { type ChangedRecord, type ChangeType, changeOf } from "../change.ts";
+import { endTurn } from "../end-turn.ts";
 import {
   createImportPlanner,
   type Digest,

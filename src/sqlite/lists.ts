@@ -3,7 +3,7 @@
  * of their own.
  */
 import type { Database } from "bun:sqlite";
-import { setImmediate as endTurn } from "node:timers/promises";
+import { endTurn } from "../end-turn.ts";
 import type { LargePages, PageBuilder } from "../large-page.ts";
 import type { Maybe } from "../maybe.ts";
 import {

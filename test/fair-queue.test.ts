@@ -1,10 +1,10 @@
 import { expect, test } from "bun:test";
-import { createTurns, type TurnOptions } from "../src/turns.ts";
+import { createFairQueue, type FairQueueOptions } from "../src/fair-queue.ts";
 import { expectRejection } from "./expect-error.ts";
 
 /** Runs work that the test ends, and records which has begun. */
-function makeClients(maxRunning: number, options: Partial<TurnOptions> = {}) {
-  const runInTurn = createTurns({
+function makeClients(maxRunning: number, options: Partial<FairQueueOptions> = {}) {
+  const runFairly = createFairQueue({
     maxRunning,
     queueTimeoutMs: 60_000,
     problem: "busy",
@@ -13,7 +13,7 @@ function makeClients(maxRunning: number, options: Partial<TurnOptions> = {}) {
   const begun: string[] = [];
   const ends: ((result: string) => void)[] = [];
   const run = (client: string) =>
-    runInTurn(client, () => {
+    runFairly(client, () => {
       begun.push(client);
       const { promise, resolve } = Promise.withResolvers<string>();
       ends.push(resolve);
@@ -94,9 +94,9 @@ test("work is rejected when the places are taken, half of which are for one clie
 });
 
 test("the next work begins when work fails", async () => {
-  const runInTurn = createTurns({ maxRunning: 1, queueTimeoutMs: 60_000, problem: "busy" });
-  const failed = runInTurn("a", () => Promise.reject(new Error("failed")));
-  const next = runInTurn("a", async () => "done");
+  const runFairly = createFairQueue({ maxRunning: 1, queueTimeoutMs: 60_000, problem: "busy" });
+  const failed = runFairly("a", () => Promise.reject(new Error("failed")));
+  const next = runFairly("a", async () => "done");
   await expect(failed).rejects.toThrow("failed");
   expect(await next).toBe("done");
 });

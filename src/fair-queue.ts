@@ -1,14 +1,14 @@
-/** Clients take turns, so that none of them keeps the others waiting. */
+/** A queue in which no client keeps the others waiting. */
 import { AppError } from "./error.ts";
 
 /**
- * Runs work when it is the turn of its client: that of the client with the least running work, and of several, that of
- * the one whose work ended the longest ago. So a client has more than its share only while no other waits.
+ * Runs work of the client with the least running work next, and of several, of the one whose work ended the longest ago.
+ * So a client has more than its share only while no other waits.
  * @throws {AppError} unavailable if too much work is waiting, or it waits for too long
  */
-export type RunInTurn = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
+export type RunFairly = <Result>(client: string, work: () => Promise<Result>) => Promise<Result>;
 
-export interface TurnOptions {
+export interface FairQueueOptions {
   /** Maximum number of pieces of work that run at the same time. If it is several, one client leaves one to others. */
   readonly maxRunning: number;
   /** Maximum number of pieces of work that wait, half of them of one client. The default is no maximum. */
@@ -27,12 +27,12 @@ function hasWork({ running, waiting }: Client): boolean {
   return running > 0 || waiting.size > 0;
 }
 
-export function createTurns({
+export function createFairQueue({
   maxRunning,
   maxWaiting = Number.POSITIVE_INFINITY,
   queueTimeoutMs,
   problem,
-}: TurnOptions): RunInTurn {
+}: FairQueueOptions): RunFairly {
   /** All but one, so that the next client need not wait for the end of long work. */
   const maxRunningOfClient = Math.max(1, maxRunning - 1);
   /** Those with work, in the order in which they came or last ended some. */
@@ -65,7 +65,7 @@ export function createTurns({
     startNext();
   }
 
-  async function waitForTurn(name: string, client: Client): Promise<void> {
+  async function waitToBegin(name: string, client: Client): Promise<void> {
     if (waiting >= maxWaiting || client.waiting.size >= maxWaiting / 2) {
       throw new AppError("unavailable", problem);
     }
@@ -96,7 +96,7 @@ export function createTurns({
       start(client);
       clients.set(name, client);
     } else {
-      await waitForTurn(name, client);
+      await waitToBegin(name, client);
     }
     try {
       return await work();

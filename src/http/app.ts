@@ -86,7 +86,7 @@ export interface AppOptions {
 }
 
 export function createApp(options: AppOptions) {
-  const { store, config, log, logServerError, now, metrics, drain, servers, version } = options;
+  const { store, config, now, metrics, drain, servers, version } = options;
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
@@ -95,13 +95,13 @@ export function createApp(options: AppOptions) {
   const connections = connectionsOf(servers, waitingClients);
   const { readOnly } = config;
   const { handle, handleUnmatched } = createPipeline({
+    ...options,
     services: { store, readOnly, metrics, drain, connections, waitingClients, document },
     authenticate: createAuthenticator(store.tokens, config, now),
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),
-    respond: createResponder({ log, cors, metrics, drain, rateLimiter }),
-    logServerError,
+    respond: createResponder({ ...options, cors, rateLimiter }),
   });
 
   for (const { method, path } of routes) metrics.addRoute(method, path);

@@ -4,9 +4,7 @@ import { statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { fail } from "../error.ts";
 import { connect } from "./connection.ts";
-import type { FileWatch } from "./file-watch.ts";
 import { sidecarsOf } from "./files.ts";
-import type { Reader } from "./reader.ts";
 
 /** How a store reads its database. */
 export interface Source {
@@ -65,36 +63,6 @@ export function sourceAtRest(path: string): Source | null {
     requireUnchanged() {
       if (stateOf(path) === before) return;
       fail("operator", `another process has changed ${path} meanwhile: run the command again`);
-    },
-  };
-}
-
-/** A file at rest has no log to watch, and `requireUnchanged` watches the file. */
-export const nothingToWatch: FileWatch = {
-  isInPlace: () => true,
-  isOverwritten: () => false,
-  requireInPlace() {},
-  isReadable: () => true,
-  close() {},
-};
-
-/** @returns the same reader. A read fails if the file has been changed, whatever it returns or throws */
-export function createReaderAtRest(reader: Reader, { requireUnchanged }: Source): Reader {
-  return {
-    ...reader,
-    forTable(table) {
-      const inner = reader.forTable(table);
-      function guarded<Result>(work: () => Result): Result {
-        try {
-          return work();
-        } finally {
-          requireUnchanged();
-        }
-      }
-      return {
-        read: (work, ...args) => guarded(() => inner.read(work, ...args)),
-        cached: (key, work) => guarded(() => inner.cached(key, work)),
-      };
     },
   };
 }

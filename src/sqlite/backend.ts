@@ -1,50 +1,18 @@
+/** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
-import { constants, existsSync, mkdirSync, realpathSync, statfsSync, statSync } from "node:fs";
+import { constants, existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
-import { createClock } from "../clock.ts";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
-import { createLargePages } from "../large-page.ts";
 import { requireCurrent } from "../schema-version.ts";
-import {
-  type OnCommit,
-  type OpenStore,
-  type Store,
-  type StoreOptions,
-  servesReads,
-} from "../store.ts";
-import { createWriteProbe } from "../write-probe.ts";
-import { type ArchiveClient, openArchive } from "./archive/client.ts";
-import {
-  createReaderAtRest,
-  nothingToWatch,
-  type Source,
-  sharedSource,
-  sourceAtRest,
-} from "./at-rest.ts";
-import { backUp, lastBackupS } from "./backup.ts";
-import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
-import { checkDatabase } from "./check.ts";
-import { createCheckpointer } from "./checkpoint.ts";
-import {
-  CHECKPOINT_PAGES,
-  configure,
-  connect,
-  PAGE_BYTES,
-  requireSqlite,
-  sqliteVersion,
-} from "./connection.ts";
-import { withCopySource } from "./copy-source.ts";
-import { describeSqliteError, isBusy, unreadableError } from "./errors.ts";
-import { continueFeed, hasFeed } from "./feed.ts";
-import { watchFiles } from "./file-watch.ts";
-import { requirePermission } from "./files.ts";
-import { createIdempotencyStore } from "./idempotency.ts";
-import { createBulkStores } from "./import.ts";
-import { createListReader } from "./lists.ts";
+import { type OpenStore, type Store, type StoreOptions, servesReads } from "../store.ts";
+import { openArchive } from "./archive/client.ts";
+import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
+import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
+import { describeSqliteError, isBusy } from "./errors.ts";
+import { hasFeed } from "./feed.ts";
+import { requirePermission, sizeOf } from "./files.ts";
 import { backUpBeforeMigration, findVersion, migrate, SCHEMA_VERSION } from "./migrate.ts";
-import { createOrderStore } from "./orders.ts";
-import { createReader, type Reader } from "./reader.ts";
 import {
   LOCK_TIMEOUT_MS,
   lockPath,
@@ -52,11 +20,8 @@ import {
   type ServerLock,
   takeServerLock,
 } from "./server-lock.ts";
-import { createTokenStore } from "./tokens.ts";
-import { createUserStore } from "./users.ts";
+import { createStore, WATCH_INTERVAL_MS } from "./store.ts";
 import { findWarnings } from "./warnings.ts";
-import { createWriteBatch } from "./write-batch.ts";
-import { createWriter, openGate } from "./writer.ts";
 
 /**
  * Size of SQLite's page cache, as in better-sqlite3. With SQLite's default of 2,000 KiB each row needs one more
@@ -64,198 +29,9 @@ import { createWriter, openGate } from "./writer.ts";
  */
 const CACHE_KIB = 16_000;
 
-/** Interval of the file check when there are no writes. */
-const WATCH_INTERVAL_MS = 1_000;
-/** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
-const MARK_INTERVAL_MS = 10 * 60 * 1000;
-
 /** After this time, a server whose lock file was deleted has taken the lock again, unless it is frozen. */
 const RETAKE_MS = 2.5 * WATCH_INTERVAL_MS;
 const POLL_MS = 50;
-
-function sizeOf(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
-}
-
-/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
-function freeBytesOf(path: string): number | null {
-  try {
-    const { bavail, bsize } = statfsSync(dirname(path));
-    return bavail * bsize;
-  } catch {
-    return null;
-  }
-}
-
-/** A record of this length makes the probe write nine pages. A create writes three to eight. */
-const PROBE_LENGTH = 16_000;
-
-/** @returns writes as many pages as a request, or a nearly full disk would seem healthy, and leaves no row */
-function preparePageWrite(db: Database): () => void {
-  const insert = db.prepare<null, { record: string }>(`
-    insert into idempotency_keys (owner, key, fingerprint, record, created_at)
-    values ('', 'probe', '', $record, '')
-  `);
-  const remove = db.prepare<null, []>(`
-    delete from idempotency_keys
-    where owner = '' and key = 'probe'
-  `);
-  const record = JSON.stringify({ filler: "x".repeat(PROBE_LENGTH) });
-  return () => {
-    insert.run({ record });
-    remove.run();
-  };
-}
-
-function fileStatistics(path: string) {
-  return {
-    databaseBytes: sizeOf(path),
-    walBytes: sizeOf(path + suffixes.log),
-    freeBytes: freeBytesOf(path),
-    lastBackupS: lastBackupS(path),
-  };
-}
-
-/** Checkpoints the log: its file may have been moved or deleted, and then its writes would be lost at exit. */
-function checkpointWal(db: Database, reader: Reader): void {
-  reader.reset();
-  try {
-    db.run("pragma wal_checkpoint(passive)");
-  } catch {
-    // The disk is failing, or another connection reads an older state. Closing the database tries again.
-  }
-}
-
-/**
- * Creates the store of an open database.
- * @param lock `null` if the store is not exclusive
- * @param archive `null` if there is none
- * @param opened closes the database. Closing the store disposes of it.
- */
-async function createStore(
-  db: Database,
-  source: Source,
-  options: StoreOptions,
-  lock: ServerLock | null,
-  archive: ArchiveClient | null,
-  opened: DisposableStack,
-): Promise<Store> {
-  const { now } = options;
-  const { path, atRest } = source;
-  const onProblem = (problem: string | null) => {
-    options.onStorageProblem?.(problem);
-    // The log does not belong to a file that was overwritten, and would damage it.
-    if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
-  };
-  using resources = new DisposableStack();
-  const watched = atRest ? null : watchFiles(path, onProblem, lock);
-  const files = watched ?? nothingToWatch;
-  resources.defer(files.close);
-  resources.use(opened.move());
-  const sharedReader = createReader(db, files.isReadable);
-  const reader = atRest ? createReaderAtRest(sharedReader, source) : sharedReader;
-  const checkpointer = createCheckpointer(db, archive);
-  resources.defer(checkpointer.close);
-  // Before anything is written.
-  if (watched !== null) await archive?.start(path, watched.descriptors);
-  const watch = resources.use(createChangeWatch(db));
-  const onCommit: OnCommit = (writes, durationMs) => {
-    options.onCommit?.(writes, durationMs);
-    watch.check();
-  };
-  const writer = createWriter(
-    createWriteBatch(db, files),
-    reader,
-    checkpointer,
-    {
-      ...options,
-      onCommit,
-    },
-    archive ?? openGate,
-  );
-  const clock = createClock(now);
-  const idempotency = createIdempotencyStore(db, now, clock);
-  const largePages = createLargePages(options.maxUnsentBytes);
-  const own = resources.adopt(source.connect(), (connection) => connection.close(true));
-  const lists = createListReader(db, own, reader, files, largePages);
-  const recordChange = createChangeRecorder(db, now);
-  const context = { db, reader, writer, lists, idempotency, clock, recordChange };
-  const writePages = preparePageWrite(db);
-  const probe = servesReads(options)
-    ? async () => {}
-    : createWriteProbe({
-        write: () => writer.forTable("idempotency_keys").write(writePages),
-        isFull: writer.isFull,
-      });
-  let checkedLogBytes = 0;
-  /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
-  function checkLog(): void {
-    const { logBytes } = archive?.state() ?? { logBytes: 0 };
-    if (logBytes === checkedLogBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
-    checkedLogBytes = logBytes;
-    // The end of a write starts a checkpoint.
-    writer
-      .forTable("changes")
-      .writeUnlimited(() => {})
-      .catch(() => {});
-  }
-  using timers = new DisposableStack();
-  const watchTimer = setInterval(() => {
-    files.isInPlace();
-    checkLog();
-  }, WATCH_INTERVAL_MS);
-  // The timer must not keep a command running.
-  watchTimer.unref();
-  timers.defer(() => clearInterval(watchTimer));
-  if (options.exclusive && !servesReads(options)) {
-    await checkpointer.prepare();
-    const { writeUnlimited } = writer.forTable("feed");
-    await continueFeed(db, path, writeUnlimited);
-    // If it fails, the next one tries again.
-    const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
-    const markTimer = setInterval(mark, MARK_INTERVAL_MS);
-    markTimer.unref();
-    timers.defer(() => clearInterval(markTimer));
-  }
-  const stopTimers = timers.move();
-  const cleanup = resources.move();
-  return {
-    users: createUserStore(context),
-    orders: createOrderStore(context),
-    tokens: createTokenStore(context),
-    changes: createChangeStore(context, watch),
-    bulk: createBulkStores(context),
-    async checkUsable() {
-      files.requireInPlace();
-      if (!files.isReadable()) throw unreadableError();
-      await probe();
-    },
-    holdBody: largePages.hold,
-    statistics: async () => ({
-      pendingWrites: writer.pending(),
-      unsentBytes: largePages.unsentBytes(),
-      ...fileStatistics(path),
-    }),
-    archive: () => archive?.state() ?? null,
-    backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
-    withCopySource: (work) => withCopySource(source, work),
-    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
-    async deleteExpiredKeys() {
-      const { write } = writer.forTable("idempotency_keys");
-      while (await write(() => idempotency.deleteExpired())) {
-        // One transaction at a time, so that other writes run in between.
-      }
-    },
-    async close() {
-      // First: their writes would come after the archive is closed.
-      stopTimers.dispose();
-      await writer.idle();
-      reader.reset();
-      await archive?.close();
-      cleanup.dispose();
-    },
-  };
-}
 
 /**
  * Rejects other files of a database without the database itself. It was probably moved or emptied, and SQLite would
@@ -433,7 +209,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
     db.run("pragma busy_timeout = 0");
     if (options.onWarning !== undefined)
       findWarnings(realPath, sqliteVersion(db)).forEach(options.onWarning);
-    return await createStore(db, source, options, lock, archive, resources);
+    return await createStore({ db, source, lock, archive }, options, resources);
   } catch (error) {
     // A statement can need what a later migration adds.
     if (readOnly && isSchemaError(error)) requireCurrent(version, SCHEMA_VERSION);

@@ -18,6 +18,7 @@ import {
   PRIVATE_MODE,
   publish,
   requireAbsent,
+  sizeOf,
 } from "./files.ts";
 import { findVersion } from "./migrate.ts";
 import { isServed } from "./server-lock.ts";
@@ -42,7 +43,7 @@ export function verifyDatabase(path: string): BackupSummary {
     users: countRows(db, "users"),
     orders: countRows(db, "orders"),
     tokens: countRows(db, "tokens"),
-    bytes: statSync(path).size,
+    bytes: sizeOf(path),
   };
 }
 
@@ -59,8 +60,7 @@ async function vacuumInto(
   const expectedBytes = Math.max(1, pages * pragma(db, "page_size"));
   const thread = createThread(source.path, source.atRest);
   const progressTimer = setInterval(() => {
-    const writtenBytes = statSync(temporaryPath, { throwIfNoEntry: false })?.size ?? 0;
-    onProgress(Math.min(1, writtenBytes / expectedBytes));
+    onProgress(Math.min(1, sizeOf(temporaryPath) / expectedBytes));
   }, PROGRESS_MS);
   signal.addEventListener("abort", () => thread.close());
   try {

@@ -7,7 +7,7 @@ import { suffixes } from "../database-url.ts";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
 import type { ServerLock } from "./server-lock.ts";
-import { createWalIndexReader, mayHaveCopied, type WalIndex } from "./wal-index.ts";
+import { committedBytes, type LogState, readLogState } from "./wal-index.ts";
 
 /** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
 const SAMPLES = 8;
@@ -31,6 +31,15 @@ export interface FileWatch {
   /** Call it after the database is closed. */
   close(): void;
 }
+
+/** Watches nothing: a database at rest has no log, and `Source.requireUnchanged` watches the file. */
+export const nothingToWatch: FileWatch = {
+  isInPlace: () => true,
+  isOverwritten: () => false,
+  requireInPlace() {},
+  isReadable: () => true,
+  close() {},
+};
 
 /** Descriptors of the database, its log and its index, which stay open as long as the database. */
 export interface FileDescriptors {
@@ -100,13 +109,21 @@ export function watchFiles(
   const log = openFile(path + suffixes.log);
   const index = openFile(path + suffixes.index);
   const open = [database, log, index];
-  const readIndex = createWalIndexReader(index.descriptor);
   const prefix = Buffer.alloc(PREFIX_BYTES);
   const sample = Buffer.alloc(SAMPLE_BYTES);
-  let lastIndex = readIndex();
+  let lastState = readState();
   let content = readContent();
   let overwritten: string | null = null;
   let problem: string | null = null;
+
+  /** @returns `null` if the disk fails */
+  function readState(): LogState | null {
+    try {
+      return readLogState(index.descriptor);
+    } catch {
+      return null;
+    }
+  }
 
   function readContent(): Content {
     const { size, mtimeMs } = fstatSync(database.descriptor);
@@ -117,16 +134,16 @@ export function watchFiles(
 
   /**
    * Only checkpoints write to the database, and the index of the log shows what they have copied.
-   * @param current state of the log before the database was examined
+   * @param current before the database was examined
    * @returns false also if the disk fails, because a write that was committed must not be reported as failed
    */
-  function findOverwrite({ size, mtimeMs }: Stats, current: WalIndex | null): boolean {
+  function findOverwrite({ size, mtimeMs }: Stats, current: LogState | null): boolean {
     if (size === content.sizeBytes && Math.floor(mtimeMs) === content.modifiedMs) {
-      lastIndex = current ?? lastIndex;
+      lastState = current ?? lastState;
       return false;
     }
     // Once more: now it shows every checkpoint that had written to the database when that was examined.
-    const [before, after] = [lastIndex, readIndex()];
+    const [before, after] = [lastState, readState()];
     // A checkpoint is recognized when it has ended.
     if (after === null || after.backfilledFrames < after.backfillTargetFrames) return false;
     const last = content;
@@ -135,19 +152,20 @@ export function watchFiles(
     } catch {
       return false;
     }
-    lastIndex = after;
+    lastState = after;
     // Some file systems update the time of a file late.
     const isSame = content.sizeBytes === last.sizeBytes && content.hash === last.hash;
-    return !isSame && before !== null && !mayHaveCopied(before, after);
+    if (isSame || before === null) return false;
+    return after.salt === before.salt && after.backfilledFrames <= before.backfilledFrames;
   }
 
-  function isTruncated(current: WalIndex | null, logBytes: number): boolean {
-    return current !== null && logBytes < current.logBytes;
+  function isTruncated(state: LogState | null, logBytes: number): boolean {
+    return state !== null && logBytes < committedBytes(state);
   }
 
   function findProblem(): string | null {
     // Before the size of the log, which grows before the index says so.
-    const current = readIndex();
+    const current = readState();
     const databaseStats = examine(database);
     if (typeof databaseStats === "string") return databaseStats;
     const logStats = examine(log);
@@ -157,7 +175,7 @@ export function watchFiles(
     // Once more, because another process may have emptied the log after a checkpoint.
     const isLogTruncated =
       isTruncated(current, logStats.size) &&
-      isTruncated(readIndex(), fstatSync(log.descriptor).size);
+      isTruncated(readState(), fstatSync(log.descriptor).size);
     if (isLogTruncated) overwritten = `${log.path} has been truncated by another program`;
     else if (findOverwrite(databaseStats, current))
       overwritten = `${path} has been overwritten by another program`;

@@ -20,6 +20,11 @@ import { fsyncPath } from "../temporary-file.ts";
 /** Suffixes of the files that SQLite keeps next to a database. */
 const SIDECAR_SUFFIXES = [suffixes.log, suffixes.index, suffixes.journal];
 
+/** @returns the bytes of a file; 0 if there is none */
+export function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0;
+}
+
 /** @returns the suffixes of the files that exist next to this path; the database itself may be missing */
 export function sidecarsOf(path: string): readonly string[] {
   return SIDECAR_SUFFIXES.filter((suffix) => existsSync(path + suffix));

@@ -54,20 +54,6 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     from orders
     where user_id = +$user_id
   `);
-  const page = db.prepare<Row, Record<"user_id" | "start" | "limit", number>>(`
-    select ${listed}
-    from orders
-    where user_id = +$user_id and user_position > $start
-    order by user_position
-    limit +$limit
-  `);
-  const pageDown = db.prepare<Row, Record<"user_id" | "end" | "limit", number>>(`
-    select ${listed}
-    from orders
-    where user_id = +$user_id and user_position <= $end
-    order by user_position desc
-    limit +$limit
-  `);
   // With both filters, the orders of the user are counted in the index alone.
   const countInRange = db.prepare<{ total: number }, StatusFilters & Positions>(`
     select count(*) as total
@@ -75,25 +61,25 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     where user_id = +$user_id and user_position > $start and user_position <= $end
       and status = +$status
   `);
-  type Range = StatusFilters & Positions & Record<"limit" | "skip", number>;
-  const rowsInRange = {
-    id: db.prepare<Row, Range>(`
+  type Page = Positions & Record<"user_id" | "limit" | "skip", number>;
+  const prepare = <Filters>(where: string) => ({
+    id: db.prepare<Row, Filters & Page>(`
       select ${listed}
       from orders
-      where user_id = +$user_id and user_position > $start and user_position <= $end
-        and status = +$status
+      where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
       order by user_position
       limit +$limit offset +$skip
     `),
-    "-id": db.prepare<Row, Range>(`
+    "-id": db.prepare<Row, Filters & Page>(`
       select ${listed}
       from orders
-      where user_id = +$user_id and user_position > $start and user_position <= $end
-        and status = +$status
+      where user_id = +$user_id and user_position > $start and user_position <= $end ${where}
       order by user_position desc
       limit +$limit offset +$skip
     `),
-  };
+  });
+  const rows = prepare<unknown>("");
+  const rowsInStatus = prepare<StatusFilters>("and status = +$status");
   const idAt = db.prepare<{ id: number }, { user_id: number; position: number }>(`
     select id
     from orders
@@ -153,7 +139,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
           continue;
         }
         yield null;
-        for (const row of rowsInRange[sort].iterate({ ...filters, ...within, limit, skip })) {
+        for (const row of rowsInStatus[sort].iterate({ ...filters, ...within, limit, skip })) {
           yield row;
           limit -= 1;
         }
@@ -170,17 +156,16 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     const last = countOrders(userId);
     const { start, end } = positionsBehind(userId, last, query);
     if (status === undefined) {
-      const rows =
-        sort === "-id"
-          ? pageDown.iterate({ user_id: userId, end: end - offset, limit })
-          : page.iterate({ user_id: userId, start: start + offset, limit });
-      return { total: last, rows };
+      // Positions are consecutive, so no row is read and skipped.
+      const behind = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };
+      const page = { user_id: userId, ...behind, limit, skip: 0 };
+      return { total: last, rows: rows[sort].iterate(page) };
     }
     const filters = { user_id: userId, status };
     if (last > RANGE) return readInRanges(filters, last, { start, end }, query);
     return {
-      total: countInRange.get({ user_id: userId, status, start: 0, end: last })?.total ?? 0,
-      rows: rowsInRange[sort].iterate({ user_id: userId, status, start, end, limit, skip: offset }),
+      total: countInRange.get({ ...filters, start: 0, end: last })?.total ?? 0,
+      rows: rowsInStatus[sort].iterate({ ...filters, start, end, limit, skip: offset }),
     };
   };
 }

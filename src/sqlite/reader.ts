@@ -34,8 +34,15 @@ export interface Reader {
 /** Maximum number of cached results. */
 const MAX_CACHED = 1000;
 
-/** @param isReadable whether the operating system can still read the database file */
-export function createReader(db: Database, isReadable: () => boolean): Reader {
+/**
+ * @param isReadable whether the operating system can still read the database file
+ * @param requireUnchanged see `Source`: called after each read, whatever it returns or throws
+ */
+export function createReader(
+  db: Database,
+  isReadable: () => boolean,
+  requireUnchanged = () => {},
+): Reader {
   const begin = db.prepare("begin");
   // Not a rollback: a dry run of an import writes a temporary table in this transaction.
   const commit = db.prepare("commit");
@@ -105,18 +112,22 @@ export function createReader(db: Database, isReadable: () => boolean): Reader {
   function forTable(table: string): TableReader {
     const read: TableReader["read"] = (work, ...args) => {
       try {
-        ensureSnapshot();
-        return work(...args);
-      } catch (error) {
-        if (!isStorageError(error)) throw error;
-      }
-      reset();
-      try {
-        ensureSnapshot();
-        return work(...args);
-      } catch (error) {
+        try {
+          ensureSnapshot();
+          return work(...args);
+        } catch (error) {
+          if (!isStorageError(error)) throw error;
+        }
         reset();
-        throw storageError(error, { db, verb: "read", table, isReadable });
+        try {
+          ensureSnapshot();
+          return work(...args);
+        } catch (error) {
+          reset();
+          throw storageError(error, { db, verb: "read", table, isReadable });
+        }
+      } finally {
+        requireUnchanged();
       }
     };
     return {

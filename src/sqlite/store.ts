@@ -1,0 +1,208 @@
+/** The store of an open SQLite database. */
+import type { Database } from "bun:sqlite";
+import { statfsSync } from "node:fs";
+import { dirname } from "node:path";
+import { createClock } from "../clock.ts";
+import { suffixes } from "../database-url.ts";
+import { createLargePages } from "../large-page.ts";
+import { type OnCommit, type Store, type StoreOptions, servesReads } from "../store.ts";
+import { createWriteProbe } from "../write-probe.ts";
+import type { ArchiveClient } from "./archive/client.ts";
+import type { Source } from "./at-rest.ts";
+import { backUp, lastBackupS } from "./backup.ts";
+import { createChangeRecorder, createChangeStore, createChangeWatch } from "./changes.ts";
+import { checkDatabase } from "./check.ts";
+import { createCheckpointer } from "./checkpoint.ts";
+import { CHECKPOINT_PAGES, PAGE_BYTES } from "./connection.ts";
+import { withCopySource } from "./copy-source.ts";
+import { unreadableError } from "./errors.ts";
+import { continueFeed } from "./feed.ts";
+import { nothingToWatch, watchFiles } from "./file-watch.ts";
+import { sizeOf } from "./files.ts";
+import { createIdempotencyStore } from "./idempotency.ts";
+import { createBulkStores } from "./import.ts";
+import { createListReader } from "./lists.ts";
+import { createOrderStore } from "./orders.ts";
+import { createReader, type Reader } from "./reader.ts";
+import type { ServerLock } from "./server-lock.ts";
+import { createTokenStore } from "./tokens.ts";
+import { createUserStore } from "./users.ts";
+import { createWriteBatch } from "./write-batch.ts";
+import { createWriter, openGate } from "./writer.ts";
+
+/** Interval of the file check when there are no writes. */
+export const WATCH_INTERVAL_MS = 1_000;
+/** Interval at which a server marks its file: a copy of the file that is older than this is recognized. */
+const MARK_INTERVAL_MS = 10 * 60 * 1000;
+
+/** @returns the bytes that users other than root can still write; `null` if the directory has been moved away */
+function freeBytesOf(path: string): number | null {
+  try {
+    const { bavail, bsize } = statfsSync(dirname(path));
+    return bavail * bsize;
+  } catch {
+    return null;
+  }
+}
+
+/** A record of this length makes the probe write nine pages. A create writes three to eight. */
+const PROBE_LENGTH = 16_000;
+
+/** @returns writes as many pages as a request, or a nearly full disk would seem healthy, and leaves no row */
+function preparePageWrite(db: Database): () => void {
+  const insert = db.prepare<null, { record: string }>(`
+    insert into idempotency_keys (owner, key, fingerprint, record, created_at)
+    values ('', 'probe', '', $record, '')
+  `);
+  const remove = db.prepare("delete from idempotency_keys where owner = '' and key = 'probe'");
+  const record = JSON.stringify({ filler: "x".repeat(PROBE_LENGTH) });
+  return () => {
+    insert.run({ record });
+    remove.run();
+  };
+}
+
+/** Checkpoints the log: its file may have been moved or deleted, and then its writes would be lost at exit. */
+function checkpointWal(db: Database, reader: Reader): void {
+  reader.reset();
+  try {
+    db.run("pragma wal_checkpoint(passive)");
+  } catch {
+    // The disk is failing, or another connection reads an older state. Closing the database tries again.
+  }
+}
+
+/** Repeats work until it is disposed of. It does not keep a command running. */
+function repeat(intervalMs: number, work: () => void): Disposable {
+  const timer = setInterval(work, intervalMs);
+  timer.unref();
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
+export interface OpenDatabase {
+  readonly db: Database;
+  readonly source: Source;
+  /** `null` if the store is not exclusive. */
+  readonly lock: ServerLock | null;
+  /** `null` if there is none. */
+  readonly archive: ArchiveClient | null;
+}
+
+/** @param opened closes the database. Closing the store disposes of it */
+export async function createStore(
+  { db, source, lock, archive }: OpenDatabase,
+  options: StoreOptions,
+  opened: DisposableStack,
+): Promise<Store> {
+  const { now } = options;
+  const { path, atRest } = source;
+  const onProblem = (problem: string | null) => {
+    options.onStorageProblem?.(problem);
+    // The log does not belong to a file that was overwritten, and would damage it.
+    if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
+  };
+  using resources = new DisposableStack();
+  const watched = atRest ? null : watchFiles(path, onProblem, lock);
+  const files = watched ?? nothingToWatch;
+  resources.defer(files.close);
+  resources.use(opened.move());
+  const reader = createReader(db, files.isReadable, source.requireUnchanged);
+  const checkpointer = createCheckpointer(db, archive);
+  resources.defer(checkpointer.close);
+  // Before anything is written.
+  if (watched !== null) await archive?.start(path, watched.descriptors);
+  const watch = resources.use(createChangeWatch(db));
+  const onCommit: OnCommit = (writes, durationMs) => {
+    options.onCommit?.(writes, durationMs);
+    watch.check();
+  };
+  const writer = createWriter(
+    createWriteBatch(db, files),
+    reader,
+    checkpointer,
+    { ...options, onCommit },
+    archive ?? openGate,
+  );
+  const clock = createClock(now);
+  const idempotency = createIdempotencyStore(db, now, clock);
+  const largePages = createLargePages(options.maxUnsentBytes);
+  const own = resources.adopt(source.connect(), (connection) => connection.close(true));
+  const lists = createListReader(db, own, reader, files, largePages);
+  const recordChange = createChangeRecorder(db, now);
+  const context = { db, reader, writer, lists, idempotency, clock, recordChange };
+  const writePages = preparePageWrite(db);
+  const probe = servesReads(options)
+    ? async () => {}
+    : createWriteProbe({
+        write: () => writer.forTable("idempotency_keys").write(writePages),
+        isFull: writer.isFull,
+      });
+  let checkedLogBytes = 0;
+  /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
+  function checkLog(): void {
+    const { logBytes } = archive?.state() ?? { logBytes: 0 };
+    if (logBytes === checkedLogBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
+    checkedLogBytes = logBytes;
+    // The end of a write starts a checkpoint.
+    writer
+      .forTable("changes")
+      .writeUnlimited(() => {})
+      .catch(() => {});
+  }
+  using timers = new DisposableStack();
+  timers.use(
+    repeat(WATCH_INTERVAL_MS, () => {
+      files.isInPlace();
+      checkLog();
+    }),
+  );
+  if (options.exclusive && !servesReads(options)) {
+    await checkpointer.prepare();
+    const { writeUnlimited } = writer.forTable("feed");
+    await continueFeed(db, path, writeUnlimited);
+    // If it fails, the next one tries again.
+    const mark = () => continueFeed(db, path, writeUnlimited).catch(() => {});
+    timers.use(repeat(MARK_INTERVAL_MS, mark));
+  }
+  const stopTimers = timers.move();
+  const cleanup = resources.move();
+  return {
+    users: createUserStore(context),
+    orders: createOrderStore(context),
+    tokens: createTokenStore(context),
+    changes: createChangeStore(context, watch),
+    bulk: createBulkStores(context),
+    async checkUsable() {
+      files.requireInPlace();
+      if (!files.isReadable()) throw unreadableError();
+      await probe();
+    },
+    holdBody: largePages.hold,
+    statistics: async () => ({
+      pendingWrites: writer.pending(),
+      unsentBytes: largePages.unsentBytes(),
+      databaseBytes: sizeOf(path),
+      walBytes: sizeOf(path + suffixes.log),
+      freeBytes: freeBytesOf(path),
+      lastBackupS: lastBackupS(path),
+    }),
+    archive: () => archive?.state() ?? null,
+    backUp: (target, onProgress, signal) => backUp(db, source, target, onProgress, signal),
+    withCopySource: (work) => withCopySource(source, work),
+    check: async () => reader.forTable("sqlite_schema").read(checkDatabase, db, atRest),
+    async deleteExpiredKeys() {
+      const { write } = writer.forTable("idempotency_keys");
+      while (await write(() => idempotency.deleteExpired())) {
+        // One transaction at a time, so that other writes run in between.
+      }
+    },
+    async close() {
+      // First: their writes would come after the archive is closed.
+      stopTimers.dispose();
+      await writer.idle();
+      reader.reset();
+      await archive?.close();
+      cleanup.dispose();
+    },
+  };
+}

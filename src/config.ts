@@ -342,23 +342,22 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   }
   const token = environment["API_TOKEN"] || null;
   config["apiToken"] = token === null ? null : parseValue("API_TOKEN", token, apiToken);
-  if ((config["tlsCert"] === null) !== (config["tlsKey"] === null)) {
-    const isFlag = flags.tlsCert !== undefined || flags.tlsKey !== undefined;
-    fail(isFlag ? "invalid" : "operator", "TLS_CERT and TLS_KEY must be set together");
+  const { databaseUrl, tlsCert, tlsKey, archiveUrl, archiveCommit, archiveRestore } =
+    config as Config;
+  function failFor(names: readonly SettingName[], message: string): never {
+    const isFlag = names.some((name) => flags[name] !== undefined);
+    fail(isFlag ? "invalid" : "operator", message);
   }
-  if (config["archiveUrl"] !== null && isPostgres(`${config["databaseUrl"]}`)) {
-    fail(
-      flags.archiveUrl === undefined ? "operator" : "invalid",
-      "ARCHIVE_URL is for an SQLite database only",
-    );
+  if ((tlsCert === null) !== (tlsKey === null)) {
+    failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
+  }
+  if (archiveUrl !== null && isPostgres(databaseUrl)) {
+    failFor(["archiveUrl"], "ARCHIVE_URL is for an SQLite database only");
   }
   // Who sets one of them believes that there is an archive.
-  const needsArchive =
-    config["archiveCommit"] === "sync" || config["archiveRestore"] === "if-missing";
-  if (config["archiveUrl"] === null && needsArchive) {
-    const isFlag = flags.archiveCommit !== undefined || flags.archiveRestore !== undefined;
-    fail(
-      isFlag ? "invalid" : "operator",
+  if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing")) {
+    failFor(
+      ["archiveCommit", "archiveRestore"],
       "ARCHIVE_COMMIT=sync and ARCHIVE_RESTORE=if-missing need ARCHIVE_URL",
     );
   }

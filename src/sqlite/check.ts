@@ -291,8 +291,6 @@ const feedSections: typeof sections = [
   ["the last change of each record", findChangesBehind],
 ];
 
-const constraintSections: typeof sections = [["the constraints of rows", findBrokenConstraints]];
-
 /**
  * Checks everything that can be read. A section that meets damage becomes a finding, and the other sections are
  * still checked. SQLite also reports a transient read error as damage, so a section with findings is checked again
@@ -305,8 +303,8 @@ export function checkDatabase(db: Database, atRest = false): readonly string[] {
     ...sections,
     // A database with an older schema has no changes.
     ...(hasFeed(db) ? feedSections : []),
-    ...(atRest ? constraintSections : []),
   ];
+  if (atRest) all.push(["the constraints of rows", findBrokenConstraints]);
   return all.flatMap(([name, find]) => {
     const findings = checkSection(db, name, find);
     return findings.length === 0 ? findings : checkSection(db, name, find);

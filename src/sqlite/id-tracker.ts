@@ -12,6 +12,9 @@ const MAX_COUNTS = 10_000;
 
 const levelWidths = levelBits.map((bits) => 2 ** bits);
 
+/** Of one count. */
+type Change = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
+
 /** Tracks the ids of one table within one transaction. */
 export interface IdTracker {
   /** The last id that was assigned; 0 if none was. */
@@ -30,14 +33,13 @@ export interface IdTracker {
 /** @returns a function that starts tracking from the current last id */
 export function prepareIdTracker(db: Database, table: CountedTable): () => IdTracker {
   const lastId = prepareLastId(db);
-  const change = { list: "", level: 0, bucket: 0, ids: 0 };
-  const increment = db.prepare<null, typeof change>(`
+  const increment = db.prepare<null, Change>(`
     insert into buckets (list, level, bucket, ids)
     values ($list, $level, $bucket, $ids)
     on conflict do update set ids = ids + excluded.ids
   `);
   // Not the upsert: its row would violate the CHECK that no count is negative.
-  const subtract = db.prepare<null, typeof change>(`
+  const subtract = db.prepare<null, Change>(`
     update buckets
     set ids = ids - $ids
     where list = $list and level = $level and bucket = $bucket
@@ -48,34 +50,22 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
   return () => {
     let last = lastId(table);
     /** Change of each count, by list, level and bucket. */
-    const counts = new Map<string, Map<number, number>[]>();
-    let pendingCounts = 0;
+    const counts = new Map<string, Change>();
 
     function flush(): void {
-      for (const [list, levels] of counts) {
-        for (const [level, buckets] of levels.entries()) {
-          for (const [bucket, ids] of buckets) {
-            if (ids > 0) increment.run({ list, level, bucket, ids });
-            if (ids < 0) subtract.run({ list, level, bucket, ids: -ids });
-          }
-        }
+      for (const { ids, ...of } of counts.values()) {
+        if (ids > 0) increment.run({ ...of, ids });
+        if (ids < 0) subtract.run({ ...of, ids: -ids });
       }
       counts.clear();
-      pendingCounts = 0;
-    }
-
-    function addList(list: string): Map<number, number>[] {
-      const levels = levelWidths.map(() => new Map<number, number>());
-      counts.set(list, levels);
-      return levels;
     }
 
     function count(list: string, level: number, bucket: number, ids: number): void {
-      const buckets = (counts.get(list) ?? addList(list))[level];
-      const previous = buckets?.get(bucket);
-      buckets?.set(bucket, (previous ?? 0) + ids);
-      if (previous === undefined) pendingCounts += 1;
-      if (pendingCounts > MAX_COUNTS) flush();
+      const key = `${list} ${level} ${bucket}`;
+      const counted = counts.get(key);
+      if (counted === undefined) counts.set(key, { list, level, bucket, ids });
+      else counted.ids += ids;
+      if (counts.size > MAX_COUNTS) flush();
     }
 
     /** Adds one id to the counts of a list, or subtracts it. */

@@ -16,6 +16,7 @@ import {
 } from "../page.ts";
 import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
+import { lazily } from "./lazily.ts";
 import type { Reader } from "./reader.ts";
 
 /** Characters of a large page that are read in one turn of the event loop. A busy loop has longer slices. */
@@ -160,8 +161,8 @@ export function createListReader(
       const { read } = reader.forTable(table);
       const columns = `id, ${json} as json`;
       const readRows = prepareRows<JsonRow>(db, columns);
-      let readOwnRows: ReadRows<Query, JsonRow, Meta> | null = null;
-      let readSizes: ReadRows<Query, SizeRow, Meta> | null = null;
+      const ownRows = lazily(() => prepareRows<JsonRow>(own, columns));
+      const ownSizes = lazily(() => prepareRows<SizeRow>(own, `id, ${bytes} as bytes`));
 
       function readSmall(query: Query) {
         const list = readRows(query);
@@ -170,13 +171,11 @@ export function createListReader(
       }
 
       async function addAll(query: Query, page: PageBuilder) {
-        readOwnRows ??= prepareRows<JsonRow>(own, columns);
-        readSizes ??= prepareRows<SizeRow>(own, `id, ${bytes} as bytes`);
         page.clear();
         own.run("begin");
         try {
-          page.reserve(await sumOf(readSizes(query).rows));
-          const list = readOwnRows(query);
+          page.reserve(await sumOf(ownSizes()(query).rows));
+          const list = ownRows()(query);
           return pageOf(list, await addInSlices(page, list.rows, query.limit));
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.

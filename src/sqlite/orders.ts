@@ -15,12 +15,11 @@ import {
   type StoredOrder,
 } from "../order.ts";
 import { maxId, rowsToRead } from "../page.ts";
-import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing } from "../record.ts";
+import { recordText } from "../record.ts";
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ListRows, ReadRows } from "./lists.ts";
-import { prepareFind } from "./stored-record.ts";
+import { prepareRecords } from "./records.ts";
 
 /** Number of positions that are read in one turn of the event loop. A user can have very many orders. */
 const RANGE = 2048;
@@ -189,23 +188,15 @@ function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Ro
   };
 }
 
-export function createOrderStore({
-  db,
-  lists,
-  idempotency,
-  clock,
-  recordChange,
-  ...context
-}: StoreContext): OrderStore {
-  const reader = context.reader.forTable("orders");
-  const writer = context.writer.forTable("orders");
-  const list = lists.prepare({ table: "orders", json, bytes, prepareRows });
-  const find = prepareFind<StoredOrder>(db, { table: "orders", columns, bytes });
-  const textWithId = db.prepare<RecordText<Order>, { id: number }>(`
-    select id, version, ${json} as json
-    from orders
-    where id = $id
-  `);
+export function createOrderStore(context: StoreContext): OrderStore {
+  const { db, idempotency, clock, recordChange } = context;
+  const { list, get, write, change } = prepareRecords<Order, OrderQuery, StoredOrder>(context, {
+    table: "orders",
+    columns,
+    json,
+    bytes,
+    prepareRows,
+  });
   // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
   // just written.
   const insert = db.prepare<null, NewOrder>(`
@@ -228,8 +219,6 @@ export function createOrderStore({
     where id = $id
   `);
 
-  const findText = (id: number) => textWithId.get({ id });
-
   /** @returns the id of the new order */
   function insertOrder(order: NewOrder): number {
     try {
@@ -243,11 +232,10 @@ export function createOrderStore({
 
   return {
     list,
-
-    get: (id) => reader.read(findText, id),
+    get,
 
     place(fields, key, author = null) {
-      return writer.write(() =>
+      return write(() =>
         idempotency.once(key, () => {
           const time = clock();
           const row = orderRow(fields);
@@ -258,23 +246,20 @@ export function createOrderStore({
       );
     },
 
-    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
-      return writer.write((reserveHere) => {
-        const order = find(id, reserveHere);
-        if (order === null) return null;
-        requirePreconditions(order, preconditions);
-        const change = edit(parseStoredOrder(order));
+    update(id, edit, preconditions, author = null, reserve) {
+      return change(id, preconditions, reserve, (order) => {
+        const fields = edit(parseStoredOrder(order));
         const changed = {
           ...order,
-          ...change,
-          metadata: JSON.stringify(change.metadata),
+          ...fields,
+          metadata: JSON.stringify(fields.metadata),
           version: order.version + 1,
           updated_at: latestOf(order.updated_at, clock()),
         };
         updateOrder.run(changed);
         recordChange(changeOf("order.updated", changed, author));
         return recordText(changed, orderJson);
-      }, reserve);
+      });
     },
   };
 }

@@ -1,3 +1,4 @@
+import type { Database } from "bun:sqlite";
 import {
   chmodSync,
   closeSync,
@@ -89,14 +90,14 @@ function mergeWal(path: string): void {
   }
 }
 
-type Revocation = Pick<Token, "hash" | "revoked_at">;
 type KnownToken = Pick<Token, "name" | "hash" | "expires_at" | "revoked_at">;
 
-const selectTokens = `
-  select name, hash, expires_at, revoked_at
-  from tokens
-  order by id
-`;
+function readTokens(db: Database): readonly KnownToken[] {
+  // Every schema has these columns.
+  return db
+    .prepare<KnownToken, []>("select name, hash, expires_at, revoked_at from tokens order by id")
+    .all();
+}
 
 /** @returns the tokens of a database whose log has been merged; `null` if they cannot be read */
 function findTokens(path: string): readonly KnownToken[] | null {
@@ -104,8 +105,7 @@ function findTokens(path: string): readonly KnownToken[] | null {
   if (!isAtRest(path)) return null;
   try {
     using db = connectAtRest(path);
-    // Every schema has these columns.
-    return db.prepare<KnownToken, []>(selectTokens).all();
+    return readTokens(db);
   } catch {
     return null;
   }
@@ -114,15 +114,12 @@ function findTokens(path: string): readonly KnownToken[] | null {
 /**
  * Revokes the tokens that the previous database has revoked, so that a backup does not make them valid again.
  * @param previous its tokens; `null` if they are unknown
- * @returns the names of the tokens that it has revoked; `null` if they are unknown
+ * @returns all tokens afterwards, and the names of those that it has revoked; `null` if they are unknown
  */
-function revokeTokens(
-  temporaryPath: string,
-  previous: readonly KnownToken[] | null,
-): readonly string[] | null {
-  if (previous === null) return null;
+function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | null) {
   using db = connect(temporaryPath);
-  const revoke = db.prepare<{ name: string }, Revocation>(`
+  if (previous === null) return { tokens: readTokens(db), revokedTokens: null };
+  const revoke = db.prepare<{ name: string }, Pick<Token, "hash" | "revoked_at">>(`
     update tokens
     set revoked_at = $revoked_at
     where hash = $hash and revoked_at is null
@@ -133,12 +130,7 @@ function revokeTokens(
       .filter(({ revoked_at }) => revoked_at !== null)
       .flatMap(({ hash, revoked_at }) => revoke.all({ hash, revoked_at }).map(({ name }) => name)),
   );
-  return revokeAll();
-}
-
-function readTokens(path: string) {
-  using db = connect(path);
-  return db.prepare<KnownToken, []>(selectTokens).all();
+  return { revokedTokens: revokeAll(), tokens: readTokens(db) };
 }
 
 /**
@@ -182,8 +174,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
       backup === null ? verifyDatabase(temporaryPath) : prepareReplacement(backup, temporaryPath);
     if (exists) mergeWal(path);
     const previousTokens = findTokens(path);
-    const revokedTokens = revokeTokens(temporaryPath, previousTokens);
-    const tokens = readTokens(temporaryPath);
+    const { revokedTokens, tokens } = revokeTokens(temporaryPath, previousTokens);
     fsyncPath(temporaryPath);
     if (exists) copyOwnership(temporaryPath, path);
     const time = now();

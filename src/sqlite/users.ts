@@ -2,8 +2,7 @@ import type { Database } from "bun:sqlite";
 import { changeOf } from "../change.ts";
 import { latestOf } from "../clock.ts";
 import { isBehind } from "../page.ts";
-import { requirePreconditions } from "../precondition.ts";
-import { type RecordText, recordText, reserveNothing } from "../record.ts";
+import { recordText } from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -21,7 +20,7 @@ import {
 import type { StoreContext } from "./context.ts";
 import { prepareCountedList } from "./counted-list.ts";
 import type { ReadRows } from "./lists.ts";
-import { prepareFind } from "./stored-record.ts";
+import { prepareRecords } from "./records.ts";
 
 export const columns = "id, email, name, metadata, version, created_at, updated_at";
 
@@ -59,23 +58,15 @@ function prepareRows<Row extends { readonly id: number }>(
   };
 }
 
-export function createUserStore({
-  db,
-  lists,
-  idempotency,
-  clock,
-  recordChange,
-  ...context
-}: StoreContext): UserStore {
-  const reader = context.reader.forTable("users");
-  const writer = context.writer.forTable("users");
-  const list = lists.prepare({ table: "users", json, bytes, prepareRows });
-  const find = prepareFind<StoredUser>(db, { table: "users", columns, bytes });
-  const textWithId = db.prepare<RecordText<User>, { id: number }>(`
-    select id, version, ${json} as json
-    from users
-    where id = $id
-  `);
+export function createUserStore(context: StoreContext): UserStore {
+  const { db, idempotency, clock, recordChange } = context;
+  const { list, get, write, change } = prepareRecords<User, UserQuery, StoredUser>(context, {
+    table: "users",
+    columns,
+    json,
+    bytes,
+    prepareRows,
+  });
   // No statement has `returning`, for which SQLite would open a temporary table: records are built from what was
   // just written.
   const insert = db.prepare<null, UserRow & { now: string }>(`
@@ -107,15 +98,12 @@ export function createUserStore({
   `);
   const deleteUser = db.prepare<null, { id: number }>("delete from users where id = $id");
 
-  const findText = (id: number) => textWithId.get({ id });
-
   return {
     list,
-
-    get: (id) => reader.read(findText, id),
+    get,
 
     create(fields, key, author = null) {
-      return writer.write(() =>
+      return write(() =>
         idempotency.once(key, () => {
           const time = clock();
           const row = userRow(fields);
@@ -128,11 +116,8 @@ export function createUserStore({
       );
     },
 
-    update(id, edit, preconditions, author = null, reserve = reserveNothing) {
-      return writer.write((reserveHere) => {
-        const user = find(id, reserveHere);
-        if (user === null) return null;
-        requirePreconditions(user, preconditions);
+    update(id, edit, preconditions, author = null, reserve) {
+      return change(id, preconditions, reserve, (user) => {
         const fields = edit(parseStoredUser(user));
         const row = userRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
@@ -143,19 +128,16 @@ export function createUserStore({
         updateUser.run(changed);
         recordChange(changeOf("user.updated", changed, author));
         return recordText(changed, userJson);
-      }, reserve);
+      });
     },
 
-    remove(id, preconditions, author = null, reserve = reserveNothing) {
-      return writer.write((reserveHere) => {
-        const user = find(id, reserveHere);
-        if (user === null) return null;
-        requirePreconditions(user, preconditions);
+    remove(id, preconditions, author = null, reserve) {
+      return change(id, preconditions, reserve, (user) => {
         if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
         deleteUser.run({ id });
         recordChange(changeOf("user.deleted", user, author));
         return recordText(user, userJson);
-      }, reserve);
+      });
     },
   };
 }

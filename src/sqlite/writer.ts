@@ -157,21 +157,20 @@ export function createWriter(
       return;
     }
     unconfirmedCount += writes.length;
-    const end = (settleAll: () => void) => {
-      unconfirmedCount -= writes.length;
-      settleAll();
-      wakeIfIdle();
-    };
-    confirmation.then(
-      () =>
-        end(() => {
-          for (const settle of settles) settle();
-        }),
+    const settled = confirmation.then(
+      () => settles,
       (error) =>
-        end(() => {
-          for (const write of writes) write.reject(error);
-        }),
+        writes.map(
+          ({ reject }) =>
+            () =>
+              reject(error),
+        ),
     );
+    void settled.then((all) => {
+      unconfirmedCount -= writes.length;
+      for (const settle of all) settle();
+      wakeIfIdle();
+    });
   }
 
   function flush(): void {

@@ -1,0 +1,76 @@
+/** Reads and changes records of users or orders. */
+import type { PageQuery } from "../page.ts";
+import { type Preconditions, requirePreconditions } from "../precondition.ts";
+import { LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
+import type { StoreContext } from "./context.ts";
+import type { List } from "./lists.ts";
+
+type ById = { readonly id: number };
+
+/** @param columns of a record that a write reads */
+export function prepareRecords<
+  Row,
+  Query extends PageQuery,
+  Stored extends { readonly version: number },
+>(
+  { db, lists, ...context }: StoreContext,
+  { columns, ...list }: List<Query> & { readonly columns: string },
+) {
+  const { table, json, bytes } = list;
+  const { read } = context.reader.forTable(table);
+  const { write } = context.writer.forTable(table);
+  const textWithId = db.prepare<RecordText<Row>, ById>(`
+    select id, version, ${json} as json
+    from ${table}
+    where id = $id
+  `);
+  const small = db.prepare<Stored, ById>(`
+    select ${columns}
+    from ${table}
+    where id = $id and ${bytes} <= ${LARGE_RECORD_BYTES}
+  `);
+  const size = db.prepare<{ bytes: number }, ById>(`
+    select ${bytes} as bytes
+    from ${table}
+    where id = $id
+  `);
+  const large = db.prepare<Stored, ById>(`
+    select ${columns}
+    from ${table}
+    where id = $id
+  `);
+
+  const findText = (id: number) => textWithId.get({ id });
+
+  function find(id: number, reserve: ReserveMemory): Stored | null {
+    const row = small.get({ id });
+    if (row !== null) return row;
+    const found = size.get({ id });
+    if (found === null) return null;
+    reserve(found.bytes);
+    return large.get({ id });
+  }
+
+  return {
+    list: lists.prepare(list),
+    get: (id: number) => read(findText, id),
+    write,
+    /**
+     * Runs `work` on a stored record after checking its preconditions. Memory for a large record is reserved before it is
+     * read.
+     * @returns `null` if the record does not exist
+     */
+    change: (
+      id: number,
+      preconditions: Preconditions | null,
+      reserve: ReserveMemory | undefined,
+      work: (stored: Stored) => RecordText<Row>,
+    ) =>
+      write((reserveHere) => {
+        const stored = find(id, reserveHere);
+        if (stored === null) return null;
+        requirePreconditions(stored, preconditions);
+        return work(stored);
+      }, reserve),
+  };
+}

@@ -1,7 +1,6 @@
 /** The port of export and import. */
 import type { Sort } from "./page.ts";
 
-/** The result of importing one record. */
 export type ImportResult =
   | { readonly outcome: "created" }
   /** The record exists with the same content, so that an import can be repeated. */

@@ -149,7 +149,6 @@ export function changeOf(type: ChangeType, record: ChangedRecord, author: Author
 export interface LastChange {
   readonly record: string;
   readonly version: number | string;
-  /** Whether it is a deletion. */
   readonly deleted: boolean | number;
   /** Version of the record; `null` if it does not exist. */
   readonly stored: number | string | null;

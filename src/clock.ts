@@ -1,7 +1,6 @@
 /** Returns the current time: RFC 3339 in UTC with milliseconds. */
 export type Clock = () => string;
 
-/** @returns the later of two times in this format */
 export function latestOf(left: string, right: string): string {
   return left > right ? left : right;
 }

@@ -313,19 +313,11 @@ function parseValue<Value>(
 }
 
 /**
- * Reads the URL of a database from a flag that is not a setting.
+ * Reads a URL from a flag that is not a setting.
  * @throws {AppError} invalid, naming the flag
  */
-export function readDatabaseUrl(flag: string, text: string): string {
-  return parseValue(flag, text, settings.databaseUrl);
-}
-
-/**
- * Reads the URL of an archive from a flag that is not a setting.
- * @throws {AppError} invalid, naming the flag
- */
-export function readArchiveUrl(flag: string, text: string): string {
-  return parseValue(flag, text, settings.archiveUrl);
+export function readUrl(kind: "databaseUrl" | "archiveUrl", flag: string, text: string): string {
+  return parseValue(flag, text, settings[kind]);
 }
 
 /**

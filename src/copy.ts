@@ -84,21 +84,14 @@ export interface CopyTarget extends Omit<CopySource, "count"> {
   advanceIds(table: SequenceTable, id: number): Promise<void>;
 }
 
-/** Number of copied rows by table. */
 export type RowCounts = Readonly<Record<CopiedTable, number>>;
 
-/** The number and the digest of rows, in order. */
-interface TableDigest {
-  readonly rows: number;
-  /** SHA-256 of the rows. */
-  readonly digest: string;
-}
-
+/** @returns the number of rows, and the SHA-256 of all in their order */
 async function digestRows(
   table: CopiedTable,
   batches: AsyncIterable<readonly CopyRow[]>,
   onBatch: (rows: readonly CopyRow[]) => Promise<void> | void,
-): Promise<TableDigest> {
+) {
   const { columns } = copiedTables[table];
   const hasher = new Bun.CryptoHasher("sha256");
   let rows = 0;
@@ -110,23 +103,10 @@ async function digestRows(
   return { rows, digest: hasher.digest("hex") };
 }
 
-/** @throws {AppError} operator if the target could assign an id again */
-async function copyLastId(
-  table: SequenceTable,
-  source: CopySource,
-  target: CopyTarget,
-): Promise<void> {
-  const last = await source.lastId(table);
-  await target.advanceIds(table, last);
-  if ((await target.lastId(table)) < last) {
-    fail("operator", `ids of ${table} up to ${last} could be assigned again`);
-  }
-}
-
 /**
  * Writes all rows, reads them back, and compares the number and the digest of each table with the source.
  * @param onProgress called with the number of rows written and read back; the total counts each row twice
- * @throws {AppError} operator if they differ
+ * @throws {AppError} operator if they differ, or the target could assign an id again
  * @throws the reason of `signal` if it cancels the copy
  */
 export async function copyRows(
@@ -146,20 +126,27 @@ export async function copyRows(
   }
   advance(0);
 
-  const written = {} as Record<CopiedTable, TableDigest>;
+  const digests = {} as Record<CopiedTable, string>;
   for (const table of tables) {
-    written[table] = await digestRows(table, source.read(table), async (rows) => {
+    const written = await digestRows(table, source.read(table), async (rows) => {
       await target.write(table, rows);
       advance(rows.length);
     });
+    digests[table] = written.digest;
   }
-  for (const table of tablesWithSequence) await copyLastId(table, source, target);
+  for (const table of tablesWithSequence) {
+    const last = await source.lastId(table);
+    await target.advanceIds(table, last);
+    if ((await target.lastId(table)) < last) {
+      fail("operator", `ids of ${table} up to ${last} could be assigned again`);
+    }
+  }
   for (const table of tables) {
     const readBack = await digestRows(table, target.read(table), (rows) => advance(rows.length));
     if (readBack.rows !== counts[table]) {
       fail("operator", `${readBack.rows} instead of ${counts[table]} rows of ${table} were copied`);
     }
-    if (readBack.digest !== written[table].digest) {
+    if (readBack.digest !== digests[table]) {
       fail("operator", `the copied rows of ${table} differ from the source`);
     }
   }

@@ -20,8 +20,8 @@ export function redactPassword(databaseUrl: string): string {
 
 /** What the names of the files next to an SQLite database end with. */
 export const suffixes = {
-  log: "-wal",
-  index: "-shm",
+  wal: "-wal",
+  shm: "-shm",
   journal: "-journal",
   serverLock: "-serving",
   lastBackup: "-last-backup",
@@ -93,7 +93,6 @@ export function withLayout(databaseUrl: string, layout: PostgresLayout): string 
   return url.href;
 }
 
-/** @returns the kind of a valid URL */
 export function databaseKind(databaseUrl: string): DatabaseKind {
   if (!isPostgres(databaseUrl)) return "SQLite";
   return splitLayout(databaseUrl).layout === "citus" ? "Citus" : "PostgreSQL";

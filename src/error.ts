@@ -55,7 +55,6 @@ export class AppError extends Error {
   }
 }
 
-/** @throws {AppError} always, with this code */
 export function fail(code: ErrorCode, message: string): never {
   throw new AppError(code, message);
 }
@@ -71,7 +70,6 @@ export function failInvalid(problems: readonly FieldError[]): never {
   throw new AppError("invalid", `Validation failed: ${message}`, problems);
 }
 
-/** @throws {AppError} invalid, with this problem */
 export function failField(field: string, problem: string): never {
   failInvalid([{ field, problem }]);
 }

@@ -1,5 +1,3 @@
-/** Garbage of large records. */
-
 /**
  * Garbage is collected after this many bytes of records. JavaScriptCore sizes its heap by the memory of the
  * machine, not of the container. Without this limit, pages of 16 MiB left 270 MB of garbage; with it, 60 MB.

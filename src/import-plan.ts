@@ -33,7 +33,6 @@ export function requireImportableVersion({ version }: { readonly version: number
   failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
-/** Whether a value is an object that has this member. */
 export function hasMember<Name extends string>(
   value: unknown,
   name: Name,
@@ -53,13 +52,6 @@ export interface NewRecord<Row> {
   readonly key: string | null;
 }
 
-/** Rows to insert into one table. */
-interface Insert<Row> {
-  readonly table: CopiedTable;
-  /** @returns `null` if the record has no row in this table */
-  toRow(record: NewRecord<Row>): CopyRow | null;
-}
-
 /** How the import of one table differs from that of the other. */
 export interface ImportRules<Row, Import> {
   /** A record in messages, e.g. `user`. */
@@ -77,8 +69,11 @@ export interface ImportRules<Row, Import> {
   contentOf(row: Row, record: Import): object;
   /** @returns the user that must exist: an id, or the key of an email; `null` for none */
   userOf(record: Import): number | string | null;
-  /** In the order in which the tables must be written. */
-  readonly inserts: readonly Insert<Row>[];
+  /** The rows of a record, in the order in which the tables must be written; `null` for none. */
+  readonly inserts: readonly {
+    readonly table: CopiedTable;
+    readonly toRow: (record: NewRecord<Row>) => CopyRow | null;
+  }[];
 }
 
 /** The stored records, as the transaction of the import sees them. */
@@ -94,19 +89,17 @@ export interface StoredRecords<Row> {
   userWithEmail(key: string): number | null;
 }
 
-interface ImportPlan<Row> {
-  /** The result of each record, in the same order. */
-  readonly results: readonly ImportResult[];
-  readonly newRecords: readonly NewRecord<Row>[];
-  /** The last assigned id after the inserts. */
-  readonly lastId: number;
-}
-
 /** Decides on the records of a batch. @param stored is called synchronously */
 export type PlanImport<Row, Import> = (
   records: readonly Import[],
   stored: StoredRecords<Row>,
-) => ImportPlan<Row>;
+) => {
+  /** In the order of the records. */
+  readonly results: readonly ImportResult[];
+  readonly newRecords: readonly NewRecord<Row>[];
+  /** The last assigned id after the inserts. */
+  readonly lastId: number;
+};
 
 /** Hashes of a record. Only records with the same id or key are compared, for which 32 bits are enough. */
 export interface Digest {

@@ -148,7 +148,6 @@ function findDuplicateMember(text: string): string | null {
   return duplicate;
 }
 
-/** @throws {AppError} invalid */
 function parse(text: string, reviver?: typeof roundedToNaN): unknown {
   try {
     return JSON.parse(text, reviver as never);

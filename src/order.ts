@@ -11,7 +11,6 @@ import { Email, emailKey } from "./user.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
-/** The schema of a status. */
 export const OrderStatus = OneOf(orderStatuses, { title: "OrderStatus" });
 
 /** Allowed changes of the status. */
@@ -44,7 +43,6 @@ const currency = OneOf(currencies, {
 });
 const items = Type.Array(OrderItem, { minItems: 1, maxItems: 100 });
 
-/** An order, as returned by the API. */
 export const Order = Type.Object(
   {
     id: Id,
@@ -135,7 +133,6 @@ export type StoredOrder = Omit<Order, "items" | "metadata"> & {
   readonly metadata: string;
 };
 
-/** @returns the order as the API shows it */
 export function parseStoredOrder(order: StoredOrder): Order {
   return { ...order, items: JSON.parse(order.items), metadata: JSON.parse(order.metadata) };
 }

@@ -90,7 +90,6 @@ TypeRegistry.Set<TextOptions>("Text", (schema, value) => {
 /** Rejects members that the schema of an object does not name. */
 export const noExtraFields = { additionalProperties: false } as const;
 
-/** An object without members. */
 export const Empty = Type.Object({}, noExtraFields);
 
 /** 1, 2, 3 …, never reused. */
@@ -115,7 +114,6 @@ export function Text(options: TextOptions) {
   return Type.Unsafe<string>({ [Kind]: "Text", type: "string", ...options });
 }
 
-/** One of these strings. */
 export function OneOf<const Value extends string>(
   values: readonly Value[],
   options: Pick<TextOptions, "title" | "description"> = {},

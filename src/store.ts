@@ -8,7 +8,6 @@ import type { Order, OrderImport, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
 import type { User, UserImport, UserStore } from "./user.ts";
 
-/** Contents of a backup. */
 export interface BackupSummary {
   readonly users: number;
   readonly orders: number;
@@ -28,7 +27,6 @@ export type OnMigration = (from: number, to: number) => void;
 
 /** Current figures for the metrics. */
 export interface Statistics {
-  /** Queued writes. */
   readonly pendingWrites: number;
   /** Memory of large pages that are being built or sent. */
   readonly unsentBytes: number;
@@ -47,7 +45,6 @@ export interface Store {
   readonly orders: OrderStore;
   readonly tokens: TokenStore;
   readonly changes: ChangeStore;
-  /** Export and import. */
   readonly bulk: {
     readonly users: BulkStore<User, UserImport>;
     readonly orders: BulkStore<Order, OrderImport>;
@@ -76,7 +73,6 @@ export interface Store {
    * @returns a sentence for each problem; empty if there is none
    */
   check(): Promise<readonly string[]>;
-  /** Deletes expired idempotency keys. */
   deleteExpiredKeys(): Promise<void>;
   /** Waits for queued writes, then closes. The store cannot be used afterwards. */
   close(): Promise<void>;
@@ -117,10 +113,7 @@ export interface StoreOptions {
 }
 
 /** @returns whether the store is that of a server that only reads */
-export function servesReads({
-  exclusive,
-  readOnly,
-}: Pick<StoreOptions, "exclusive" | "readOnly">): boolean {
+export function servesReads({ exclusive, readOnly }: StoreOptions): boolean {
   return exclusive && readOnly === true;
 }
 

@@ -57,7 +57,6 @@ export function hasTokenFormat(text: string): boolean {
   return secret !== undefined && checksum(secret) === digits;
 }
 
-/** Whether the name has 1 to 100 printable characters. */
 export function isTokenName(name: string): boolean {
   return /^[^\p{Cc}\p{Cs}]{1,100}$/u.test(name);
 }

@@ -65,12 +65,10 @@ export function userFields(input: UserInput): UserFields {
   return { email: input.email, name: input.name ?? null, metadata: input.metadata ?? {} };
 }
 
-/** @throws {AppError} email_taken */
 export function failEmailTaken(): never {
   fail("email_taken", "email is already taken");
 }
 
-/** @throws {AppError} user_has_orders */
 export function failUserHasOrders(): never {
   fail("user_has_orders", "user has orders");
 }
@@ -85,7 +83,6 @@ export type UserRow = ReturnType<typeof userRow>;
 /** A user as stored: `metadata` is JSON text. */
 export type StoredUser = Omit<User, "metadata"> & { readonly metadata: string };
 
-/** @returns the user as the API shows it */
 export function parseStoredUser(user: StoredUser): User {
   return { ...user, metadata: JSON.parse(user.metadata) };
 }

@@ -1,6 +1,6 @@
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
-import { invalidValue, readArchiveUrl, readConfig } from "../config.ts";
+import { invalidValue, readConfig, readUrl } from "../config.ts";
 import { fail, messageOf, systemCode } from "../error.ts";
 import type { BackupSummary, RestoreOptions } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
@@ -127,7 +127,7 @@ function readSource(
   if (file !== undefined || from === undefined) {
     fail("invalid", "Name either a backup or, with --from, an archive");
   }
-  const storage = system.openStorage(readArchiveUrl("--from", from), system.environment);
+  const storage = system.openStorage(readUrl("archiveUrl", "--from", from), system.environment);
   return { storage, at: at === undefined ? null : new Date(at) };
 }
 

@@ -1,4 +1,4 @@
-import { readDatabaseUrl } from "../config.ts";
+import { readUrl } from "../config.ts";
 import { copyRows, type RowCounts } from "../copy.ts";
 import { isPostgres, type PostgresLayout, redactPassword, withLayout } from "../database-url.ts";
 import { fail } from "../error.ts";
@@ -45,7 +45,7 @@ async function copyWithProgress(
 
 /** @throws {AppError} invalid */
 function readTargetUrl(to: string, layout: PostgresLayout | null): string {
-  const targetUrl = readDatabaseUrl("--to", to);
+  const targetUrl = readUrl("databaseUrl", "--to", to);
   if (layout === null) return targetUrl;
   if (!isPostgres(targetUrl)) fail("invalid", "--to-layout is for PostgreSQL only");
   return withLayout(targetUrl, layout);

@@ -21,7 +21,7 @@ export interface Source {
 
 /** @returns whether there is no log, in which case the file is complete. A server has a log as long as it runs */
 export function isAtRest(path: string): boolean {
-  return sidecarsOf(path).every((suffix) => suffix === suffixes.index);
+  return sidecarsOf(path).every((suffix) => suffix === suffixes.shm);
 }
 
 /** SQLite reads neither a log nor locks, and does not load the CHECK constraints. */

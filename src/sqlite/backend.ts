@@ -40,17 +40,17 @@ const POLL_MS = 50;
  */
 function requireNoOrphans(path: string): void {
   if (!existsSync(path)) {
-    const log = path + suffixes.log;
-    if (sizeOf(log) === 0) return;
+    const wal = path + suffixes.wal;
+    if (sizeOf(wal) === 0) return;
     fail(
       "operator",
-      `the database file is missing but its log ${log} exists: move the database file back, or move the log away`,
+      `the database file is missing but its log ${wal} exists: move the database file back, or move the log away`,
     );
   }
   if (sizeOf(path) > 0) return;
   // The other files are next to the target of a symbolic link.
   const realPath = realpathSync(path);
-  if (sizeOf(realPath + suffixes.log) === 0 && !existsSync(lockPath(realPath))) return;
+  if (sizeOf(realPath + suffixes.wal) === 0 && !existsSync(lockPath(realPath))) return;
   fail(
     "operator",
     "the file is empty but was a database: restore a backup, or delete all of its files to start with an empty database",
@@ -159,7 +159,7 @@ function requirePermissions({ path, atRest }: Source, { exclusive }: StoreOption
     requirePermission([path], R_OK);
     return;
   }
-  const files = [path, path + suffixes.log, path + suffixes.index];
+  const files = [path, path + suffixes.wal, path + suffixes.shm];
   requirePermission(exclusive ? [...files, lockPath(path)] : files, R_OK | W_OK);
 }
 

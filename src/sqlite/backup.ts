@@ -77,12 +77,6 @@ async function vacuumInto(
   }
 }
 
-/** A copy of the backup may replace the database, which then has another feed. */
-function forgetFileOf(path: string): void {
-  using db = connect(path);
-  forgetFile(db);
-}
-
 /** Its modification time is that of the last backup. */
 function markerOf(databasePath: string): string {
   return databasePath + suffixes.lastBackup;
@@ -127,7 +121,11 @@ export async function backUp(
     }
     createPrivateFile(temporaryPath);
     await vacuumInto(db, source, temporaryPath, onProgress, signal);
-    forgetFileOf(temporaryPath);
+    {
+      // A copy of the backup may replace the database, which then has another feed.
+      using copy = connect(temporaryPath);
+      forgetFile(copy);
+    }
     const contents = verifyDatabase(temporaryPath);
     copyOwnership(temporaryPath, source.path);
     publish(temporaryPath, path);

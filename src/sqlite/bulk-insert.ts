@@ -16,7 +16,6 @@ function insertInto(table: CopiedTable): string {
   `;
 }
 
-/** Inserts rows within one transaction. */
 export interface BulkInsert {
   readonly ids: Readonly<Record<CountedTable, IdTracker>>;
   /** Call it for the rows that this one refers to first. */

@@ -30,7 +30,6 @@ function nameOf(column: string, names: readonly string[]): string {
   return `case ${column} ${cases.join(" ")} end`;
 }
 
-/** A change as JSON, without the record. */
 const json = `
   format(
     '{"id":%d,"type":"%s","record_id":%d,"version":%d,"status":%s,"token":%s,"created_at":"%s"',
@@ -65,7 +64,6 @@ export function createChangeRecorder(db: Database, now: () => Date): StoreContex
     insert().run(type, record_id, version, status, token, now().getTime());
 }
 
-/** Tells listeners of new changes. */
 export interface ChangeWatch extends Disposable {
   readonly subscribe: ChangeStore["subscribe"];
   /** Calls the listeners if there are new changes. Call it after each commit. */

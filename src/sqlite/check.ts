@@ -7,7 +7,6 @@ import { type CountedList, type CountedTable, denseLists, levelBits } from "./co
 import { meaningOf } from "./errors.ts";
 import { hasFeed } from "./feed.ts";
 
-/** Maximum number of findings per query. */
 const MAX_FINDINGS = 10;
 
 /** Counts the ids up to the last assigned one that have no such row, by bucket. */
@@ -198,7 +197,6 @@ const findChangeGaps = findRows<Record<"kept" | "first" | "last", number>>(
     `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
 );
 
-/** A user or an order in a message. */
 const changedRecord = `case when type <= 3 then 'user ' else 'order ' end || record_id`;
 
 /** The first change of a record that is kept may have any version: earlier ones may have expired. */

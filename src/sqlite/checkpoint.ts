@@ -4,7 +4,6 @@
  */
 import type { Database } from "bun:sqlite";
 import { fail } from "../error.ts";
-import type { ArchiveClient } from "./archive/client.ts";
 import { CHECKPOINT_PAGES, sqliteVersion } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
@@ -33,7 +32,7 @@ export interface Checkpointer {
  */
 export function createCheckpointer(
   db: Database,
-  archive: Pick<ArchiveClient, "checkpoint"> | null = null,
+  archive: { checkpoint(): Promise<unknown> } | null = null,
 ): Checkpointer {
   // An older SQLite ignores `noop` and would run a checkpoint on this thread.
   if (Bun.semver.order(sqliteVersion(db), NOOP_SINCE) < 0) {

@@ -60,7 +60,6 @@ export function countRows(db: Database, table: string): number {
   return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
 }
 
-/** @returns the value of a numeric pragma */
 export function pragma(db: Database, name: string): number {
   return Number(db.prepare<Record<string, number>, []>(`pragma ${name}`).get()?.[name]);
 }

@@ -20,26 +20,34 @@ interface CountedRows {
 
 type Filters = { readonly status?: OrderStatus };
 
+/** Prepares the two statements that read rows by id: up from behind an id, and down from an id. */
+export function preparePages<Row>(db: Database, { table, columns, where }: CountedRows) {
+  return {
+    up: db.prepare<Row, Filters & PageStart & { limit: number }>(`
+      select ${columns}
+      from ${table}
+      where ${where} id > $after
+      order by id
+      limit +$limit offset +$skip
+    `),
+    down: db.prepare<Row, Filters & { last: number; limit: number }>(`
+      select ${columns}
+      from ${table}
+      where ${where} id <= $last
+      order by id desc
+      limit +$limit
+    `),
+  };
+}
+
 /** @returns reads a page of a list. @param filters the values of the parameters of `where` */
 export function prepareCountedList<Row>(
   db: Database,
-  { table, columns, where }: CountedRows,
+  counted: CountedRows,
 ): (list: CountedList, query: PageQuery, filters?: Filters) => ListRows<Row> {
+  const { table, where } = counted;
   const countIndex = createCountIndex(db);
-  const page = db.prepare<Row, Filters & PageStart & { limit: number }>(`
-    select ${columns}
-    from ${table}
-    where ${where} id > $after
-    order by id
-    limit +$limit offset +$skip
-  `);
-  const pageDown = db.prepare<Row, Filters & { last: number; limit: number }>(`
-    select ${columns}
-    from ${table}
-    where ${where} id <= $last
-    order by id desc
-    limit +$limit
-  `);
+  const pages = preparePages<Row>(db, counted);
   const idAt = db.prepare<{ id: number }, Filters & PageStart>(`
     select id
     from ${table}
@@ -58,9 +66,9 @@ export function prepareCountedList<Row>(
         after === undefined
           ? (idAt.get({ ...filters, ...countIndex.pageStart(list, total - 1 - offset) })?.id ?? 0)
           : maxId(query);
-      return { total, rows: pageDown.iterate({ ...filters, last, limit }) };
+      return { total, rows: pages.down.iterate({ ...filters, last, limit }) };
     }
     const start = after === undefined ? countIndex.pageStart(list, offset) : { after, skip: 0 };
-    return { total, rows: page.iterate({ ...filters, ...start, limit }) };
+    return { total, rows: pages.up.iterate({ ...filters, ...start, limit }) };
   };
 }

@@ -2,7 +2,6 @@
 import { constants, type Database, SQLiteError } from "bun:sqlite";
 import { AppError, systemCode } from "../error.ts";
 
-/** Another connection holds a lock. */
 const BUSY = /^SQLITE_(BUSY|LOCKED)/;
 /** The disk or the operating system failed and may recover. */
 const TRANSIENT = /^SQLITE_(BUSY|LOCKED|FULL|IOERR|READONLY|CANTOPEN|NOMEM|PROTOCOL)/;
@@ -28,7 +27,6 @@ export function unavailableError(verb: "read" | "written", cause: unknown): AppE
   return error;
 }
 
-/** The operating system cannot read the file. */
 export function unreadableError(verb: "read" | "written" = "read", cause?: unknown): AppError {
   return unavailableError(verb, new Error("I/O error while reading the file", { cause }));
 }
@@ -51,7 +49,6 @@ export interface FailedWork {
   /** The connection that failed. */
   readonly db: Database;
   readonly verb: "read" | "written";
-  /** The table that was read or written, for the log. */
   readonly table: string;
   /** Whether the operating system can still read the file. If not, the disk is failing and the file may be intact. */
   readonly isReadable: () => boolean;

@@ -6,7 +6,6 @@ import type { Database } from "bun:sqlite";
 import { statSync, utimesSync } from "node:fs";
 import { lockPath } from "./server-lock.ts";
 
-/** @returns whether the schema has a feed */
 export function hasFeed(db: Database): boolean {
   return db.prepare("select 1 from sqlite_schema where name = 'feed'").get() !== null;
 }

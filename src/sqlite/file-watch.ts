@@ -106,8 +106,8 @@ export function watchFiles(
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
   const database = openFile(path);
-  const log = openFile(path + suffixes.log);
-  const index = openFile(path + suffixes.index);
+  const log = openFile(path + suffixes.wal);
+  const index = openFile(path + suffixes.shm);
   const open = [database, log, index];
   const prefix = Buffer.alloc(PREFIX_BYTES);
   const sample = Buffer.alloc(SAMPLE_BYTES);

@@ -18,7 +18,7 @@ import { fail, systemCode } from "../error.ts";
 import { fsyncPath } from "../temporary-file.ts";
 
 /** Suffixes of the files that SQLite keeps next to a database. */
-const SIDECAR_SUFFIXES = [suffixes.log, suffixes.index, suffixes.journal];
+const SIDECAR_SUFFIXES = [suffixes.wal, suffixes.shm, suffixes.journal];
 
 /** @returns the bytes of a file; 0 if there is none */
 export function sizeOf(path: string): number {
@@ -117,7 +117,6 @@ export function replaceFile(temporaryPath: string, path: string): void {
   fsyncPath(dirname(resolve(path)));
 }
 
-/** Removes a temporary database and its sidecar files. */
 export function discard(path: string): void {
   for (const suffix of ["", ...SIDECAR_SUFFIXES]) rmSync(path + suffix, { force: true });
 }

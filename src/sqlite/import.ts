@@ -18,6 +18,7 @@ import { parseStoredUser, userImport } from "../user.ts";
 import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
 import type { StoreContext } from "./context.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
+import { preparePages } from "./counted-list.ts";
 import { columns as orderColumns } from "./orders.ts";
 import { columns as userColumns } from "./users.ts";
 
@@ -34,7 +35,6 @@ interface BulkTableParts<Row, Import, Stored> {
   readonly columns: string;
   readonly fromRow: (row: Stored) => Row;
   readonly rules: ImportRules<Row, Import>;
-  /** Query for the id of the record with a key. */
   readonly withKey: string;
 }
 
@@ -86,20 +86,7 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
 ): BulkStore<Row, Import> {
   const { read } = reader.forTable(table);
   const { write } = writer.forTable(table);
-  const ascendingPage = db.prepare<Stored, { after: number; limit: number }>(`
-    select ${columns}
-    from ${table}
-    where id > $after
-    order by id
-    limit +$limit
-  `);
-  const descendingPage = db.prepare<Stored, { last: number; limit: number }>(`
-    select ${columns}
-    from ${table}
-    where id <= $last
-    order by id desc
-    limit +$limit
-  `);
+  const pages = preparePages<Stored>(db, { table, columns, where: "" });
   const withId = db.prepare<Stored, { id: number }>(`
     select ${columns}
     from ${table}
@@ -118,8 +105,8 @@ function createBulkStore<Row extends ChangedRecord, Import extends object, Store
   function readPage(after: number, limit: number, sort: Sort): readonly Row[] {
     const rows =
       sort === "id"
-        ? ascendingPage.all({ after, limit })
-        : descendingPage.all({ last: maxId({ after }), limit });
+        ? pages.up.all({ after, skip: 0, limit })
+        : pages.down.all({ last: maxId({ after }), limit });
     return rows.map(fromRow);
   }
 

@@ -49,14 +49,12 @@ export type ReadRows<Query, Row, Meta extends Totals = Totals> = (
   query: Query,
 ) => ListRows<Row, Meta>;
 
-/** The size of a record. */
 interface SizeRow {
   readonly id: number;
   /** Upper bound of its size as JSON. */
   readonly bytes: number;
 }
 
-/** A list. */
 export interface List<Query, Meta extends Totals = Totals> {
   readonly table: string;
   /** A record as JSON, from the columns of the table. */

@@ -56,7 +56,7 @@ export function mayBeServedWithoutLock(databasePath: string): boolean {
     );
   }
   // The log is next to the name under which the other process has opened the file.
-  if (!existsSync(databasePath + suffixes.log)) {
+  if (!existsSync(databasePath + suffixes.wal)) {
     fail(
       "operator",
       "another process has locked the database, or has it open under another path: stop that process",
@@ -113,11 +113,6 @@ export function takeServerLock(
   let inode = inodeOf(path);
   let taken: string | null = null;
 
-  function isInPlace(): boolean {
-    const current = inodeOf(path);
-    return current !== null && current === inode;
-  }
-
   function retake(): string | null {
     try {
       const next = openLock(path, kind, 0);
@@ -135,7 +130,10 @@ export function takeServerLock(
   }
 
   return {
-    findProblem: () => taken ?? (isInPlace() ? null : retake()),
+    findProblem() {
+      const current = inodeOf(path);
+      return taken ?? (current !== null && current === inode ? null : retake());
+    },
     [Symbol.dispose]: () => lock.close(),
   };
 }

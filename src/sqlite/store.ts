@@ -137,12 +137,12 @@ export async function createStore(
         write: () => writer.forTable("idempotency_keys").write(writePages),
         isFull: writer.isFull,
       });
-  let checkedLogBytes = 0;
+  let checkedWalBytes = 0;
   /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
-  function checkLog(): void {
+  function checkWal(): void {
     const { logBytes } = archive?.state() ?? { logBytes: 0 };
-    if (logBytes === checkedLogBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
-    checkedLogBytes = logBytes;
+    if (logBytes === checkedWalBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
+    checkedWalBytes = logBytes;
     // The end of a write starts a checkpoint.
     writer
       .forTable("changes")
@@ -153,7 +153,7 @@ export async function createStore(
   timers.use(
     repeat(WATCH_INTERVAL_MS, () => {
       files.isInPlace();
-      checkLog();
+      checkWal();
     }),
   );
   if (options.exclusive && !servesReads(options)) {
@@ -182,7 +182,7 @@ export async function createStore(
       pendingWrites: writer.pending(),
       unsentBytes: largePages.unsentBytes(),
       databaseBytes: sizeOf(path),
-      walBytes: sizeOf(path + suffixes.log),
+      walBytes: sizeOf(path + suffixes.wal),
       freeBytes: freeBytesOf(path),
       lastBackupS: lastBackupS(path),
     }),

@@ -1,7 +1,6 @@
 /** Positions of imported orders among the orders of their user (`user_position`). They ascend with the ids. */
 import type { Database } from "bun:sqlite";
 
-/** Assigns the positions within one transaction. */
 export interface UserPositions {
   /**
    * Call it for each new order, before the insert.

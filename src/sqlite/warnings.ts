@@ -15,7 +15,6 @@ function hasPermission(path: string, bits: number): boolean {
   return ((statSync(path, { throwIfNoEntry: false })?.mode ?? 0) & bits) !== 0;
 }
 
-/** @returns the directory and all directories above it */
 function ancestorsOf(directory: string): string[] {
   const parent = dirname(directory);
   return parent === directory ? [directory] : [directory, ...ancestorsOf(parent)];

@@ -16,7 +16,6 @@ export interface Write {
   readonly reject: (error: unknown) => void;
 }
 
-/** Settles one write. */
 export type Settle = () => void;
 
 export interface WriteBatch {
@@ -101,7 +100,6 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
     return { settles };
   }
 
-  /** Runs a write in a separate transaction. */
   function runAlone(write: Write): Settle {
     try {
       begin.run();

@@ -89,7 +89,6 @@ export function createWriter(
     return limitedCount + unconfirmedCount >= maxPendingWrites;
   }
 
-  /** Removes writes from the front of the queue. */
   function dequeue(count: number): Write[] {
     const writes = queue.splice(0, count);
     for (const { isLimited } of writes) if (isLimited) limitedCount -= 1;

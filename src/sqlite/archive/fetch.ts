@@ -142,8 +142,8 @@ function applyLog(path: string, frames: number): void {
     if (result?.checkpointed !== frames || result.log !== frames)
       fail("operator", "the archive is damaged: SQLite rejects a part of the log");
   }
-  rmSync(path + suffixes.log, { force: true });
-  rmSync(path + suffixes.index, { force: true });
+  rmSync(path + suffixes.wal, { force: true });
+  rmSync(path + suffixes.shm, { force: true });
 }
 
 /** Appends parts of the log, and applies it at each restart. */
@@ -164,7 +164,7 @@ function createLogWriter(path: string) {
 
   function restart(salt: string, bytes: Buffer): PartialLog {
     finish();
-    const descriptor = openSync(path + suffixes.log, "w", PRIVATE_MODE);
+    const descriptor = openSync(path + suffixes.wal, "w", PRIVATE_MODE);
     const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
     log = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
     return log;

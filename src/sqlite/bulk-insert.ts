@@ -2,8 +2,7 @@
 import type { Database } from "bun:sqlite";
 import { type CopiedTable, type CopyRow, copiedTables } from "../copy.ts";
 import type { OrderStatus } from "../order.ts";
-import type { CountedTable } from "./count-index.ts";
-import { type IdTracker, prepareIdTracker } from "./id-tracker.ts";
+import { prepareIdTracker } from "./id-tracker.ts";
 import { lazily } from "./lazily.ts";
 import { prepareUserPositions } from "./user-positions.ts";
 
@@ -16,16 +15,8 @@ function insertInto(table: CopiedTable): string {
   `;
 }
 
-export interface BulkInsert {
-  readonly ids: Readonly<Record<CountedTable, IdTracker>>;
-  /** Call it for the rows that this one refers to first. */
-  insert(table: CopiedTable, row: CopyRow): void;
-  /** Writes the counts and positions. Call it after the last row. */
-  finish(): void;
-}
-
 /** @returns a function that starts inserting within a transaction */
-export function prepareBulkInsert(db: Database): () => BulkInsert {
+export function prepareBulkInsert(db: Database) {
   const prepare = (table: CopiedTable) => db.prepare<null, CopyRow>(insertInto(table));
   const statements = lazily(() => ({
     users: prepare("users"),
@@ -46,7 +37,8 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
 
     return {
       ids,
-      insert(table, row) {
+      /** Call it for the rows that this one refers to first. */
+      insert(table: CopiedTable, row: CopyRow): void {
         const id = Number(row["id"]);
         let inserted = row;
         if (table === "users") ids.users.add(id, null);
@@ -57,7 +49,8 @@ export function prepareBulkInsert(db: Database): () => BulkInsert {
         }
         insertStatements[table].run(inserted);
       },
-      finish() {
+      /** Writes the counts and positions. Call it after the last row. */
+      finish(): void {
         ids.users.flush();
         ids.orders.flush();
         userPositions.renumber();

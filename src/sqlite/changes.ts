@@ -64,14 +64,11 @@ export function createChangeRecorder(db: Database, now: () => Date): StoreContex
     insert().run(type, record_id, version, status, token, now().getTime());
 }
 
-export interface ChangeWatch extends Disposable {
-  readonly subscribe: ChangeStore["subscribe"];
-  /** Calls the listeners if there are new changes. Call it after each commit. */
-  check(): void;
-}
-
-/** Other processes write to the database too, so the newest id is also polled while there are listeners. */
-export function createChangeWatch(db: Database): ChangeWatch {
+/**
+ * Tells listeners of new changes. Other processes write to the database too, so the newest id is also polled while there
+ * are listeners.
+ */
+export function createChangeWatch(db: Database) {
   const newestId = lazily(() =>
     db.prepare<{ id: number }, []>("select coalesce(max(id), 0) as id from changes"),
   );
@@ -93,8 +90,9 @@ export function createChangeWatch(db: Database): ChangeWatch {
   }
 
   return {
+    /** Calls the listeners if there are new changes. Call it after each commit. */
     check,
-    subscribe(listener) {
+    subscribe(listener: () => void): Disposable {
       listeners.add(listener);
       if (listeners.size === 1) timer = setInterval(check, POLL_MS);
       return {
@@ -146,7 +144,7 @@ const FIRST_KEPT = `
 
 export function createChangeStore(
   { db, lists, writer }: Pick<StoreContext, "db" | "lists" | "writer">,
-  { subscribe }: Pick<ChangeWatch, "subscribe">,
+  { subscribe }: Pick<ChangeStore, "subscribe">,
 ): ChangeStore {
   const statements = lazily(() => {
     requireCurrent(pragma(db, "user_version"), SCHEMA_VERSION);

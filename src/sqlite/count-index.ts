@@ -34,12 +34,6 @@ export const denseLists: Readonly<Partial<Record<CountedList, CountedTable>>> = 
   pending: "orders",
 };
 
-export interface CountIndex {
-  total(list: CountedList): number;
-  /** @param offset number of rows of the list before the page; less than the total */
-  pageStart(list: CountedList, offset: number): PageStart;
-}
-
 /** @returns a function that reads the last assigned id of a table; 0 if there is none */
 export function prepareLastId(db: Database): (table: string) => number {
   const sequence = db.prepare<{ seq: number }, { table: string }>(`
@@ -50,7 +44,7 @@ export function prepareLastId(db: Database): (table: string) => number {
   return (table) => sequence.get({ table })?.seq ?? 0;
 }
 
-export function createCountIndex(db: Database): CountIndex {
+export function createCountIndex(db: Database) {
   const inRange = db.prepare<Bucket, { list: string; level: number; low: number; high: number }>(`
     select bucket, ids
     from buckets
@@ -108,11 +102,12 @@ export function createCountIndex(db: Database): CountIndex {
   }
 
   return {
-    total(list) {
+    total(list: CountedList): number {
       const table = denseLists[list];
       return table === undefined ? countOf(list) : (inTable.get({ list, table })?.ids ?? 0);
     },
-    pageStart(list, offset) {
+    /** @param offset number of rows of the list before the page; less than the total */
+    pageStart(list: CountedList, offset: number): PageStart {
       if (offset === 0) return { after: 0, skip: 0 };
       if (denseLists[list] !== undefined && countOf(list) === 0) return { after: offset, skip: 0 };
       let bucket = 0;

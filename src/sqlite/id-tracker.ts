@@ -15,23 +15,8 @@ const levelWidths = levelBits.map((bits) => 2 ** bits);
 /** Of one count. */
 type Change = Record<"level" | "bucket" | "ids", number> & { readonly list: string };
 
-/** Tracks the ids of one table within one transaction. */
-export interface IdTracker {
-  /** The last id that was assigned; 0 if none was. */
-  last(): number;
-  /**
-   * Counts the id. Call it for each new row.
-   * @param status status of the order; `null` for a user
-   */
-  add(id: number, status: OrderStatus | null): void;
-  /** Writes the counts. Call it after the last row. */
-  flush(): void;
-  /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
-  skipTo(id: number): void;
-}
-
-/** @returns a function that starts tracking from the current last id */
-export function prepareIdTracker(db: Database, table: CountedTable): () => IdTracker {
+/** @returns a function that starts tracking the ids of a table within a transaction, from the current last id */
+export function prepareIdTracker(db: Database, table: CountedTable) {
   const lastId = prepareLastId(db);
   const increment = db.prepare<null, Change>(`
     insert into buckets (list, level, bucket, ids)
@@ -52,6 +37,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
     /** Change of each count, by list, level and bucket. */
     const counts = new Map<string, Change>();
 
+    /** Writes the counts. Call it after the last row. */
     function flush(): void {
       for (const { ids, ...of } of counts.values()) {
         if (ids > 0) increment.run({ ...of, ids });
@@ -87,6 +73,7 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
       }
     }
 
+    /** Counts the ids after the last one up to this one as missing. Then this one is the last. */
     function skipTo(id: number): void {
       if (id <= last) return;
       for (const list of lists) countMissing(list, last + 1, id);
@@ -94,8 +81,13 @@ export function prepareIdTracker(db: Database, table: CountedTable): () => IdTra
     }
 
     return {
+      /** The last id that was assigned; 0 if none was. */
       last: () => last,
-      add(id, status) {
+      /**
+       * Counts the id. Call it for each new row.
+       * @param status status of the order; `null` for a user
+       */
+      add(id: number, status: OrderStatus | null): void {
         if (id <= last) {
           for (const list of lists) countId(list, id, -1);
         } else {

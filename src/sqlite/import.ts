@@ -15,7 +15,7 @@ import { orderImport, parseStoredOrder } from "../order.ts";
 import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
 import { parseStoredUser, userImport } from "../user.ts";
-import { type BulkInsert, prepareBulkInsert } from "./bulk-insert.ts";
+import { prepareBulkInsert } from "./bulk-insert.ts";
 import type { StoreContext } from "./context.ts";
 import { type CountedTable, prepareLastId } from "./count-index.ts";
 import { preparePages } from "./counted-list.ts";
@@ -74,7 +74,7 @@ function createDryRunMemory(db: Database, table: CountedTable): DryRunMemory {
 
 function createBulkStore<Row extends ChangedRecord, Import extends object, Stored>(
   { db, clock, reader, writer, recordChange }: StoreContext,
-  openBulkInsert: () => BulkInsert,
+  openBulkInsert: ReturnType<typeof prepareBulkInsert>,
   {
     table,
     created,

@@ -1,17 +1,8 @@
 /** Positions of imported orders among the orders of their user (`user_position`). They ascend with the ids. */
 import type { Database } from "bun:sqlite";
 
-export interface UserPositions {
-  /**
-   * Call it for each new order, before the insert.
-   * @returns a preliminary position, after all other orders of the user
-   */
-  add(userId: number, id: number): number;
-  /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
-  renumber(): void;
-}
-
-export function prepareUserPositions(db: Database): () => UserPositions {
+/** @returns a function that starts assigning positions within a transaction */
+export function prepareUserPositions(db: Database) {
   const last = db.prepare<{ user_position: number; id: number }, { user_id: number }>(`
     select user_position, id
     from orders
@@ -42,13 +33,18 @@ export function prepareUserPositions(db: Database): () => UserPositions {
     /** The lowest id of each user that was added after a higher one. */
     const firstLateIds = new Map<number, number>();
     return {
-      add(userId, id) {
+      /**
+       * Call it for each new order, before the insert.
+       * @returns a preliminary position, after all other orders of the user
+       */
+      add(userId: number, id: number): number {
         const lastOrder = last.get({ user_id: userId });
         if (lastOrder === null) return 1;
         if (id < lastOrder.id)
           firstLateIds.set(userId, Math.min(firstLateIds.get(userId) ?? id, id));
         return lastOrder.user_position + 1;
       },
+      /** Renumbers the orders of each user from the first out-of-sequence one on. Call it after the last order. */
       renumber() {
         for (const [userId, id] of firstLateIds) {
           updatePositions.run({

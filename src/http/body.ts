@@ -7,7 +7,7 @@ import { parseJsonBytes } from "../json.ts";
 import { createValidator, type Schema, type ValueOf } from "../schema.ts";
 import { type InputSchema, inputSchema } from "./input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "./media-types.ts";
-import type { PendingWrite } from "./pending-writes.ts";
+import type { PendingWrite, PendingWrites } from "./pending-writes.ts";
 
 const MEDIA_TYPE = /^\s*([^\s;]+)\s*(?:;.*)?$/;
 /** The name and the value of a media type parameter. The value may be a quoted string. @see RFC 9110 §5.6.6 */
@@ -47,6 +47,39 @@ export function expectedBytes(headers: Headers): number {
   const declared = headers.get("content-length");
   if (declared !== null) return Math.min(Number.parseInt(declared, 10), MAX_EXPECTED_BYTES);
   return headers.has("transfer-encoding") ? MAX_EXPECTED_BYTES : 0;
+}
+
+async function countBody<Result>(
+  pendingWrites: PendingWrites,
+  result: Promise<Result>,
+  bytes: number,
+  tokenHash: string | null,
+): Promise<Result> {
+  // Its error must not be unhandled if there is no room for the body.
+  result.catch(() => {});
+  const waiting = pendingWrites.begin(tokenHash);
+  try {
+    waiting.addBytes(bytes);
+    return await result;
+  } finally {
+    waiting.end();
+  }
+}
+
+/**
+ * Counts the body of a request that waits, because Bun receives it meanwhile.
+ * @param tokenHash `null` while the token is looked up
+ * @returns the result
+ * @throws {AppError} unavailable if there is no room for the body
+ */
+export function waitWithBody<Result>(
+  pendingWrites: PendingWrites,
+  result: Promise<Result>,
+  headers: Headers,
+  tokenHash: string | null,
+): Promise<Result> {
+  const bytes = expectedBytes(headers);
+  return bytes === 0 ? result : countBody(pendingWrites, result, bytes, tokenHash);
 }
 
 /** @throws {AppError} payload_too_large */

@@ -11,7 +11,7 @@ import type { Store } from "../store.ts";
 import type { Token } from "../token.ts";
 import { type Authenticate, requireScope } from "./authentication.ts";
 import { boundBody, isLong, type JsonBlob, type ResponseHead } from "./bodies.ts";
-import { expectedBytes, type ReadBody } from "./body.ts";
+import { expectedBytes, type ReadBody, waitWithBody } from "./body.ts";
 import { createClientTurns } from "./client-turns.ts";
 import type { Connections } from "./connections.ts";
 import type { Drain } from "./drain.ts";
@@ -174,36 +174,8 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   function identify({ headers }: Request, needsToken: boolean): Maybe<Token | null> {
     if (!needsToken) return null;
     const token = authenticate(headers.get("authorization") ?? "");
-    return token instanceof Promise ? waitWithBody(token, headers, null) : token;
-  }
-
-  /**
-   * Bun receives the body of a request while it waits.
-   * @param tokenHash `null` while the token is looked up
-   */
-  function waitWithBody<Result>(
-    result: Promise<Result>,
-    headers: Headers,
-    tokenHash: string | null,
-  ): Promise<Result> {
-    const bytes = expectedBytes(headers);
-    return bytes === 0 ? result : countBody(result, bytes, tokenHash);
-  }
-
-  async function countBody<Result>(
-    result: Promise<Result>,
-    bytes: number,
-    tokenHash: string | null,
-  ): Promise<Result> {
-    // Its error must not be unhandled if there is no room for the body.
-    result.catch(() => {});
-    const waiting = pendingWrites.begin(tokenHash);
-    try {
-      waiting.addBytes(bytes);
-      return await result;
-    } finally {
-      waiting.end();
-    }
+    if (!(token instanceof Promise)) return token;
+    return waitWithBody(pendingWrites, token, headers, null);
   }
 
   function admit(exchange: Exchange, token: Token | null): void {
@@ -237,7 +209,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
     async function readOrWriteLater(turn: Promise<void>, exchange: Exchange) {
       const { request, token } = exchange;
-      await waitWithBody(turn, request.headers, token?.hash ?? null);
+      await waitWithBody(pendingWrites, turn, request.headers, token?.hash ?? null);
       // A client could fill the memory with requests that nobody waits for.
       if (request.signal.aborted) fail("unavailable", "the client has disconnected");
       return readOrWrite(exchange);

@@ -8,13 +8,14 @@ import { parsed } from "../contract/open.ts";
 import type { TemporaryDirectory } from "../directory.ts";
 import { newUser } from "../http/make.ts";
 import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { openDatabase } from "../sqlite/open-database.ts";
 import type { Fault } from "./strace.ts";
 
 /** Concurrent runs: each mostly waits for the program. */
 const LANES = 4;
 /** All calls up to this one fail once in turn; of the later ones only some do, with growing gaps. */
-const EACH_CALL_TO = 12;
+const EACH_CALL_TO = isLong ? 12 : 1;
 /** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
 const MAX_CALLS = 2_000;
 
@@ -50,7 +51,7 @@ type Duration = "once" | "twice" | "always";
 
 /** @returns the ordinal of the call that fails first in the run after this one */
 function nextCall(call: number, duration: Duration): number {
-  const gap = call < EACH_CALL_TO ? 1 : Math.ceil(call / 4);
+  const gap = Math.ceil(call / EACH_CALL_TO);
   // A longer error includes the next call, so it begins at every second one.
   return call + (duration === "once" ? gap : 2 * gap);
 }

@@ -77,7 +77,7 @@ function idsIn(path: string): number[] {
 
 describe.skipIf(binary === "")("the archive", () => {
   for (const commit of ["sync", "async"]) {
-    test(
+    test.concurrent(
       `has ${commit === "sync" ? "all acknowledged writes" : "a prefix of the commits"} when the machine is lost in ${commit} mode`,
       async () => {
         using place = makePlace();
@@ -118,7 +118,7 @@ describe.skipIf(binary === "")("the archive", () => {
     );
   }
 
-  test("continues when the server was killed and started again", async () => {
+  test.concurrent("continues when the server was killed and started again", async () => {
     using place = makePlace();
     for (let start = 0; start < 3; start += 1) {
       const server = place.startServer({ ARCHIVE_COMMIT: "sync" });
@@ -135,7 +135,7 @@ describe.skipIf(binary === "")("the archive", () => {
     expect(checked.stdout).toMatch(/^Restored [\d,]+ users/);
   }, 60_000);
 
-  test("is restored at the start of a server only when that is permitted", async () => {
+  test.concurrent("is restored at the start of a server only when that is permitted", async () => {
     using place = makePlace();
     const server = place.startServer();
     const url = await urlOf(server);
@@ -164,7 +164,7 @@ describe.skipIf(binary === "")("the archive", () => {
     await next.ended;
   }, 30_000);
 
-  test.each(["to a database", "to a file that does not exist yet"])(
+  test.concurrent.each(["to a database", "to a file that does not exist yet"])(
     "is written when the database is a symbolic link %s",
     async (target) => {
       using place = makePlace();
@@ -193,7 +193,7 @@ describe.skipIf(binary === "")("the archive", () => {
     30_000,
   );
 
-  test("rejects writes in sync mode while its storage is away, and recovers", async () => {
+  test.concurrent("rejects writes in sync mode while its storage is away, and recovers", async () => {
     using place = makePlace();
     const server = place.startServer({ ARCHIVE_COMMIT: "sync" });
     const url = await urlOf(server);

@@ -1,12 +1,11 @@
 // Runs the commands of docs/moving-in.md on orders as the REST API of WooCommerce returns them.
 import { describe, expect, test } from "bun:test";
 import { readFileSync, writeFileSync } from "node:fs";
-import { makeDirectory, type TemporaryDirectory } from "./directory.ts";
-import { woocommerceLines } from "./fixtures/woocommerce.ts";
-import { type Outcome, runProgram } from "./program.ts";
+import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
+import { woocommerceLines } from "../fixtures/woocommerce.ts";
+import { binary, type Outcome, runProgram } from "../program.ts";
 
-const root = `${import.meta.dir}/..`;
-const page = await Bun.file(`${root}/docs/moving-in.md`).text();
+const page = await Bun.file(`${import.meta.dir}/../../docs/moving-in.md`).text();
 const blocks = [...page.matchAll(/^( *)```(?:sh|jq)\n(.*?)^ *```$/gms)].map(
   ([, indent = "", block = ""]) => block.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
@@ -22,11 +21,11 @@ const [
   importTexts = "",
   compare = "",
 ] = blocks;
-const program = `user-api() { "${process.execPath}" "${root}/src/main.ts" "$@"; }\n`;
+const program = `user-api() { "${binary}" "$@"; }\n`;
 
 /** Only the fields that the commands read. The total of the second order is a cent more than its lines. */
 const orders: object[] = await Bun.file(
-  `${import.meta.dir}/fixtures/woocommerce-orders.json`,
+  `${import.meta.dir}/../fixtures/woocommerce-orders.json`,
 ).json();
 
 /** Runs commands where the files of the earlier ones are. */
@@ -63,7 +62,7 @@ function sumsOf(totals: readonly { readonly currency: string; readonly total: nu
 }
 
 const hasJq = Bun.which("jq") !== null;
-describe.skipIf(!hasJq)(
+describe.skipIf(binary === "" || !hasJq)(
   `docs/moving-in.md${hasJq ? "" : " (skipped: jq is not installed)"}`,
   () => {
     test("commands import the users and orders of a shop", async () => {

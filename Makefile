@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test types lint dead week citus-test build browser-test image image-test openapi-test storage-test \
+.PHONY: help run test test-process test-binary test-postgres types lint dead week citus-test build browser-test image image-test openapi-test storage-test \
   postgres-versions failover-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
@@ -13,32 +13,39 @@ help: ## list the commands
 run: node_modules/.production ## start the server, and restart it when a file changes
 	@exec $(bun) --watch --no-clear-screen src/main.ts serve
 
-# Test files run in this many processes, two per core of a small machine: half of the time they wait for programs and
-# for the disk. --no-isolate: a new global object for each file takes half as much time again. --timeout is for busy
-# machines: a test that needs longer sets its own.
-JOBS := 4
+# Test files of a run are in this many processes: most of the time they wait for programs and for the disk.
+# --no-isolate: a new global object for each file takes half as much time again. --timeout is for busy machines: a test
+# that needs longer sets its own.
+JOBS := 3
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
-# Cheapest first. test/http runs twice: in process, for coverage, and on the binary. Its tests of what a database
-# decides, in test/http/database, also run on the binary with PostgreSQL, if there is one. test/binary needs the
-# binary, and test/replicas needs PostgreSQL, too: they are skipped in process. The two runs on the binary run at the
-# same time, because both wait for processes a lot.
+# Cheapest first. In process, tests are for coverage. On the binary, test/http runs again, and test/binary and
+# test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
+# binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
+# for programs.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
-	@echo 'Types, lint, dead code, tests in process, build, tests of the binary with PostgreSQL and SQLite: 4 minutes on 2 cores'
-	@rm -rf dist/test
-	@$(MAKE) --no-print-directory --jobs=3 types lint dead
-	@mkdir -p dist/test && : >dist/test/unit.xml
-	$(bun) test $(parallel) --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
-	$(bun) scripts/coverage.ts
-	scripts/build.sh
-	@: >dist/test/binary.xml
-	@export TEST_BINARY="$$PWD/dist/user-api"; status=0; \
-	$(bun) scripts/postgres.ts $(bun) test $(parallel) test/http/database test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml >dist/test/postgres.log 2>&1 & postgres=$$!; \
-	$(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml || status=$$?; \
-	wait $$postgres || status=$$?; cat dist/test/postgres.log; exit $$status
+	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 4 minutes on 2 cores'
+	@rm -rf dist/test && mkdir -p dist/test
+	@$(MAKE) --no-print-directory --jobs=4 types lint dead build
+	@$(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts
+
+test-process:
+	@: >dist/test/unit.xml
+	$(bun) test $(parallel) --path-ignore-patterns='test/http/database/**' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
+	$(bun) scripts/coverage.ts
+
+# Only one of them can print as it runs.
+test-binary:
+	@: >dist/test/binary.xml
+	@TEST_BINARY="$$PWD/dist/user-api" $(bun) test $(parallel) test/http test/binary --reporter=junit --reporter-outfile=dist/test/binary.xml >dist/test/binary.log 2>&1; \
+	status=$$?; cat dist/test/binary.log; exit $$status
+
+test-postgres:
+	@TEST_BINARY="$$PWD/dist/user-api" $(bun) scripts/postgres.ts $(bun) test $(parallel) test/http/database test/replicas --reporter=junit --reporter-outfile=dist/test/postgres.xml >dist/test/postgres.log 2>&1; \
+	status=$$?; cat dist/test/postgres.log; exit $$status
 
 # At the same time: none of them keeps all cores busy.
 types lint dead: node_modules/.installed

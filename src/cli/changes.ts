@@ -52,23 +52,33 @@ async function writeChanges(
 }
 
 /** @returns what waits for changes until a signal arrives. Dispose of it to stop watching */
-function createWait(changes: ChangeStore, system: CommandSystem) {
+function createWait(changes: ChangeStore, output: OutputStream, system: CommandSystem) {
   const stop = stopSignal(system);
   let wake = Promise.withResolvers<void>();
-  const subscription = changes.subscribe(() => wake.resolve());
+  let isReaderGone = false;
+  const watching = new DisposableStack();
+  watching.use(changes.subscribe(() => wake.resolve()));
+  watching.use(
+    output.onReaderGone(() => {
+      isReaderGone = true;
+      wake.resolve();
+    }),
+  );
   stop.addEventListener("abort", () => wake.resolve());
   return {
     async next(): Promise<boolean> {
       await wake.promise;
       wake = Promise.withResolvers<void>();
+      if (isReaderGone) fail("output_closed", "the reader of the output has closed it");
       return !stop.aborted;
     },
-    [Symbol.dispose]: () => subscription[Symbol.dispose](),
+    [Symbol.dispose]: () => watching.dispose(),
   };
 }
 
 /**
  * Writes changes to stdout, one a line. A server may be running.
+ * @throws {AppError} output_closed if the reader has closed stdout
  * @throws {AppError} operator if the database cannot be read
  * @throws {AppError} changes_expired, changes_reset
  */
@@ -84,7 +94,7 @@ export async function printChanges(
       await writeChanges(changes, start, output, async () => false);
       return;
     }
-    using wait = createWait(changes, system);
+    using wait = createWait(changes, output, system);
     await writeChanges(changes, start, output, wait.next);
   });
 }

@@ -23,6 +23,11 @@ export interface InputStream {
 export interface OutputStream extends Disposable {
   /** Waits for a slow reader. @throws {AppError} output_closed if the reader has closed the stream */
   write(text: string | Uint8Array): void;
+  /**
+   * Calls the listener when the reader of a pipe has closed it, which otherwise only the next write notices. Dispose of
+   * the result to stop watching.
+   */
+  onReaderGone(listener: () => void): Disposable;
   /** Call when everything has been written. */
   finish(): void;
 }

@@ -123,7 +123,8 @@ export function makeHarness(options: Options = {}): Harness {
           print(text);
           return true;
         };
-        return { write, finish() {}, [Symbol.dispose]() {} };
+        const onReaderGone = () => ({ [Symbol.dispose]() {} });
+        return { write, onReaderGone, finish() {}, [Symbol.dispose]() {} };
       },
       untilStopped: () => stopped.promise,
       onHangup() {},

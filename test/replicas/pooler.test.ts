@@ -16,6 +16,7 @@ import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts
 import { hasPooler, keepsPreparedStatements, startPooler } from "./pooler.ts";
 
 const IMPORTED = 2_000;
+const POLLED_MS = 1_200;
 
 /** @param preparing see `startPooler` */
 async function testGuarantees(preparing?: string): Promise<void> {
@@ -47,7 +48,9 @@ async function testGuarantees(preparing?: string): Promise<void> {
     const [waitingAt, writingAt] = pair.both;
     const { token } = pair;
     const { last, feed } = (await pair.call("GET", "/changes?limit=1")).json.meta;
-    const waiting = waitingAt.call("GET", `/changes?after=${last}&feed=${feed}&wait=50`, { token });
+    const waiting = waitingAt.call("GET", `/changes?after=${last}&feed=${feed}&wait=10`, { token });
+    // It has looked for changes of the other one more than once.
+    await Bun.sleep(POLLED_MS);
     const body = { email: "bea@example.com" };
     const created = await writingAt.call("POST", "/users", { token, body });
     expect((await waiting).json.data).toMatchObject([

@@ -1,4 +1,7 @@
-/** PgBouncer in transaction mode, the most common setup: a client has a connection for one transaction. */
+/**
+ * PgBouncer in transaction mode, the most common setup: a client has a connection for one transaction, and here another
+ * one for the next, so that what a session keeps is lost.
+ */
 import { writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -55,6 +58,7 @@ unix_socket_dir =
 auth_type = trust
 auth_file = ${users}
 pool_mode = transaction
+server_round_robin = 1
 default_pool_size = ${POOL_SIZE}
 max_client_conn = 1000
 ${more}

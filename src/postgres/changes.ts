@@ -230,32 +230,30 @@ export function createChangeStore(
   });
 
   /** Whether the page, or the id of the last change, may lack what was committed before. */
-  function mustNumber({ isCurrent, isBehind }: FeedRow): boolean {
+  function mustNumber({ isBehind }: FeedRow): boolean {
     // On Citus, the outboxes of orders are on their shards.
-    return !isCurrent || isBehind || db.layout === "citus";
+    return isBehind || db.layout === "citus";
   }
 
   /**
-   * Reads rows after all changes were numbered. If that takes more than one pass, as after a large import, or another
-   * process is numbering, the next full page of a client is enough: it shows that there are more.
+   * Reads rows after all changes were numbered. The next full page of a client is enough, because it shows that there are
+   * more: a client that is behind, as during a large import, does not wait for numbering.
    */
   async function readNumbered<Row extends FeedRow>(
     query: ChangeQuery,
     read: () => Promise<Row | null>,
   ): Promise<Row> {
-    let isFirst = true;
     let isNumbered = false;
     for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
       const row = await read();
       if (row?.isCurrent === true) {
         const hasNext = query.after !== undefined && query.after + query.limit < row.last;
-        if (isNumbered || !mustNumber(row) || (!isFirst && hasNext)) {
+        if (hasNext || isNumbered || !mustNumber(row)) {
           requireKept(query, row);
           return row;
         }
       } else if (isNumbered) break;
       const { isTaken, hasMore } = await runPass();
-      isFirst = false;
       isNumbered = !isTaken && !hasMore;
       if (!isTaken) continue;
       attempts += 1;

@@ -5,8 +5,9 @@ import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { SQL } from "bun";
 import { findPrograms, type Instance, makeInstance } from "../postgres/instance.ts";
+import { createUser } from "../replicas/contend.ts";
 import { requireExact, startLoad, untilWritten } from "../replicas/load.ts";
-import { runCommand, startPair } from "../replicas/pair.ts";
+import { type Pair, runCommand, startPair, walk } from "../replicas/pair.ts";
 import { startSwitch } from "./switch.ts";
 
 const required = Bun.env["TEST_FAILOVER"] === "true";
@@ -17,6 +18,9 @@ const LOAD_MS = 2_000;
 const RECOVERED_MS = 10_000;
 /** Failovers of one run. The promoted server gets a new standby, and is killed in turn. */
 const FAILOVERS = 3;
+
+/** Of writes that the promoted standby lacks. */
+const LOST = [1, 2, 3, 4, 5];
 
 /** @throws {Error} if a program is missing */
 function requirePrograms(): string {
@@ -94,6 +98,55 @@ test.if(required)(
     expect(load.wrong).toEqual([]);
     expect(pair.both.map(({ pid }) => pid)).toEqual(pids);
     await requireExact(pair, load);
+    expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
+  },
+  120_000,
+);
+
+async function readFeed(pair: Pair): Promise<{ feed: string; last: number }> {
+  for (;;) {
+    const { status, json } = await pair.call("GET", "/changes?limit=1");
+    if (status === 200) return json.meta;
+    await Bun.sleep(10);
+  }
+}
+
+test.if(required)(
+  "a client of the change feed gets 410 when the standby that was promoted lacks changes, also after as many others",
+  async () => {
+    const programs = requirePrograms();
+    await using resources = new AsyncDisposableStack();
+    const primary = resources.use(await makeInstance(programs, {}));
+    await primary.start();
+    await run(primary, "create database user_api");
+    const standby = resources.use(await addStandby(programs, primary));
+    const endpoint = resources.use(await startSwitch(primary.url));
+    const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
+    const pair = resources.use(await startPair(database));
+    await createUser(pair, "kept@example.com");
+    expect(await readFeed(pair)).toMatchObject({ last: 1 });
+    await run(primary, "alter system reset synchronous_standby_names");
+    await run(primary, "select pg_reload_conf()");
+    standby.stop("fast");
+    for (const at of LOST) await createUser(pair, `lost-${at}@example.com`);
+    const read = await readFeed(pair);
+    expect(read.last).toBe(1 + LOST.length);
+    primary.signal("SIGKILL");
+    await standby.start();
+    await promote(standby);
+    endpoint.pointAt(standby.url);
+    // Without a write, which would number changes.
+    const { feed, last } = await readFeed(pair);
+    expect([feed === read.feed, last]).toEqual([false, 1]);
+    for (const at of [...LOST, ...LOST.map((id) => -id)])
+      await createUser(pair, `new${at}@example.com`);
+    for (const query of [`feed=${read.feed}`, `after=${read.last}&feed=${read.feed}`]) {
+      const { status, json } = await pair.call("GET", `/changes?${query}`);
+      expect([query, status, json.meta.code]).toEqual([query, 410, "changes_reset"]);
+    }
+    const changes = await walk(pair, "/changes");
+    expect(changes.map(({ id }) => id)).toEqual(changes.map((_, at) => at + 1));
+    expect(changes).toHaveLength(1 + 2 * LOST.length);
     expect(await runCommand(database, "check")).toMatchObject({ code: 0 });
   },
   120_000,

@@ -15,5 +15,5 @@ test.skipIf(binary === "")(
     const world = { database: directory.at("a.db"), processes: 1, seconds: SECONDS };
     expect(await runChangesModel(world)).toBeGreaterThan(10 * SECONDS);
   },
-  (SECONDS + 60) * 1000,
+  (2 * SECONDS + 60) * 1000,
 );

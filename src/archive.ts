@@ -43,6 +43,4 @@ export interface ArchiveState {
   readonly logBytes: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
-  /** Why the archive cannot be kept up to date; `null` if it can. */
-  readonly problem: string | null;
 }

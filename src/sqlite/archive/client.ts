@@ -57,7 +57,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     bytesBehind: 0,
     logBytes: 0,
     lastBaseS: null,
-    problem: null,
   };
   /** A bug in the thread. */
   let broken: Error | null = null;
@@ -81,7 +80,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     if (broken !== null || disposed) return;
     broken = new Error(reason);
     brokenMs = performance.now();
-    state = { ...state, problem: reason };
     onLog("error", "archive stopped", { reason });
     response?.reject(broken);
     rejectAll(notConfirmed());

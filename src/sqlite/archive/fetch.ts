@@ -18,6 +18,7 @@ import {
 } from "./format.ts";
 import { isAtOrBefore, listSegments, newestBase, readBases, readLineages } from "./history.ts";
 import type { LogPosition } from "./log.ts";
+import { copyLog } from "./log-lock.ts";
 
 /** Downloads at the same time. Each takes up to 8 MiB. */
 const CONCURRENCY = 4;
@@ -134,12 +135,7 @@ function applyLog(path: string, frames: number): void {
     using db = connect(path);
     // If this is interrupted, it begins again with a new file.
     db.run("pragma synchronous = off");
-    const statement = db.prepare<{ log: number; checkpointed: number }, []>(
-      "pragma wal_checkpoint(passive)",
-    );
-    const result = statement.get();
-    statement.finalize();
-    if (result?.checkpointed !== frames || result.log !== frames)
+    if (copyLog(db) !== frames)
       fail("operator", "the archive is damaged: SQLite rejects a part of the log");
   }
   rmSync(path + suffixes.wal, { force: true });

@@ -30,12 +30,13 @@ function lockEnd(db: Database): void {
   db.prepare("select 1 from sqlite_schema limit 1").get();
 }
 
-function copyLog(db: Database): boolean {
-  const statement = db.prepare<{ log: number; checkpointed: number }, []>(
+/** Copies the log to the database. @returns its number of frames; `null` if not all of them were copied */
+export function copyLog(db: Database): number | null {
+  using statement = db.prepare<{ log: number; checkpointed: number }, []>(
     "pragma wal_checkpoint(passive)",
   );
   const result = statement.get();
-  return result !== null && result.log === result.checkpointed;
+  return result !== null && result.log === result.checkpointed ? result.log : null;
 }
 
 export function lockLog(path: string): LogLock {
@@ -78,7 +79,7 @@ export function lockLog(path: string): LogLock {
         if (!read()) return false;
         holder.run("commit");
         try {
-          if (!copyLog(holder)) return false;
+          if (copyLog(holder) === null) return false;
           work();
           return true;
         } finally {

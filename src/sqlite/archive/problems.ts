@@ -1,6 +1,6 @@
 /** What fails in an archive, by activity: that one works does not mean that another does. */
 import type { ArchiveLog } from "../../archive.ts";
-import { messageOf } from "../../error.ts";
+import { AppError, fail, messageOf } from "../../error.ts";
 
 /** The first line is logged when an activity fails, the second when it works again, unless that has a line of its own. */
 const LINES = {
@@ -14,17 +14,33 @@ const LINES = {
 export type Activity = keyof typeof LINES;
 
 /** Without these, the archive is not up to date, or will not be for long. The most important one is the first. */
-export const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "segments", "base", "lease"];
+const REQUIRED_ACTIVITIES: readonly Activity[] = ["opening", "segments", "base", "lease"];
 
 /** Interval of the log lines about an activity that fails. */
 const LOG_INTERVAL_MS = 60_000;
+/** Delays between attempts. */
+const [MIN_RETRY_MS, MAX_RETRY_MS] = [200, 5_000];
 
 export interface Problems {
   report(activity: Activity, error: unknown): void;
   /** The activity works, or is over. */
   clear(activity: Activity): void;
+  /** All that is required works: another generation has begun. */
+  clearRequired(): void;
   /** @returns why a required activity fails; `null` if none does */
   current(): string | null;
+  /** Resolves when something has failed. */
+  readonly first: Promise<void>;
+  /**
+   * Repeats an attempt until it succeeds.
+   * @param isOver whether the result is no longer needed
+   * @throws {AppError} unavailable if it is over
+   */
+  retry<Result>(
+    activity: Activity,
+    isOver: () => boolean,
+    attempt: () => Promise<Result>,
+  ): Promise<Result>;
 }
 
 export function createProblems(log: ArchiveLog): Problems {
@@ -32,25 +48,49 @@ export function createProblems(log: ArchiveLog): Problems {
   /** Activities whose failure was logged, and is not over. */
   const logged = new Set<Activity>();
   const loggedMs = new Map<Activity, number>();
+  const first = Promise.withResolvers<void>();
+
+  function report(activity: Activity, error: unknown): void {
+    const reason = messageOf(error);
+    reasons.set(activity, reason);
+    first.resolve();
+    const nowMs = performance.now();
+    // Also after it has worked again, because it may fail every other time.
+    if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
+    loggedMs.set(activity, nowMs);
+    logged.add(activity);
+    log("warn", LINES[activity][0], { reason });
+  }
+
+  function clear(activity: Activity): void {
+    reasons.delete(activity);
+    const line = LINES[activity][1];
+    if (logged.delete(activity) && line !== null) log("info", line);
+  }
+
   return {
-    report(activity, error) {
-      const reason = messageOf(error);
-      reasons.set(activity, reason);
-      const nowMs = performance.now();
-      // Also after it has worked again, because it may fail every other time.
-      if (nowMs - (loggedMs.get(activity) ?? Number.NEGATIVE_INFINITY) < LOG_INTERVAL_MS) return;
-      loggedMs.set(activity, nowMs);
-      logged.add(activity);
-      log("warn", LINES[activity][0], { reason });
-    },
-    clear(activity) {
-      reasons.delete(activity);
-      const line = LINES[activity][1];
-      if (logged.delete(activity) && line !== null) log("info", line);
-    },
+    report,
+    clear,
+    clearRequired: () => REQUIRED_ACTIVITIES.forEach(clear),
     current() {
       const failing = REQUIRED_ACTIVITIES.find((activity) => reasons.has(activity));
       return failing === undefined ? null : (reasons.get(failing) ?? null);
+    },
+    first: first.promise,
+    async retry(activity, isOver, attempt) {
+      for (let delayMs = MIN_RETRY_MS; ; delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
+        try {
+          const result = await attempt();
+          clear(activity);
+          return result;
+        } catch (error) {
+          if (!(error instanceof AppError)) throw error;
+          report(activity, error);
+        }
+        if (isOver()) fail("unavailable", "the archive was closed");
+        await Bun.sleep(delayMs);
+        if (isOver()) fail("unavailable", "the archive was closed");
+      }
     },
   };
 }

@@ -14,7 +14,10 @@ import {
   segmentBlock,
 } from "./format.ts";
 import { newestBase, readBases, readLineages } from "./history.ts";
+import type { Problems } from "./problems.ts";
 
+/** Interval at which expired objects are deleted. */
+const INTERVAL_MS = 60 * 60 * 1000;
 /** Age of the chunks of a base that was never completed. A server writes one within this time. */
 const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
 
@@ -107,4 +110,43 @@ export async function deleteExpired(
     // Last, so that an interrupted deletion is repeated.
     await storage.remove([generationKey(number)]);
   }
+}
+
+interface RetentionOptions {
+  readonly storage: Storage;
+  /** How far back the archive can restore. */
+  readonly keepMs: number;
+  readonly nowMs: () => number;
+  readonly problems: Problems;
+}
+
+export interface Retention {
+  /** Deletes what has expired, once an hour. It does not wait. */
+  deleteIfDue(): void;
+  /** Does not wait for the hour to be over. */
+  deleteSoon(): void;
+}
+
+export function createRetention(options: RetentionOptions): Retention {
+  const { storage, keepMs, nowMs, problems } = options;
+  let deletedMs = Number.NEGATIVE_INFINITY;
+  let isDeleting = false;
+  return {
+    deleteIfDue() {
+      if (isDeleting || nowMs() - deletedMs < INTERVAL_MS) return;
+      deletedMs = nowMs();
+      isDeleting = true;
+      deleteExpired(storage, nowMs() - keepMs, nowMs())
+        .then(
+          () => problems.clear("deletion"),
+          (error) => problems.report("deletion", error),
+        )
+        .finally(() => {
+          isDeleting = false;
+        });
+    },
+    deleteSoon() {
+      deletedMs = Number.NEGATIVE_INFINITY;
+    },
+  };
 }

@@ -1,20 +1,19 @@
 /** Sends the write-ahead log to the archive, as segments of one generation. */
+import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
 import type { HistoryEnd } from "./history.ts";
 import type { LogPart, LogPosition, LogReader } from "./log.ts";
+import type { Problems } from "./problems.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
 const MAX_SENDING = 4;
 /** Bytes of the log that wait in memory. Beyond, they stay in the log, which is not checkpointed then. */
 const MAX_QUEUED_BYTES = 32 * 2 ** 20;
 
-/** Repeats an attempt until it succeeds. @throws if the archive is closed or the generation has ended */
-export type Retry = <Result>(attempt: () => Promise<Result>) => Promise<Result>;
-
 interface SegmentWriterOptions {
   readonly storage: Pick<ObjectStorage, "put">;
-  readonly retry: Retry;
+  readonly problems: Problems;
   readonly generation: number;
   readonly reader: LogReader;
   /** The end of what the generation continues; `null` if it begins with a base. */
@@ -46,17 +45,21 @@ export interface SegmentWriter {
   lastTimeMs(): number;
   /** Number of the last segment that the archive has, with all before it. */
   stored(): number;
+  /** Waits until the archive has this segment and all before it. @throws {AppError} unavailable if it ends before */
+  untilStored(number: number): Promise<void>;
   /** Bytes of compressed segments that the archive has. */
   storedBytes(): number;
   /** Bytes that were read, and are not in the archive. */
   pendingBytes(): number;
   /** Number of the first segment since the restart of the log; `null` if it is in an earlier generation. */
   firstOfLog(): number | null;
+  /** Sends nothing more, as if the storage were unreachable. */
   end(): void;
+  isEnded(): boolean;
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, retry, generation, reader, continued, nowMs } = options;
+  const { storage, problems, generation, reader, continued, nowMs } = options;
   const { onStored, onGap, onError } = options;
   const queue: Queued[] = [];
   let queuedBytes = 0;
@@ -71,6 +74,12 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
   const early = new Set<number>();
+  const waiters = new Set<() => void>();
+
+  /** Others can be stored, or none will be. */
+  function wakeWaiters(): void {
+    for (const wake of waiters) wake();
+  }
 
   function readPart(): boolean {
     const part = reader.read();
@@ -96,13 +105,20 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     const header = { generation, number, salt, offset, end, previous: before, stored };
     const body = await encodeSegment(header, bytes);
     const key = segmentKey({ generation, number, timeMs });
-    await retry(() => storage.put(key, body));
+    await problems.retry(
+      "segments",
+      () => ended,
+      () => storage.put(key, body),
+    );
+    // Another generation may have begun, which counts its own segments.
+    if (ended) return;
     sending -= 1;
     pendingBytes -= bytes.length;
     storedBytes += body.length;
     early.add(number);
     while (early.delete(stored + 1)) stored += 1;
     send();
+    wakeWaiters();
     onStored();
   }
 
@@ -128,11 +144,22 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     lastRead: () => lastRead,
     lastTimeMs: () => lastTimeMs,
     stored: () => stored,
+    async untilStored(number) {
+      while (!ended && stored < number) {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        waiters.add(resolve);
+        await promise;
+        waiters.delete(resolve);
+      }
+      if (ended) fail("unavailable", "the archive was closed");
+    },
     storedBytes: () => storedBytes,
     pendingBytes: () => pendingBytes,
     firstOfLog: () => firstOfLog,
     end() {
       ended = true;
+      wakeWaiters();
     },
+    isEnded: () => ended,
   };
 }

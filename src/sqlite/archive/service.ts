@@ -3,11 +3,12 @@ import type { ArchiveLog } from "../../archive.ts";
 import { AppError, fail, messageOf } from "../../error.ts";
 import { createLease, type Lease, systemClock } from "../../lease.ts";
 import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
-import { type AcquiredLease, type Archiver, createArchiver } from "./archiver.ts";
+import { type Archiver, createArchiver } from "./archiver.ts";
 import { newestNumber } from "./history.ts";
 import { holderName, lockIdentity } from "./identity.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
+import type { AcquiredLease } from "./term.ts";
 
 const MAX_LOG_BYTES = 2 ** 30;
 
@@ -106,7 +107,7 @@ export function createArchiveService(
       path,
       files,
       storage,
-      createLease() {
+      newLease() {
         const acquired = restoredUnder;
         restoredUnder = null;
         return acquired ?? { lease: newLease(current, lockIdentity(path)), number: null };

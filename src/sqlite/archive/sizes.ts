@@ -1,5 +1,6 @@
 /** Sizes of objects as they are stored: compressed. */
 import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
+import type { NewestBase } from "./bases.ts";
 import { type Base, chunkPrefix, LIST_BLOCK, parseSegmentKey, segmentBlock } from "./format.ts";
 
 type Storage = Pick<ObjectStorage, "list">;
@@ -8,16 +9,8 @@ function sumOf(objects: readonly StoredObject[]): number {
   return objects.reduce((sum, { bytes }) => sum + bytes, 0);
 }
 
-export async function storedBytesOf(storage: Storage, base: Base): Promise<number> {
-  return sumOf(await storage.list(chunkPrefix(base)));
-}
-
 /** @returns the bytes of the segments behind a base, up to the end of a generation */
-export async function storedBytesSince(
-  storage: Storage,
-  { last }: Base,
-  newest: number,
-): Promise<number> {
+async function bytesSince(storage: Storage, { last }: Base, newest: number): Promise<number> {
   let bytes = 0;
   for (let { generation } = last; generation <= newest; generation += 1) {
     const first = generation === last.generation ? last.number + 1 : 1;
@@ -28,4 +21,10 @@ export async function storedBytesSince(
     }
   }
   return bytes;
+}
+
+/** @param newest generation to measure */
+export async function measure(storage: Storage, base: Base, newest: number): Promise<NewestBase> {
+  const bytes = sumOf(await storage.list(chunkPrefix(base)));
+  return { base, bytes, bytesSince: await bytesSince(storage, base, newest) };
 }

@@ -94,13 +94,13 @@ export async function startArchived(path: string, storage: ObjectStorage, option
   const lines: string[] = [];
   let confirmed = 0;
   let isLost = false;
-  let state = { secondsBehind: 0, bytesBehind: 0, problem: null as string | null };
+  let state = { secondsBehind: 0, bytesBehind: 0 };
   const reportLease = (error: AppError | null) => archiver.reportLease(error);
   const archiver = createArchiver({
     path,
     files: descriptors,
     storage,
-    createLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
+    newLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
     intervalMs: INTERVAL_MS,
     keepMs,
     maxLogBytes,

@@ -1,0 +1,135 @@
+/** Copies the database file to the archive while it is in use, each time that a new copy is due. */
+import { fstatSync, readSync } from "node:fs";
+import type { ArchiveLog } from "../../archive.ts";
+import type { ObjectStorage } from "../../object-storage.ts";
+import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
+import type { Problems } from "./problems.ts";
+import type { SegmentWriter } from "./segments.ts";
+
+const CHUNK_BYTES = 4 * 2 ** 20;
+/**
+ * A base is due when more than this, and more than its own size, was sent since the last one. Both are sizes of
+ * compressed objects.
+ */
+const MIN_BASE_BYTES = 64 * 2 ** 20;
+const BASE_INTERVAL_MS = 24 * 60 * 60 * 1000;
+
+/** The newest base of an archive, and sizes of compressed objects. */
+export interface NewestBase {
+  readonly base: Base;
+  /** Of its chunks. */
+  readonly bytes: number;
+  /** Of the segments of earlier generations since. */
+  readonly bytesSince: number;
+}
+
+interface BasesOptions {
+  readonly storage: Pick<ObjectStorage, "put">;
+  readonly problems: Problems;
+  readonly generation: number;
+  readonly segments: SegmentWriter;
+  /** Descriptor of the database file. Closing one would release SQLite's locks on the file. */
+  readonly database: number;
+  /** `null` if the generation begins with a base. */
+  readonly newest: NewestBase | null;
+  readonly nowMs: () => number;
+  readonly log: ArchiveLog;
+  readonly onWritten: () => void;
+}
+
+export interface Bases {
+  /** `null` if the generation has begun with a base, which is not complete. */
+  newest(): Base | null;
+  isWriting(): boolean;
+  /** Begins to write a base if one is due. It does not wait. */
+  writeIfDue(): void;
+}
+
+export function createBases(options: BasesOptions): Bases {
+  const { storage, problems, generation, segments, database, nowMs, log, onWritten } = options;
+  let newest = options.newest;
+  /** `segments.storedBytes()` when the newest base was begun. */
+  let startBytes = 0;
+  let isWriting = false;
+
+  async function upload(key: string, body: Uint8Array<ArrayBuffer>): Promise<void> {
+    await problems.retry("base", segments.isEnded, () => storage.put(key, body));
+  }
+
+  /** Checkpoints run between two chunks. The segments have each page that they copy. */
+  async function copyFile(base: Pick<Base, "generation" | "number">) {
+    const { size } = fstatSync(database);
+    const chunks: Chunk[] = [];
+    let storedBytes = 0;
+    for (let at = 0; at < size; at += CHUNK_BYTES) {
+      const startedMs = performance.now();
+      const bytes = new Uint8Array(Math.min(CHUNK_BYTES, size - at));
+      const count = readSync(database, bytes, 0, bytes.length, at);
+      // Another process may have made the file smaller, which the segments repeat.
+      if (count === 0) break;
+      const { body, chunk } = await encodeChunk(bytes.subarray(0, count));
+      await upload(chunkKey(base, chunks.length), body);
+      chunks.push(chunk);
+      storedBytes += body.length;
+      // Half of the time at most, because requests need the processor, the disk and the network, too.
+      await Bun.sleep(performance.now() - startedMs);
+    }
+    return { chunks, storedBytes };
+  }
+
+  /**
+   * The copy begins with the state before the first segment since the log was restarted, all of which is in the file,
+   * and ends with a later state of it.
+   */
+  async function write(): Promise<void> {
+    const number = segments.firstOfLog();
+    // In an earlier generation.
+    if (number === null) return;
+    const startedMs = performance.now();
+    const beforeBytes = segments.storedBytes();
+    const id = { generation, number: Math.floor(nowMs() / 1000) };
+    const { chunks, storedBytes } = await copyFile(id);
+    // What was committed while the file was copied.
+    while (!segments.readAll()) {
+      segments.send();
+      await segments.untilStored(segments.lastRead());
+    }
+    const last = { generation, number: segments.lastRead() };
+    segments.send();
+    await segments.untilStored(last.number);
+    // Never earlier than what it has, also if the clock goes back.
+    const timeMs = Math.max(nowMs(), segments.lastTimeMs());
+    const base: Base = { ...id, first: { generation, number }, last, timeMs, chunks };
+    await upload(baseKey(id), encodeJson(base));
+    newest = { base, bytes: storedBytes, bytesSince: 0 };
+    startBytes = beforeBytes;
+    const bytes = chunks.reduce((sum, chunk) => sum + chunk.bytes, 0);
+    const seconds = Number(((performance.now() - startedMs) / 1000).toFixed(3));
+    log("info", "archive base written", { bytes, seconds });
+    onWritten();
+  }
+
+  function isDue(): boolean {
+    if (newest === null) return true;
+    const { base, bytes, bytesSince } = newest;
+    const since = bytesSince + segments.storedBytes() - startBytes;
+    if (since > Math.max(MIN_BASE_BYTES, bytes)) return true;
+    return since > 0 && nowMs() - base.timeMs > BASE_INTERVAL_MS;
+  }
+
+  return {
+    newest: () => newest?.base ?? null,
+    isWriting: () => isWriting,
+    writeIfDue() {
+      if (isWriting || !isDue()) return;
+      isWriting = true;
+      write()
+        .catch((error) => {
+          if (!segments.isEnded()) problems.report("base", error);
+        })
+        .finally(() => {
+          isWriting = false;
+        });
+    },
+  };
+}

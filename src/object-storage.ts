@@ -41,10 +41,11 @@ export interface ObjectStorage {
    */
   replace(key: string, body: Uint8Array<ArrayBuffer>, tag: string): Promise<string | null>;
   /**
-   * @param limit if there are more objects, any so many of them
+   * @param limit if there are more objects, the first ones; a storage that does not sort may have others
+   * @param after only objects with greater keys
    * @returns the objects whose keys begin with the prefix, sorted by key
    */
-  list(prefix: string, limit?: number): Promise<StoredObject[]>;
+  list(prefix: string, limit?: number, after?: string): Promise<StoredObject[]>;
   /** Deletes objects. Those that do not exist are ignored. */
   remove(keys: readonly string[]): Promise<void>;
 }
@@ -124,7 +125,7 @@ export function withRetries(
     get: (key) => retry(() => storage.get(key)),
     getWithTag: (key) => retry(() => storage.getWithTag(key)),
     put: (key, body) => retry(() => storage.put(key, body)),
-    list: (prefix, limit) => retry(() => storage.list(prefix, limit)),
+    list: (...args) => retry(() => storage.list(...args)),
     remove: (keys) => retry(() => storage.remove(keys)),
   };
 }

@@ -240,20 +240,24 @@ export function createDirectoryStorage({
         const version = newest.version + 1;
         return (await publishVersion(path, body, version)) ? tagOf(version, body) : null;
       }),
-    list: (prefix, limit = Number.POSITIVE_INFINITY) =>
+    list: (prefix, limit = Number.POSITIVE_INFINITY, after = "") =>
       run("list", async () => {
         const directory = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         await stat(root);
-        const objects: StoredObject[] = [];
+        const keys: string[] = [];
         for await (const path of findFiles(directory)) {
           const key = path.slice(root.length + 1);
+          if (key.startsWith(prefix) && key > after) keys.push(key);
+        }
+        const objects: StoredObject[] = [];
+        for (const key of keys.sort()) {
           if (objects.length >= limit) break;
-          if (!key.startsWith(prefix)) continue;
+          const path = join(root, key);
           const version = Math.max(FIRST, ...(await versionsOf(path)));
           const stats = await nullOn("ENOENT", stat(pathOf(path, version)));
           if (stats !== null) objects.push({ key, bytes: stats.size, modifiedMs: stats.mtimeMs });
         }
-        return objects.sort((left, right) => (left.key < right.key ? -1 : 1));
+        return objects;
       }),
     remove: (keys) =>
       run("delete from", async () => {

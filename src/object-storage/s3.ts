@@ -144,7 +144,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   }
 
   /** @returns the objects of one page, and where the next one begins; `null` on the last page */
-  async function listPage(start: string, token: string | null) {
+  async function listPage(start: string, after: string | null, token: string | null) {
     const response = await send({
       action: "list",
       method: "GET",
@@ -153,6 +153,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
         ...(token === null ? [] : ([["continuation-token", token]] as const)),
         ["list-type", "2"],
         ["prefix", start],
+        ...(after === null ? [] : ([["start-after", after]] as const)),
       ],
     });
     const xml = new TextDecoder().decode(response?.body);
@@ -181,16 +182,21 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     },
     create: (key, body) => write(key, body, { "if-none-match": "*" }),
     replace: (key, body, tag) => write(key, body, { "if-match": tag }),
-    async list(start, limit = Number.POSITIVE_INFINITY) {
+    async list(start, limit = Number.POSITIVE_INFINITY, after = "") {
+      const afterKey = after === "" ? null : below + after;
       // A page may repeat what is on the one before, and servers need not sort.
       const found = new Map<string, StoredObject>();
       let token: string | null = null;
       do {
-        const page: Awaited<ReturnType<typeof listPage>> = await listPage(below + start, token);
+        const page: Awaited<ReturnType<typeof listPage>> = await listPage(
+          below + start,
+          afterKey,
+          token,
+        );
         for (const { key, ...rest } of page.objects) {
           const own = key.slice(below.length);
-          // Other keys are not ours. They may be encoded.
-          if (isKey(own)) found.set(own, { key: own, ...rest });
+          // Other keys are not ours. They may be encoded. A server may not know `start-after`.
+          if (isKey(own) && own > after) found.set(own, { key: own, ...rest });
         }
         token = page.next;
       } while (token !== null && found.size < limit);

@@ -6,7 +6,7 @@ import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { requireCurrent } from "../schema-version.ts";
 import { type OpenStore, type Store, type StoreOptions, servesReads } from "../store.ts";
-import { openArchive } from "./archive/client.ts";
+import { ARCHIVE_CAUSE, openArchive } from "./archive/client.ts";
 import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
@@ -223,6 +223,8 @@ export const openSqlite: OpenStore = async (options) => {
   try {
     return await openStore(path, options);
   } catch (error) {
+    if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
+      throw describeSqliteError(`Cannot use ARCHIVE_URL ${options.archive?.url}`, error);
     const cause = isSchemaError(error)
       ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
       : error;

@@ -24,7 +24,7 @@ import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
 import { copyOwnership, discard, linkOrCopy, PRIVATE_MODE, sidecarsOf } from "./files.ts";
-import { LOCK_TIMEOUT_MS, takeServerLock } from "./server-lock.ts";
+import { LOCK_TIMEOUT_MS, lockPath, takeServerLock } from "./server-lock.ts";
 
 /** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
 const FILE_HEADER = "SQLite format 3\0";
@@ -162,8 +162,11 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     mkdirSync(dirname(databaseUrl), { recursive: true });
     const exists = existsSync(databaseUrl);
     const path = exists ? realpathSync(databaseUrl) : databaseUrl;
+    const hadLockFile = existsSync(lockPath(path));
     using lock = takeServerLock(path, LOCK_TIMEOUT_MS);
     if (lock === null) fail("operator", "a server is using the database: stop it first");
+    using created = new DisposableStack();
+    if (!hadLockFile) created.defer(() => rmSync(lockPath(path), { force: true }));
     // Only under the lock: a concurrent restore may be writing its temporary file.
     const temporaryPath = claimTemporary(path);
     using cleanup = new DisposableStack();
@@ -181,6 +184,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
     const previousPath = `${path}.${time.toISOString().replaceAll(":", "-")}`;
     const hadPrevious = exists || sidecarsOf(path).length > 0;
     replaceDatabase(temporaryPath, path, previousPath);
+    created.move();
     const isSame = revokedTokens === null || revokedTokens.length === 0;
     if (archived !== null) markRestored(path, archived, isSame);
     const activeNames = (these: readonly KnownToken[]) =>

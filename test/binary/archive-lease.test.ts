@@ -47,8 +47,8 @@ async function makeArchive() {
       return server;
     },
     /** @returns the emails of the users that the archive has */
-    async restore(): Promise<ReadonlySet<string>> {
-      const path = directory.at("restored.db");
+    async restore(name = "restored.db"): Promise<ReadonlySet<string>> {
+      const path = directory.at(name);
       const args = ["restore", "--from", "s3://bucket", "--database-url", path];
       const { code, stderr } = await runBinary(args, environment);
       expect([code, stderr]).toEqual([0, ""]);
@@ -147,6 +147,27 @@ describe.skipIf(binary === "")("of two servers with one archive", () => {
   }
 });
 
+test.skipIf(binary === "").each(["sync", "async"])(
+  "a server with another database does not wait to be refused in %s mode",
+  async (mode) => {
+    await using archive = await makeArchive();
+    const other = archive.start("second", "", { ARCHIVE_URL: "", ARCHIVE_RESTORE: "" });
+    await urlOf(other);
+    other.kill("SIGTERM");
+    await other.ended;
+    await urlOf(archive.start("first", "sync"));
+    // It never gets the lease.
+    const refused = await archive.start("second", mode).ended;
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringMatching(
+        /^Cannot use ARCHIVE_URL s3:\/\/bucket: the archive belongs to another database: .*\n$/,
+      ),
+    ]);
+  },
+  TIMEOUT_MS,
+);
+
 describe.skipIf(binary === "")("a signal ends a server", () => {
   const hasNoDatabase = "that waits for the archive to restore it";
   for (const situation of [hasNoDatabase, "that waits for the archive with a database"]) {
@@ -156,12 +177,7 @@ describe.skipIf(binary === "")("a signal ends a server", () => {
         async () => {
           await using archive = await makeArchive();
           await urlOf(archive.start("first", "sync"));
-          if (situation !== hasNoDatabase) {
-            const earlier = archive.start("second", "", { ARCHIVE_URL: "", ARCHIVE_RESTORE: "" });
-            await urlOf(earlier);
-            earlier.kill("SIGTERM");
-            await earlier.ended;
-          }
+          if (situation !== hasNoDatabase) await archive.restore("second/a.db");
           const second = archive.start("second", mode);
           await until(() => second.output().includes('"waiting for the archive"'));
           second.kill("SIGTERM");

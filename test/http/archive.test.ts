@@ -91,6 +91,7 @@ test("restore and archive check exit with 2 when their arguments are wrong", asy
     1,
     expect.stringMatching(/^Cannot restore file:\/\/\/nowhere: .*the directory does not exist\n$/),
   ]);
+  expect(readdirSync(dirname(world.path))).toEqual([]);
 });
 
 test("a server is not started with an archive that is missing, or for PostgreSQL", async () => {
@@ -98,7 +99,10 @@ test("a server is not started with an archive that is missing, or for PostgreSQL
   rmSync(archive.at("archive"), { recursive: true });
   using world = makeHarness({ environment: archive.settings });
   const { code, stderr } = await world.run("serve");
-  expect([code, stderr]).toEqual([1, expect.stringMatching(/: the directory does not exist\n$/)]);
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringMatching(/^Cannot use ARCHIVE_URL file:\S+: .*: the directory does not exist\n$/),
+  ]);
   const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
   expect([postgres.code, postgres.stderr]).toEqual([
     1,

@@ -82,6 +82,10 @@ function objectsContract(open: () => Promise<OpenStorage>): void {
       expect(some.length).toBe(Math.min(limit, keys.length));
       expect(keys).toEqual(expect.arrayContaining(some.map(({ key }) => key)));
     }
+    for (const limit of [undefined, 5]) {
+      const later = await opened.storage.list("many/", limit, "many/0007");
+      expect(later.map(({ key }) => key)).toEqual(keys.slice(8, limit && 8 + limit));
+    }
   });
 
   test("remove deletes only these objects, and ignores those that do not exist", async () => {

@@ -22,9 +22,9 @@ export function createMemoryStorage(): ObjectStorage {
     },
     create: async (key, body) => (objects.has(key) ? null : store(key, body)),
     replace: async (key, body, tag) => (objects.get(key)?.tag === tag ? store(key, body) : null),
-    list: async (prefix, limit) =>
+    list: async (prefix, limit, after = "") =>
       [...objects]
-        .filter(([key]) => key.startsWith(prefix))
+        .filter(([key]) => key.startsWith(prefix) && key > after)
         .sort(([left], [right]) => (left < right ? -1 : 1))
         .slice(0, limit)
         .map(([key, { body, modifiedMs }]) => ({ key, bytes: body.length, modifiedMs })),

@@ -104,7 +104,7 @@ export async function startS3Server({
 
   function list(query: URLSearchParams, isShuffled: boolean): Reply {
     const prefix = query.get("prefix") ?? "";
-    const start = query.get("continuation-token") ?? "";
+    const start = query.get("continuation-token") ?? query.get("start-after") ?? "";
     const found = [...objects].filter(([key]) => key.startsWith(prefix) && key > start).sort();
     const page = found.slice(0, pageSize);
     const last = page.at(-1)?.[0];

@@ -6,7 +6,7 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { trackConfirmations } from "./confirmations.ts";
-import { beginGeneration } from "./generation.ts";
+import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
 import { logBytes } from "./log.ts";
 import { lockLog } from "./log-lock.ts";
@@ -52,6 +52,8 @@ export interface Archiver {
   untilBase(): Promise<void>;
   /** @param error why the lease could not be acquired, renewed or released; `null` when that succeeds again */
   reportLease(error: AppError | null): void;
+  /** Another server holds the lease. Ends the wait for it if this database cannot continue the archive anyway. */
+  reportWait(): void;
   /** Counts a commit, which has ended. */
   committed(commit: number): void;
   /** Copies the log to the database, unless the log has to keep what the archive does not have. */
@@ -65,6 +67,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const { log, onConfirmed, onState, onLost } = options;
   const logLock = lockLog(path);
   const closing = new AbortController();
+  const refusing = new AbortController();
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
   const confirmations = trackConfirmations(nowMs());
@@ -115,7 +118,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   async function begin(): Promise<void> {
-    const { number, name } = await terms.acquire(closing.signal);
+    const giveUp = AbortSignal.any([closing.signal, refusing.signal]);
+    const { number, name } = await terms.acquire(giveUp);
     const beginning = await beginGeneration({ storage, path, files, isLost: hasGap, number, name });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
@@ -238,6 +242,17 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     reportLease(error) {
       if (error === null) problems.clear("lease");
       else problems.report(writer === null ? "opening" : "lease", error);
+    },
+    reportWait() {
+      refusalOf(storage, path).then(
+        (refused) => {
+          if (refused === null || isOver()) return;
+          refusing.abort(new AppError("operator", refused));
+          if (isStarted) supersede(refused);
+        },
+        // The storage is unreachable, which the lease reports.
+        () => {},
+      );
     },
     committed(commit) {
       confirmations.committed(commit);

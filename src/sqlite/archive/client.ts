@@ -7,6 +7,9 @@ import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 
+/** The cause of an error of the archive: the database itself may be sound. */
+export const ARCHIVE_CAUSE = "archive";
+
 /** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 const CHECK_INTERVAL_MS = 250;
@@ -153,6 +156,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       if (!signal.aborted) await Promise.race([ask(request), stopped.promise]);
       if (!signal.aborted) return;
     } catch (error) {
+      if (error instanceof AppError) error.cause = ARCHIVE_CAUSE;
       if (!signal.aborted) throw error;
     } finally {
       signal.removeEventListener("abort", stop);

@@ -24,12 +24,26 @@ const CONTINUED =
 const OF_ANOTHER =
   "the archive belongs to another database: restore it with `user-api restore`, or choose another ARCHIVE_URL";
 
-/** @returns why this database cannot continue the archive; `null` if it can, or the archive is empty */
-function findRefusal(end: ArchiveEnd | null, marker: ArchiveMarker | null): string | null {
+async function findRefusal(
+  storage: ObjectStorage,
+  end: ArchiveEnd | null,
+  marker: ArchiveMarker | null,
+): Promise<string | null> {
   if (end === null) return null;
-  if (marker === null) return OF_ANOTHER;
-  const isContinued = marker.restored !== null && !isSame(marker.restored, end.parent);
-  return marker.names.includes(end.newest.name) && !isContinued ? null : CONTINUED;
+  const isContinued =
+    marker !== null && marker.restored !== null && !isSame(marker.restored, end.parent);
+  if (marker?.names.includes(end.newest.name) && !isContinued) return null;
+  // What has no base cannot be restored: a server that began it was killed before it was of use.
+  if (!(await hasBase(storage))) return null;
+  return marker === null ? OF_ANOTHER : CONTINUED;
+}
+
+/**
+ * @returns why this database cannot continue the archive, nor later; `null` if it can, or nothing can be restored from
+ * the archive
+ */
+export async function refusalOf(storage: ObjectStorage, path: string): Promise<string | null> {
+  return findRefusal(storage, await readEnd(storage), readMarker(path));
 }
 
 /**
@@ -78,9 +92,8 @@ export async function beginGeneration(
   const { storage, path, files, isLost, number, name } = options;
   const end = await readEnd(storage);
   const marker = readMarker(path);
-  const refused = findRefusal(end, marker);
-  // What has no base cannot be restored: a server that began it was killed before it was of use.
-  if (refused !== null && (await hasBase(storage))) return { refused };
+  const refused = await findRefusal(storage, end, marker);
+  if (refused !== null) return { refused };
   const newest = end?.newest ?? null;
   const isCreated = newest?.name === name;
   // This process was suspended after it had got the lease.

@@ -83,7 +83,7 @@ export async function requireDatabase(
   const refuse = () =>
     fail(
       "operator",
-      `there is no database, but its archive has one: run \`user-api restore --from ${storage.url}\`, or set ARCHIVE_RESTORE=if-missing`,
+      `it has a database, but ${path} is missing: run \`user-api restore --from ${storage.url}\`, or set ARCHIVE_RESTORE=if-missing`,
     );
   if (!restoreIfMissing && (await hasBase(patient))) refuse();
   // Before the archive is read, so that no server writes to it meanwhile, perhaps the first base.

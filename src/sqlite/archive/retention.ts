@@ -21,6 +21,9 @@ const INTERVAL_MS = 60 * 60 * 1000;
 /** Age of the chunks of a base that was never completed. A server writes one within this time. */
 const INCOMPLETE_MS = 24 * 60 * 60 * 1000;
 
+/** Greater than what follows a prefix in any key. */
+const LAST_KEY = "~";
+
 type Storage = Pick<ObjectStorage, "get" | "list" | "remove">;
 
 /** As many at once as a block has: a generation can have millions. */
@@ -55,19 +58,29 @@ async function removeBase(storage: Storage, base: SegmentId): Promise<void> {
   await removeAll(storage, chunkPrefix(base));
 }
 
+/** Lists no chunks of complete bases but the first ones: they can be a hundred thousand. */
 async function removeIncomplete(
   storage: Storage,
   bases: readonly Base[],
   nowMs: number,
 ): Promise<void> {
   const complete = new Set(bases.map(chunkPrefix));
-  const chunks = await storage.list(prefixes.chunks);
-  const stale = chunks.filter(({ key, modifiedMs }) => {
-    const base = parseBaseKey(key);
-    const isOld = nowMs - modifiedMs > INCOMPLETE_MS;
-    return base !== null && isOld && !complete.has(chunkPrefix(base));
-  });
-  await storage.remove(stale.map(({ key }) => key));
+  for (let after = prefixes.chunks; ; ) {
+    const page = await storage.list(prefixes.chunks, LIST_BLOCK, after);
+    const stale: string[] = [];
+    for (const { key, modifiedMs } of page) {
+      const base = parseBaseKey(key);
+      after = key;
+      if (base === null) continue;
+      if (complete.has(chunkPrefix(base))) {
+        after = chunkPrefix(base) + LAST_KEY;
+        break;
+      }
+      if (nowMs - modifiedMs > INCOMPLETE_MS) stale.push(key);
+    }
+    await storage.remove(stale);
+    if (page.length === 0) return;
+  }
 }
 
 /** @returns the newest base of the newest lineage that has one at this time; `null` if all of them are newer */

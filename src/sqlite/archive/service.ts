@@ -49,7 +49,7 @@ export function createArchiveService(
     return {
       ...storage,
       get: (key) => orStopped(storage.get(key)),
-      list: (prefix) => orStopped(storage.list(prefix)),
+      list: (...args) => orStopped(storage.list(...args)),
     };
   }
 
@@ -69,7 +69,10 @@ export function createArchiveService(
       durationMs: LEASE.durationMs,
       intervalMs: LEASE.intervalMs,
       clock: systemClock,
-      onWait: (holder) => log("info", "waiting for the archive", { holder }),
+      onWait(holder) {
+        log("info", "waiting for the archive", { holder });
+        archiver?.reportWait();
+      },
       onProblem: reportLease,
     });
     const acquire = (signal: AbortSignal) =>

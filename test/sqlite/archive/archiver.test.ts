@@ -362,9 +362,9 @@ describe("an archive", () => {
     let isFailing = true;
     const storage: ObjectStorage = {
       ...archive.storage,
-      async list(prefix) {
+      async list(prefix, ...rest) {
         if (isFailing && prefix === "chunks/") throw new AppError("unavailable", "no list");
-        return archive.storage.list(prefix);
+        return archive.storage.list(prefix, ...rest);
       },
     };
     const nowMs = () => Date.now() + laterMs;
@@ -404,8 +404,8 @@ describe("an archive", () => {
     const sizes = { "log/": 60 * 2 ** 20, "chunks/": chunkBytes };
     const storage: ObjectStorage = {
       ...archive.storage,
-      async list(prefix) {
-        const objects = await archive.storage.list(prefix);
+      async list(prefix, ...rest) {
+        const objects = await archive.storage.list(prefix, ...rest);
         const size = Object.entries(sizes).find(([start]) => prefix.startsWith(start))?.[1];
         return objects.map((object) => ({ ...object, bytes: size ?? object.bytes }));
       },

@@ -59,7 +59,7 @@ test("no database is created if another server writes the first base meanwhile",
     },
     log() {},
   });
-  await expectRejection(opened, "operator", /^there is no database, but its archive has one: /);
+  await expectRejection(opened, "operator", /^it has a database, but \S+ is missing: /);
 });
 
 test("another database is refused if only an earlier generation has a base", async () => {

@@ -3,6 +3,7 @@ import { AppError } from "../../../src/error.ts";
 import {
   type Base,
   baseKey,
+  chunkKey,
   encodeJson,
   type Generation,
   generationKey,
@@ -12,6 +13,7 @@ import {
 } from "../../../src/sqlite/archive/format.ts";
 import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 
+const DAY_MS = 24 * 60 * 60 * 1000;
 const NOW_MS = Date.parse("2026-11-01T00:00:00Z");
 
 /** Storage in memory, which counts how many objects a call is about. */
@@ -27,8 +29,9 @@ function makeStorage() {
       removals = count;
     },
     get: async (key: string) => objects.get(key) ?? null,
-    async list(prefix: string, limit = Number.POSITIVE_INFINITY) {
-      const keys = [...objects.keys()].filter((key) => key.startsWith(prefix)).sort();
+    async list(prefix: string, limit = Number.POSITIVE_INFINITY, after = "") {
+      const found = [...objects.keys()].filter((key) => key.startsWith(prefix) && key > after);
+      const keys = found.sort();
       const listed = keys.slice(0, limit);
       largest = Math.max(largest, listed.length);
       return listed.map((key) => ({ key, bytes: 1, modifiedMs: NOW_MS }));
@@ -99,4 +102,28 @@ test("no segment is left when the deletion was interrupted", async () => {
     await deleteExpired(storage, NOW_MS + 2, NOW_MS);
     expect(storage.segments()).toHaveLength(101);
   }
+});
+
+test("the chunks of bases that were never completed are deleted, page by page", async () => {
+  const storage = makeStorage();
+  storage.addGeneration(1, 1);
+  const chunks = (number: number, count: number) => {
+    for (let chunk = 0; chunk < count; chunk += 1)
+      storage.objects.set(chunkKey({ generation: 1, number }, chunk), new Uint8Array());
+  };
+  for (const complete of [2, 4]) {
+    storage.addBase(1, complete, 1);
+    chunks(complete, 2500);
+  }
+  for (const incomplete of [1, 3, 5]) chunks(incomplete, 1500);
+  const all = storage.objects.size;
+  await deleteExpired(storage, NOW_MS, NOW_MS + DAY_MS);
+  expect(storage.objects.size).toBe(all);
+  await deleteExpired(storage, NOW_MS, NOW_MS + DAY_MS + 1);
+  const left = [...storage.objects.keys()].filter((key) => key.startsWith("chunks/"));
+  expect(left).toHaveLength(5000);
+  expect(new Set(left.map((key) => key.split("/")[1]))).toEqual(
+    new Set(["00000001-0000000002", "00000001-0000000004"]),
+  );
+  expect(storage.largest()).toBe(1000);
 });

@@ -1,0 +1,195 @@
+// Kills the server while clients write, at moments that are hard for the archive, deletes its data, and restores the
+// archive elsewhere. It has a prefix of the commits: in sync mode with all that was acknowledged, in async mode with all
+// but the last moment.
+import { Database } from "bun:sqlite";
+import { describe, expect, test } from "bun:test";
+import { existsSync, rmSync, statSync } from "node:fs";
+import { newToken } from "../../src/token.ts";
+import { makeDirectory } from "../directory.ts";
+import { sendCall } from "../http/server.ts";
+import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
+import { binary, type Running, runBinary, startProgram } from "../program.ts";
+
+const aims = ["any moment", "a checkpoint", "a base", "a restart", "a restore"] as const;
+type Aim = (typeof aims)[number];
+
+/** In each mode; each aim has its turn. `ARCHIVE_ROUNDS` for a longer run. */
+const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? aims.length);
+/** In async mode. `ARCHIVE_LOST_MS` for a stricter one on a machine that is not busy. */
+const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 4_000);
+const CLIENTS = 64;
+/** An archive in async mode has something after one second. */
+const [MIN_ROUND_MS, MAX_ROUND_MS] = [1_200, 1_500];
+const token = newToken();
+
+interface Acknowledged {
+  readonly id: number;
+  readonly atMs: number;
+}
+
+async function makeWorld(commit: string) {
+  await using resources = new AsyncDisposableStack();
+  const directory = resources.use(makeDirectory());
+  const storage = resources.use(await startS3Server());
+  const data = directory.at("data");
+  const environment = {
+    ...storage.environment,
+    DATABASE_URL: `${data}/a.db`,
+    ARCHIVE_URL: "s3://bucket/shop",
+    ARCHIVE_COMMIT: commit,
+    ARCHIVE_RESTORE: "if-missing",
+    API_TOKEN: token,
+    PORT: "0",
+  };
+  let server: Running | null = null;
+  resources.defer(async () => {
+    server?.kill("SIGKILL");
+    await server?.ended;
+  });
+  const kept = resources.move();
+
+  /** @returns the ids in a restored database. It is verified, and ids are consecutive in the order of commits */
+  async function restore(): Promise<number> {
+    const path = directory.at("restored.db");
+    const target = ["--database-url", path];
+    const restored = await runBinary(
+      ["restore", "--from", environment.ARCHIVE_URL, ...target],
+      environment,
+    );
+    expect([restored.code, restored.stderr]).toEqual([0, ""]);
+    expect(await runBinary(["check", ...target])).toMatchObject({ code: 0, stdout: "ok\n" });
+    const db = new Database(path, { readonly: true });
+    const rows = db.prepare<{ id: number }, []>("select id from users order by id").all();
+    db.close(true);
+    expect(rows.map(({ id }) => id)).toEqual(rows.map((_, at) => at + 1));
+    for (const suffix of ["", "-archive", "-serving"]) rmSync(path + suffix);
+    return rows.length;
+  }
+
+  return {
+    storage,
+    environment,
+    start(): Running {
+      server = startProgram([binary, "serve"], { env: environment });
+      return server;
+    },
+    /** The server has ended: the next one need not wait for its lease, as other tests do. */
+    loseData() {
+      rmSync(data, { recursive: true, force: true });
+      const lease = storage.objects.get("shop/lease");
+      if (lease === undefined) return;
+      const state = JSON.parse(new TextDecoder().decode(lease.body));
+      const body = new TextEncoder().encode(JSON.stringify({ ...state, isReleased: true }));
+      storage.objects.set("shop/lease", { ...lease, body, tag: `"${crypto.randomUUID()}"` });
+    },
+    restore,
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  };
+}
+
+type World = Awaited<ReturnType<typeof makeWorld>>;
+
+/** Creates users until the server does not respond. @returns what was acknowledged */
+async function writeUntilKilled(url: string): Promise<Acknowledged[]> {
+  const acknowledged: Acknowledged[] = [];
+  const clients = Array.from({ length: CLIENTS }, async () => {
+    for (;;) {
+      try {
+        const body = { email: `${crypto.randomUUID()}@b.cd`, metadata: { note: "x".repeat(500) } };
+        const { status, json } = await sendCall(url, token, "POST", "/users", { body });
+        if (status === 201) acknowledged.push({ id: json.data.id, atMs: performance.now() });
+      } catch {
+        return;
+      }
+    }
+  });
+  await Promise.all(clients);
+  return acknowledged;
+}
+
+/** Kills the server when a request is about such an object, which never gets a response. */
+function killAt(storage: S3Server, server: Running, isAim: (call: string) => boolean): void {
+  storage.misbehave = ({ operation, key }) => {
+    if (!isAim(`${operation} ${key}`)) return null;
+    server.kill("SIGKILL");
+    return { do: "stall" };
+  };
+}
+
+async function untilCheckpoint({ environment: { DATABASE_URL } }: World): Promise<void> {
+  const state = () => statSync(DATABASE_URL).mtimeMs;
+  for (const before = state(); state() === before; ) await Bun.sleep(1);
+}
+
+interface Crash {
+  readonly acknowledged: readonly Acknowledged[];
+  /** When nothing more could be sent; `null` if nothing acknowledged may be missing. */
+  readonly atMs: number | null;
+}
+
+/** Serves, and kills the server. */
+async function crash(world: World, aim: Aim): Promise<Crash> {
+  const { storage, environment, start } = world;
+  const first = start();
+  if (aim === "a restore") killAt(storage, first, (call) => /^get shop\/(chunks|log)/.test(call));
+  const url = await first.listening;
+  if (url === null) return { acknowledged: [], atMs: null };
+  const writing = writeUntilKilled(url);
+  await Bun.sleep(MIN_ROUND_MS + Math.random() * MAX_ROUND_MS);
+  if (aim === "a checkpoint") await untilCheckpoint(world);
+  const atMs = performance.now();
+  first.kill(aim === "a base" ? "SIGTERM" : "SIGKILL");
+  await first.ended;
+  const acknowledged = await writing;
+  if (aim === "a restart") {
+    const second = start();
+    await Bun.sleep(Math.random() * 400);
+    second.kill("SIGKILL");
+    await second.ended;
+  }
+  if (aim !== "a base") return { acknowledged, atMs };
+  // A change while no server runs needs a base.
+  const created = await runBinary(["token", "create", crypto.randomUUID()], environment);
+  expect(created.code).toBe(0);
+  const second = start();
+  killAt(storage, second, (call) => call.startsWith("put shop/chunks"));
+  await second.ended;
+  return { acknowledged, atMs: null };
+}
+
+describe.skipIf(binary === "")("an archive", () => {
+  for (const commit of ["sync", "async"]) {
+    test(
+      `has ${commit === "sync" ? "all acknowledged writes" : "a prefix of the commits"} when the machine is lost in ${commit} mode`,
+      async () => {
+        await using world = await makeWorld(commit);
+        const { storage, loseData, restore } = world;
+        let known = 0;
+        let written = 0;
+        let maxLostMs = 0;
+        for (let round = 0; round < ROUNDS; round += 1) {
+          const aim = aims[round % aims.length] ?? "any moment";
+          const { acknowledged, atMs } = await crash(world, aim);
+          storage.misbehave = () => null;
+          loseData();
+          const restored = await restore();
+          // What a restore has found before is not lost.
+          expect([aim, restored]).toEqual([aim, Math.max(known, restored)]);
+          const lost = acknowledged.filter(({ id }) => id > restored);
+          if (commit === "sync" || atMs === null) expect([aim, lost]).toEqual([aim, []]);
+          for (const each of lost) maxLostMs = Math.max(maxLostMs, (atMs ?? 0) - each.atMs);
+          known = restored;
+          written += acknowledged.length;
+        }
+        if (ROUNDS > aims.length)
+          process.stderr.write(
+            `${commit}: ${ROUNDS} crashes, ${written} acknowledged, ${known} restored, the oldest that was lost was ${Math.round(maxLostMs)} ms old\n`,
+          );
+        expect(maxLostMs).toBeLessThan(MAX_LOST_MS);
+        expect(known).toBeGreaterThan(0);
+        expect(existsSync(world.environment.DATABASE_URL)).toBeFalse();
+      },
+      30_000 * ROUNDS,
+    );
+  }
+});

@@ -18,6 +18,8 @@ const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? aims.length);
 /** In async mode. `ARCHIVE_LOST_MS` for a stricter one on a machine that is not busy. */
 const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 4_000);
 const CLIENTS = 64;
+/** Of the storage. What is under way when the server is killed never arrives. */
+const LATENCY_MS = 20;
 /** An archive in async mode has something after one second. */
 const [MIN_ROUND_MS, MAX_ROUND_MS] = [1_200, 1_500];
 const token = newToken();
@@ -31,6 +33,7 @@ async function makeWorld(commit: string) {
   await using resources = new AsyncDisposableStack();
   const directory = resources.use(makeDirectory());
   const storage = resources.use(await startS3Server());
+  storage.latencyMs = LATENCY_MS;
   const data = directory.at("data");
   const environment = {
     ...storage.environment,
@@ -107,10 +110,21 @@ async function writeUntilKilled(url: string): Promise<Acknowledged[]> {
   return acknowledged;
 }
 
-/** Kills the server when a request is about such an object, which never gets a response. */
+/** Kills a server, and everything that it has sent and that was not done. */
+async function kill(storage: S3Server, server: Running): Promise<void> {
+  server.kill("SIGKILL");
+  storage.misbehave = () => ({ do: "stall" });
+  await server.ended;
+  await Bun.sleep(2 * LATENCY_MS);
+  storage.misbehave = () => null;
+}
+
+/** Kills the server when a request is about such an object, which is not done. */
 function killAt(storage: S3Server, server: Running, isAim: (call: string) => boolean): void {
+  let isKilled = false;
   storage.misbehave = ({ operation, key }) => {
-    if (!isAim(`${operation} ${key}`)) return null;
+    isKilled ||= isAim(`${operation} ${key}`);
+    if (!isKilled) return null;
     server.kill("SIGKILL");
     return { do: "stall" };
   };
@@ -134,18 +148,21 @@ async function crash(world: World, aim: Aim): Promise<Crash> {
   if (aim === "a restore") killAt(storage, first, (call) => /^get shop\/(chunks|log)/.test(call));
   const url = await first.listening;
   if (url === null) return { acknowledged: [], atMs: null };
+  // Until a base that is needed is complete, the archive has nothing new in async mode.
+  const hasBase = () => /"continued":true|"archive base written"/.test(first.output());
+  while (!hasBase()) await Bun.sleep(10);
   const writing = writeUntilKilled(url);
   await Bun.sleep(MIN_ROUND_MS + Math.random() * MAX_ROUND_MS);
   if (aim === "a checkpoint") await untilCheckpoint(world);
   const atMs = performance.now();
-  first.kill(aim === "a base" ? "SIGTERM" : "SIGKILL");
+  if (aim === "a base") first.kill("SIGTERM");
+  else await kill(storage, first);
   await first.ended;
   const acknowledged = await writing;
   if (aim === "a restart") {
     const second = start();
     await Bun.sleep(Math.random() * 400);
-    second.kill("SIGKILL");
-    await second.ended;
+    await kill(storage, second);
   }
   if (aim !== "a base") return { acknowledged, atMs };
   // A change while no server runs needs a base.

@@ -74,7 +74,7 @@ export interface S3Server extends AsyncDisposable {
   readonly calls: S3Call[];
   /** How to treat a request; `null` for as it should be. */
   misbehave: (call: S3Call) => Misbehaviour | null;
-  /** Before each response. */
+  /** Before anything is done. */
   latencyMs: number;
   /** Of all objects together. Beyond it the bucket is full. */
   capacityBytes: number;
@@ -167,8 +167,8 @@ export async function startS3Server({
     const operation = key === "" ? "list" : (method.toLowerCase() as S3Call["operation"]);
     const call: S3Call = { operation, key: key === "" ? (searchParams.get("prefix") ?? "") : key };
     calls.push(call);
-    const fault = server.misbehave(call);
     if (server.latencyMs > 0) await Bun.sleep(server.latencyMs);
+    const fault = server.misbehave(call);
     const run = () => perform(call, searchParams, request, body);
     switch (fault?.do) {
       case "fail":

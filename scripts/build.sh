@@ -16,10 +16,13 @@ scripts/bun.sh scripts/assets.ts --best
 # NODE_ENV=production sets `process.env.NODE_ENV` at build time. Elysia reads `Bun.env` at run time, and if that
 # is not production, its validation errors echo the input, slowly: so the banner sets it.
 # --entry-naming puts all entry points into one directory, where `new Worker("./…")` looks for them.
+# --max-http-header-size: a connection whose header is not complete holds it in memory, twice if it arrives in parts, and
+# thousands of them need no token. Bun's default is 16 KiB.
 # --external file-type: Elysia loads it to inspect uploads, which this API does not have; it would add 1 MB.
 NODE_ENV=production scripts/bun.sh build src/main.ts src/archive.worker.ts src/sqlite/thread.worker.ts \
   --compile --outfile=dist/user-api \
   --entry-naming='[name].[ext]' --external file-type --minify-whitespace --minify-syntax \
   --no-compile-autoload-dotenv --no-compile-autoload-bunfig \
+  --compile-exec-argv=--max-http-header-size=8192 \
   --bytecode --format=esm --define "BUILD_COMMIT=\"$commit\"" \
   --banner='Bun.env.NODE_ENV = "production";' "$@"

@@ -23,6 +23,11 @@ export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
   readonly sizeOf?: (item: Item) => number;
   /** Two items with a common key do not run at the same time. The default is no keys. */
   readonly conflictKeysOf?: (item: Item) => readonly string[];
+  /**
+   * Each client has an item in a batch before another one has two, so that nobody waits for all items of somebody else.
+   * Those of one client run in order. The default is one client.
+   */
+  readonly clientOf?: (item: Item) => string;
   readonly queueTimeoutMs?: number;
 }
 
@@ -44,6 +49,7 @@ export function createBatchQueue<Item, Result>({
   maxSize = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
   conflictKeysOf = () => [],
+  clientOf = () => "",
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
   ...timing
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
@@ -58,21 +64,37 @@ export function createBatchQueue<Item, Result>({
     }
   }
 
+  /** @returns the first item of each client, then the second ones, and so on */
+  function inTurns(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
+    if (items.length <= maxItems) return items;
+    const counts = new Map<string, number>();
+    const rounds: Waiting<Item, Result>[][] = [];
+    for (const waiting of items) {
+      const client = clientOf(waiting.item);
+      const round = counts.get(client) ?? 0;
+      counts.set(client, round + 1);
+      rounds[round] ??= [];
+      rounds[round]?.push(waiting);
+    }
+    return rounds.flat();
+  }
+
   /** Moves the items of the next batch out of the queue. Those that conflict with a running item stay. */
   function takeBatch(): Waiting<Item, Result>[] {
-    const batch: Waiting<Item, Result>[] = [];
+    const batch = new Set<Waiting<Item, Result>>();
     let size = 0;
-    queue = queue.filter((waiting) => {
+    for (const waiting of inTurns(queue)) {
+      if (batch.size === maxItems) break;
       const { item, conflictKeys } = waiting;
-      if (batch.length === maxItems || conflictKeys.some((key) => busyKeys.has(key))) return true;
+      if (conflictKeys.some((key) => busyKeys.has(key))) continue;
       const newSize = size + sizeOf(item);
-      if (batch.length > 0 && newSize > maxSize) return true;
+      if (batch.size > 0 && newSize > maxSize) continue;
       size = newSize;
       for (const key of conflictKeys) busyKeys.add(key);
-      batch.push(waiting);
-      return false;
-    });
-    return batch;
+      batch.add(waiting);
+    }
+    queue = queue.filter((waiting) => !batch.has(waiting));
+    return [...batch];
   }
 
   function release({ conflictKeys }: Waiting<Item, Result>): void {

@@ -226,7 +226,8 @@ const references: readonly {
   },
   {
     what: "setting",
-    pattern: /\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b/g,
+    // Not capabilities of Linux.
+    pattern: /\b(?!CAP_)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b/g,
     exists: (name) => program.includes(name),
   },
   {

@@ -10,7 +10,10 @@ import { againstBinary, startServer } from "./server.ts";
 
 const page = await Bun.file(`${import.meta.dir}/../../docs/changes.md`).text();
 const server = await startServer();
-/** Rejects every seventh request with 503, and passes the others on, also after a restart. */
+/**
+ * Rejects every seventh request with 503, and passes the others on. While the server restarts, it returns a 502 without
+ * a body, as Caddy does.
+ */
 let requests = 0;
 const proxy = Bun.serve({
   port: 0,
@@ -18,10 +21,12 @@ const proxy = Bun.serve({
   async fetch(request) {
     requests += 1;
     const { pathname, search } = new URL(request.url);
-    const busy = () => new Response("", { status: 503, headers: { "retry-after": "0" } });
-    if (requests % 7 === 0) return busy();
+    if (requests % 7 === 0)
+      return new Response("", { status: 503, headers: { "retry-after": "0" } });
     const { headers, signal } = request;
-    return fetch(server.url + pathname + search, { headers, signal }).catch(busy);
+    return fetch(server.url + pathname + search, { headers, signal }).catch(
+      () => new Response("", { status: 502 }),
+    );
   },
 });
 afterAll(async () => {

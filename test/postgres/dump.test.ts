@@ -13,6 +13,7 @@ import { findPrograms, type Instance, makeInstance } from "./instance.ts";
 
 const programs = findPrograms() ?? "";
 const possible = ["pg_dump", "psql"].every((name) => existsSync(join(programs, name)));
+const token = { hash: "a".repeat(64), name: "shop", scope: "write", expires_at: null } as const;
 const firstPage = { limit: 1, offset: 0 };
 
 interface Servers {
@@ -71,9 +72,10 @@ async function fold(databaseUrl: string): Promise<void> {
   await db.close();
 }
 
-/** Writes users and orders, of which some are folded. @returns the number of users */
+/** Writes a token, users and orders, of which some are folded. @returns the number of users */
 async function fill(databaseUrl: string): Promise<number> {
   await withStore(databaseUrl, async (store) => {
+    await store.tokens.create(token);
     for (let at = 0; at < 5; at += 1) {
       const { id } = await newUser(store);
       await store.orders.place(orderFields(id), null);
@@ -138,6 +140,7 @@ describe.if(possible)("a dump", () => {
         const restored = await changesOf(store);
         expect(restored.text).toBe(dumped.text);
         expect(restored.feed).not.toBe(dumped.feed);
+        expect((await store.tokens.list()).map(({ name }) => name)).toEqual(["shop"]);
         await newUser(store);
         expect(await changesOf(store)).toMatchObject({
           feed: restored.feed,

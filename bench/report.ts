@@ -94,7 +94,7 @@ export function report(results: Results): string {
 Written by ${command} on ${date} in ${minutes.toFixed(0)} minutes: ${starts} start(s) with ${rounds} round(s) of \
 ${duration_s} s. Not edited.
 
-[Performance](../docs/performance.md#method) explains the servers and the method.
+[Method](METHOD.md) explains the servers and the method.
 
 ![Requests per second of each server](results.svg)
 

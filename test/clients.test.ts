@@ -1,16 +1,11 @@
-// Runs the examples of docs/clients.md against a server whose lists have several pages, and which is busy at first.
+// Runs the script of docs/clients.md and the programs in docs/examples against a server whose lists have several pages, and which is busy at first.
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { newToken } from "../src/token.ts";
 import { makeHarness } from "./cli/harness.ts";
 import { makeDirectory } from "./directory.ts";
 import { runProgram } from "./program.ts";
 
-const page = await Bun.file(`${import.meta.dir}/../docs/clients.md`).text();
-
-/** @returns the code block with this language */
-function exampleIn(language: string): string {
-  return new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "ms").exec(page)?.[1] ?? "";
-}
+const docs = `${import.meta.dir}/../docs`;
 
 /** Three pages of the limit that the examples get here. */
 const USERS = 25;
@@ -56,20 +51,24 @@ async function call(path: string): Promise<any> {
   return (await fetch(`${url}/api/v1${path}`, { headers })).json();
 }
 
-/** Runs the example in a directory of its own. */
-async function runExample(language: string, file: string, command: readonly string[]) {
+/** Runs a program in a directory of its own. */
+async function runExample(program: string, file: string, command: string) {
   const directory = makeDirectory();
   for (const method of Object.keys(rejected)) delete rejected[method];
-  const source = exampleIn(language)
+  const source = program
     .replace("http://127.0.0.1:3000", busyProxy.url.origin)
     .replace("limit=1000", `limit=${LIMIT}`);
   await Bun.write(directory.at(file), source);
-  const { code, stderr } = await runProgram([...command, directory.at(file)], {
+  const { code, stderr } = await runProgram([command, directory.at(file)], {
     cwd: directory.path,
     env: { PATH: Bun.env["PATH"], TOKEN: token },
   });
   expect([code, stderr]).toEqual([0, ""]);
   return directory;
+}
+
+async function runFile(file: string, command: string) {
+  return runExample(await Bun.file(`${docs}/examples/${file}`).text(), file, command);
 }
 
 async function expectAllSeen(total: number): Promise<void> {
@@ -83,10 +82,12 @@ async function expectAllSeen(total: number): Promise<void> {
 const TIMEOUT_MS = 60_000;
 
 describe("examples of docs/clients.md", () => {
-  test.skipIf(Bun.which("curl") === null)(
+  test.skipIf(Bun.which("curl") === null || Bun.which("jq") === null)(
     "curl creates one user and reads all pages, even if the server is busy at first",
     async () => {
-      using directory = await runExample("sh", "client.sh", ["sh"]);
+      const page = await Bun.file(`${docs}/clients.md`).text();
+      const [, script = ""] = /^```sh\n(.*?)^```$/ms.exec(page) ?? [];
+      using directory = await runExample(script, "client.sh", "sh");
       const created = await Bun.file(directory.at("user.json")).json();
       expect(created.data.email).toBe("dan@example.com");
       const users = Bun.JSONL.parse(await Bun.file(directory.at("users.ndjson")).text());
@@ -100,7 +101,7 @@ describe("examples of docs/clients.md", () => {
     "TypeScript creates a user and edits all, even if the server is busy at first",
     async () => {
       const before = (await call("/users?limit=1")).meta.total;
-      using _directory = await runExample("ts", "client.ts", [process.execPath]);
+      using _directory = await runFile("client.mts", process.execPath);
       await expectAllSeen(before + 1);
     },
     TIMEOUT_MS,
@@ -110,7 +111,7 @@ describe("examples of docs/clients.md", () => {
     "Python creates a user and edits all, even if the server is busy at first",
     async () => {
       const before = (await call("/users?limit=1")).meta.total;
-      using _directory = await runExample("python", "client.py", ["python3"]);
+      using _directory = await runFile("client.py", "python3");
       await expectAllSeen(before + 1);
     },
     TIMEOUT_MS,

@@ -5,13 +5,13 @@ import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { woocommerceLines } from "../fixtures/woocommerce.ts";
 import { binary, type Outcome, runProgram } from "../program.ts";
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/moving-in.md`).text();
+const root = `${import.meta.dir}/../..`;
+const page = await Bun.file(`${root}/docs/moving-in.md`).text();
 const blocks = [...page.matchAll(/^( *)```(?:sh|jq)\n(.*?)^ *```$/gms)].map(
   ([, indent = "", block = ""]) => block.replaceAll(new RegExp(`^${indent}`, "gm"), ""),
 );
 const [
   save = "",
-  writeRules = "",
   keepIds = "",
   importUsers = "",
   importOrders = "",
@@ -21,6 +21,8 @@ const [
   importTexts = "",
   compare = "",
 ] = blocks;
+/** Copies the rules to where the commands run. */
+const copyRules = `cp "${root}/docs/examples/woo.jq" .\n`;
 const program = `user-api() { "${binary}" "$@"; }\n`;
 
 /** Only the fields that the commands read. The total of the second order is a cent more than its lines. */
@@ -71,7 +73,7 @@ describe.skipIf(binary === "" || !hasJq)(
       writeOrders(directory, lines);
       const { code, stdout, stderr } = await run(
         directory,
-        ...["set -e\n", writeRules, importUsers, importOrders, compare],
+        ...["set -e\n", copyRules, importUsers, importOrders, compare],
       );
       expect([code, stderr]).toEqual([0, expect.stringContaining("Imported 2 orders")]);
       expect(stdout).toBe("All totals agree\nok\n");
@@ -103,7 +105,7 @@ describe.skipIf(binary === "" || !hasJq)(
         orders.map((order) => JSON.stringify(order)),
       );
       writeFileSync(directory.at("first.ndjson"), '{"email":"John.Doe@Example.com"}\n');
-      await run(directory, "user-api import users first.ndjson\n", writeRules);
+      await run(directory, "user-api import users first.ndjson\n", copyRules);
       correct(directory.at("woo.jq"), /^def identity: .*$/gm, keepIds.trim());
       // The import of users reports that the email is taken.
       const { stderr } = await run(directory, importUsers, importOrders);
@@ -122,7 +124,7 @@ describe.skipIf(binary === "" || !hasJq)(
         directory,
         lines.map(({ text }) => text),
       );
-      const first = await run(directory, writeRules, importUsers, importOrders);
+      const first = await run(directory, copyRules, importUsers, importOrders);
       expect(first.stderr).toContain("rejected records are in orders-rejected.ndjson");
       const { stdout: reasons } = await run(directory, countReasons);
       expect(reasons).toContain("30 import_text must be replaced by the fields of the record\n");

@@ -1,4 +1,4 @@
-// Runs the examples of docs/changes.md: each keeps a copy in step while records change, and when changes are gone.
+// Runs the program of docs/changes.md, and those in docs/examples that do the same: each keeps a copy in step while records change, and when changes are gone.
 import { afterAll, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
@@ -8,7 +8,7 @@ import { type Running, startProgram } from "../program.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
 import { againstBinary, startServer } from "./server.ts";
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/changes.md`).text();
+const docs = `${import.meta.dir}/../../docs`;
 const server = await startServer();
 /**
  * Rejects every seventh request with 503, and passes the others on. While the server restarts, it returns a 502 without
@@ -34,23 +34,20 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-/** @returns the longest code block with this language */
-function exampleIn(language: string): string {
-  const blocks = page.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, "gms"));
-  const code = [...blocks].map(([, block = ""]) => block);
-  return code.sort((left, right) => right.length - left.length)[0] ?? "";
+async function sourceOf(file: string): Promise<string> {
+  if (file !== "follow.mts") return Bun.file(`${docs}/examples/${file}`).text();
+  const page = await Bun.file(`${docs}/changes.md`).text();
+  return /^```ts\n(.*?)^```$/ms.exec(page)?.[1] ?? "";
 }
 
 /** Starts an example in a directory, in which it keeps its copy. */
-async function startExample(directory: TemporaryDirectory, language: string, command: string) {
-  const file = directory.at(`example.${language}`);
+async function startExample(directory: TemporaryDirectory, file: string, command: string) {
+  const source = await sourceOf(file);
   await Bun.write(
-    file,
-    exampleIn(language)
-      .replace("http://127.0.0.1:3000", proxy.url.origin)
-      .replaceAll("limit=100&", "limit=7&"),
+    directory.at(file),
+    source.replace("http://127.0.0.1:3000", proxy.url.origin).replaceAll("limit=100&", "limit=7&"),
   );
-  return startProgram([command, file], {
+  return startProgram([command, directory.at(file)], {
     cwd: directory.path,
     env: { PATH: Bun.env["PATH"], TOKEN: server.readToken },
   });
@@ -108,24 +105,24 @@ async function write(): Promise<void> {
   await withStore(server.database, ({ bulk }) => bulk.users.import([again], false));
 }
 
-const examples: [language: string, command: string][] = [
-  ["ts", process.execPath],
-  ["python", "python3"],
-  ["bash", "bash"],
+const examples: [file: string, command: string][] = [
+  ["follow.mts", process.execPath],
+  ["follow.py", "python3"],
+  ["follow.sh", "bash"],
 ];
 
-for (const [language, command] of examples) {
+for (const [file, command] of examples) {
   const isMissing =
     !againstBinary ||
     Bun.which(command) === null ||
-    (language === "bash" && Bun.which("jq") === null);
+    (command === "bash" && Bun.which("jq") === null);
   test.skipIf(isMissing)(
-    `the example in ${language} keeps a copy in step`,
+    `${file} keeps a copy in step`,
     async () => {
       using directory = makeDirectory();
       const backup = directory.at("backup.db");
       await write();
-      let example = await startExample(directory, language, command);
+      let example = await startExample(directory, file, command);
       try {
         await untilInStep(directory, example);
         await write();
@@ -133,7 +130,7 @@ for (const [language, command] of examples) {
         // It is killed, and continues where it was.
         await kill(example);
         await write();
-        example = await startExample(directory, language, command);
+        example = await startExample(directory, file, command);
         await untilInStep(directory, example);
         // Changes expire while it is not running.
         await kill(example);
@@ -143,7 +140,7 @@ for (const [language, command] of examples) {
           await store.changes.deleteExpired(new Date(8.64e15));
           await store.backUp(backup, () => {}, new AbortController().signal);
         });
-        example = await startExample(directory, language, command);
+        example = await startExample(directory, file, command);
         await untilInStep(directory, example);
         // A backup is restored while it is running, and the database catches up.
         await write();

@@ -1,4 +1,4 @@
-// Compiles and runs the typed client of docs/api.md.
+// Compiles and runs the typed client of docs/clients.md.
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { startServer, type TestServer } from "../http/server.ts";
 import { enabled, made, run } from "./made.ts";
@@ -15,11 +15,11 @@ if (enabled) {
 const ADDRESS = "http://127.0.0.1:3000";
 const TIMEOUT_MS = 60_000;
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
+const page = await Bun.file(`${import.meta.dir}/../../docs/clients.md`).text();
 const [, lines = ""] = /^```ts\n(.*?)^```$/ms.exec(page) ?? [];
 
 test.skipIf(!enabled)(
-  "client of docs/api.md compiles under strict and works; misuse does not compile",
+  "client of docs/clients.md compiles under strict and works; misuse does not compile",
   async () => {
     await Bun.write(made("client.ts"), lines.replaceAll(ADDRESS, server.url));
     await Bun.write(

@@ -129,14 +129,14 @@ test.skipIf(!enabled)("treaty returns what the types say when it calls a server"
   expect((await api.metrics.get()).data).toContain("user_api_build_info");
 });
 
-const page = await Bun.file(`${import.meta.dir}/../../docs/api.md`).text();
+const page = await Bun.file(`${import.meta.dir}/../../docs/clients.md`).text();
 const [, section = ""] = page.split("### Eden Treaty\n");
 const blockOf = (language: string) =>
   new RegExp(`^\`\`\`${language}\n(.*?)^\`\`\`$`, "ms").exec(section)?.[1] ?? "";
 const TIMEOUT_MS = 60_000;
 
 test.skipIf(!enabled)(
-  "the example of docs/api.md with Eden Treaty compiles and works",
+  "the example of docs/clients.md with Eden Treaty compiles and works",
   async () => {
     const checkout = "../../../..";
     const here = (text: string) => text.replaceAll("../user-api", checkout);

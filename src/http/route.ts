@@ -153,9 +153,9 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *     identify      401  no valid token, unless the path is public
  *     admit         400  Host
  *     unmatched     404, 405
- *     continueWith  403  scope
+ *     authorize     403  scope
  *                   429  rate limit
- *                   503  turn of the client, while the event loop is busy
+ *     wait          503  turn of the client, while the event loop is busy
  *     write         503  the server is read-only, writes in progress
  *     readBody      415, 413, 503, 400  media type, length, bytes in progress, JSON
  *     parseAndCall  400  header fields for another method, parameters of the path, of the query, body
@@ -191,6 +191,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     };
   }
 
+  function authorize(token: Token | null, method: string): void {
+    if (token === null) return;
+    requireScope(token, method);
+    requireWithinRate(rateLimiter, token);
+  }
+
   /** Not with `andThen`: all routes would share its one call, which JavaScriptCore then cannot inline. */
   function routeSteps(entry: RouteEntry): Steps {
     const { definition, handler } = entry.hooks;
@@ -199,15 +205,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
     function continueWith(exchange: Exchange, token: Token | null) {
       admit(exchange, token);
-      if (token !== null) {
-        requireScope(token, exchange.request.method);
-        requireWithinRate(rateLimiter, token);
-      }
+      authorize(token, exchange.request.method);
       const turn = clientTurns.wait(token?.hash ?? null);
-      return turn === null ? readOrWrite(exchange) : readOrWriteLater(turn, exchange);
+      return turn === null ? readOrWrite(exchange) : wait(turn, exchange);
     }
 
-    async function readOrWriteLater(turn: Promise<void>, exchange: Exchange) {
+    async function wait(turn: Promise<void>, exchange: Exchange) {
       const { request, token } = exchange;
       await waitWithBody(pendingWrites, turn, request.headers, token?.hash ?? null);
       // A client could fill the memory with requests that nobody waits for.

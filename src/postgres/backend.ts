@@ -1,4 +1,4 @@
-import { redactPassword } from "../database-url.ts";
+import { redactPassword, splitLayout } from "../database-url.ts";
 import { createLargePages } from "../large-page.ts";
 import { type OpenStore, type Store, type StoreOptions, servesReads } from "../store.ts";
 import { createWriteProbe } from "../write-probe.ts";
@@ -12,7 +12,7 @@ import { createCitusBulkStores } from "./citus/import.ts";
 import { createCitusOrderStore } from "./citus/orders.ts";
 import { collectOrders } from "./citus/outbox.ts";
 import { createCitusUserStore } from "./citus/users.ts";
-import { connect, type Database } from "./connection.ts";
+import { connect, type Database, settingsFor } from "./connection.ts";
 import { createContext } from "./context.ts";
 import { copySourceOf, withCopySource } from "./copy-source.ts";
 import { withFolding } from "./counts.ts";
@@ -118,7 +118,9 @@ export const openPostgres: OpenStore = async (options) => {
     const db = connect({ ...options, onlyReads: servesReads(options) });
     try {
       await migrate(db, options);
-      const dangers = await db.run("read", findUnsafeSettings);
+      const url = new URL(splitLayout(options.databaseUrl).driverUrl);
+      const settings = settingsFor(url, db.layout, servesReads(options));
+      const dangers = await db.run("read", (session) => findUnsafeSettings(session, settings));
       for (const danger of dangers) options.onWarning?.(danger);
       return createStore(db.layout === "plain" ? withFolding(db) : db, options);
     } catch (error) {

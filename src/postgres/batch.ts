@@ -25,7 +25,7 @@ export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
   readonly conflictKeysOf?: (item: Item) => readonly string[];
   /**
    * Each client has an item in a batch before another one has two, so that nobody waits for all items of somebody else.
-   * Those of one client run in order. The default is one client.
+   * By default, items are taken in the order in which they came.
    */
   readonly clientOf?: (item: Item) => string;
   readonly queueTimeoutMs?: number;
@@ -49,7 +49,7 @@ export function createBatchQueue<Item, Result>({
   maxSize = Number.POSITIVE_INFINITY,
   sizeOf = () => 0,
   conflictKeysOf = () => [],
-  clientOf = () => "",
+  clientOf,
   queueTimeoutMs = QUEUE_TIMEOUT_MS,
   ...timing
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
@@ -65,8 +65,8 @@ export function createBatchQueue<Item, Result>({
   }
 
   /** @returns the first item of each client, then the second ones, and so on */
-  function inTurns(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
-    if (items.length <= maxItems) return items;
+  function inRounds(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
+    if (clientOf === undefined || items.length <= maxItems) return items;
     const counts = new Map<string, number>();
     const rounds: Waiting<Item, Result>[][] = [];
     for (const waiting of items) {
@@ -83,7 +83,7 @@ export function createBatchQueue<Item, Result>({
   function takeBatch(): Waiting<Item, Result>[] {
     const batch = new Set<Waiting<Item, Result>>();
     let size = 0;
-    for (const waiting of inTurns(queue)) {
+    for (const waiting of inRounds(queue)) {
       if (batch.size === maxItems) break;
       const { item, conflictKeys } = waiting;
       if (conflictKeys.some((key) => busyKeys.has(key))) continue;

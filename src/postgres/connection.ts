@@ -18,7 +18,7 @@ const CLOSE_SECONDS = 5;
  * the locks of a process that hangs in a transaction. `synchronous_commit` overrides the setting of the database
  * or role, so that a commit is on disk before the response.
  */
-export const settings = {
+const settings = {
   application_name: "user-api",
   statement_timeout: 5_000,
   lock_timeout: 3_000,
@@ -107,22 +107,20 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
-/**
- * A pooler (`?prepare=false`) shares connections between clients and rejects settings: they must be set on the
- * role instead.
- */
-function settingsFor(
-  url: URL,
+export type Settings = Readonly<Record<string, string | number>>;
+
+/** @returns the settings that connections should have, without those that parameters of the URL override */
+export function settingsFor(
+  { searchParams }: URL,
   layout: PostgresLayout,
   onlyReads: boolean,
-): Record<string, string | number> {
-  if (url.searchParams.get("prepare") === "false") return {};
+): Settings {
   const all = Object.entries({
     ...settings,
     ...(layout === "citus" && citusSettings),
     ...(onlyReads && { default_transaction_read_only: "on" }),
   });
-  return Object.fromEntries(all.filter(([name]) => !url.searchParams.has(name)));
+  return Object.fromEntries(all.filter(([name]) => !searchParams.has(name)));
 }
 
 /** @param max number of connections; by default that of the URL */
@@ -133,11 +131,13 @@ function openConnections(
   max?: number,
 ): SQL {
   const url = new URL(serverUrl);
+  // A pooler shares connections between clients and rejects settings: they must be set on the role instead.
+  const hasPooler = url.searchParams.get("prepare") === "false";
   const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
   return new SQL(serverUrl, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
-    connection: settingsFor(url, layout, onlyReads),
+    connection: hasPooler ? {} : { ...settingsFor(url, layout, onlyReads) },
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
     ...(max !== undefined && { max }),

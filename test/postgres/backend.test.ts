@@ -101,14 +101,16 @@ describe.if(cluster !== null)("open", () => {
       return warnings.filter((text) => !text.startsWith("fsync"));
     };
     expect(await warningsOf("")).toEqual([]);
+    expect(await warningsOf("statement_timeout=2000")).toEqual([]);
     const role =
       "the role in PostgreSQL should have statement_timeout = '5000', lock_timeout = '3000', " +
       "idle_in_transaction_session_timeout = '10000', enable_seqscan = 'off', jit = 'off'";
     expect(await warningsOf("prepare=false")).toEqual([role]);
     await world.run(`alter database "${name}" set synchronous_commit = off`);
-    expect((await warningsOf("prepare=false"))[0]).toBe(
+    expect(await warningsOf("prepare=false")).toEqual([
       "synchronous_commit is off in PostgreSQL: writes that were acknowledged can be lost",
-    );
+      role,
+    ]);
   });
 
   test("rejects an empty database, and leaves it empty, when create is false", async () => {

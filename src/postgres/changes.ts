@@ -195,6 +195,11 @@ async function readState(session: Session): Promise<FeedRow> {
   return state;
 }
 
+/** Whether the page has as many changes as it may have, and others follow. */
+function isFull({ after, limit }: ChangeQuery, { last }: Feed): boolean {
+  return after !== undefined && after + limit < last;
+}
+
 interface Numbering {
   /** Numbers all changes that have been committed. */
   readonly number: () => Promise<Feed>;
@@ -236,8 +241,9 @@ export function createChangeStore(
   }
 
   /**
-   * Reads rows after all changes were numbered. The next full page of a client is enough, because it shows that there are
-   * more: a client that is behind, as during a large import, does not wait for numbering.
+   * Reads rows after all changes were numbered. If the rows are a full page and more follow, numbering adds none to them:
+   * they are not read again, and one pass is enough, even if another process is numbering or changes are left, as after
+   * a large import.
    */
   async function readNumbered<Row extends FeedRow>(
     query: ChangeQuery,
@@ -246,14 +252,16 @@ export function createChangeStore(
     let isNumbered = false;
     for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
       const row = await read();
-      if (row?.isCurrent === true) {
-        const hasNext = query.after !== undefined && query.after + query.limit < row.last;
-        if (hasNext || isNumbered || !mustNumber(row)) {
-          requireKept(query, row);
-          return row;
-        }
-      } else if (isNumbered) break;
-      const { isTaken, hasMore } = await runPass();
+      if (row?.isCurrent === true && (isNumbered || !mustNumber(row))) {
+        requireKept(query, row);
+        return row;
+      }
+      if (isNumbered) break;
+      const { isTaken, hasMore, feed, last } = await runPass();
+      if (row?.isCurrent === true && row.feed === feed && isFull(query, row)) {
+        requireKept(query, row);
+        return { ...row, last };
+      }
       isNumbered = !isTaken && !hasMore;
       if (!isTaken) continue;
       attempts += 1;

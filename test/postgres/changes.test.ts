@@ -196,17 +196,6 @@ describe.if(cluster !== null)("changes", () => {
     await expectRejection(last(), "unavailable", "the changes are being numbered");
   });
 
-  test("get no ids for a client that is behind, which need not wait for them", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    for (let at = 0; at < 4; at += 1) await newUser(store);
-    expect((await listAfter(store, 0)).last).toBe(4);
-    await newUser(store);
-    const lastAfter = async (after: number) =>
-      (await store.changes.list({ limit: 2, offset: 0, after })).last;
-    expect([await lastAfter(1), await lastAfter(2)]).toEqual([4, 5]);
-  });
-
   test("are numbered by another process when the one that wrote them has ended", async () => {
     await using world = await makeHarness();
     await withStore(world.url, async (store) => newUser(store));

@@ -66,13 +66,22 @@ async function syncDirectory(path: string): Promise<void> {
   await handle.sync();
 }
 
-/** Finds all files below a directory; none if it does not exist. */
-async function* findFiles(path: string): AsyncGenerator<string> {
+/**
+ * Finds the files below a directory, in the order of their paths; none if it does not exist.
+ * @param after only files whose path is larger
+ */
+async function* findFiles(path: string, after = ""): AsyncGenerator<string> {
   const entries = await nullOn("ENOENT", readdir(path, { withFileTypes: true }));
-  for (const entry of entries ?? []) {
+  const children = (entries ?? []).map((entry) => {
     const own = join(path, entry.name);
-    if (entry.isFile()) yield own;
-    else if (entry.isDirectory() && !entry.name.includes(REPLACEMENTS)) yield* findFiles(own);
+    return { entry, own, first: entry.isDirectory() ? `${own}/` : own };
+  });
+  children.sort((left, right) => (left.first < right.first ? -1 : 1));
+  for (const { entry, own, first } of children) {
+    if (first <= after && !after.startsWith(first)) continue;
+    if (entry.isFile() && own > after) yield own;
+    else if (entry.isDirectory() && !entry.name.includes(REPLACEMENTS))
+      yield* findFiles(own, after);
   }
 }
 
@@ -244,15 +253,11 @@ export function createDirectoryStorage({
       run("list", async () => {
         const directory = join(root, prefix.slice(0, prefix.lastIndexOf("/") + 1));
         await stat(root);
-        const keys: string[] = [];
-        for await (const path of findFiles(directory)) {
-          const key = path.slice(root.length + 1);
-          if (key.startsWith(prefix) && key > after) keys.push(key);
-        }
         const objects: StoredObject[] = [];
-        for (const key of keys.sort()) {
+        for await (const path of findFiles(directory, after === "" ? "" : join(root, after))) {
           if (objects.length >= limit) break;
-          const path = join(root, key);
+          const key = path.slice(root.length + 1);
+          if (!key.startsWith(prefix)) continue;
           const version = Math.max(FIRST, ...(await versionsOf(path)));
           const stats = await nullOn("ENOENT", stat(pathOf(path, version)));
           if (stats !== null) objects.push({ key, bytes: stats.size, modifiedMs: stats.mtimeMs });

@@ -224,7 +224,7 @@ export const openSqlite: OpenStore = async (options) => {
     return await openStore(path, options);
   } catch (error) {
     if (error instanceof AppError && error.cause === ARCHIVE_CAUSE)
-      throw describeSqliteError(`Cannot use ARCHIVE_URL ${options.archive?.url}`, error);
+      throw describeSqliteError("ARCHIVE_URL", error);
     const cause = isSchemaError(error)
       ? new AppError("operator", `the schema is damaged: ${messageOf(error)}`)
       : error;

@@ -38,7 +38,10 @@ export interface LogState {
 }
 
 /** @returns the size of the log up to the last commit */
-export function committedBytes({ frames, pageBytes }: LogState): number {
+export function committedBytes({
+  frames,
+  pageBytes,
+}: Pick<LogState, "frames" | "pageBytes">): number {
   return frames === 0 ? 0 : LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
 }
 
@@ -48,7 +51,9 @@ export function committedBytes({ frames, pageBytes }: LogState): number {
  */
 export function readLogState(descriptor: number): LogState {
   for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
-    readSync(descriptor, header, 0, header.length, 0);
+    if (readSync(descriptor, header, 0, header.length, 0) < header.length) {
+      throw new Error("the index of the write-ahead log is too short");
+    }
     if (header.compare(header, 0, COPY_BYTES, COPY_BYTES, 2 * COPY_BYTES) !== 0) continue;
     const size = header.readUInt16LE(14);
     return {

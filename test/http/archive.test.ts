@@ -101,7 +101,7 @@ test("a server is not started with an archive that is missing, or for PostgreSQL
   const { code, stderr } = await world.run("serve");
   expect([code, stderr]).toEqual([
     1,
-    expect.stringMatching(/^Cannot use ARCHIVE_URL file:\S+: .*: the directory does not exist\n$/),
+    expect.stringMatching(/^ARCHIVE_URL: Cannot list file:\S+: the directory does not exist\n$/),
   ]);
   const postgres = await world.run("serve", "--database-url", "postgres://a@localhost/b");
   expect([postgres.code, postgres.stderr]).toEqual([

@@ -71,7 +71,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const problems = createProblems(log);
   const terms = createTerms(newLease, supersede);
   const confirmations = trackConfirmations(nowMs());
-  const retention = createRetention({ storage, keepMs, nowMs, problems });
+  const retention = createRetention({ storage, keepMs, nowMs, problems, isOver });
   /** Of the current generation; `null` until it has begun. */
   let writer: GenerationWriter | null = null;
   /** Whether the write-ahead log was restarted before its end was read. */

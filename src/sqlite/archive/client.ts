@@ -7,7 +7,7 @@ import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 
-/** The cause of an error of the archive: the database itself may be sound. */
+/** Marks an error of the archive: the database itself may be sound. */
 export const ARCHIVE_CAUSE = "archive";
 
 /** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */

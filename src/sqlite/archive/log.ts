@@ -6,6 +6,7 @@
 import { readSync } from "node:fs";
 import type { FileDescriptors } from "../file-watch.ts";
 import {
+  committedBytes,
   FRAME_HEADER_BYTES,
   isCommit,
   LOG_HEADER_BYTES,
@@ -75,17 +76,13 @@ function checksumBefore(log: number, offset: number, pageBytes: number): string 
 /** @returns whether the log continues behind this position, of which a part was read earlier */
 export function continuesAt({ log, index }: LogFiles, position: LogPosition): boolean {
   const state = readLogState(index);
-  if (state.salt !== position.salt || position.offset > endOf(state)) return false;
+  if (state.salt !== position.salt || position.offset > committedBytes(state)) return false;
   return checksumBefore(log, position.offset, state.pageBytes) === position.checksum;
-}
-
-function endOf({ frames, pageBytes }: Pick<LogState, "frames" | "pageBytes">): number {
-  return frames === 0 ? 0 : LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
 }
 
 /** @returns the size of the log up to the last commit, in bytes */
 export function logBytes({ index }: Pick<LogFiles, "index">): number {
-  return endOf(readLogState(index));
+  return committedBytes(readLogState(index));
 }
 
 /** @returns the position at the beginning of the log as it is now */
@@ -116,7 +113,7 @@ export function createLogReader({ log, index }: LogFiles, start: LogPosition): L
   return {
     read() {
       const state = readLogState(index);
-      const end = endOf(state);
+      const end = committedBytes(state);
       if (state.salt !== position.salt) {
         // Before the first commit after a restart, there is nothing to read.
         if (end === 0) return null;
@@ -146,7 +143,7 @@ export function createLogReader({ log, index }: LogFiles, start: LogPosition): L
     position: () => position,
     unreadBytes() {
       const state = readLogState(index);
-      const end = endOf(state);
+      const end = committedBytes(state);
       return state.salt === position.salt ? Math.max(0, end - position.offset) : end;
     },
   };

@@ -79,6 +79,7 @@ export function createProblems(log: ArchiveLog): Problems {
     first: first.promise,
     async retry(activity, isOver, attempt) {
       for (let delayMs = MIN_RETRY_MS; ; delayMs = Math.min(2 * delayMs, MAX_RETRY_MS)) {
+        if (isOver()) fail("unavailable", "the archive was closed");
         try {
           const result = await attempt();
           clear(activity);
@@ -89,7 +90,6 @@ export function createProblems(log: ArchiveLog): Problems {
         }
         if (isOver()) fail("unavailable", "the archive was closed");
         await Bun.sleep(delayMs);
-        if (isOver()) fail("unavailable", "the archive was closed");
       }
     },
   };

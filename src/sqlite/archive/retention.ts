@@ -131,6 +131,8 @@ interface RetentionOptions {
   readonly keepMs: number;
   readonly nowMs: () => number;
   readonly problems: Problems;
+  /** Whether the archive was closed or is that of another server. */
+  readonly isOver: () => boolean;
 }
 
 export interface Retention {
@@ -141,7 +143,7 @@ export interface Retention {
 }
 
 export function createRetention(options: RetentionOptions): Retention {
-  const { storage, keepMs, nowMs, problems } = options;
+  const { storage, keepMs, nowMs, problems, isOver } = options;
   let deletedMs = Number.NEGATIVE_INFINITY;
   let isDeleting = false;
   return {
@@ -152,7 +154,9 @@ export function createRetention(options: RetentionOptions): Retention {
       deleteExpired(storage, nowMs() - keepMs, nowMs())
         .then(
           () => problems.clear("deletion"),
-          (error) => problems.report("deletion", error),
+          (error) => {
+            if (!isOver()) problems.report("deletion", error);
+          },
         )
         .finally(() => {
           isDeleting = false;

@@ -1,22 +1,25 @@
 import type { LargePages } from "../large-page.ts";
-import type { RunInOrder } from "./batch.ts";
+import { createOrderedQueue, type RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import { createLockedQueue } from "./row-locks.ts";
-import { createUpdateQueue, type RunUpdate } from "./updates.ts";
+
+/** Number of connections that updates which run apart leave to batches: two of them may wait for locked rows. */
+const BATCH_CONNECTIONS = 3;
 
 /** What the stores of a database share. */
 export interface StoreContext {
   readonly db: Database;
   readonly largePages: LargePages;
+  /** Runs an update apart from others. One at a time runs for each row. */
+  readonly runApart: RunInOrder;
   /** Runs a write that waits for a locked row. One at a time waits for each row. */
   readonly runLocked: RunInOrder;
-  readonly runUpdate: RunUpdate;
   readonly now: () => Date;
 }
 
 export function createContext(
   parts: Pick<StoreContext, "db" | "largePages" | "now">,
 ): StoreContext {
-  const runLocked = createLockedQueue();
-  return { ...parts, runLocked, runUpdate: createUpdateQueue(parts.db, runLocked) };
+  const maxApart = Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS);
+  return { ...parts, runApart: createOrderedQueue(maxApart), runLocked: createLockedQueue() };
 }

@@ -15,16 +15,15 @@ import {
 } from "../order.ts";
 import { requirePreconditions } from "../precondition.ts";
 import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
-import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
-import { recordStatement, statusCode } from "./outbox.ts";
-import { versionConflict } from "./retry.ts";
-import { lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
-import { userRecord, type Write } from "./users.ts";
+import { statusCode, statusCodeOf } from "./outbox.ts";
+import { recordName } from "./row-locks.ts";
+import { createUpdateQueue, type RunUpdate, type UpdateParts } from "./update-queue.ts";
+import { prepareRead, prepareUpdate } from "./updates.ts";
 
 export const columns = `
   id::float8 as id, user_id::float8 as user_id, currency, items, total::float8 as total, status,
@@ -38,7 +37,7 @@ export function toRecord(row: StoredOrder): RecordText<Order> {
 /** How orders are placed. */
 export const orderCreates: CreateRules<OrderRow> = {
   conflictKeysOf: () => [],
-  lockOf: ({ user_id }) => userRecord(user_id),
+  lockOf: ({ user_id }) => recordName("users", user_id),
   sizeOf: ({ items, metadata }) => items.length + metadata.length,
   throwRejected: failUnknownUser,
 };
@@ -52,35 +51,8 @@ export const json = `
   )
 `;
 
-const selectById = `
-  select ${columns}, ${lockedColumn}
-  from orders
-  where id = $1
-`;
-const updateOrder = lockingStatement(
-  (condition) => `
-  with
-    updated as (
-      update orders
-      set status = $3, metadata = $4, version = version + 1, updated_at = $5
-      where id = $1 and version = $2 and ${condition}
-      returning ${columns}
-    ),
-    recorded as (${recordStatement({
-      type: "order.updated",
-      from: "updated",
-      version: "version",
-      status: statusCode,
-      token: "$6",
-      time: "$7",
-    })})
-  select *
-  from updated
-`,
-);
-
-/** The fields of a changed order. */
-export type OrderUpdate = Pick<StoredOrder, keyof OrderChange | "updated_at">;
+/** What an update writes. */
+export type OrderValues = Pick<StoredOrder, keyof OrderChange | "updated_at">;
 
 /** What depends on the layout. */
 export interface OrderLayout {
@@ -88,24 +60,17 @@ export interface OrderLayout {
   readonly prepareList: (filters: readonly ListFilter[], status?: OrderStatus) => ReadPage;
   readonly get: Lookup<number, RecordText<Order>>;
   readonly place: Create<OrderRow, Order>;
-  /** `locked` is `lockedColumn`, or missing if it makes no difference. */
-  readonly find: (
-    session: Session,
-    id: number,
-  ) => Promise<(StoredOrder & { readonly locked?: boolean }) | null>;
-  /** @returns the updated order; `null` if its version has changed */
-  readonly update: (
-    session: Session,
-    order: StoredOrder,
-    update: OrderUpdate,
-    write: Write,
-  ) => Promise<StoredOrder | null>;
+  readonly updates: Omit<UpdateParts<StoredOrder, OrderValues>, "table">;
 }
 
 export function createOrderStore(
-  { runUpdate, now }: StoreContext,
-  { prepareList, get, place, find, update }: OrderLayout,
+  context: StoreContext,
+  { prepareList, get, place, updates }: OrderLayout,
 ): OrderStore {
+  const runUpdate: RunUpdate<StoredOrder, OrderValues, Order> = createUpdateQueue(context, {
+    ...updates,
+    table: "orders",
+  });
   const listAll = prepareList([]);
   const listInStatus: Record<OrderStatus, ReadPage> = {
     pending: prepareList([], "pending"),
@@ -131,23 +96,17 @@ export function createOrderStore(
     place: (fields, key, author = null) => place(orderRow(fields), key, author),
 
     update(id, edit, preconditions, author = null, reserve = reserveNothing) {
-      return runUpdate(`orders ${id}`, async (session, wait) => {
-        const found = await find(session, id);
-        if (found === null) return null;
-        const { locked = false, ...order } = found;
+      return runUpdate(id, author, (order, time) => {
         requirePreconditions(order, preconditions);
         reserveText(order.items + order.metadata, reserve);
-        const changed = edit(parseStoredOrder(order));
-        const time = now();
-        const updated = {
-          ...changed,
-          metadata: JSON.stringify(changed.metadata),
+        const { status, metadata } = edit(parseStoredOrder(order));
+        const values = {
+          status,
+          metadata: JSON.stringify(metadata),
           updated_at: latestOf(time.toISOString(), order.updated_at),
         };
-        const write = { author, time, wait: waitFor(locked, wait) };
-        const row = await update(session, order, updated, write);
-        if (row === null) throw versionConflict;
-        return toRecord(row);
+        const record = toRecord({ ...order, ...values, version: order.version + 1 });
+        return { kind: "update", values, record, mayWait: false };
       });
     },
   };
@@ -179,10 +138,18 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       ...orderCreates,
       newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
-    find: (session, id) => session.first(selectById, id),
-    update(session, { id, version }, { status, metadata, updated_at }, { author, time, wait }) {
-      const values = [id, version, status, metadata, updated_at, author, time.getTime()];
-      return session.first(updateOrder[wait], ...values);
+    updates: {
+      read: prepareRead({
+        table: "orders",
+        columns,
+        size: "octet_length(items) + octet_length(metadata)",
+      }),
+      update: prepareUpdate({
+        table: "orders",
+        values: { status: "text", metadata: "text", updated_at: "text" },
+        type: "order.updated",
+        status: statusCodeOf("orders.status"),
+      }),
     },
   });
 }

@@ -20,26 +20,12 @@ export function withLockTimeout(timeout: string): string {
 }
 
 /**
- * How long a statement waits for a locked row: `brief` is `ROW_LOCK_TIMEOUT`, `long` the lock timeout of the connection.
+ * How long a statement waits for a locked row: `none` writes the other rows only, `brief` is `ROW_LOCK_TIMEOUT`, and
+ * `long` is the lock timeout of the connection.
  */
-export type LockWait = "brief" | "long";
+export type LockWait = "none" | "brief" | "long";
 
-/**
- * A column: whether another transaction has locked the row, or did so before it ended. PostgreSQL does not clear `xmax`
- * then.
- */
-export const lockedColumn = "xmax <> 0 as locked";
-
-/**
- * @param locked the column, as the row was read before its change
- * @returns the wait of the change. Setting the timeout takes a tenth of the statement, and a free row is hardly locked
- * within the next millisecond
- */
-export function waitFor(locked: boolean, wait: LockWait): LockWait {
-  return locked ? wait : "long";
-}
-
-/** @param render returns a statement with a condition. @returns the statement for each wait */
-export function lockingStatement(render: (condition: string) => string): Record<LockWait, string> {
-  return { brief: render(withLockTimeout(`'${ROW_LOCK_TIMEOUT}'`)), long: render("true") };
+/** Identifies the row of a record among those that writes wait for. */
+export function recordName(table: "users" | "orders", id: number): string {
+  return `${table} ${id}`;
 }

@@ -1,62 +1,161 @@
-/** Updates and deletes of single records. Those that wait for a locked row do not hold up the others: they run apart. */
-import { createBatchQueue, itemAt, type RunInOrder } from "./batch.ts";
-import type { Database, RunOptions, Session } from "./connection.ts";
-import { isRowLockTimeout } from "./errors.ts";
-import type { LockWait } from "./row-locks.ts";
+/** Batched updates and deletes. Those of one turn of the event loop share a statement that reads, and one that writes. */
+import type { ChangeType } from "../change.ts";
+import { recordStatement } from "./outbox.ts";
+import { type LockWait, ROW_LOCK_TIMEOUT, withLockTimeout } from "./row-locks.ts";
+import type { ChangedTarget, Target, UpdateParts, WriteTargets } from "./update-queue.ts";
 
-/** Number of connections that updates leave to creates: two of them may wait for locked rows. */
-const CREATE_CONNECTIONS = 3;
-
-/** The statements of an update. @param wait if it is `brief` and a row is locked, the update runs again */
-export type UpdateWork<Result> = (session: Session, wait: LockWait) => Promise<Result>;
-
-/**
- * Runs an update, after the earlier ones of the same record.
- * @param record e.g. `users 1`
- */
-export type RunUpdate = <Result>(
-  record: string,
-  work: UpdateWork<Result>,
-  options?: Pick<RunOptions, "transaction">,
-) => Promise<Result>;
-
-interface PendingUpdate {
-  readonly record: string;
-  readonly run: (wait: LockWait) => Promise<unknown>;
+interface ReadParts {
+  readonly table: "users" | "orders";
+  readonly columns: string;
+  /** The size of the long texts, in bytes. */
+  readonly size: string;
 }
 
-/** @param runLocked runs an update that waits for a locked row */
-export function createUpdateQueue(
-  { layout, limiter, run }: Database,
-  runLocked: RunInOrder,
-): RunUpdate {
-  // The timeout of a brief wait would not reach the other servers of Citus.
-  const firstWait = layout === "citus" ? "long" : "brief";
+/** `$1` is a JSON array of ids, `$2` the maximum size. The row of a larger record has only the requested id. */
+function readStatement({ table, columns, size }: ReadParts): string {
+  const row = `from ${table} where ${table}.id = requested.id::bigint`;
+  // The limit is that of look-ups.
+  return `
+    select requested.id::float8 as "requestedId", found.*
+    from json_array_elements_text($1::text::json) as requested (id)
+    left join lateral (
+      select ${columns}, ctid::text as place
+      ${row} and ${size} <= $2::bigint
+      limit 1
+    ) as found on true
+    where found.id is not null or (select ${table}.id ${row}) is not null
+  `;
+}
 
-  async function runUnlocked(updates: readonly PendingUpdate[]) {
-    const update = itemAt(updates, 0);
-    try {
-      return [await update.run(firstWait)];
-    } catch (error) {
-      if (firstWait === "long" || !isRowLockTimeout(error)) throw error;
-      return [runLocked(update.record, () => update.run("long"))];
-    }
-  }
-
-  const enqueue = createBatchQueue({
-    run: runUnlocked,
-    maxItems: 1,
-    maxBatches: Math.max(1, limiter.writeConnections - CREATE_CONNECTIONS),
-    conflictKeysOf: ({ record }) => [record],
-  });
-
-  return <Result>(
-    record: string,
-    work: UpdateWork<Result>,
-    options: Pick<RunOptions, "transaction"> = {},
-  ) => {
-    const runWork = (wait: LockWait) =>
-      run("write", (session) => work(session, wait), { ...options, admitted: 1 });
-    return limiter.admit("write", () => enqueue({ record, run: runWork })) as Promise<Result>;
+/** @returns a function that reads records by id */
+export function prepareRead<Stored>(parts: ReadParts): UpdateParts<Stored, unknown>["read"] {
+  const statement = readStatement(parts);
+  return async (session, ids, maxBytes) => {
+    type Row = Stored & { readonly place: string | null; readonly requestedId: number };
+    const rows = await session.all<Row>(statement, JSON.stringify(ids), maxBytes);
+    return new Map(
+      rows.map(({ requestedId, place, ...stored }) => [
+        requestedId,
+        place === null ? null : { stored: stored as Stored, place },
+      ]),
+    );
   };
+}
+
+interface WriteParts {
+  readonly table: "users" | "orders";
+  /** The statement without conditions. It reads `input`. */
+  readonly write: string;
+  /** The lock of a row that it takes. */
+  readonly lock: "update" | "no key update";
+  /** The columns of `input` with their types, apart from the id, the version and the author. */
+  readonly values: Readonly<Record<string, string>>;
+  readonly type: ChangeType;
+  /** The code of the status of a written row. */
+  readonly status: string;
+}
+
+/**
+ * `$1` is a JSON array of records. The statement returns the ids of those that it has written.
+ *
+ * Without a wait, it locks the rows that are free before it writes them, so two of them cannot deadlock. It finds them by
+ * their place: an index has all the versions of a row that an open snapshot keeps. Since the read, the place can have become
+ * that of another row, so id and version are compared, too.
+ *
+ * Rows are found by an array, because a plan for a join alone may be made while the table is empty, and would read the
+ * whole index.
+ */
+function writeStatement(parts: WriteParts, wait: LockWait): string {
+  const { table, write, lock, values, type, status } = parts;
+  const input = Object.entries({
+    ...{ id: "bigint", version: "bigint", place: "tid", author: "text", time: "bigint" },
+    ...values,
+  });
+  const lockFree = `
+    (
+      select ${table}.id
+      from ${table}
+      where ${table}.ctid = input.place
+      for ${lock} skip locked
+    ) is not null
+  `;
+  const conditions: Record<LockWait, string> = {
+    none: lockFree,
+    brief: withLockTimeout(`'${ROW_LOCK_TIMEOUT}'`),
+    long: "true",
+  };
+  const [column, key] = wait === "none" ? ["ctid", "place"] : ["id", "id"];
+  return `
+    with
+      input as materialized (
+        select *
+        from json_to_recordset($1::text::json)
+          as input (${input.map(([name, valueType]) => `${name} ${valueType}`).join(", ")})
+        where ${conditions[wait]}
+      ),
+      written as (
+        ${write}
+        where ${table}.${column} = any(array(select ${key} from input))
+          and ${table}.id = input.id and ${table}.version = input.version
+        returning ${table}.id, ${table}.version, ${status} as status, author, time
+      ),
+      recorded as (${recordStatement({
+        type,
+        from: "written",
+        version: "version",
+        status: "status",
+        token: "author",
+        time: "time",
+      })})
+    select id::float8 as id
+    from written
+  `;
+}
+
+interface Versioned {
+  readonly id: number;
+  readonly version: number;
+}
+
+function prepareWrite<Written extends Target<Versioned> & { readonly values?: object }>(
+  parts: WriteParts,
+): WriteTargets<Written> {
+  const statements: Record<LockWait, string> = {
+    none: writeStatement(parts, "none"),
+    brief: writeStatement(parts, "brief"),
+    long: writeStatement(parts, "long"),
+  };
+  return async (session, targets, wait) => {
+    const input = targets.map(({ stored: { id, version }, place, author, time, values }) => ({
+      ...{ id, version, place, author, time: time.getTime() },
+      ...values,
+    }));
+    const rows = await session.all<{ readonly id: number }>(
+      statements[wait],
+      JSON.stringify(input),
+    );
+    return rows.map(({ id }) => id);
+  };
+}
+
+/** @returns a function that changes records. It sets the columns of `values` */
+export function prepareUpdate<Stored extends Versioned, Values extends object>(
+  parts: Omit<WriteParts, "write" | "lock">,
+): WriteTargets<ChangedTarget<Stored, Values>> {
+  const { table, values } = parts;
+  const set = Object.keys(values).map((name) => `${name} = input.${name}`);
+  const write = `
+    update ${table}
+    set ${set.join(", ")}, version = ${table}.version + 1
+    from input
+  `;
+  return prepareWrite({ ...parts, write, lock: "no key update" });
+}
+
+/** @returns a function that deletes records */
+export function prepareDelete<Stored extends Versioned>(
+  parts: Omit<WriteParts, "write" | "lock" | "values">,
+): WriteTargets<Target<Stored>> {
+  const write = `delete from ${parts.table} using input`;
+  return prepareWrite({ ...parts, write, lock: "update", values: {} });
 }

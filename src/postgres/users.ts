@@ -1,13 +1,7 @@
 import { latestOf } from "../clock.ts";
 import { isBehind, type Page } from "../page.ts";
 import { requirePreconditions } from "../precondition.ts";
-import {
-  type Author,
-  type RecordText,
-  recordText,
-  reserveNothing,
-  reserveText,
-} from "../record.ts";
+import { type RecordText, recordText, reserveNothing, reserveText } from "../record.ts";
 import {
   emailKey,
   failEmailTaken,
@@ -16,36 +10,35 @@ import {
   parseStoredUser,
   type StoredUser,
   type User,
-  type UserFields,
   type UserQuery,
   type UserRow,
   type UserStore,
   userJson,
   userRow,
 } from "../user.ts";
-import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
 import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
-import { noStatus, recordStatement } from "./outbox.ts";
-import { versionConflict } from "./retry.ts";
-import { type LockWait, lockedColumn, lockingStatement, waitFor } from "./row-locks.ts";
-import type { UpdateWork } from "./updates.ts";
+import { noStatus } from "./outbox.ts";
+import { createUpdateQueue, type RunUpdate, type UpdateParts } from "./update-queue.ts";
+import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
 export const columns =
   "id::float8 as id, email, name, metadata, version::float8 as version, created_at, updated_at";
 
+/** What an update or delete reads. */
+type ReadUser = StoredUser & Pick<UserRow, "email_key">;
+/** What an update writes. */
+type UserValues = UserRow & Pick<StoredUser, "updated_at">;
+
+const userColumns = { email: "text", email_key: "text", name: "text", metadata: "text" };
+
 export function toRecord(row: StoredUser): RecordText<User> {
   return recordText(row, userJson);
-}
-
-/** Identifies the row of a user among those that writes wait for. */
-export function userRecord(id: number): string {
-  return `users ${id}`;
 }
 
 /** How users are created. */
@@ -80,111 +73,46 @@ export const existingUsers = `
   from users
   where id = any($1::bigint[])
 `;
-const selectById = `
-  select ${columns}, ${lockedColumn}
-  from users
-  where id = $1
-`;
-const updateUserSql = lockingStatement(
-  (condition) => `
-  with
-    updated as (
-      update users
-      set email = $3, email_key = $4, name = $5, metadata = $6, version = version + 1, updated_at = $7
-      where id = $1 and version = $2 and ${condition}
-      returning ${columns}
-    ),
-    recorded as (${recordStatement({
-      type: "user.updated",
-      from: "updated",
-      version: "version",
-      status: noStatus,
-      token: "$8",
-      time: "$9",
-    })})
-  select *
-  from updated
-`,
-);
-const deleteUserSql = lockingStatement(
-  (condition) => `
-  with
-    deleted as (
-      delete from users
-      where id = $1 and version = $2 and ${condition}
-      returning id, version
-    ),
-    recorded as (${recordStatement({
-      type: "user.deleted",
-      from: "deleted",
-      version: "version",
-      status: noStatus,
-      token: "$3",
-      time: "$4",
-    })})
-  select id
-  from deleted
-`,
-);
-
-/** A write of one record, as it is executed. */
-export interface Write {
-  readonly author: Author;
-  readonly time: Date;
-  readonly wait: LockWait;
-}
-
-/** @returns the updated user */
-async function updateUser(
-  session: Session,
-  user: StoredUser,
-  fields: UserFields,
-  { author, time, wait }: Write,
-): Promise<StoredUser> {
-  const { id, version } = user;
-  const { email, email_key, name, metadata } = userRow(fields);
-  const updatedAt = latestOf(time.toISOString(), user.updated_at);
-  const values = [id, version, email, email_key, name, metadata, updatedAt, author, time.getTime()];
-  try {
-    const row = await session.first<StoredUser>(updateUserSql[wait], ...values);
-    if (row === null) throw versionConflict;
-    return row;
-  } catch (error) {
-    if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
-    throw error;
-  }
-}
-
-async function deleteUser(
-  session: Session,
-  { id, version }: StoredUser,
-  { author, time, wait }: Write,
-): Promise<void> {
-  try {
-    const values = [id, version, author, time.getTime()];
-    const deleted = await session.first(deleteUserSql[wait], ...values);
-    if (deleted === null) throw versionConflict;
-  } catch (error) {
-    if (isForeignKeyViolation(error)) failUserHasOrders();
-    throw error;
-  }
-}
+/** How users are updated and deleted. */
+export const userUpdates = {
+  read: prepareRead<ReadUser>({
+    table: "users",
+    columns: `${columns}, email_key`,
+    size: "octet_length(metadata)",
+  }),
+  update: prepareUpdate<ReadUser, UserValues>({
+    table: "users",
+    values: { ...userColumns, updated_at: "text" },
+    type: "user.updated",
+    status: noStatus,
+  }),
+  remove: prepareDelete<ReadUser>({ table: "users", type: "user.deleted", status: noStatus }),
+};
 
 /** What depends on the layout. */
 export interface UserLayout {
   readonly listAll: ReadPage;
   readonly create: Create<UserRow, User>;
-  /** Runs the statements of an update or delete. Those of one user run one after the other. */
-  readonly runUpdate: <Result>(id: number, work: UpdateWork<Result>) => Promise<Result>;
-  /** Called after a user was deleted, in the session of the delete. */
-  readonly onDelete?: (session: Session) => Promise<unknown>;
+  readonly updates: Omit<UpdateParts<ReadUser, UserValues>, "table" | "explain">;
+}
+
+/** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
+function explainViolation(error: unknown): void {
+  if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
+  if (isForeignKeyViolation(error)) failUserHasOrders();
 }
 
 export function createUserStore(
-  { db, now }: StoreContext,
-  { listAll, create, runUpdate, onDelete }: UserLayout,
+  context: StoreContext,
+  { listAll, create, updates }: UserLayout,
 ): UserStore {
+  const { db } = context;
   const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
+  const runUpdate: RunUpdate<ReadUser, UserValues, User> = createUpdateQueue(context, {
+    ...updates,
+    table: "users",
+    explain: explainViolation,
+  });
 
   return {
     async list(query: UserQuery, client) {
@@ -198,41 +126,40 @@ export function createUserStore(
     create: (fields, key, author = null) => create(userRow(fields), key, author),
 
     update(id, edit, preconditions, author = null, reserve = reserveNothing) {
-      return runUpdate(id, async (session, wait) => {
-        const row = await session.first<StoredUser & { locked: boolean }>(selectById, id);
-        if (row === null) return null;
-        const { locked, ...user } = row;
+      return runUpdate(id, author, ({ email_key, ...user }, time) => {
         requirePreconditions(user, preconditions);
         reserveText(user.metadata, reserve);
-        const fields = edit(parseStoredUser(user));
-        // Another transaction can have inserted a new email.
-        const mayWait = locked || fields.email !== user.email;
-        const write = { author, time: now(), wait: waitFor(mayWait, wait) };
-        return toRecord(await updateUser(session, user, fields, write));
+        const values = {
+          ...userRow(edit(parseStoredUser(user))),
+          updated_at: latestOf(time.toISOString(), user.updated_at),
+        };
+        return {
+          kind: "update",
+          values,
+          record: toRecord({ ...user, ...values, version: user.version + 1 }),
+          // Another transaction can have inserted the email.
+          mayWait: values.email_key !== email_key,
+        };
       });
     },
 
     remove(id, preconditions, author = null, reserve = reserveNothing) {
-      return runUpdate(id, async (session, wait) => {
-        const user = await session.first<StoredUser>(selectById, id);
-        if (user === null) return null;
+      return runUpdate(id, author, (user) => {
         requirePreconditions(user, preconditions);
         reserveText(user.metadata, reserve);
-        await deleteUser(session, user, { author, time: now(), wait });
-        await onDelete?.(session);
-        return toRecord(user);
+        return { kind: "remove", record: toRecord(user) };
       });
     },
   };
 }
 
 export function createPlainUserStore(context: StoreContext): UserStore {
-  const { db, largePages, runUpdate } = context;
+  const { db, largePages } = context;
   return createUserStore(context, {
     listAll: prepareList(db, largePages, { table: "users", json, filters: [] }),
     create: prepareCreate(context, {
       table: "users",
-      columns: { email: "text", email_key: "text", name: "text", metadata: "text" },
+      columns: userColumns,
       rejected: "(select users.id from users where users.email_key = input.email_key) is not null",
       lock: null,
       created: "user.created",
@@ -242,6 +169,6 @@ export function createPlainUserStore(context: StoreContext): UserStore {
       ...userCreates,
       newRecord: (id, fields, time) => toRecord(newUser(id, fields, time)),
     }),
-    runUpdate: (id, work) => runUpdate(userRecord(id), work),
+    updates: userUpdates,
   });
 }

@@ -11,7 +11,7 @@ import {
 import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { isForeignKeyViolation } from "../errors.ts";
-import { columns, createOrderStore, json, orderCreates, toRecord } from "../orders.ts";
+import { createOrderStore, json, orderCreates, toRecord } from "../orders.ts";
 import { codeOf, outboxColumns, statusCode } from "../outbox.ts";
 import { existingUsers } from "../users.ts";
 import { BUCKETS, bucketOf } from "./bucket.ts";
@@ -65,7 +65,7 @@ function updateStatement(alsoChanges = ""): string {
         update orders
         set status = $4, metadata = $5, version = version + 1, updated_at = $6
         where bucket = $1 and id = $2 and version = $3
-        returning ${columns}
+        returning id, version, status
       ),
       recorded as (
         insert into order_outbox (bucket, ${outboxColumns})
@@ -73,7 +73,7 @@ function updateStatement(alsoChanges = ""): string {
         from changed
       )
       ${alsoChanges}
-    select id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
+    select id
     from changed
   `;
 }
@@ -167,13 +167,27 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
       },
     }),
 
-    find: findOrder,
-
-    update(session, order, { status, metadata, updated_at }, { author, time }) {
-      const { id, user_id, version, status: from } = order;
-      const statement = moveStatements.get(`${from} ${status}`) ?? updateOrder;
-      const values = [bucketOf(user_id), id, version, status, metadata, updated_at];
-      return session.first(statement, ...values, author, time.getTime());
+    updates: {
+      async read(session, ids) {
+        const found = new Map<number, { readonly stored: StoredOrder }>();
+        for (const id of ids) {
+          const stored = await findOrder(session, id);
+          if (stored !== null) found.set(id, { stored });
+        }
+        return found;
+      },
+      async update(session, targets) {
+        const updated: number[] = [];
+        for (const { stored, values, author, time } of targets) {
+          const { id, user_id, version } = stored;
+          const { status, metadata, updated_at } = values;
+          const statement = moveStatements.get(`${stored.status} ${status}`) ?? updateOrder;
+          const key = [bucketOf(user_id), id, version];
+          const changes = [status, metadata, updated_at, author, time.getTime()];
+          if ((await session.first(statement, ...key, ...changes)) !== null) updated.push(id);
+        }
+        return updated;
+      },
     },
   });
 }

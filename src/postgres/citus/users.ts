@@ -3,12 +3,10 @@
  * time.
  */
 import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.ts";
-import type { Session } from "../connection.ts";
 import type { StoreContext } from "../context.ts";
 import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
 import { recordCreated } from "../outbox.ts";
-import type { LockWait } from "../row-locks.ts";
-import { createUserStore, json, toRecord, userCreates, userRecord } from "../users.ts";
+import { createUserStore, json, toRecord, userCreates, userUpdates } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
 import { prepareCitusList } from "./lists.ts";
 
@@ -41,7 +39,7 @@ export const addToTotal = `
 const lockUser = "select pg_advisory_xact_lock($1, $2)";
 
 export function createCitusUserStore(context: StoreContext): UserStore {
-  const { db, largePages, runUpdate } = context;
+  const { db, largePages } = context;
   return createUserStore(context, {
     listAll: prepareCitusList(db, largePages, {
       table: "users",
@@ -84,15 +82,20 @@ export function createCitusUserStore(context: StoreContext): UserStore {
       },
     }),
 
-    runUpdate(id, work) {
-      // Without the lock, the second of two concurrent updates would be repeated, and each attempt is a transaction on
-      // all servers.
-      const lockAndRun = async (session: Session, wait: LockWait) => {
-        await session.all(lockUser, USER_LOCK, id % 2 ** 31);
-        return work(session, wait);
-      };
-      return runUpdate(userRecord(id), lockAndRun, { transaction: true });
+    updates: {
+      ...userUpdates,
+      transaction: true,
+      async read(session, ids, maxBytes) {
+        // Without the lock, the second of two concurrent updates would be repeated, and each attempt is a transaction on
+        // all servers.
+        for (const id of ids) await session.all(lockUser, USER_LOCK, id % 2 ** 31);
+        return userUpdates.read(session, ids, maxBytes);
+      },
+      async remove(session, targets, wait) {
+        const removed = await userUpdates.remove(session, targets, wait);
+        await session.all(addToTotal, -removed.length);
+        return removed;
+      },
     },
-    onDelete: (session) => session.all(addToTotal, -1),
   });
 }

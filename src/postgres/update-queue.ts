@@ -1,0 +1,243 @@
+/**
+ * Batches of updates and deletes of single records, each with its own outcome. Those that fail, or cannot share a
+ * statement, do not hold up the others: they run apart, one record at a time.
+ */
+import { type Author, LARGE_RECORD_BYTES, type RecordText } from "../record.ts";
+import { createBatchQueue, itemAt } from "./batch.ts";
+import type { Session } from "./connection.ts";
+import type { StoreContext } from "./context.ts";
+import { isRowLockTimeout, isStatementError } from "./errors.ts";
+import { versionConflict } from "./retry.ts";
+import { type LockWait, recordName } from "./row-locks.ts";
+
+const MAX_UPDATES = 64;
+/** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
+const MAX_BATCHES = 3;
+
+interface Change<Values, Row> {
+  readonly kind: "update";
+  readonly values: Values;
+  /** The response. */
+  readonly record: RecordText<Row>;
+  /** Whether it may wait for a transaction that has not locked the record itself. */
+  readonly mayWait: boolean;
+}
+
+interface Removal<Row> {
+  readonly kind: "remove";
+  /** The response. */
+  readonly record: RecordText<Row>;
+}
+
+/**
+ * Decides what a request writes. It is called again with a later version if the record has changed since.
+ * @throws {AppError} if the request is rejected
+ */
+type Decide<Stored, Values, Row> = (
+  stored: Stored,
+  time: Date,
+) => Change<Values, Row> | Removal<Row>;
+
+/**
+ * Runs an update or delete, after the earlier ones of the same record.
+ * @returns `null` if the record does not exist
+ */
+export type RunUpdate<Stored, Values, Row> = (
+  id: number,
+  author: Author,
+  decide: Decide<Stored, Values, Row>,
+) => Promise<RecordText<Row> | null>;
+
+/** A record as it was read. */
+interface Found<Stored> {
+  readonly stored: Stored;
+  /** Where its row is, if the layout makes use of it. */
+  readonly place?: string;
+}
+
+/** A record that is written if it still has the version that was read. */
+export interface Target<Stored> extends Found<Stored> {
+  readonly author: Author;
+  readonly time: Date;
+}
+
+/** A record with its new values. */
+export interface ChangedTarget<Stored, Values> extends Target<Stored> {
+  readonly values: Values;
+}
+
+/**
+ * Writes records in one transaction.
+ * @returns the ids of those that had the version and, if `wait` is `none`, were not locked
+ */
+export type WriteTargets<Written> = (
+  session: Session,
+  targets: readonly Written[],
+  wait: LockWait,
+) => Promise<readonly number[]>;
+
+/** How the records of one table are read and written. */
+export interface UpdateParts<Stored, Values> {
+  readonly table: "users" | "orders";
+  /**
+   * @param maxBytes maximum size of the long texts of a record
+   * @returns the records that exist; `null` for one that is larger
+   */
+  readonly read: (
+    session: Session,
+    ids: readonly number[],
+    maxBytes: number,
+  ) => Promise<ReadonlyMap<number, Found<Stored> | null>>;
+  readonly update: WriteTargets<ChangedTarget<Stored, Values>>;
+  readonly remove?: WriteTargets<Target<Stored>>;
+  /** Whether a read and a write are one transaction. The default is no. */
+  readonly transaction?: boolean;
+  /** Called with the error of a write of one record. @throws {AppError} if the request is rejected */
+  readonly explain?: (error: unknown) => void;
+}
+
+interface PendingUpdate<Stored, Values, Row> {
+  readonly id: number;
+  readonly author: Author;
+  readonly decide: Decide<Stored, Values, Row>;
+}
+
+/** @returns a function that runs updates and deletes of one table */
+export function createUpdateQueue<
+  Stored extends { readonly id: number },
+  Values extends { readonly metadata: string },
+  Row,
+>(
+  { db: { layout, limiter, run }, now, runApart, runLocked }: StoreContext,
+  { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
+): RunUpdate<Stored, Values, Row> {
+  type Pending = PendingUpdate<Stored, Values, Row>;
+  type Planned = Target<Stored> & (Change<Values, Row> | Removal<Row>);
+  type Step =
+    | Planned
+    | { readonly kind: "done"; readonly record: RecordText<Row> | null }
+    | { readonly kind: "rejected"; readonly error: unknown }
+    /** The record is to be read, perhaps again. */
+    | { readonly kind: "unread" };
+
+  function plan({ author, decide }: Pending, record: Found<Stored>, time: Date): Step {
+    try {
+      return { ...decide(record.stored, time), ...record, author, time };
+    } catch (error) {
+      return { kind: "rejected", error };
+    }
+  }
+
+  /** Reads the records, and decides what to write. */
+  async function planAll(
+    session: Session,
+    updates: readonly Pending[],
+    maxBytes: number,
+  ): Promise<readonly Step[]> {
+    const ids = updates.map(({ id }) => id);
+    const found = await read(session, ids, maxBytes);
+    const time = now();
+    return updates.map((pending) => {
+      const record = found.get(pending.id);
+      if (record === undefined) return { kind: "done", record: null };
+      return record === null ? { kind: "unread" } : plan(pending, record, time);
+    });
+  }
+
+  /** @returns the ids of the records that it has written */
+  async function writeAll(
+    session: Session,
+    steps: readonly Step[],
+    wait: LockWait,
+  ): Promise<ReadonlySet<number>> {
+    const changes = steps.filter((step) => step.kind === "update");
+    const removals = steps.filter((step) => step.kind === "remove");
+    const written = new Set<number>();
+
+    async function write(ids: Promise<readonly number[]>): Promise<void> {
+      try {
+        for (const id of await ids) written.add(id);
+      } catch (error) {
+        if (wait !== "none") explain?.(error);
+        // One of several may be the reason.
+        if (wait !== "none" || !isStatementError(error)) throw error;
+      }
+    }
+    if (changes.length > 0) await write(update(session, changes, wait));
+    if (remove !== undefined && removals.length > 0) await write(remove(session, removals, wait));
+    return written;
+  }
+
+  function canShare(step: Step): step is Planned {
+    if (step.kind !== "update") return step.kind === "remove";
+    return !step.mayWait && step.values.metadata.length <= LARGE_RECORD_BYTES;
+  }
+
+  /** Runs an update alone, until the record has the version that was read. @param planned as in `runAlone` */
+  function runOne(pending: Pending, planned: Planned | null, wait: LockWait) {
+    let known = planned;
+    async function work(session: Session): Promise<RecordText<Row> | null> {
+      const step = known ?? itemAt(await planAll(session, [pending], Number.MAX_SAFE_INTEGER), 0);
+      known = null;
+      if (step.kind === "done") return step.record;
+      if (step.kind === "rejected") throw step.error;
+      const written = await writeAll(session, [step], wait);
+      if (step.kind === "unread" || !written.has(pending.id)) throw versionConflict;
+      return step.record;
+    }
+    return run("write", work, { admitted: 1, transaction });
+  }
+
+  /** @param planned what to write; `null` if the record is to be read */
+  async function runAlone(pending: Pending, planned: Planned | null) {
+    const row = recordName(table, pending.id);
+    // A brief wait would not reach the other servers of Citus.
+    if (layout === "citus") return runApart(row, () => runOne(pending, planned, "long"));
+    try {
+      return await runApart(row, () => runOne(pending, planned, "brief"));
+    } catch (error) {
+      if (isRowLockTimeout(error)) return runLocked(row, () => runOne(pending, null, "long"));
+      throw error;
+    }
+  }
+
+  async function runTogether(session: Session, updates: readonly Pending[]) {
+    const steps = await planAll(session, updates, LARGE_RECORD_BYTES);
+    const written = await writeAll(session, steps.filter(canShare), "none");
+    return steps.map((step): Step => {
+      if (!canShare(step)) return step;
+      const { stored, record } = step;
+      return written.has(stored.id) ? { kind: "done", record } : { kind: "unread" };
+    });
+  }
+
+  async function runBatch(updates: readonly Pending[]) {
+    try {
+      const work = (session: Session) => runTogether(session, updates);
+      const steps = await run("write", work, { admitted: updates.length });
+      return steps.map((step, at) => {
+        if (step.kind === "done") return step.record;
+        if (step.kind === "rejected") return Promise.reject(step.error);
+        return runAlone(itemAt(updates, at), step.kind === "unread" ? null : step);
+      });
+    } catch (error) {
+      // The read has failed, so nothing is written.
+      if (isStatementError(error)) return updates.map((pending) => runAlone(pending, null));
+      throw error;
+    }
+  }
+
+  const enqueue = createBatchQueue({
+    run: runBatch,
+    maxItems: MAX_UPDATES,
+    maxBatches: MAX_BATCHES,
+    conflictKeysOf: ({ id }) => [`${id}`],
+    clientOf: ({ author }) => author ?? "",
+  });
+  return (id, author, decide) =>
+    limiter.admit("write", () => {
+      const pending = { id, author, decide };
+      // On Citus, a batch of users would be a longer transaction on all servers, and one of orders a two-phase commit.
+      return layout === "citus" ? runAlone(pending, null) : enqueue(pending);
+    });
+}

@@ -1,0 +1,176 @@
+import { expect, test } from "bun:test";
+import { SQL } from "bun";
+import { AppError } from "../../src/error.ts";
+import type { Database } from "../../src/postgres/connection.ts";
+import { createContext } from "../../src/postgres/context.ts";
+import { createLimiter } from "../../src/postgres/limiter.ts";
+import { withRetry } from "../../src/postgres/retry.ts";
+import type { LockWait } from "../../src/postgres/row-locks.ts";
+import {
+  createUpdateQueue,
+  type Target,
+  type UpdateParts,
+} from "../../src/postgres/update-queue.ts";
+import { LARGE_RECORD_BYTES } from "../../src/record.ts";
+import { expectRejection } from "../expect-error.ts";
+
+interface Stored {
+  readonly id: number;
+}
+
+interface Values {
+  readonly metadata: string;
+}
+
+const serverError = (errno: string, where?: string) =>
+  new SQL.PostgresError("failed", { code: "ERR_POSTGRES_SERVER_ERROR", errno, where } as never);
+const rowLockTimeout = serverError("55P03", "while locking tuple");
+const foreignKeyViolation = serverError("23503");
+const connectionLost = serverError("08006");
+
+interface Options {
+  /** Records that are larger than those of a batch. */
+  readonly large?: readonly number[];
+  readonly missing?: readonly number[];
+  /** Called before each write. @returns ids of records that it does not write. @throws the error of the statement */
+  readonly onWrite?: (ids: readonly number[], wait: LockWait) => readonly number[];
+  readonly explain?: UpdateParts<Stored, Values>["explain"];
+}
+
+function makeQueue({ large = [], missing = [], onWrite = () => [], explain }: Options = {}) {
+  const calls: string[] = [];
+  const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
+  const run = (_access: string, work: (session: unknown) => Promise<unknown>) =>
+    withRetry(() => work(null));
+  const db = { layout: "plain", limiter, run } as unknown as Database;
+  const context = createContext({ db, largePages: {} as never, now: () => new Date(0) });
+
+  async function write(kind: string, targets: readonly Target<Stored>[], wait: LockWait) {
+    const ids = targets.map(({ stored }) => stored.id);
+    calls.push(`${kind} ${ids.join()} ${wait}`);
+    const left = onWrite(ids, wait);
+    return ids.filter((id) => !left.includes(id));
+  }
+  const runUpdate = createUpdateQueue<Stored, Values, Stored>(context, {
+    table: "users",
+    async read(_session, ids, maxBytes) {
+      calls.push(`read ${ids.join()}`);
+      const isWhole = (id: number) => maxBytes > LARGE_RECORD_BYTES || !large.includes(id);
+      const found = ids.filter((id) => !missing.includes(id));
+      return new Map(found.map((id) => [id, isWhole(id) ? { stored: { id } } : null]));
+    },
+    update: (_session, targets, wait) => write("update", targets, wait),
+    remove: (_session, targets, wait) => write("remove", targets, wait),
+    ...(explain !== undefined && { explain }),
+  });
+  const textOf = (id: number, json: string) => ({ id, version: 2, json });
+  return {
+    calls,
+    update: (id: number, { metadata = "", mayWait = false, error = null as Error | null } = {}) =>
+      runUpdate(id, null, () => {
+        if (error !== null) throw error;
+        return { kind: "update", values: { metadata }, record: textOf(id, "updated"), mayWait };
+      }),
+    remove: (id: number) =>
+      runUpdate(id, null, () => ({ kind: "remove", record: textOf(id, "removed") })),
+  };
+}
+
+const idsOf = async (results: readonly Promise<{ readonly id: number } | null>[]) =>
+  (await Promise.all(results)).map((record) => record?.id ?? null);
+
+test("updates and deletes share a read, and each kind a write", async () => {
+  const { calls, update, remove } = makeQueue({ missing: [4] });
+  const results = [update(1), remove(2), update(3), update(4)];
+  const rejected = update(5, { error: new AppError("version_mismatch", "") });
+  await expectRejection(rejected, "version_mismatch");
+  expect(await idsOf(results)).toEqual([1, 2, 3, null]);
+  expect(calls).toEqual(["read 1,2,3,4,5", "update 1,3 none", "remove 2 none"]);
+});
+
+test("updates of one record run one after the other", async () => {
+  const { calls, update, remove } = makeQueue();
+  expect(await idsOf([update(1), update(1), remove(1), update(2)])).toEqual([1, 1, 1, 2]);
+  expect(calls.filter((call) => !call.startsWith("read"))).toEqual([
+    "update 1,2 none",
+    "update 1 none",
+    "remove 1 none",
+  ]);
+});
+
+test("an update that was not written is read again and runs alone, and the next of its record waits for it", async () => {
+  let conflicts = 2;
+  const onWrite = (ids: readonly number[]) => {
+    if (!ids.includes(1) || conflicts === 0) return [];
+    conflicts -= 1;
+    return [1];
+  };
+  const { calls, update, remove } = makeQueue({ onWrite });
+  expect(await idsOf([update(1), update(2), remove(1)])).toEqual([1, 2, 1]);
+  expect(calls).toEqual([
+    ...["read 1,2", "update 1,2 none", "read 1", "update 1 brief", "read 1", "update 1 brief"],
+    ...["read 1", "remove 1 none"],
+  ]);
+});
+
+test("an update whose row stays locked waits for it apart from those that run alone", async () => {
+  const onWrite = (ids: readonly number[], wait: LockWait) => {
+    if (wait === "brief") throw rowLockTimeout;
+    return wait === "none" ? ids : [];
+  };
+  const { calls, update } = makeQueue({ onWrite });
+  expect(await idsOf([update(1)])).toEqual([1]);
+  expect(calls).toEqual([
+    ...["read 1", "update 1 none", "read 1", "update 1 brief", "read 1", "update 1 long"],
+  ]);
+});
+
+test("if a batch fails, each of its updates runs alone, and only the one that fails is rejected", async () => {
+  const { calls, update, remove } = makeQueue({
+    onWrite(ids) {
+      if (ids.includes(3)) throw foreignKeyViolation;
+      return [];
+    },
+    explain(error) {
+      if (error === foreignKeyViolation) throw new AppError("user_has_orders", "");
+    },
+  });
+  const results = [update(1), remove(2), remove(3)];
+  await expectRejection(results[2] as Promise<unknown>, "user_has_orders");
+  expect(await idsOf(results.slice(0, 2))).toEqual([1, 2]);
+  expect(calls.slice(0, 3)).toEqual(["read 1,2,3", "update 1 none", "remove 2,3 none"]);
+  expect(calls.slice(3).toSorted()).toEqual([
+    ...["read 2", "read 3", "remove 2 brief", "remove 3 brief"],
+  ]);
+});
+
+test("nothing runs again after the connection was lost", async () => {
+  const { calls, update } = makeQueue({
+    onWrite() {
+      throw connectionLost;
+    },
+  });
+  const results = [update(1), update(2)];
+  for (const result of results) await expectRejection(result, "unavailable");
+  expect(calls).toEqual(["read 1,2", "update 1,2 none"]);
+});
+
+test("an update that may wait, or has a large record before or afterwards, shares no write", async () => {
+  const { calls, update } = makeQueue({ large: [3] });
+  const metadata = "x".repeat(LARGE_RECORD_BYTES + 1);
+  const results = [update(1), update(2, { mayWait: true }), update(3), update(4, { metadata })];
+  expect(await idsOf(results)).toEqual([1, 2, 3, 4]);
+  expect(calls.slice(0, 2)).toEqual(["read 1,2,3,4", "update 1 none"]);
+  expect(calls.slice(2).toSorted()).toEqual([
+    ...["read 3", "update 2 brief", "update 3 brief", "update 4 brief"],
+  ]);
+});
+
+test("a batch has at most 64 updates", async () => {
+  const { calls, update } = makeQueue();
+  await Promise.all(Array.from({ length: 65 }, (_, id) => update(id)));
+  const sizes = calls
+    .filter((call) => call.startsWith("read"))
+    .map((call) => call.split(",").length);
+  expect(sizes).toEqual([64, 1]);
+});

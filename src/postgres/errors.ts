@@ -109,13 +109,17 @@ export function toUnavailable(error: unknown): unknown {
   return unavailable;
 }
 
+/** @returns whether a statement has waited too long for a lock */
+export function isLockTimeout(error: unknown): boolean {
+  return serverError(error)?.errno === LOCK_TIMEOUT;
+}
+
 /**
- * @returns whether a statement has waited too long for a row. After it has waited for a table, it has no context, except
- * on a worker of Citus
+ * @returns whether a statement of several records has waited too long for a row. After it has waited for a table, the
+ * error has no context, except on a worker of Citus
  */
 export function isRowLockTimeout(error: unknown): boolean {
-  const reported = serverError(error);
-  return reported?.errno === LOCK_TIMEOUT && reported.where !== undefined;
+  return isLockTimeout(error) && serverError(error)?.where !== undefined;
 }
 
 /** @returns whether a statement failed because of what it reads or writes, e.g. a damaged row */

@@ -6,7 +6,7 @@ import { type Author, LARGE_RECORD_BYTES, type RecordText } from "../record.ts";
 import { createBatchQueue, itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { isRowLockTimeout, isStatementError } from "./errors.ts";
+import { isLockTimeout, isStatementError } from "./errors.ts";
 import { versionConflict } from "./retry.ts";
 import { type LockWait, recordName } from "./row-locks.ts";
 
@@ -196,7 +196,8 @@ export function createUpdateQueue<
     try {
       return await runApart(row, () => runOne(pending, planned, "brief"));
     } catch (error) {
-      if (isRowLockTimeout(error)) return runLocked(row, () => runOne(pending, null, "long"));
+      // Not `isRowLockTimeout`: behind another server that waits for the row, the error has no context.
+      if (isLockTimeout(error)) return runLocked(row, () => runOne(pending, null, "long"));
       throw error;
     }
   }

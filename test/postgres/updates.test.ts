@@ -166,6 +166,19 @@ describe.if(cluster !== null)("updates", () => {
     expect(commits).toEqual([3, 1, 3, 1]);
   });
 
+  test("of three replicas wait for a locked row, also behind each other", async () => {
+    await using world = await makeHarness();
+    const stores = [await world.open(), await world.open(), await world.open()];
+    const [first] = stores;
+    const user = await newUser(first as Store);
+    const held = await world.hold(`select from users where id = ${user.id} for update`);
+    const updates = stores.map(({ users }) => users.update(user.id, () => userFields(), null));
+    await Bun.sleep(600);
+    await held.commit();
+    for (const update of await Promise.all(updates)) expect(update).not.toBeNull();
+    expect((await (first as Store).users.get(user.id))?.version).toBe(4);
+  });
+
   test("of two replicas do not deadlock when they change the same records in another order", async () => {
     await using world = await makeHarness();
     const stores = [await world.open(), await world.open()] as const;

@@ -91,7 +91,7 @@ describe.skipIf(binary === "")("the archive", () => {
     const refused = await place.startServer().ended;
     expect([refused.code, refused.stderr]).toEqual([
       1,
-      `Cannot use ARCHIVE_URL ${place.environment.ARCHIVE_URL}: it has a database, but ${place.environment.DATABASE_URL} is missing: run \`user-api restore --from ${place.environment.ARCHIVE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
+      `ARCHIVE_URL: it has a database, but ${place.environment.DATABASE_URL} is missing: run \`user-api restore --from ${place.environment.ARCHIVE_URL}\`, or set ARCHIVE_RESTORE=if-missing\n`,
     ]);
     const next = place.startServer({ ARCHIVE_RESTORE: "if-missing" });
     const found = await sendCall(

@@ -240,10 +240,9 @@ test.concurrent.if(programs !== null)(
       expect(await replica.stop()).toBe(0);
       const { written } = load;
       const before = [...written];
-      await Bun.sleep(100);
       // The other replica still works.
+      while (written[1 - place] === before[1 - place]) await Bun.sleep(10);
       expect(written[place]).toBe(before[place] as number);
-      expect(written[1 - place]).toBeGreaterThan(before[1 - place] as number);
       await replica.restart();
       load.ending.clear();
       load.stopping.clear();

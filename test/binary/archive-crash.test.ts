@@ -7,6 +7,7 @@ import { existsSync, rmSync, statSync } from "node:fs";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { type S3Server, startS3Server } from "../object-storage/s3-server.ts";
 import { binary, type Running, runBinary, startProgram } from "../program.ts";
 
@@ -14,7 +15,7 @@ const aims = ["any moment", "a checkpoint", "a base", "a restart", "a restore"] 
 type Aim = (typeof aims)[number];
 
 /** In each mode; each aim has its turn. `ARCHIVE_ROUNDS` for a longer run. */
-const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? aims.length);
+const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? (isLong ? aims.length : 2));
 /** In async mode. `ARCHIVE_LOST_MS` for a stricter one on a machine that is not busy. */
 const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 10_000);
 const CLIENTS = 64;

@@ -93,11 +93,20 @@ export function createApp(options: AppOptions) {
   const document = createDocumentReader(version, routes);
   const waitingClients = createWaitingClients(store.changes, drain);
   const connections = connectionsOf(servers, waitingClients);
+  const authenticate = createAuthenticator(store.tokens, config, now);
   const { readOnly } = config;
   const { handle, handleUnmatched } = createPipeline({
     ...options,
-    services: { store, readOnly, metrics, drain, connections, waitingClients, document },
-    authenticate: createAuthenticator(store.tokens, config, now),
+    services: {
+      store,
+      readOnly,
+      metrics,
+      drain,
+      connections,
+      authenticate,
+      waitingClients,
+      document,
+    },
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),
     readBody: createBodyReader(config.maxBodyBytes),

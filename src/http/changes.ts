@@ -35,7 +35,7 @@ const example: Change = {
 
 type ChangesCall = Pick<
   Call<RouteDefinition>,
-  "request" | "head" | "store" | "connections" | "waitingClients"
+  "request" | "head" | "store" | "authenticate" | "connections" | "waitingClients"
 > & { readonly query: WaitingQuery; readonly token: { readonly hash: string } };
 
 function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
@@ -46,16 +46,21 @@ function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
 
-/** @returns a page with the next changes; an empty one if there are none until the client need not wait longer */
+/**
+ * @returns a page with the next changes; an empty one if there are none until the client need not wait longer
+ * @throws {AppError} invalid_token if the token was revoked, or has expired, while the client waited
+ */
 async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
-  const { request, query, token, head, connections, waitingClients } = call;
+  const { request, query, token, head, authenticate, connections, waitingClients } = call;
   const startedMs = performance.now();
   using client = waitingClients.begin(token.hash, query.wait, request.signal);
   connections.keepOpen(request, query.wait);
   try {
-    let page: ChangePage;
-    do page = await list(call);
-    while (isEmpty(query, page) && (await client.next()));
+    let page = await list(call);
+    while (isEmpty(query, page) && (await client.next())) {
+      await authenticate(request.headers.get("authorization") ?? "");
+      page = await list(call);
+    }
     return page;
   } finally {
     head.waitedMs = performance.now() - startedMs;

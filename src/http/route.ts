@@ -50,6 +50,8 @@ export interface Services {
   readonly metrics: Metrics;
   readonly drain: Drain;
   readonly connections: Connections;
+  /** For a handler that has waited: the token of its request may not be valid any more. */
+  readonly authenticate: Authenticate;
   /** Those that wait for changes. */
   readonly waitingClients: WaitingClients;
   /** @returns the OpenAPI document */
@@ -130,7 +132,6 @@ export type HandleRequest = (request: Request, params: unknown) => Maybe<Respons
 
 export interface PipelineOptions {
   readonly services: Services;
-  readonly authenticate: Authenticate;
   readonly rateLimiter: RateLimiter | null;
   readonly pendingWrites: PendingWrites;
   readonly readBody: ReadBody;
@@ -163,9 +164,8 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *                   404, 412, 409, 422, 503  what the store says
  */
 export function createPipeline(options: PipelineOptions): Pipeline {
-  const { services, authenticate, rateLimiter, pendingWrites, readBody, respond, logServerError } =
-    options;
-  const { store, readOnly, connections } = services;
+  const { services, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
+  const { store, readOnly, authenticate, connections } = services;
   const requireHost = createHostCheck();
   const turnLimit = createTurnLimit();
   const clientTurns = createClientTurns();

@@ -1,8 +1,9 @@
 // The change feed through HTTP: pages, links, and clients that wait.
 import { afterAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
+import { hashToken, newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
-import { againstCitus } from "../backend.ts";
+import { againstCitus, againstPostgres } from "../backend.ts";
 import { newEmail, newOrder, newUser } from "../make.ts";
 import { rawRequest } from "../raw.ts";
 import { startServer, type TestResponse, type TestServer } from "../server.ts";
@@ -271,6 +272,35 @@ test("all waiting clients get a change when there are many, and others are serve
     expect(json.data.map(({ id }: { id: number }) => id)).toEqual([last + 1]);
   }
   await untilWaiting(0);
+});
+
+test("a waiting client gets no change when its token was revoked meanwhile", async () => {
+  const name = "revoked-while-waiting";
+  const token = newToken();
+  await withStore(server.database, ({ tokens }) =>
+    tokens.create({ hash: hashToken(token), name, scope: "read", expires_at: null }),
+  );
+  const { last } = await metaOf();
+  const waiting = server.call("GET", `${path}?after=${last}&wait=60&include=record`, { token });
+  await untilWaiting(1);
+  await withStore(server.database, ({ tokens }) => tokens.revoke(name));
+  // On PostgreSQL, a revocation takes effect within 5 s.
+  if (againstPostgres) await Bun.sleep(5_000);
+  await newUser(server);
+  const { status, headers, text } = await waiting;
+  expect([status, text]).toEqual([401, "unauthorised"]);
+  expect(headers.get("www-authenticate")).toBe('Bearer error="invalid_token"');
+  await untilWaiting(0);
+}, 20_000);
+
+test("a waiting client gets the next change when its token is API_TOKEN", async () => {
+  const token = newToken();
+  await using other = await startServer({ API_TOKEN: token });
+  await newUser(other);
+  const waiting = other.call("GET", `${path}?after=1&wait=60`, { token });
+  await untilWaiting(1, other);
+  await newUser(other);
+  expect((await waiting).json.data).toMatchObject([{ id: 2 }]);
 });
 
 test("a client that disconnects is forgotten", async () => {

@@ -25,7 +25,7 @@ export interface WaitingClients {
   /**
    * @param tokenHash of the client
    * @param signal aborts when the client disconnects
-   * @throws {AppError} unavailable if the places are taken, or half of them by this token while others wait
+   * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
    */
   begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
   count(): number;
@@ -80,18 +80,6 @@ export function createWaitingClients(
     isWaking = false;
   }
 
-  /** Ends the oldest place of a token that has more than half of them. */
-  function endOneOfGreedy(): boolean {
-    for (const [tokenHash, places] of placesOf) {
-      const [oldest] = places;
-      if (oldest === undefined || places.size <= maxWaiting / 2) continue;
-      remove(tokenHash, oldest);
-      end(oldest);
-      return true;
-    }
-    return false;
-  }
-
   /** Does nothing if it has been removed before. */
   function remove(tokenHash: string, place: Place): void {
     const places = placesOf.get(tokenHash);
@@ -100,13 +88,20 @@ export function createWaitingClients(
     if (places.size === 0) placesOf.delete(tokenHash);
   }
 
+  /** If all places are taken, ends the oldest one of the token that has most of them. @throws {AppError} unavailable */
   function requirePlace(own: number): void {
-    const hasHalf = own >= maxWaiting / 2;
-    if (hasHalf && count > own) {
-      fail("unavailable", "this token has too many clients that wait for changes");
+    if (count < maxWaiting) return;
+    let most = { tokenHash: "", places: new Set<Place>() };
+    for (const [tokenHash, places] of placesOf) {
+      if (places.size > most.places.size) most = { tokenHash, places };
     }
-    if (count < maxWaiting || (!hasHalf && endOneOfGreedy())) return;
-    fail("unavailable", "too many clients wait for changes");
+    const [oldest] = most.places;
+    // With one place less, that token could take it back.
+    if (oldest === undefined || most.places.size < own + 2) {
+      fail("unavailable", "too many clients wait for changes");
+    }
+    remove(most.tokenHash, oldest);
+    end(oldest);
   }
 
   drain.onStart(() => {

@@ -316,19 +316,28 @@ test("a client that disconnects is forgotten", async () => {
   await untilWaiting(0);
 });
 
-test("a token has half of the places while others wait, and all of them otherwise", async () => {
+test("places are shared evenly when all are taken", async () => {
   const { last } = await metaOf();
   const target = `${path}?after=${last}&wait=60`;
   const read = (token: string) => server.call("GET", target, { token });
   {
-    using _most = await openWaiting(1023, target, server.writeToken);
-    await untilWaiting(1023);
-    // The longest waiting one makes room for another token, and then there is no place for the first token.
-    using _others = await openWaiting(2, target, server.readToken);
+    using _first = await openWaiting(512, target, server.writeToken);
+    using _second = await openWaiting(512, target, server.readToken);
     await untilWaiting(1024);
     const refused = await read(server.writeToken);
     expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
-    expect(refused.json.error).toBe("this token has too many clients that wait for changes");
+    expect(refused.json.error).toBe("too many clients wait for changes");
+    // The client that has waited longest makes room for a third token.
+    const third = newToken();
+    const hash = hashToken(third);
+    await withStore(server.database, ({ tokens }) =>
+      tokens.create({ hash, name: "third", scope: "read", expires_at: null }),
+    );
+    const { status, json } = await server.call("GET", `${path}?after=${last}&wait=1`, {
+      token: third,
+    });
+    expect([status, json.data]).toEqual([200, []]);
+    await untilWaiting(1023);
     // It still reads, because that needs no place.
     expect((await list(`?after=${last - 1}&wait=60`)).status).toBe(200);
     expect((await list(`?after=${last}`)).status).toBe(200);

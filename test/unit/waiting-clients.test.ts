@@ -1,0 +1,81 @@
+// Who gets a place when all are taken.
+import { expect, test } from "bun:test";
+import { createWaitingClients } from "../../src/http/waiting-clients.ts";
+
+const PLACES = 12;
+
+/** Clients that wait for a change that does not come. */
+function makeClients() {
+  const changes = { subscribe: () => ({ [Symbol.dispose]() {} }) };
+  const drain = { isDraining: () => false, onStart() {} };
+  const clients = createWaitingClients(changes, drain, PLACES);
+  const waiting = new Set<string>();
+  return {
+    waiting,
+    /** @returns whether there is a place */
+    begin(name: string): boolean {
+      const [token = ""] = name;
+      try {
+        const client = clients.begin(token, 60, new AbortController().signal);
+        waiting.add(name);
+        void client.next().then(() => {
+          waiting.delete(name);
+          client[Symbol.dispose]();
+        });
+        return true;
+      } catch (error) {
+        expect(error).toMatchObject({
+          code: "unavailable",
+          message: "too many clients wait for changes",
+        });
+        return false;
+      }
+    },
+    /** @returns how many clients of each token wait */
+    async counts(): Promise<Record<string, number>> {
+      await Bun.sleep(0);
+      expect(clients.count()).toBe(waiting.size);
+      const byToken = Object.groupBy(waiting, ([token = ""]) => token);
+      return Object.fromEntries(
+        Object.entries(byToken).map(([token, names]) => [token, names?.length ?? 0]),
+      );
+    },
+  };
+}
+
+const names = (token: string, count: number) =>
+  Array.from({ length: count }, (_, at) => `${token}${at}`);
+
+test("a token gets all places when no other one waits", async () => {
+  const clients = makeClients();
+  expect(names("a", PLACES).map(clients.begin)).not.toContain(false);
+  expect(clients.begin("a+")).toBe(false);
+  expect(await clients.counts()).toEqual({ a: PLACES });
+});
+
+test("a third token gets a third of the places when two tokens have taken all of them", async () => {
+  const clients = makeClients();
+  for (const name of [...names("a", 6), ...names("b", 6)]) clients.begin(name);
+  expect(names("c", 6).map(clients.begin)).toEqual([true, true, true, true, false, false]);
+  expect(await clients.counts()).toEqual({ a: 4, b: 4, c: 4 });
+  // Those that had waited longest made room.
+  for (const name of ["a0", "a1", "b0", "b1"]) expect(clients.waiting.has(name)).toBe(false);
+});
+
+test("a client makes room only when its token keeps as many places as the other one gets", async () => {
+  const clients = makeClients();
+  for (const name of [...names("a", 5), ...names("b", 4), ...names("c", 3)]) clients.begin(name);
+  // Otherwise the client that made room could take the place back, and so on.
+  expect(clients.begin("b+")).toBe(false);
+  expect(clients.begin("c+")).toBe(true);
+  expect(clients.begin("a+")).toBe(false);
+  expect(await clients.counts()).toEqual({ a: 4, b: 4, c: 4 });
+});
+
+test("each of many tokens keeps its place when all are taken", async () => {
+  const clients = makeClients();
+  const tokens = [..."abcdefghijkl"];
+  expect(tokens.map(clients.begin)).not.toContain(false);
+  expect(clients.begin("m")).toBe(false);
+  expect(Object.keys(await clients.counts())).toEqual(tokens);
+});

@@ -7,7 +7,7 @@ import { endTurn } from "./end-turn.ts";
 import { AppError, failField } from "./error.ts";
 import { createFairQueue, type FairQueueOptions } from "./fair-queue.ts";
 import { createCollector } from "./garbage.ts";
-import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, oneChunk, type Page } from "./page.ts";
+import { type Chunks, LARGE_PAGE_BYTES, MAX_PAGE_BYTES, type Page } from "./page.ts";
 
 const BUFFER_BYTES = LARGE_PAGE_BYTES;
 /** Maximum number of unused buffers that are kept for reuse. */
@@ -52,9 +52,11 @@ export interface LargePages {
   ): Promise<Rest & Pick<Page, "records">>;
   /**
    * Counts the body of a response like a page.
+   * @param client as of `build`. Those without a token are one client
+   * @returns a function that frees its bytes, which may be called several times
    * @throws {AppError} unavailable if too many bytes are not sent yet
    */
-  hold(body: string, client?: string): Chunks;
+  hold(bytes: number, client?: string): () => void;
   /** Memory of all pages that are being built or sent. */
   unsentBytes(): number;
 }
@@ -261,10 +263,10 @@ export function createLargePages(
       share.requireRoom();
       return runFairly(client, () => buildNow(share, work));
     },
-    hold(body, client = "") {
+    hold(bytes, client = "") {
       const share = memory.share(client);
-      share.reserve(Buffer.byteLength(body));
-      return oneChunk(body, share.trim);
+      share.reserve(bytes);
+      return share.trim;
     },
     unsentBytes: memory.usedBytes,
   };

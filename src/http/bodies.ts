@@ -1,7 +1,8 @@
 /** JSON bodies, made from records that are text already, and the headers that belong to them. */
 import type { FieldError } from "../error.ts";
 import type { CreateResult } from "../idempotency.ts";
-import { type Chunks, type Page, type PageQuery, pageOffsets } from "../page.ts";
+import { andThen, type Maybe } from "../maybe.ts";
+import { LARGE_PAGE_BYTES, oneChunk, type Page, type PageQuery, pageOffsets } from "../page.ts";
 import { matchesIfNoneMatch, type Preconditions, requireMatch } from "../precondition.ts";
 import type { JsonText, RecordText } from "../record.ts";
 import type { Connections } from "./connections.ts";
@@ -112,11 +113,16 @@ interface BodyCall {
   readonly connections: Pick<Connections, "unfinished" | "disconnect">;
 }
 
-/** Streams a large page at the speed of the client; discards the rest if the client disconnects or is too slow. */
+/** As `Chunks`, but they may be available later. */
+interface BodyChunks extends Disposable {
+  next(): Maybe<Uint8Array | null>;
+}
+
+/** Streams a body at the speed of the client; discards the rest if the client disconnects or is too slow. */
 export function streamOf(
   { request, connections }: BodyCall,
   start: string,
-  chunks: Chunks,
+  chunks: BodyChunks,
   end: string,
   maxChunkMs = MAX_CHUNK_MS,
 ): ReadableStream<Uint8Array> {
@@ -141,16 +147,17 @@ export function streamOf(
         if (!begun) {
           begun = true;
           controller.enqueue(encoder.encode(start));
-          return;
+          return undefined;
         }
-        const chunk = chunks.next();
-        if (chunk !== null) {
-          controller.enqueue(chunk);
-          return;
-        }
-        clearTimeout(timer);
-        if (end !== "") controller.enqueue(encoder.encode(end));
-        controller.close();
+        return andThen(chunks.next(), (chunk) => {
+          if (chunk !== null) {
+            controller.enqueue(chunk);
+            return;
+          }
+          clearTimeout(timer);
+          if (end !== "") controller.enqueue(encoder.encode(end));
+          controller.close();
+        });
       },
       cancel: discard,
     },
@@ -167,24 +174,46 @@ const MAX_UNCOUNTED = 64;
 const MAX_UNIT_BYTES = 3;
 
 /** @returns whether the operating system may not take the whole body */
-export function isLong(body: unknown): body is string {
-  return typeof body === "string" && body.length * MAX_UNIT_BYTES > MAX_BUFFERED_BYTES;
+export function isLong(body: unknown): body is string | Blob {
+  return typeof body === "string"
+    ? body.length * MAX_UNIT_BYTES > MAX_BUFFERED_BYTES
+    : body instanceof Blob && body.size > MAX_BUFFERED_BYTES;
+}
+
+/** Each response holds one chunk of a `Blob` that all of them share. @param release as of `oneChunk` */
+function chunksOf(blob: Blob, release: () => void): BodyChunks {
+  let end = 0;
+  return {
+    next() {
+      if (end < blob.size) {
+        const start = end;
+        end += LARGE_PAGE_BYTES;
+        return blob.slice(start, end).bytes();
+      }
+      release();
+      return null;
+    },
+    [Symbol.dispose]: release,
+  };
 }
 
 /**
  * Counts a long body that its client may not read. Bun keeps what the operating system does not take, for as long as the
  * client likes.
- * @param hold counts the body until it is sent
+ * @param hold counts the bytes of the body until the function that it returns is called
  * @throws whatever `hold` throws
  */
 export function boundBody(
   call: BodyCall,
-  body: string,
-  hold: (body: string) => Chunks,
-): string | ReadableStream<Uint8Array> {
+  body: string | Blob,
+  hold: (bytes: number) => () => void,
+): string | Blob | ReadableStream<Uint8Array> {
   if (call.connections.unfinished() <= MAX_UNCOUNTED) return body;
-  if (Buffer.byteLength(body) <= MAX_BUFFERED_BYTES) return body;
-  return streamOf(call, "", hold(body), "");
+  const isText = typeof body === "string";
+  const bytes = isText ? Buffer.byteLength(body) : body.size;
+  if (bytes <= MAX_BUFFERED_BYTES) return body;
+  const release = hold(bytes);
+  return streamOf(call, "", isText ? oneChunk(body, release) : chunksOf(body, release), "");
 }
 
 /** @returns the filters of a list as they follow other parameters in a URL */

@@ -5,7 +5,6 @@
  */
 import { fail } from "../error.ts";
 import { createCollector } from "../garbage.ts";
-import { type Chunks, oneChunk } from "../page.ts";
 import { LARGE_RECORD_BYTES, type ReserveMemory } from "../record.ts";
 
 /** Maximum size of all request bodies of writes in progress, of the large records that they change, and of responses. */
@@ -21,10 +20,10 @@ export interface PendingWrite {
   /** Counts the record twice: as it is read, and as it is returned. A single one may be larger than the bound. */
   readonly reserve: ReserveMemory;
   /**
-   * Counts its response until it is sent, instead of its body and its record. It has room, because it has hardly more
-   * than both.
+   * Counts its response, instead of its body and its record. It has room, because it has hardly more than both.
+   * @returns a function to call when the response is sent. It may be called several times
    */
-  hold(response: string): Chunks;
+  hold(bytes: number): () => void;
   /** Call once. */
   end(): void;
 }
@@ -124,10 +123,10 @@ export function createPendingWrites(
           add(added);
           recordBytes += added;
         },
-        hold(response) {
-          responseBytes = Buffer.byteLength(response);
-          count(responseBytes);
-          return oneChunk(response, sent);
+        hold(bytes) {
+          responseBytes = bytes;
+          count(bytes);
+          return sent;
         },
         end() {
           usage.writes -= 1;

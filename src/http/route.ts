@@ -272,7 +272,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   function finish(exchange: Exchange, body: ResponseBody): Response {
     const { request, token } = exchange;
     if (!isLong(body) || request.method !== "GET") return respond(exchange, body);
-    const hold = (long: string) => store.holdBody(long, token?.hash);
+    const hold = (bytes: number) => store.holdBody(bytes, token?.hash);
     let bounded: ResponseBody;
     try {
       bounded = boundBody({ request, connections }, body, hold);

@@ -81,6 +81,7 @@ const getOpenapi = route(
           example: { openapi: "3.1.0" },
         },
       },
+      errors: ["unavailable"],
     },
   },
   ({ document }) => document(),

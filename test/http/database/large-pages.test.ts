@@ -15,15 +15,23 @@ const metadata = Object.fromEntries(
 );
 const UNSENT_BYTES = 2 * MAX_PAGE_BYTES;
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startServer({ MAX_UNSENT_BYTES: `${UNSENT_BYTES}` });
-  await withStore(server.database, async ({ bulk }) => {
-    for (let at = 0; at < USERS; at += 30) {
-      const users = Array.from({ length: 30 }, () => ({ email: newEmail(), name: null, metadata }));
+async function importUsers(on: TestServer, count: number): Promise<void> {
+  await withStore(on.database, async ({ bulk }) => {
+    for (let left = count; left > 0; left -= 30) {
+      const users = Array.from({ length: Math.min(30, left) }, () => ({
+        email: newEmail(),
+        name: null,
+        metadata,
+      }));
       await bulk.users.import(users, false);
     }
   });
+}
+
+let server: TestServer;
+beforeAll(async () => {
+  server = await startServer({ MAX_UNSENT_BYTES: `${UNSENT_BYTES}` });
+  await importUsers(server, USERS);
 }, 60_000);
 afterAll(() => server?.[Symbol.asyncDispose]());
 
@@ -38,8 +46,8 @@ async function largestLimit(): Promise<number> {
   return Number(pattern.exec(json.error)?.[1]);
 }
 
-async function unsentBytes(): Promise<number> {
-  const { text } = await server.call("GET", "/metrics");
+async function unsentBytes(on = server): Promise<number> {
+  const { text } = await on.call("GET", "/metrics");
   return Number(/^user_api_unsent_bytes (\d+)$/m.exec(text)?.[1]);
 }
 
@@ -48,9 +56,9 @@ async function untilSent(): Promise<void> {
 }
 
 /** Sends bytes and reads nothing of the response. */
-function sendOnly(bytes: string): Promise<Socket> {
+function sendOnly(bytes: string, on = server): Promise<Socket> {
   const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const socket = connect(Number(new URL(server.url).port), "127.0.0.1", () => {
+  const socket = connect(Number(new URL(on.url).port), "127.0.0.1", () => {
     socket.pause();
     socket.write(bytes);
     resolve(socket);
@@ -156,9 +164,9 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
     token: server.writeToken,
     headers: ["Content-Type: application/json", "Content-Length: 10"],
   });
-  const framing = async (token: string, path = "/users?limit=4") => {
+  const framing = async (token: string | null, path = "/users?limit=4") => {
     const { status, headers, text } = await server.call("GET", path, { token });
-    expect([status, text.slice(-1)]).toEqual([200, "}"]);
+    expect([status, text.trimEnd().slice(-1)]).toEqual([200, "}"]);
     return headers.get("transfer-encoding") ?? "none";
   };
   expect(await framing(server.writeToken)).toBe("none");
@@ -170,9 +178,36 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
     const changed = await server.call("PATCH", "/users/1", { body });
     expect([changed.status, changed.headers.get("transfer-encoding")]).toEqual([200, "chunked"]);
   }
+  expect(await framing(null, "/openapi.json")).toBe("chunked");
   expect(await framing(server.readToken, "/orders")).toBe("none");
   for (const socket of unfinished) socket.destroy();
   while ((await framing(server.writeToken)) === "chunked") await Bun.sleep(10);
+});
+
+test("an asset returns 503 when many requests are unfinished and others take the memory", async () => {
+  await using other = await startServer({ MAX_UNSENT_BYTES: "1" });
+  await importUsers(other, 100);
+  const asset = () => other.call("GET", "/docs/swagger-ui.js", { token: null });
+  const { text } = await asset();
+  const page = rawRequest("GET", "/api/v1/users?limit=100", { token: other.writeToken });
+  const reader = await sendOnly(page, other);
+  while ((await unsentBytes(other)) === 0) await Bun.sleep(10);
+  expect((await asset()).text).toBe(text);
+  const post = rawRequest("POST", "/api/v1/users", {
+    token: other.writeToken,
+    headers: ["Content-Type: application/json", "Content-Length: 10"],
+  });
+  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(post, other)));
+  let response = await asset();
+  while (response.status === 200) response = await asset();
+  expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect((await other.call("GET", "/docs", { token: null })).status).toBe(200);
+  reader.destroy();
+  while ((await unsentBytes(other)) > 0) await Bun.sleep(10);
+  const sent = await asset();
+  expect([sent.status, sent.headers.get("transfer-encoding")]).toEqual([200, "chunked"]);
+  expect(sent.text).toBe(text);
+  for (const socket of unfinished) socket.destroy();
 });
 
 test("the server frees a large page when its client disconnects before it is built", async () => {

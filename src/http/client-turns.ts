@@ -4,6 +4,7 @@
  */
 
 import { endTurn } from "../end-turn.ts";
+import { createTurnQueue } from "../turn-queue.ts";
 
 /** Time after which new requests wait, and after which the next turn begins. */
 const MAX_TURN_MS = 2;
@@ -18,43 +19,32 @@ export interface ClientTurns {
 }
 
 export function createClientTurns(nowMs = () => performance.now()): ClientTurns {
-  /** The requests that wait, by client. The first client is the next one. */
-  const waiting = new Map<string | null, Set<() => void>>();
+  /** How the requests that wait are begun. */
+  const waiting = createTurnQueue<() => void>();
   let turnStartedMs = Number.NEGATIVE_INFINITY;
   /** Whether the start of each turn is known. A timer for each turn would cost more. */
   let isFollowing = false;
 
   const isOver = (timeMs: number) => timeMs - turnStartedMs >= MAX_TURN_MS;
 
-  function handleNext(): void {
-    const [first] = waiting;
-    if (first === undefined) return;
-    const [client, requests] = first;
-    const [begin] = requests;
-    if (begin !== undefined) requests.delete(begin);
-    waiting.delete(client);
-    if (requests.size > 0) waiting.set(client, requests);
-    begin?.();
-  }
-
   async function followTurns(): Promise<void> {
     isFollowing = true;
     do {
       await endTurn();
       turnStartedMs = nowMs();
-      while (waiting.size > 0 && !isOver(nowMs())) {
-        handleNext();
+      while (waiting.size() > 0 && !isOver(nowMs())) {
+        waiting.take()?.();
         // The request is handled before this continues.
         await Promise.resolve();
       }
       // Of requests that arrive now.
       turnStartedMs = nowMs();
-    } while (waiting.size > 0);
+    } while (waiting.size() > 0);
     isFollowing = false;
   }
 
   function mustWait(client: string | null): boolean {
-    if (waiting.size > 0 && waiting.has(client)) return true;
+    if (waiting.has(client)) return true;
     const timeMs = nowMs();
     if (!isOver(timeMs)) return false;
     if (isFollowing) return true;
@@ -67,11 +57,7 @@ export function createClientTurns(nowMs = () => performance.now()): ClientTurns 
   return {
     wait(client) {
       if (!mustWait(client)) return null;
-      return new Promise((resolve) => {
-        const requests = waiting.get(client) ?? new Set();
-        requests.add(resolve);
-        waiting.set(client, requests);
-      });
+      return new Promise((begin) => waiting.add(client, begin));
     },
   };
 }

@@ -124,6 +124,14 @@ export function isPublic({ hooks }: RouteEntry): boolean {
   return hooks.definition.detail.security !== undefined;
 }
 
+/**
+ * A client could keep the server busy with requests that nobody waits for.
+ * @throws {AppError} unavailable
+ */
+function requireConnected({ signal }: Request): void {
+  if (signal.aborted) fail("unavailable", "the client has disconnected");
+}
+
 /** A request with a longer body does not wait for the next turn: without a token, bodies could fill the memory. */
 const MAX_WAITING_BODY_BYTES = 2 ** 10;
 
@@ -213,8 +221,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     async function wait(turn: Promise<void>, exchange: Exchange) {
       const { request, token } = exchange;
       await waitWithBody(pendingWrites, turn, request.headers, token?.hash ?? null);
-      // A client could fill the memory with requests that nobody waits for.
-      if (request.signal.aborted) fail("unavailable", "the client has disconnected");
+      requireConnected(request);
       return readOrWrite(exchange);
     }
 
@@ -230,7 +237,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       const pending = pendingWrites.begin(token?.hash ?? null);
       try {
         const json = definition.body && (await readBody(request, pending));
-        const result = await parseAndCall(exchange, json, pending.reserve);
+        const reserve = (bytes: number) => {
+          // A write of a large record may have waited for long.
+          requireConnected(request);
+          pending.reserve(bytes);
+        };
+        const result = await parseAndCall(exchange, json, reserve);
         return isLong(result) ? boundBody({ request, connections }, result, pending.hold) : result;
       } finally {
         pending.end();

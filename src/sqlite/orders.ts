@@ -235,19 +235,21 @@ export function createOrderStore(context: StoreContext): OrderStore {
     get,
 
     place(fields, key, author = null) {
-      return write(() =>
-        idempotency.once(key, () => {
-          const time = clock();
-          const row = orderRow(fields);
-          const order = newOrder(insertOrder({ ...row, now: time }), row, time);
-          recordChange(changeOf("order.created", order, author));
-          return recordText(order, orderJson);
-        }),
+      return write(
+        () =>
+          idempotency.once(key, () => {
+            const time = clock();
+            const row = orderRow(fields);
+            const order = newOrder(insertOrder({ ...row, now: time }), row, time);
+            recordChange(changeOf("order.created", order, author));
+            return recordText(order, orderJson);
+          }),
+        author,
       );
     },
 
     update(id, edit, preconditions, author = null, reserve) {
-      return change(id, preconditions, reserve, (order) => {
+      return change(id, preconditions, author, reserve, (order) => {
         const fields = edit(parseStoredOrder(order));
         const changed = {
           ...order,

@@ -1,7 +1,7 @@
 /** Reads and changes records of users or orders. */
 import type { PageQuery } from "../page.ts";
 import { type Preconditions, requirePreconditions } from "../precondition.ts";
-import { LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
+import { type Author, LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
 import type { StoreContext } from "./context.ts";
 import type { List } from "./lists.ts";
 
@@ -63,14 +63,19 @@ export function prepareRecords<
     change: (
       id: number,
       preconditions: Preconditions | null,
+      author: Author,
       reserve: ReserveMemory | undefined,
       work: (stored: Stored) => RecordText<Row>,
     ) =>
-      write((reserveHere) => {
-        const stored = find(id, reserveHere);
-        if (stored === null) return null;
-        requirePreconditions(stored, preconditions);
-        return work(stored);
-      }, reserve),
+      write(
+        (reserveHere) => {
+          const stored = find(id, reserveHere);
+          if (stored === null) return null;
+          requirePreconditions(stored, preconditions);
+          return work(stored);
+        },
+        author,
+        reserve,
+      ),
   };
 }

@@ -103,21 +103,23 @@ export function createUserStore(context: StoreContext): UserStore {
     get,
 
     create(fields, key, author = null) {
-      return write(() =>
-        idempotency.once(key, () => {
-          const time = clock();
-          const row = userRow(fields);
-          const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
-          if (changes === 0) failEmailTaken();
-          const user = newUser(Number(lastInsertRowid), row, time);
-          recordChange(changeOf("user.created", user, author));
-          return recordText(user, userJson);
-        }),
+      return write(
+        () =>
+          idempotency.once(key, () => {
+            const time = clock();
+            const row = userRow(fields);
+            const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
+            if (changes === 0) failEmailTaken();
+            const user = newUser(Number(lastInsertRowid), row, time);
+            recordChange(changeOf("user.created", user, author));
+            return recordText(user, userJson);
+          }),
+        author,
       );
     },
 
     update(id, edit, preconditions, author = null, reserve) {
-      return change(id, preconditions, reserve, (user) => {
+      return change(id, preconditions, author, reserve, (user) => {
         const fields = edit(parseStoredUser(user));
         const row = userRow(fields);
         if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
@@ -132,7 +134,7 @@ export function createUserStore(context: StoreContext): UserStore {
     },
 
     remove(id, preconditions, author = null, reserve) {
-      return change(id, preconditions, reserve, (user) => {
+      return change(id, preconditions, author, reserve, (user) => {
         if (firstOrderOf.get({ id }) !== null) failUserHasOrders();
         deleteUser.run({ id });
         recordChange(changeOf("user.deleted", user, author));

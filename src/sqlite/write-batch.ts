@@ -27,10 +27,11 @@ export interface WriteBatch {
   begin(): void;
   /**
    * Runs the writes and commits those that succeed.
+   * @param writes iterated again when the writes run again: each iteration begins with those of the last one
    * @returns how to settle each write
    * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
    */
-  commit(writes: readonly Write[]): readonly Settle[];
+  commit(writes: Iterable<Write>): readonly Settle[];
   /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
   rejectionOf(write: Write, cause: unknown): AppError;
 }
@@ -72,9 +73,14 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
    * attempt. With them, only a failure of storage does. A write without memory has changed nothing, and ends no attempt:
    * many may fail like this at the same time.
    */
-  function runAll(writes: readonly Write[], inSavepoints: boolean): Attempt {
+  function runAll(
+    writes: Iterable<Write>,
+    inSavepoints: boolean,
+    excluded: readonly Write[],
+  ): Attempt {
     const settles: Settle[] = [];
     for (const write of writes) {
+      if (excluded.includes(write)) continue;
       if (inSavepoints) savepoint.run();
       let lacksMemory = false;
       try {
@@ -119,13 +125,13 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
    * the others run again without the write that failed. Finally, that write gets a separate transaction, because
    * SQLite reports a transient read error as damage.
    */
-  function commitAll(batch: readonly Write[]): readonly Settle[] {
+  function commitAll(writes: Iterable<Write>): readonly Settle[] {
     const suspects: Write[] = [];
-    for (let writes = batch; ; ) {
-      let attempt = runAll(writes, false);
+    for (;;) {
+      let attempt = runAll(writes, false, suspects);
       if ("failed" in attempt && !attempt.isStorage) {
         restart();
-        attempt = runAll(writes, true);
+        attempt = runAll(writes, true, suspects);
       }
       if ("settles" in attempt) {
         commit.run();
@@ -133,9 +139,7 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
         files.requireInPlace();
         return [...attempt.settles, ...suspects.map(runAlone)];
       }
-      const { failed } = attempt;
-      suspects.push(failed);
-      writes = writes.filter((write) => write !== failed);
+      suspects.push(attempt.failed);
       restart();
     }
   }

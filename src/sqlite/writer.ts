@@ -1,10 +1,12 @@
 /**
  * Group commit. Writes that arrive in one turn of the event loop, or in the next one, share one transaction and
- * therefore one fsync. Each write is settled after that fsync.
+ * therefore one fsync. Each write is settled after that fsync. Authors take turns, so that slow writes of one hardly
+ * delay those of another.
  */
 import { AppError } from "../error.ts";
-import { type ReserveMemory, reserveNothing } from "../record.ts";
+import { type Author, type ReserveMemory, reserveNothing } from "../record.ts";
 import type { StoreOptions } from "../store.ts";
+import { createTurnQueue } from "../turn-queue.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import { isBusy } from "./errors.ts";
 import type { Reader } from "./reader.ts";
@@ -15,8 +17,10 @@ const BUSY_TIMEOUT_MS = 5_000;
 /** Delay between two attempts. The event loop serves reads in the meantime. */
 const BUSY_RETRY_MS = 5;
 
-/** Maximum number of writes per transaction. It bounds how long reads wait. */
+/** Maximum number of writes per transaction. */
 const MAX_BATCH = 256;
+/** After this time, no further write joins the transaction. It bounds how long reads wait. */
+const MAX_BATCH_MS = 10;
 
 interface QueuedWrite extends Write {
   /** Whether the write counts towards `maxPendingWrites`. */
@@ -33,14 +37,23 @@ export interface TableWriter {
   /**
    * Runs `work` in a transaction that it shares with other writes. If `work` throws, only its own changes are rolled
    * back. It may run several times, and only the last run is committed. It must have no effect outside the database.
+   * @param author whose turn it waits for; `null`, the default, for the process itself. Writes of one author keep their
+   * order
    * @param reserve called with what `work` reserves, which must be before its first change
    * @returns what `work` returned; resolves when the transaction is on disk
    * @throws whatever `work` or `reserve` throws
    * @throws {AppError} unavailable if the queue is full, the disk fails, or the files were moved
    * @throws {AppError} damaged if `work` reads a damaged page
    */
-  write<Result>(work: Work<Synchronous<Result>>, reserve?: ReserveMemory): Promise<Result>;
-  /** Like `write`, but accepts the write even if the queue is full. For internal writes of a bounded number. */
+  write<Result>(
+    work: Work<Synchronous<Result>>,
+    author?: Author,
+    reserve?: ReserveMemory,
+  ): Promise<Result>;
+  /**
+   * Like `write` for the process itself, but accepts the write even if the queue is full. For internal writes of a
+   * bounded number.
+   */
   writeUnlimited<Result>(work: Work<Synchronous<Result>>): Promise<Result>;
 }
 
@@ -75,8 +88,9 @@ export function createWriter(
   checkpointer: Checkpointer,
   { maxPendingWrites, onCommit }: Pick<StoreOptions, "maxPendingWrites" | "onCommit">,
   gate: CommitGate = openGate,
+  nowMs = () => performance.now(),
 ): Writer {
-  const queue: QueuedWrite[] = [];
+  const queue = createTurnQueue<QueuedWrite>();
   /** Queued writes that count towards `maxPendingWrites`. */
   let limitedCount = 0;
   /** Writes that were committed, and wait for the gate. */
@@ -89,10 +103,32 @@ export function createWriter(
     return limitedCount + unconfirmedCount >= maxPendingWrites;
   }
 
-  function dequeue(count: number): Write[] {
-    const writes = queue.splice(0, count);
-    for (const { isLimited } of writes) if (isLimited) limitedCount -= 1;
+  function dequeue(): Write | null {
+    const write = queue.take();
+    if (write?.isLimited) limitedCount -= 1;
+    return write;
+  }
+
+  function dequeueAll(): Write[] {
+    const writes: Write[] = [];
+    for (let write = dequeue(); write !== null; write = dequeue()) writes.push(write);
     return writes;
+  }
+
+  /** Takes writes out of the queue until the batch ends. @param taken gets them. Each iteration begins with them */
+  function takeBatch(taken: Write[]): Iterable<Write> {
+    const startedMs = nowMs();
+    return {
+      *[Symbol.iterator]() {
+        yield* taken;
+        while (taken.length < MAX_BATCH && nowMs() - startedMs < MAX_BATCH_MS) {
+          const write = dequeue();
+          if (write === null) return;
+          taken.push(write);
+          yield write;
+        }
+      },
+    };
   }
 
   function schedule(): void {
@@ -107,12 +143,12 @@ export function createWriter(
    * their own. A single write is committed immediately.
    */
   function waitForStragglers(): void {
-    if (queue.length === 1 || isFull()) flush();
+    if (queue.size() === 1 || isFull()) flush();
     else setImmediate(flush);
   }
 
   function isIdle(): boolean {
-    return queue.length === 0 && !scheduled && unconfirmedCount === 0;
+    return queue.size() === 0 && !scheduled && unconfirmedCount === 0;
   }
 
   function wakeIfIdle(): void {
@@ -121,7 +157,7 @@ export function createWriter(
 
   function scheduleNext(): void {
     scheduled = false;
-    if (queue.length > 0) schedule();
+    if (queue.size() > 0) schedule();
     else wakeIfIdle();
   }
 
@@ -143,7 +179,7 @@ export function createWriter(
       busySinceMs ??= performance.now();
       const mayRetry = performance.now() - busySinceMs < BUSY_TIMEOUT_MS;
       if (isBusy(error) && mayRetry) schedule();
-      else rejectAll(dequeue(queue.length), error);
+      else rejectAll(dequeueAll(), error);
       return false;
     }
   }
@@ -177,10 +213,10 @@ export function createWriter(
     reader.reset();
     const startedMs = performance.now();
     if (!tryBegin()) return;
-    const writes = dequeue(MAX_BATCH);
+    const writes: Write[] = [];
     let settles: readonly Settle[];
     try {
-      settles = batch.commit(writes);
+      settles = batch.commit(takeBatch(writes));
     } catch (error) {
       rejectAll(writes, error);
       return;
@@ -198,10 +234,11 @@ export function createWriter(
     function enqueue<Result>(
       isLimited: boolean,
       work: Work<Result>,
+      author: Author,
       reserve: ReserveMemory,
     ): Promise<Result> {
       return new Promise<Result>((resolve, reject) => {
-        queue.push({
+        queue.add(author, {
           table,
           isLimited,
           work,
@@ -214,18 +251,22 @@ export function createWriter(
       });
     }
     return {
-      write<Result>(work: Work<Synchronous<Result>>, reserve = reserveNothing) {
-        if (!isFull()) return enqueue<Result>(true, work, reserve);
+      write<Result>(
+        work: Work<Synchronous<Result>>,
+        author: Author = null,
+        reserve = reserveNothing,
+      ) {
+        if (!isFull()) return enqueue<Result>(true, work, author, reserve);
         return Promise.reject(new AppError("unavailable", "too many writes are waiting"));
       },
       writeUnlimited: <Result>(work: Work<Synchronous<Result>>) =>
-        enqueue<Result>(false, work, reserveNothing),
+        enqueue<Result>(false, work, null, reserveNothing),
     };
   }
 
   return {
     forTable,
-    pending: () => queue.length + unconfirmedCount,
+    pending: () => queue.size() + unconfirmedCount,
     isFull,
     idle() {
       if (isIdle()) return Promise.resolve();

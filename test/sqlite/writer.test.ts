@@ -59,6 +59,57 @@ test("write shares a commit with at most 255 others", async () => {
   expect(it.commits() - before).toBe(3);
 });
 
+test("writes share a commit for 10 ms, and reads run before the next one", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const visible: number[] = [];
+  const slowInsert = (n: number) => {
+    it.pass(4);
+    it.insert(n);
+  };
+  const writes = Array.from({ length: 7 }, (_, n) => it.writer.write(() => slowInsert(n)));
+  while (it.visible().length < 7) {
+    await nextTurn();
+    visible.push(it.visible().length);
+  }
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(3);
+  expect(new Set(visible)).toEqual(new Set([0, 3, 6, 7]));
+});
+
+test("a write that takes longer than a batch is committed alone", async () => {
+  using it = makeWriter();
+  const before = it.commits();
+  const writes = [1, 2, 3].map((n) =>
+    it.writer.write(() => {
+      it.pass(1_000);
+      it.insert(n);
+    }),
+  );
+  await Promise.all(writes);
+  expect(it.commits() - before).toBe(3);
+});
+
+test("a write waits for one of each author when hundreds of another author wait", async () => {
+  using it = makeWriter();
+  const ran: string[] = [];
+  const add = (author: string | null, name = `${author}`) =>
+    it.writer.write(() => {
+      it.pass(4);
+      ran.push(name);
+    }, author);
+  const writes = Array.from({ length: 300 }, (_, n) => add("a", `a${n}`));
+  writes.push(add("b", "b0"), add("b", "b1"), add(null));
+  while (ran.length < 12) await nextTurn();
+  // Of a batch that has just ended, and of one that begins.
+  writes.push(add("c"));
+  await Promise.all(writes);
+  expect(ran.slice(0, 6)).toEqual(["a0", "b0", "null", "a1", "b1", "a2"]);
+  expect(ran.indexOf("c")).toBe(13);
+  const ofA = ran.filter((name) => name.startsWith("a"));
+  expect(ofA).toEqual(Array.from({ length: 300 }, (_, n) => `a${n}`));
+});
+
 test("write resolves only when other connections can see it", async () => {
   using it = makeWriter();
   const results: unknown[] = [];
@@ -186,12 +237,13 @@ test("write rejects the whole batch with unavailable when its transaction has en
     it.db.run("rollback");
     throw new Error("the disk has failed");
   };
-  const writes = [() => it.insert(1), ending, () => it.insert(2)].map((work) =>
+  const writes = [() => it.insert(1), () => it.insert(2), ending].map((work) =>
     it.writer.write(work),
   );
+  // It had not begun, so it belongs to the next batch.
+  const later = it.writer.write(() => it.insert(3));
   for (const write of writes) await expectRejection(write, "unavailable");
-  expect(it.visible()).toEqual([]);
-  await it.writer.write(() => it.insert(3));
+  await later;
   expect(it.visible()).toEqual([3]);
 });
 
@@ -208,6 +260,7 @@ test("write runs the others only once when one has no memory", async () => {
       reserve(1);
       return it.insert(2);
     },
+    null,
     () => {
       throw none;
     },

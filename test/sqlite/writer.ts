@@ -4,7 +4,7 @@ import { createCheckpointer } from "../../src/sqlite/checkpoint.ts";
 import { watchFiles } from "../../src/sqlite/file-watch.ts";
 import { createReader } from "../../src/sqlite/reader.ts";
 import { createWriteBatch } from "../../src/sqlite/write-batch.ts";
-import { createWriter } from "../../src/sqlite/writer.ts";
+import { createWriter, openGate } from "../../src/sqlite/writer.ts";
 import { makeDirectory } from "../directory.ts";
 
 /** A writer on its own database, and another connection to the same file. */
@@ -22,17 +22,24 @@ export function makeWriter(maxPending = 1000) {
   const files = watchFiles(path, () => {}, null);
   const reader = createReader(db, files.isReadable);
   const options = { maxPendingWrites: maxPending };
+  let timeMs = 0;
   const { forTable, ...writer } = createWriter(
     createWriteBatch(db, files),
     reader,
     checkpoints,
     options,
+    openGate,
+    () => timeMs,
   );
   const all = other.prepare<{ n: number }, []>("select n from t order by n");
   return {
     db,
     other,
     writer: { ...writer, ...forTable("t") },
+    /** Time passes for the writer only like this. */
+    pass(ms: number) {
+      timeMs += ms;
+    },
     insert: (n: number) => db.run("insert into t (n) values (?)", [n]),
     /** @returns the committed rows, read on the other connection */
     visible: () => all.all().map(({ n }) => n),

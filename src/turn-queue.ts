@@ -1,0 +1,37 @@
+/** A queue in which clients take turns. The items of one client keep their order. */
+
+export interface TurnQueue<Item> {
+  /** Number of items. */
+  size(): number;
+  has(client: string | null): boolean;
+  add(client: string | null, item: Item): void;
+  /** Removes the next item, after which it is the turn of the next client. @returns `null` if the queue is empty */
+  take(): Item | null;
+}
+
+export function createTurnQueue<Item>(): TurnQueue<Item> {
+  /** The first client is the next one. None has no items. */
+  const clients = new Map<string | null, Item[]>();
+  let size = 0;
+
+  return {
+    size: () => size,
+    has: (client) => clients.has(client),
+    add(client, item) {
+      const items = clients.get(client);
+      if (items === undefined) clients.set(client, [item]);
+      else items.push(item);
+      size += 1;
+    },
+    take() {
+      const [first] = clients;
+      if (first === undefined) return null;
+      const [client, items] = first;
+      const item = items.shift() ?? null;
+      clients.delete(client);
+      if (items.length > 0) clients.set(client, items);
+      size -= 1;
+      return item;
+    },
+  };
+}

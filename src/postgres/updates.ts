@@ -68,7 +68,9 @@ interface WriteParts {
 function writeStatement(parts: WriteParts, wait: LockWait): string {
   const { table, write, lock, values, type, status } = parts;
   const input = Object.entries({
-    ...{ id: "bigint", version: "bigint", place: "tid", author: "text", time: "bigint" },
+    ...{ id: "bigint", version: "bigint", author: "text", time: "bigint" },
+    // Citus, where updates are not batched, rejects places.
+    ...(wait === "none" && { place: "tid" }),
     ...values,
   });
   const lockFree = `

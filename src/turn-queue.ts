@@ -28,8 +28,9 @@ export function createTurnQueue<Item>(): TurnQueue<Item> {
       if (first === undefined) return null;
       const [client, items] = first;
       const item = items.shift() ?? null;
-      clients.delete(client);
-      if (items.length > 0) clients.set(client, items);
+      const isEmpty = items.length === 0;
+      if (isEmpty || clients.size > 1) clients.delete(client);
+      if (!isEmpty) clients.set(client, items);
       size -= 1;
       return item;
     },

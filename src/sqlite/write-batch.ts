@@ -18,6 +18,9 @@ export interface Write {
 
 export type Settle = () => void;
 
+/** @returns the write at an index of a batch, which may begin only now; `null` at its end */
+export type WriteAt = (index: number) => Write | null;
+
 export interface WriteBatch {
   /**
    * Begins the transaction.
@@ -27,11 +30,11 @@ export interface WriteBatch {
   begin(): void;
   /**
    * Runs the writes and commits those that succeed.
-   * @param writes iterated again when the writes run again: each iteration begins with those of the last one
+   * @param writeAt called with one index after the other, and again from 0 when the writes run again
    * @returns how to settle each write
    * @throws if the commit fails. The transaction is rolled back, and no write may be acknowledged.
    */
-  commit(writes: Iterable<Write>): readonly Settle[];
+  commit(writeAt: WriteAt): readonly Settle[];
   /** @returns the error for a write that was not committed. An unknown cause is also reported as unavailable. */
   rejectionOf(write: Write, cause: unknown): AppError;
 }
@@ -73,13 +76,9 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
    * attempt. With them, only a failure of storage does. A write without memory has changed nothing, and ends no attempt:
    * many may fail like this at the same time.
    */
-  function runAll(
-    writes: Iterable<Write>,
-    inSavepoints: boolean,
-    excluded: readonly Write[],
-  ): Attempt {
+  function runAll(writeAt: WriteAt, inSavepoints: boolean, excluded: readonly Write[]): Attempt {
     const settles: Settle[] = [];
-    for (const write of writes) {
+    for (let at = 0, write = writeAt(at); write !== null; at += 1, write = writeAt(at)) {
       if (excluded.includes(write)) continue;
       if (inSavepoints) savepoint.run();
       let lacksMemory = false;
@@ -125,13 +124,13 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
    * the others run again without the write that failed. Finally, that write gets a separate transaction, because
    * SQLite reports a transient read error as damage.
    */
-  function commitAll(writes: Iterable<Write>): readonly Settle[] {
+  function commitAll(writeAt: WriteAt): readonly Settle[] {
     const suspects: Write[] = [];
     for (;;) {
-      let attempt = runAll(writes, false, suspects);
+      let attempt = runAll(writeAt, false, suspects);
       if ("failed" in attempt && !attempt.isStorage) {
         restart();
-        attempt = runAll(writes, true, suspects);
+        attempt = runAll(writeAt, true, suspects);
       }
       if ("settles" in attempt) {
         commit.run();
@@ -149,9 +148,9 @@ export function createWriteBatch(db: Database, files: FileWatch): WriteBatch {
       files.requireInPlace();
       begin.run();
     },
-    commit(writes) {
+    commit(writeAt) {
       try {
-        return commitAll(writes);
+        return commitAll(writeAt);
       } catch (error) {
         rollBackQuietly();
         throw error;

@@ -10,7 +10,7 @@ import { createTurnQueue } from "../turn-queue.ts";
 import type { Checkpointer } from "./checkpoint.ts";
 import { isBusy } from "./errors.ts";
 import type { Reader } from "./reader.ts";
-import type { Settle, Write, WriteBatch } from "./write-batch.ts";
+import type { Settle, Write, WriteAt, WriteBatch } from "./write-batch.ts";
 
 /** A batch is rejected after waiting this long for another process to finish its write. */
 const BUSY_TIMEOUT_MS = 5_000;
@@ -115,20 +115,18 @@ export function createWriter(
     return writes;
   }
 
-  /** Takes writes out of the queue until the batch ends. @param taken gets them. Each iteration begins with them */
-  function takeBatch(taken: Write[]): Iterable<Write> {
+  /** Takes writes out of the queue until the batch ends. @param taken gets them */
+  function takeBatch(taken: Write[]): WriteAt {
     const startedMs = nowMs();
-    return {
-      *[Symbol.iterator]() {
-        yield* taken;
-        while (taken.length < MAX_BATCH && nowMs() - startedMs < MAX_BATCH_MS) {
-          const write = dequeue();
-          if (write === null) return;
-          taken.push(write);
-          yield write;
-        }
-      },
-    };
+
+    function takeNext(): Write | null {
+      if (taken.length >= MAX_BATCH || nowMs() - startedMs >= MAX_BATCH_MS) return null;
+      const write = dequeue();
+      if (write !== null) taken.push(write);
+      return write;
+    }
+
+    return (at) => taken[at] ?? takeNext();
   }
 
   function schedule(): void {

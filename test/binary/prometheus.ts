@@ -92,9 +92,9 @@ scrape_configs:
   while (url() === undefined) await Bun.sleep(20);
 
   async function get(path: string): Promise<any> {
-    const response = await fetch(`http://${url()}/api/v1/${path}`);
-    // It starts before it can answer.
-    return response.ok ? response.json() : {};
+    // It says that it listens before it accepts connections, and accepts them before it can answer.
+    const response = await fetch(`http://${url()}/api/v1/${path}`).catch(() => null);
+    return response?.ok ? response.json() : {};
   }
   async function hasScraped(): Promise<boolean> {
     return (await get("query?query=up")).data?.result?.[0]?.value[1] === "1";

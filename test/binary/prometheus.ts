@@ -7,7 +7,7 @@ export const prometheus: string | null = Bun.which("prometheus");
 
 /** How often the alerts expect a scrape. */
 const SCRAPE_S = 15;
-const UNITS_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600 };
+const UNITS_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
 interface Rule {
   readonly alert: string;
@@ -22,7 +22,7 @@ interface Group {
 
 /** @returns a shorter duration, e.g. of `5m` */
 function shorten(duration: string, factor: number): string {
-  const [, number = "", unit = ""] = /^(\d+)([smh])$/.exec(duration) ?? [];
+  const [, number = "", unit = ""] = /^(\d+)([smhd])$/.exec(duration) ?? [];
   return `${Math.round((Number(number) * (UNITS_S[unit] ?? Number.NaN) * 1000) / factor)}ms`;
 }
 

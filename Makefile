@@ -24,7 +24,7 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 # binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
 # for programs.
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
-	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 4 minutes on 2 cores'
+	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 3 minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
 	@$(MAKE) --no-print-directory --jobs=4 types lint dead build
 	@$(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres

@@ -4,6 +4,7 @@
  */
 import { AppError } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
+import { createTurnQueue } from "../turn-queue.ts";
 import { type BatchTiming, createBatchStarter } from "./batch-start.ts";
 import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
 
@@ -27,7 +28,7 @@ export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
    * Each client has an item in a batch before another one has two, so that nobody waits for all items of somebody else.
    * By default, items are taken in the order in which they came.
    */
-  readonly clientOf?: (item: Item) => string;
+  readonly clientOf?: (item: Item) => string | null;
   readonly queueTimeoutMs?: number;
 }
 
@@ -64,26 +65,20 @@ export function createBatchQueue<Item, Result>({
     }
   }
 
-  /** @returns the first item of each client, then the second ones, and so on */
-  function inRounds(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
+  function inTurns(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
     if (clientOf === undefined || items.length <= maxItems) return items;
-    const counts = new Map<string, number>();
-    const rounds: Waiting<Item, Result>[][] = [];
-    for (const waiting of items) {
-      const client = clientOf(waiting.item);
-      const round = counts.get(client) ?? 0;
-      counts.set(client, round + 1);
-      rounds[round] ??= [];
-      rounds[round]?.push(waiting);
-    }
-    return rounds.flat();
+    const turns = createTurnQueue<Waiting<Item, Result>>();
+    for (const waiting of items) turns.add(clientOf(waiting.item), waiting);
+    const ordered: Waiting<Item, Result>[] = [];
+    for (let next = turns.take(); next !== null; next = turns.take()) ordered.push(next);
+    return ordered;
   }
 
   /** Moves the items of the next batch out of the queue. Those that conflict with a running item stay. */
   function takeBatch(): Waiting<Item, Result>[] {
     const batch = new Set<Waiting<Item, Result>>();
     let size = 0;
-    for (const waiting of inRounds(queue)) {
+    for (const waiting of inTurns(queue)) {
       if (batch.size === maxItems) break;
       const { item, conflictKeys } = waiting;
       if (conflictKeys.some((key) => busyKeys.has(key))) continue;

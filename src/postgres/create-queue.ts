@@ -138,7 +138,7 @@ function createQueue<Fields, Row>(
     maxBatches: MAX_BATCHES,
     ...(nextBatchMs !== undefined && { nextBatchMs }),
     maxSize: MAX_BATCH_LENGTH,
-    clientOf: ({ author }) => author ?? "",
+    clientOf: ({ author }) => author,
     sizeOf: ({ fields }) => sizeOf(fields),
     conflictKeysOf: ({ fields, key }) =>
       key === null ? conflictKeysOf(fields) : [...conflictKeysOf(fields), nameOf(key)],

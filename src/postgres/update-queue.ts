@@ -233,7 +233,7 @@ export function createUpdateQueue<
     maxItems: MAX_UPDATES,
     maxBatches: MAX_BATCHES,
     conflictKeysOf: ({ id }) => [`${id}`],
-    clientOf: ({ author }) => author ?? "",
+    clientOf: ({ author }) => author,
   });
   return (id, author, decide) =>
     limiter.admit("write", () => {

@@ -189,8 +189,8 @@ function prepareRows<Row>(db: Database, listed: string): ReadRows<OrderQuery, Ro
 }
 
 export function createOrderStore(context: StoreContext): OrderStore {
-  const { db, idempotency, clock, recordChange } = context;
-  const { list, get, write, change } = prepareRecords<Order, OrderQuery, StoredOrder>(context, {
+  const { db, clock, recordChange } = context;
+  const { list, get, create, change } = prepareRecords<Order, OrderQuery, StoredOrder>(context, {
     table: "orders",
     columns,
     json,
@@ -235,17 +235,13 @@ export function createOrderStore(context: StoreContext): OrderStore {
     get,
 
     place(fields, key, author = null) {
-      return write(
-        () =>
-          idempotency.once(key, () => {
-            const time = clock();
-            const row = orderRow(fields);
-            const order = newOrder(insertOrder({ ...row, now: time }), row, time);
-            recordChange(changeOf("order.created", order, author));
-            return recordText(order, orderJson);
-          }),
-        author,
-      );
+      return create(key, author, () => {
+        const time = clock();
+        const row = orderRow(fields);
+        const order = newOrder(insertOrder({ ...row, now: time }), row, time);
+        recordChange(changeOf("order.created", order, author));
+        return recordText(order, orderJson);
+      });
     },
 
     update(id, edit, preconditions, author = null, reserve) {

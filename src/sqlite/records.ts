@@ -1,4 +1,5 @@
 /** Reads and changes records of users or orders. */
+import type { IdempotencyKey } from "../idempotency.ts";
 import type { PageQuery } from "../page.ts";
 import { type Preconditions, requirePreconditions } from "../precondition.ts";
 import { type Author, LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
@@ -13,7 +14,7 @@ export function prepareRecords<
   Query extends PageQuery,
   Stored extends { readonly version: number },
 >(
-  { db, lists, ...context }: StoreContext,
+  { db, lists, idempotency, ...context }: StoreContext,
   { columns, ...list }: List<Query> & { readonly columns: string },
 ) {
   const { table, json, bytes } = list;
@@ -54,7 +55,9 @@ export function prepareRecords<
   return {
     list: lists.prepare(list),
     get: (id: number) => read(findText, id),
-    write,
+    /** Runs `work`, which creates a record, once per key. */
+    create: (key: IdempotencyKey | null, author: Author, work: () => RecordText<Row>) =>
+      write(() => idempotency.once(key, work), author),
     /**
      * Runs `work` on a stored record after checking its preconditions. Memory for a large record is reserved before it is
      * read.

@@ -59,8 +59,8 @@ function prepareRows<Row extends { readonly id: number }>(
 }
 
 export function createUserStore(context: StoreContext): UserStore {
-  const { db, idempotency, clock, recordChange } = context;
-  const { list, get, write, change } = prepareRecords<User, UserQuery, StoredUser>(context, {
+  const { db, clock, recordChange } = context;
+  const { list, get, create, change } = prepareRecords<User, UserQuery, StoredUser>(context, {
     table: "users",
     columns,
     json,
@@ -103,19 +103,15 @@ export function createUserStore(context: StoreContext): UserStore {
     get,
 
     create(fields, key, author = null) {
-      return write(
-        () =>
-          idempotency.once(key, () => {
-            const time = clock();
-            const row = userRow(fields);
-            const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
-            if (changes === 0) failEmailTaken();
-            const user = newUser(Number(lastInsertRowid), row, time);
-            recordChange(changeOf("user.created", user, author));
-            return recordText(user, userJson);
-          }),
-        author,
-      );
+      return create(key, author, () => {
+        const time = clock();
+        const row = userRow(fields);
+        const { changes, lastInsertRowid } = insert.run({ ...row, now: time });
+        if (changes === 0) failEmailTaken();
+        const user = newUser(Number(lastInsertRowid), row, time);
+        recordChange(changeOf("user.created", user, author));
+        return recordText(user, userJson);
+      });
     },
 
     update(id, edit, preconditions, author = null, reserve) {

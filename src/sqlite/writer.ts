@@ -190,20 +190,19 @@ export function createWriter(
       return;
     }
     unconfirmedCount += writes.length;
-    const settled = confirmation.then(
-      () => settles,
-      (error) =>
-        writes.map(
-          ({ reject }) =>
-            () =>
-              reject(error),
-        ),
-    );
-    void settled.then((all) => {
-      unconfirmedCount -= writes.length;
-      for (const settle of all) settle();
-      wakeIfIdle();
-    });
+    void confirmation
+      .finally(() => {
+        unconfirmedCount -= writes.length;
+      })
+      .then(
+        () => {
+          for (const settle of settles) settle();
+        },
+        (error) => {
+          for (const { reject } of writes) reject(error);
+        },
+      )
+      .then(wakeIfIdle);
   }
 
   function flush(): void {

@@ -1,4 +1,4 @@
-// Runs the program of docs/changes.md, and those in docs/examples that do the same: each keeps a copy in step while records change, and when changes are gone.
+// Runs the programs in docs/examples that follow changes: each keeps a copy in step while records change, and when changes are gone.
 import { afterAll, test } from "bun:test";
 import { readdirSync, readFileSync } from "node:fs";
 import { restoreSqlite } from "../../src/sqlite/restore.ts";
@@ -34,15 +34,9 @@ afterAll(async () => {
   await server[Symbol.asyncDispose]();
 });
 
-async function sourceOf(file: string): Promise<string> {
-  if (file !== "follow.mts") return Bun.file(`${docs}/examples/${file}`).text();
-  const page = await Bun.file(`${docs}/changes.md`).text();
-  return /^```ts\n(.*?)^```$/ms.exec(page)?.[1] ?? "";
-}
-
 /** Starts an example in a directory, in which it keeps its copy. */
 async function startExample(directory: TemporaryDirectory, file: string, command: string) {
-  const source = await sourceOf(file);
+  const source = await Bun.file(`${docs}/examples/${file}`).text();
   await Bun.write(
     directory.at(file),
     source.replace("http://127.0.0.1:3000", proxy.url.origin).replaceAll("limit=100&", "limit=7&"),

@@ -52,6 +52,20 @@ test.if(possible)(
   240_000,
 );
 
+test.if(possible)("Citus can move every distributed table to another worker", async () => {
+  await using world = await makeWorld();
+  const immovable = await runOnCitus(
+    world.database,
+    `select logicalrelid::text as name
+     from pg_dist_partition
+     join pg_class on pg_class.oid = logicalrelid
+     where partmethod = 'h'
+       and relreplident <> 'f'
+       and not exists (select from pg_index where indrelid = logicalrelid and indisprimary)`,
+  );
+  expect(immovable).toEqual([]);
+});
+
 test.if(possible)(
   "PATCH succeeds on Citus when 40 clients edit one user concurrently without If-Match",
   async () => {

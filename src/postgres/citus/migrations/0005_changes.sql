@@ -11,3 +11,6 @@ create table order_outbox (
 );
 
 select create_distributed_table('order_outbox', 'bucket', colocate_with => 'orders');
+
+-- It has no primary key, and Citus moves no table to another worker that has neither.
+alter table order_outbox replica identity full;

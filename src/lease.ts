@@ -67,6 +67,8 @@ const ATTEMPTS = 5;
 /** No object has this tag. */
 const NO_TAG = '"00000000000000000000000000000000"';
 
+const NOT_CONDITIONAL = "the server does not support conditional writes";
+
 /** The content of the object. No two writes have the same, so that tags do not repeat. */
 interface LeaseState {
   /** Of the process. */
@@ -158,7 +160,10 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
     const newTag = await (tag === null
       ? storage.create(key, body)
       : storage.replace(key, body, tag));
-    return newTag === null ? find() : { state, tag: newTag };
+    if (newTag !== null) return { state, tag: newTag };
+    const found = await find();
+    if (found !== null && found.tag === tag) throw unusable(NOT_CONDITIONAL);
+    return found;
   }
 
   function isOwn(found: Found | null): found is Found {
@@ -188,7 +193,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
     const body = encodeState(state);
     const created = await storage.create(key, body);
     const replaced = created ?? (await storage.replace(key, body, NO_TAG));
-    if (replaced !== null) throw unusable("the server does not support conditional writes");
+    if (replaced !== null) throw unusable(NOT_CONDITIONAL);
   }
 
   /** @returns a function that tries once to take the lease and returns the delay before the next attempt */
@@ -216,9 +221,11 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
       const waitMs = isFree ? 0 : remainingMs(found);
       if (waitMs > 0) return Math.min(waitMs, intervalMs);
       const written = await write(number + 1, found?.tag ?? null);
-      if (isOwn(written)) {
-        await requireConditionalWrites(written);
-        own = written;
+      // At once, because the object may have been created, and storage that refuses each replacement must not be used.
+      const renewed = isOwn(written) ? await write(number + 1, written.tag) : null;
+      if (isOwn(renewed)) {
+        await requireConditionalWrites(renewed);
+        own = renewed;
       }
       return 0;
     };

@@ -119,11 +119,15 @@ describe("a lease", () => {
         time.skip(2_000);
         return unreliable.create(key, body);
       },
+      replace(key, body, tag) {
+        time.skip(2_000);
+        return unreliable.replace(key, body, tag);
+      },
     });
     await lease.acquire(signal);
     state.isAway = true;
-    // The test of conditional writes has taken as long again.
-    await time.pass(durationMs - 4_000 - 1);
+    // The two tests of conditional writes have taken as long again.
+    await time.pass(durationMs - 6_000 - 1);
     expect(lease.isHeld()).toBe(true);
     await time.pass(1);
     expect(lease.isHeld()).toBe(false);
@@ -248,12 +252,30 @@ describe("a lease", () => {
       return "tag";
     };
     const problem = "Cannot use memory: the server does not support conditional writes";
-    for (const options of [{ create: overwrite }, { replace: overwrite }]) {
+    const refuse = async () => null;
+    for (const options of [{ create: overwrite }, { replace: overwrite }, { replace: refuse }]) {
       await storage.remove(["lease"]);
       const lease = createServer("a", options);
       await expectRejection(lease.acquire(signal), "operator", problem);
       expect(lease.isHeld()).toBe(false);
     }
+  });
+
+  test("storage that begins to refuse all replacements is reported", async () => {
+    const { time, storage, events, createServer } = makeServers();
+    let isRefusing = false;
+    const lease = createServer("a", {
+      replace: async (...args) => (isRefusing ? null : storage.replace(...args)),
+    });
+    await lease.acquire(signal);
+    isRefusing = true;
+    await time.pass(durationMs);
+    expect(lease.isHeld()).toBe(false);
+    const problem = "a: Cannot use memory: the server does not support conditional writes";
+    expect(new Set(events)).toEqual(new Set([problem]));
+    isRefusing = false;
+    await time.pass(intervalMs);
+    expect(lease.isHeld()).toBe(true);
   });
 
   test.each(["", "[]", '{"number":1.5,"durationMs":1}', '{"number":1}'])(

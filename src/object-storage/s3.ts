@@ -77,6 +77,8 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   const url = `s3://${bucket}${prefix === "" ? "" : `/${prefix}`}`;
   const base = bucketUrl(settings);
   const { host } = new URL(base);
+  /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
+  let quotesTags = true;
 
   function failure(action: S3Request["action"], problem: S3Problem): AppError {
     return s3Error(action, url, problem);
@@ -181,7 +183,14 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       if ((await write(key, body, {})) === null) throw failure("write to", NOT_S3);
     },
     create: (key, body) => write(key, body, { "if-none-match": "*" }),
-    replace: (key, body, tag) => write(key, body, { "if-match": tag }),
+    async replace(key, body, tag) {
+      const unquoted = tag.replaceAll('"', "");
+      const newTag = await write(key, body, { "if-match": quotesTags ? tag : unquoted });
+      if (newTag !== null || !quotesTags || (await read(key))?.tag !== tag) return newTag;
+      // The tag was right. Another server might ignore one without quotes, and overwrite the object.
+      quotesTags = false;
+      return write(key, body, { "if-match": unquoted });
+    },
     async list(start, limit = Number.POSITIVE_INFINITY, after = "") {
       const afterKey = after === "" ? null : below + after;
       // A page may repeat what is on the one before, and servers need not sort.

@@ -24,7 +24,7 @@ export interface ArchiveOptions {
   readonly createWorker: () => Worker;
   readonly restore: ArchiveRestore;
   readonly onLog: ArchiveLog;
-  /** Interval at which the archive is brought up to date. */
+  /** Age at which a commit is in the archive, if the storage responds quickly. */
   readonly intervalMs: number;
   readonly commit: ArchiveCommit;
   /** How far back the archive can restore. */

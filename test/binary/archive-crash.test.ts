@@ -20,7 +20,7 @@ const ROUNDS = Number(Bun.env["ARCHIVE_ROUNDS"] ?? (isLong ? aims.length : 2));
 const MAX_LOST_MS = Number(Bun.env["ARCHIVE_LOST_MS"] ?? 10_000);
 const CLIENTS = 64;
 /** Of the storage. What is under way when the server is killed never arrives. */
-const LATENCY_MS = 20;
+const LATENCY_MS = 30;
 /** An archive in async mode has something after one second. */
 const [MIN_ROUND_MS, MAX_ROUND_MS] = [1_200, 1_500];
 const token = newToken();

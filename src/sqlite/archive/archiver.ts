@@ -21,6 +21,8 @@ const CLOSE_TIMEOUT_MS = 5_000;
 /** How long the start of a server that needs the storage waits for it. */
 const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
+/** After this part of the interval, what is new is sent. The rest is for the upload. */
+const SENDING_SHARE = 0.75;
 
 export interface ArchiverOptions {
   /** Path of a database that stays open. */
@@ -28,6 +30,7 @@ export interface ArchiverOptions {
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
   readonly newLease: NewLease;
+  /** Age at which a commit is in the archive, if the storage responds quickly. */
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
@@ -213,7 +216,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     });
   }
 
-  const timer = setInterval(tick, intervalMs);
+  const timer = setInterval(tick, SENDING_SHARE * intervalMs);
   return {
     async start() {
       isBeginning = true;

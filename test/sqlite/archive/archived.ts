@@ -56,6 +56,7 @@ export function makeArchive() {
 }
 
 interface Options {
+  readonly intervalMs?: number;
   readonly keepMs?: number;
   readonly maxLogBytes?: number;
   readonly nowMs?: () => number;
@@ -83,7 +84,8 @@ function newLease(
 
 /** Opens a database and starts to archive it. */
 export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
-  const { keepMs = 1e9, maxLogBytes = 2 ** 30, nowMs = Date.now, lease } = options;
+  const { intervalMs = INTERVAL_MS, keepMs = 1e9, maxLogBytes = 2 ** 30 } = options;
+  const { nowMs = Date.now, lease } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
@@ -101,7 +103,7 @@ export async function startArchived(path: string, storage: ObjectStorage, option
     files: descriptors,
     storage,
     newLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
-    intervalMs: INTERVAL_MS,
+    intervalMs,
     keepMs,
     maxLogBytes,
     nowMs,

@@ -149,6 +149,28 @@ describe("an archive", () => {
     expect(Math.min(...behind.slice(-20))).toBeLessThan(elapsedSeconds / 2);
   });
 
+  test("begins an upload early, so that the archive has a commit within the interval", async () => {
+    using archive = makeArchive();
+    const intervalMs = 2_000;
+    let storedMs = 0;
+    const storage: ObjectStorage = {
+      ...archive.storage,
+      async put(key, body) {
+        await archive.storage.put(key, body);
+        storedMs = performance.now();
+      },
+    };
+    await using server = await startArchived(archive.path, storage, { intervalMs });
+    await server.untilComplete();
+    // The longest wait begins with an upload, at which the state is reported.
+    const before = server.state();
+    while (server.state() === before) await Bun.sleep(1);
+    const writtenMs = performance.now();
+    server.insert();
+    while (storedMs < writtenMs) await Bun.sleep(1);
+    expect(storedMs - writtenMs).toBeLessThan(intervalMs);
+  });
+
   test("confirms nothing when a segment is stored after its generation has ended", async () => {
     using archive = makeArchive();
     const arrival = Promise.withResolvers<void>();

@@ -77,7 +77,8 @@ export function failField(field: string, problem: string): never {
 /** @returns the message with its causes, for the operator. Never send it to a client */
 export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
-  return error.cause === undefined ? error.message : `${error.message}: ${messageOf(error.cause)}`;
+  const { message, cause } = error;
+  return cause instanceof Error ? `${message}: ${messageOf(cause)}` : message;
 }
 
 /** @returns the code of a system or SQLite error, e.g. `ENOENT`; empty for any other error */

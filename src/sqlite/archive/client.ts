@@ -1,7 +1,7 @@
 /** The archive as the thread of the server sees it. */
 
 import type { ArchiveOptions, ArchiveState } from "../../archive.ts";
-import { AppError, fail } from "../../error.ts";
+import { AppError, type ErrorCode } from "../../error.ts";
 import { removeTemporary } from "../../temporary-file.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import type { CommitGate } from "../writer.ts";
@@ -37,8 +37,12 @@ interface Waiter {
   readonly reject: (error: AppError) => void;
 }
 
+function archiveError(code: ErrorCode, message: string): AppError {
+  return Object.assign(new AppError(code, message), { cause: ARCHIVE_CAUSE });
+}
+
 function notConfirmed(): AppError {
-  return new AppError(
+  return archiveError(
     "unavailable",
     "the archive does not respond, and the write may have been made: try again with the same Idempotency-Key",
   );
@@ -100,7 +104,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
         return response?.resolve();
       case "failed":
         return response?.reject(
-          data.code === null ? new Error(data.message) : new AppError(data.code, data.message),
+          data.code === null ? new Error(data.message) : archiveError(data.code, data.message),
         );
       case "confirmed":
         return confirm(data.commit);
@@ -156,7 +160,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       if (!signal.aborted) await Promise.race([ask(request), stopped.promise]);
       if (!signal.aborted) return;
     } catch (error) {
-      if (error instanceof AppError) error.cause = ARCHIVE_CAUSE;
       if (!signal.aborted) throw error;
     } finally {
       signal.removeEventListener("abort", stop);
@@ -204,9 +207,9 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     },
     close: () => ask({ type: "close" }),
     requireOpen() {
-      if (isLost) fail("unavailable", "another server has taken over");
+      if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (commit === "async" || (rejectedCommit === null && broken === null)) return;
-      fail("unavailable", "the archive does not respond");
+      throw archiveError("unavailable", "the archive does not respond");
     },
     confirm() {
       if (commit === "async") return null;

@@ -4,6 +4,7 @@ import type { ArchiveOptions } from "../../../src/archive.ts";
 import { openArchive } from "../../../src/sqlite/archive/client.ts";
 import type { ArchiveRequest, ArchiveResponse } from "../../../src/sqlite/archive/messages.ts";
 import { makeDirectory } from "../../directory.ts";
+import { expectRejection } from "../../expect-error.ts";
 import { withStore } from "../../open-store.ts";
 
 /** @returns a thread that responds to each request after a moment */
@@ -77,4 +78,21 @@ test("a server that stops writes nothing after the archive was asked to be compl
   await withStore(directory.at("a.db"), serve, { exclusive: true, archive });
   clearInterval(writing);
   expect(requests.slice(requests.indexOf("close"))).toEqual(["close"]);
+});
+
+test("a start names the archive when that does not take the first write", async () => {
+  using directory = makeDirectory();
+  const worker = Object.assign(new EventTarget(), {
+    onmessage(_event: { readonly data: ArchiveResponse }) {},
+    postMessage({ type }: ArchiveRequest) {
+      const response = { type: type === "committed" ? "lost" : "done" } as const;
+      setTimeout(() => worker.onmessage({ data: response }), 1);
+    },
+    ref() {},
+    unref() {},
+    terminate() {},
+  });
+  const archive = { ...optionsOf(worker as unknown as Worker), commit: "sync" as const };
+  const opening = withStore(directory.at("a.db"), async () => {}, { exclusive: true, archive });
+  await expectRejection(opening, "unavailable", /^ARCHIVE_URL: the archive does not respond, /);
 });

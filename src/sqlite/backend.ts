@@ -1,7 +1,6 @@
 /** Opens a SQLite database: its lock, its files, its schema, and its store. */
 import type { Database } from "bun:sqlite";
-import { constants, existsSync, mkdirSync, realpathSync, statSync } from "node:fs";
-import { dirname } from "node:path";
+import { constants, existsSync, realpathSync, statSync } from "node:fs";
 import { suffixes } from "../database-url.ts";
 import { AppError, fail, messageOf, systemCode } from "../error.ts";
 import { requireCurrent } from "../schema-version.ts";
@@ -11,7 +10,7 @@ import { type Source, sharedSource, sourceAtRest } from "./at-rest.ts";
 import { configure, connect, requireSqlite, sqliteVersion } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { hasFeed } from "./feed.ts";
-import { requirePermission, sizeOf } from "./files.ts";
+import { makeParents, requirePermission, sizeOf } from "./files.ts";
 import { backUpBeforeMigration, findVersion, migrate, SCHEMA_VERSION } from "./migrate.ts";
 import {
   LOCK_TIMEOUT_MS,
@@ -169,7 +168,7 @@ function isSchemaError(error: unknown): boolean {
 }
 
 async function openStore(path: string, options: StoreOptions): Promise<Store> {
-  if (options.create) mkdirSync(dirname(path), { recursive: true });
+  if (options.create) makeParents(path);
   else if (!existsSync(path)) fail("operator", "no such file");
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
     fail("operator", "it is a directory");

@@ -7,6 +7,7 @@ import {
   copyFileSync,
   existsSync,
   linkSync,
+  mkdirSync,
   renameSync,
   rmSync,
   statSync,
@@ -61,6 +62,15 @@ export function requirePermission(paths: readonly string[], mode: number): void 
       fail("operator", `permission denied: ${path} ${owner}, and ${own}`);
     }
   }
+}
+
+/** Creates the directory of a file, and those that it is in, so that a power failure does not lose them. */
+export function makeParents(path: string): void {
+  const parent = dirname(resolve(path));
+  const first = mkdirSync(parent, { recursive: true });
+  if (first === undefined) return;
+  for (let created = parent; created.length >= first.length; created = dirname(created))
+    fsyncPath(dirname(created));
 }
 
 /** Only the owner may read an unfinished copy, because it contains personal data. */

@@ -4,7 +4,6 @@ import {
   closeSync,
   copyFileSync,
   existsSync,
-  mkdirSync,
   openSync,
   readSync,
   realpathSync,
@@ -12,7 +11,7 @@ import {
   rmSync,
   statSync,
 } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { fail } from "../error.ts";
 import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
@@ -23,7 +22,14 @@ import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";
 import { describeSqliteError, isBusy } from "./errors.ts";
 import { renameFeed } from "./feed.ts";
-import { copyOwnership, discard, linkOrCopy, PRIVATE_MODE, sidecarsOf } from "./files.ts";
+import {
+  copyOwnership,
+  discard,
+  linkOrCopy,
+  makeParents,
+  PRIVATE_MODE,
+  sidecarsOf,
+} from "./files.ts";
 import { LOCK_TIMEOUT_MS, lockPath, takeServerLock } from "./server-lock.ts";
 
 /** First bytes of every SQLite database. @see https://www.sqlite.org/fileformat2.html#magic_header_string */
@@ -159,7 +165,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
   const isBackup = typeof from === "string";
   try {
     const backup = isBackup ? findBackup(from) : null;
-    mkdirSync(dirname(databaseUrl), { recursive: true });
+    makeParents(databaseUrl);
     const exists = existsSync(databaseUrl);
     const path = exists ? realpathSync(databaseUrl) : databaseUrl;
     const hadLockFile = existsSync(lockPath(path));
@@ -205,8 +211,10 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
 
 /** @see CheckArchive */
 export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => {
-  mkdirSync(dirname(databaseUrl), { recursive: true });
-  const temporaryPath = claimTemporary(databaseUrl);
+  let directory = dirname(resolve(databaseUrl));
+  // It leaves no directory behind.
+  while (!existsSync(directory)) directory = dirname(directory);
+  const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {
     const { state } = await restoreTo(temporaryPath, storage, null);
     return { ...verifyDatabase(temporaryPath), archivedUntil: new Date(state.timeMs) };

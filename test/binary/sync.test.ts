@@ -178,7 +178,7 @@ async function traceNames(directory: string, ...args: string[]): Promise<string[
 }
 
 const names =
-  "backup, restore and export sync a file before it gets its name, and its directory after";
+  "backup, restore and export sync a file before it gets its name, and its directory after, also a new one";
 test.skipIf(skipTraced)(
   obstacle === null ? names : `${names} (not tested: ${obstacle})`,
   async () => {
@@ -195,6 +195,14 @@ test.skipIf(skipTraced)(
       const restore = await traceNames(directory, "restore", at("b.db"));
       expect(restore.slice(0, -2)).toContain("sync ./sync.db.*.partial");
       expect(restore.slice(-2)).toEqual(["name ./sync.db.*.partial ./sync.db", "sync ."]);
+      for (const command of [
+        ["token", "create", "a"],
+        ["restore", at("b.db")],
+      ]) {
+        const target = ["--database-url", at(`${command[0]}/new/a.db`)];
+        const created = await traceNames(directory, ...command, ...target);
+        expect(created.slice(0, 2)).toEqual([`sync ./${command[0]}`, "sync ."]);
+      }
       const output = await traceNames(directory, "export", "users", "--output", at("u.csv"));
       const exported = ["sync ./u.csv.*.partial", "name ./u.csv.*.partial ./u.csv", "sync ."];
       expect(output.slice(-3)).toEqual(exported);

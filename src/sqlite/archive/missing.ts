@@ -1,12 +1,11 @@
 /** Decides what a server does that has an archive and no database. */
-import { existsSync, mkdirSync, statSync } from "node:fs";
-import { dirname } from "node:path";
+import { existsSync, statSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
 import { fail } from "../../error.ts";
 import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
-import { discard, publish, requireAbsent } from "../files.ts";
+import { discard, makeParents, publish, requireAbsent } from "../files.ts";
 import { type ArchivedState, fetchDatabase, findState } from "./fetch.ts";
 import { type ArchiveEnd, hasBase, newestNumber, readEnd } from "./history.ts";
 import { fileState, writeMarker } from "./marker.ts";
@@ -46,7 +45,7 @@ export function markRestored(path: string, { state, end }: Restored, isSame: boo
 }
 
 async function restore(storage: ObjectStorage, path: string): Promise<ArchivedState> {
-  mkdirSync(dirname(path), { recursive: true });
+  makeParents(path);
   requireAbsent(path);
   const temporaryPath = claimTemporary(path);
   try {

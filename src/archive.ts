@@ -37,10 +37,10 @@ export interface ArchiveOptions {
 export interface ArchiveState {
   /** Age of the oldest commit that the archive does not have, in seconds; 0 if there is none. */
   readonly secondsBehind: number;
-  /** Bytes of the write-ahead log that the archive does not have. */
+  /** Bytes of the WAL that the archive does not have. */
   readonly bytesBehind: number;
-  /** Size of the write-ahead log up to the last commit. */
-  readonly logBytes: number;
+  /** Size of the WAL up to the last commit. */
+  readonly walBytes: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
 }

@@ -7,7 +7,7 @@ import { suffixes } from "../database-url.ts";
 import { systemCode } from "../error.ts";
 import { unavailableError } from "./errors.ts";
 import type { ServerLock } from "./server-lock.ts";
-import { committedBytes, type LogState, readLogState } from "./wal-index.ts";
+import { committedBytes, readWalState, type WalState } from "./wal-index.ts";
 
 /** Samples per file, evenly spaced. Several make it likely that one of them hits an intermittent disk error. */
 const SAMPLES = 8;
@@ -44,7 +44,7 @@ export const nothingToWatch: FileWatch = {
 /** Descriptors of the database, its log and its index, which stay open as long as the database. */
 export interface FileDescriptors {
   readonly database: number;
-  readonly log: number;
+  readonly wal: number;
   readonly index: number;
 }
 
@@ -117,9 +117,9 @@ export function watchFiles(
   let problem: string | null = null;
 
   /** @returns `null` if the disk fails */
-  function readState(): LogState | null {
+  function readState(): WalState | null {
     try {
-      return readLogState(index.descriptor);
+      return readWalState(index.descriptor);
     } catch {
       return null;
     }
@@ -137,7 +137,7 @@ export function watchFiles(
    * @param current before the database was examined
    * @returns false also if the disk fails, because a write that was committed must not be reported as failed
    */
-  function findOverwrite({ size, mtimeMs }: Stats, current: LogState | null): boolean {
+  function findOverwrite({ size, mtimeMs }: Stats, current: WalState | null): boolean {
     if (size === content.sizeBytes && Math.floor(mtimeMs) === content.modifiedMs) {
       lastState = current ?? lastState;
       return false;
@@ -159,8 +159,8 @@ export function watchFiles(
     return after.salt === before.salt && after.backfilledFrames <= before.backfilledFrames;
   }
 
-  function isTruncated(state: LogState | null, logBytes: number): boolean {
-    return state !== null && logBytes < committedBytes(state);
+  function isTruncated(state: WalState | null, walBytes: number): boolean {
+    return state !== null && walBytes < committedBytes(state);
   }
 
   function findProblem(): string | null {
@@ -192,7 +192,7 @@ export function watchFiles(
   return {
     descriptors: {
       database: database.descriptor,
-      log: log.descriptor,
+      wal: log.descriptor,
       index: index.descriptor,
     },
     isInPlace,

@@ -140,9 +140,9 @@ export async function createStore(
   let checkedWalBytes = 0;
   /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
   function checkWal(): void {
-    const { logBytes } = archive?.state() ?? { logBytes: 0 };
-    if (logBytes === checkedWalBytes || logBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
-    checkedWalBytes = logBytes;
+    const { walBytes } = archive?.state() ?? { walBytes: 0 };
+    if (walBytes === checkedWalBytes || walBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
+    checkedWalBytes = walBytes;
     // The end of a write starts a checkpoint.
     writer
       .forTable("changes")

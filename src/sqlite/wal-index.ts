@@ -1,5 +1,5 @@
 /**
- * Reads the state of the write-ahead log from its shared index, the `-shm` file.
+ * Reads the state of the write-ahead log (WAL) from its shared index, the `-shm` file.
  * @see https://www.sqlite.org/walformat.html#the_wal_index_header_format
  */
 import { readSync } from "node:fs";
@@ -10,23 +10,23 @@ const header = Buffer.alloc(136);
 const COPY_BYTES = 48;
 /** Writing it takes less than a microsecond, unless the writer is interrupted. */
 const READ_ATTEMPTS = 1000;
-export const LOG_HEADER_BYTES = 32;
+export const WAL_HEADER_BYTES = 32;
 export const FRAME_HEADER_BYTES = 24;
 
-/** @returns whether the frame at this offset, of the log or a part of it, ends a commit */
-export function isCommit(log: Buffer, offset: number): boolean {
+/** @returns whether the frame at this offset, of the WAL or a part of it, ends a commit */
+export function isCommit(wal: Buffer, offset: number): boolean {
   // The size of the database after a commit; 0 in any other frame.
-  return log.readUInt32BE(offset + 4) > 0;
+  return wal.readUInt32BE(offset + 4) > 0;
 }
 
-/** What has been committed to the log, and how much of it checkpoints have copied to the database. */
-export interface LogState {
+/** What has been committed to the WAL, and how much of it checkpoints have copied to the database. */
+export interface WalState {
   readonly pageBytes: number;
   /** Number of frames, up to the last commit. Each holds a page. */
   readonly frames: number;
-  /** As in the header of the log, in hexadecimal. Changes when the log starts again at its beginning. */
+  /** As in the header of the WAL, in hexadecimal. Changes when the WAL starts again at its beginning. */
   readonly salt: string;
-  /** Number of commits modulo 2^32, also of other processes and across restarts of the log (SQLite: `iChange`). */
+  /** Number of commits modulo 2^32, also of other processes and across restarts of the WAL (SQLite: `iChange`). */
   readonly commits: number;
   /** Number of frames that checkpoints have copied (SQLite: `nBackfill`). */
   readonly backfilledFrames: number;
@@ -37,19 +37,19 @@ export interface LogState {
   readonly backfillTargetFrames: number;
 }
 
-/** @returns the size of the log up to the last commit */
+/** @returns the size of the WAL up to the last commit */
 export function committedBytes({
   frames,
   pageBytes,
-}: Pick<LogState, "frames" | "pageBytes">): number {
-  return frames === 0 ? 0 : LOG_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
+}: Pick<WalState, "frames" | "pageBytes">): number {
+  return frames === 0 ? 0 : WAL_HEADER_BYTES + frames * (FRAME_HEADER_BYTES + pageBytes);
 }
 
 /**
  * @param descriptor of the index, whose numbers are in the byte order of the machine: little-endian on x64 and arm64
  * @throws {Error} if the index cannot be read
  */
-export function readLogState(descriptor: number): LogState {
+export function readWalState(descriptor: number): WalState {
   for (let attempt = 0; attempt < READ_ATTEMPTS; attempt += 1) {
     if (readSync(descriptor, header, 0, header.length, 0) < header.length) {
       throw new Error("the index of the write-ahead log is too short");

@@ -14,7 +14,7 @@ const statistics = {
 const archive = {
   secondsBehind: 1.5,
   bytesBehind: 4120,
-  logBytes: 8240,
+  walBytes: 8240,
   lastBaseS: 1.6e9,
   problem: null,
 };

@@ -8,13 +8,13 @@ import type { FileDescriptors } from "../file-watch.ts";
 import { trackConfirmations } from "./confirmations.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
-import { logBytes } from "./log.ts";
-import { lockLog } from "./log-lock.ts";
 import { fileState, readMarker, writeMarker } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { createRetention } from "./retention.ts";
 import { measure } from "./sizes.ts";
 import { createTerms, type NewLease } from "./term.ts";
+import { lockWal } from "./wal-lock.ts";
+import { walBytesOf } from "./wal-reader.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -34,8 +34,8 @@ export interface ArchiverOptions {
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
-  /** While the storage is unreachable, the log keeps what is missing up to this size, or half of the free space. */
-  readonly maxLogBytes: number;
+  /** While the storage is unreachable, the WAL keeps what is missing up to this size, or half of the free space. */
+  readonly maxWalBytes: number;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
   /** Called when the archive has all commits that were counted up to this one. */
@@ -59,16 +59,16 @@ export interface Archiver {
   reportWait(): void;
   /** Counts a commit, which has ended. */
   committed(commit: number): void;
-  /** Copies the log to the database, unless the log has to keep what the archive does not have. */
+  /** Copies the WAL to the database, unless the WAL has to keep what the archive does not have. */
   checkpoint(): void;
   /** Brings the archive up to date if the storage responds in time. The database is closed afterwards. */
   close(): Promise<void>;
 }
 
 export function createArchiver(options: ArchiverOptions): Archiver {
-  const { path, files, storage, newLease, intervalMs, keepMs, maxLogBytes, nowMs } = options;
+  const { path, files, storage, newLease, intervalMs, keepMs, maxWalBytes, nowMs } = options;
   const { log, onConfirmed, onState, onLost } = options;
-  const logLock = lockLog(path);
+  const walLock = lockWal(path);
   const closing = new AbortController();
   const refusing = new AbortController();
   const problems = createProblems(log);
@@ -77,7 +77,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   const retention = createRetention({ storage, keepMs, nowMs, problems, isOver });
   /** Of the current generation; `null` until it has begun. */
   let writer: GenerationWriter | null = null;
-  /** Whether the write-ahead log was restarted before its end was read. */
+  /** Whether the WAL was restarted before its end was read. */
   let hasGap = false;
   /** Why the archive is that of another server; `null` if it is not. */
   let lostReason: string | null = null;
@@ -147,7 +147,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         onState(state());
         retention.deleteSoon();
       },
-      onGap: () => abandon("the log was restarted by another program"),
+      onGap: () => abandon("the WAL was restarted by another program"),
       onError: reportUnexpected,
     });
     hasGap = false;
@@ -175,13 +175,13 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   function state(): ArchiveState {
-    const walBytes = logBytes(files);
+    const walBytes = walBytesOf(files);
     const isComplete = writer?.isComplete() === true;
     const lastBase = writer?.newestBase() ?? null;
     return {
       secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - confirmations.untilMs()) / 1000),
       bytesBehind: writer?.bytesBehind() ?? walBytes,
-      logBytes: walBytes,
+      walBytes,
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
     };
   }
@@ -201,15 +201,15 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     onState(state());
   }
 
-  function isLogTooLong(): boolean {
+  function isWalTooLong(): boolean {
     const { bavail, bsize } = statfsSync(dirname(path));
-    return logBytes(files) > Math.min(maxLogBytes, bavail * bsize);
+    return walBytesOf(files) > Math.min(maxWalBytes, bavail * bsize);
   }
 
-  /** Copies all of the log to the database, and notes that the archive has all of it. @returns whether it has */
+  /** Copies all of the WAL to the database, and notes that the archive has all of it. @returns whether it has */
   function complete(current: GenerationWriter): boolean {
     const readRest = () => current.readAll() && current.bytesBehind() === 0;
-    return logLock.complete(readRest, () => {
+    return walLock.complete(readRest, () => {
       const names = readMarker(path)?.names ?? [];
       const file = fileState(path);
       writeMarker(path, { names, restored: null, complete: { ...current.last(), file } });
@@ -267,10 +267,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     },
     checkpoint() {
       try {
-        if (logLock.checkpoint(() => writer?.readAll() ?? false) || !isLogTooLong()) return;
+        if (walLock.checkpoint(() => writer?.readAll() ?? false) || !isWalTooLong()) return;
         abandon("the storage was unreachable for too long");
         hasGap = true;
-        logLock.checkpoint(() => true);
+        walLock.checkpoint(() => true);
       } catch (error) {
         reportUnexpected(error);
       }
@@ -292,7 +292,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       closing.abort(new AppError("unavailable", "the archive was closed"));
       writer?.end();
       await terms.end();
-      logLock[Symbol.dispose]();
+      walLock[Symbol.dispose]();
     },
   };
 }

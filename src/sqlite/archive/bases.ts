@@ -78,11 +78,11 @@ export function createBases(options: BasesOptions): Bases {
   }
 
   /**
-   * The copy begins with the state before the first segment since the log was restarted, all of which is in the file,
+   * The copy begins with the state before the first segment since the WAL was restarted, all of which is in the file,
    * and ends with a later state of it.
    */
   async function write(): Promise<void> {
-    const number = segments.firstOfLog();
+    const number = segments.firstOfWal();
     // In an earlier generation.
     if (number === null) return;
     const startedMs = performance.now();

@@ -62,7 +62,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   let state: ArchiveState = {
     secondsBehind: 0,
     bytesBehind: 0,
-    logBytes: 0,
+    walBytes: 0,
     lastBaseS: null,
   };
   /** A bug in the thread. */

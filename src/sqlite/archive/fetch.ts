@@ -5,7 +5,7 @@ import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { PRIVATE_MODE } from "../files.ts";
-import { FRAME_HEADER_BYTES, isCommit, LOG_HEADER_BYTES } from "../wal-index.ts";
+import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
 import {
   type Base,
   chunkKey,
@@ -17,8 +17,8 @@ import {
   segmentKey,
 } from "./format.ts";
 import { isAtOrBefore, listSegments, newestBase, readBases, readLineages } from "./history.ts";
-import type { LogPosition } from "./log.ts";
-import { copyLog } from "./log-lock.ts";
+import { copyWal } from "./wal-lock.ts";
+import type { WalPosition } from "./wal-reader.ts";
 
 /** Downloads at the same time. Each takes up to 8 MiB. */
 const CONCURRENCY = 4;
@@ -53,7 +53,7 @@ export async function findState(storage: Storage, at: Date | null): Promise<Arch
     const end = all.findIndex(
       (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
     );
-    // Nothing behind that one, whatever its time: a part of the log needs all parts before it.
+    // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
     const segments = end === -1 ? all : all.slice(0, end);
     const last = segments.at(-1) ?? { ...base.first, number: base.first.number - 1 };
     if (!isAtOrBefore(base.last, last)) failDamaged("a segment of its newest base", "is missing");
@@ -119,8 +119,8 @@ function lastCommit(bytes: Buffer, first: number, frameBytes: number): number | 
   return null;
 }
 
-/** A log that is being rebuilt. */
-interface PartialLog {
+/** A WAL that is being rebuilt. */
+interface PartialWal {
   readonly descriptor: number;
   readonly salt: string;
   readonly frameBytes: number;
@@ -129,52 +129,52 @@ interface PartialLog {
   frames: number;
 }
 
-/** Lets SQLite copy the log to the database, which verifies its checksums. */
-function applyLog(path: string, frames: number): void {
+/** Lets SQLite copy the WAL to the database, which verifies its checksums. */
+function applyWal(path: string, frames: number): void {
   {
     using db = connect(path);
     // If this is interrupted, it begins again with a new file.
     db.run("pragma synchronous = off");
-    if (copyLog(db) !== frames)
-      fail("operator", "the archive is damaged: SQLite rejects a part of the log");
+    if (copyWal(db) !== frames)
+      fail("operator", "the archive is damaged: SQLite rejects a part of the WAL");
   }
   rmSync(path + suffixes.wal, { force: true });
   rmSync(path + suffixes.shm, { force: true });
 }
 
-/** Appends parts of the log, and applies it at each restart. */
-function createLogWriter(path: string) {
-  let log: PartialLog | null = null;
+/** Appends parts of the WAL, and applies it at each restart. */
+function createWalWriter(path: string) {
+  let wal: PartialWal | null = null;
 
-  function close(): PartialLog | null {
-    const closed = log;
-    log = null;
+  function close(): PartialWal | null {
+    const closed = wal;
+    wal = null;
     if (closed !== null) closeSync(closed.descriptor);
     return closed;
   }
 
   function finish(): void {
     const closed = close();
-    if (closed !== null) applyLog(path, closed.frames);
+    if (closed !== null) applyWal(path, closed.frames);
   }
 
-  function restart(salt: string, bytes: Buffer): PartialLog {
+  function restart(salt: string, bytes: Buffer): PartialWal {
     finish();
     const descriptor = openSync(path + suffixes.wal, "w", PRIVATE_MODE);
     const frameBytes = FRAME_HEADER_BYTES + bytes.readUInt32BE(8);
-    log = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
-    return log;
+    wal = { descriptor, salt, frameBytes, offset: 0, frames: 0 };
+    return wal;
   }
 
   return {
     finish,
     /** @returns false if the part does not continue the one before it */
-    append({ salt, offset }: Pick<LogPosition, "salt" | "offset">, bytes: Buffer): boolean {
-      if (log?.salt !== salt && offset !== 0) return false;
-      const current = log?.salt === salt ? log : restart(salt, bytes);
+    append({ salt, offset }: Pick<WalPosition, "salt" | "offset">, bytes: Buffer): boolean {
+      if (wal?.salt !== salt && offset !== 0) return false;
+      const current = wal?.salt === salt ? wal : restart(salt, bytes);
       if (offset !== current.offset) return false;
-      const first = offset === 0 ? LOG_HEADER_BYTES : 0;
-      const before = (offset + first - LOG_HEADER_BYTES) / current.frameBytes;
+      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
+      const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
       const committed = lastCommit(bytes, first, current.frameBytes);
       if (committed !== null) current.frames = before + committed;
       writeFully(current.descriptor, bytes);
@@ -185,7 +185,7 @@ function createLogWriter(path: string) {
   };
 }
 
-function isSamePosition(one: LogPosition | null, other: LogPosition): boolean {
+function isSamePosition(one: WalPosition | null, other: WalPosition): boolean {
   return one?.salt === other.salt && one.offset === other.offset && one.checksum === other.checksum;
 }
 
@@ -194,22 +194,22 @@ async function applySegments(
   segments: readonly SegmentKey[],
   path: string,
 ): Promise<void> {
-  using log = createLogWriter(path);
-  let previous: LogPosition | null = null;
+  using wal = createWalWriter(path);
+  let previous: WalPosition | null = null;
   for await (const { key, body } of download(storage, segments.map(segmentKey))) {
     const { header, bytes } = await decodeSegment(key, body);
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-    // A part at the beginning of the log does not say by itself what was in the log before it was restarted.
+    // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
     const follows = previous === null || isSamePosition(header.previous, previous);
-    if (!follows || !log.append(header, buffer))
+    if (!follows || !wal.append(header, buffer))
       failDamaged(key, "does not continue the one before it");
     previous = header.end;
   }
-  log.finish();
+  wal.finish();
 }
 
 /**
- * Writes the database to a new file, without a log. It is not synced, and not verified as a database.
+ * Writes the database to a new file, without a WAL. It is not synced, and not verified as a database.
  * @throws {AppError} operator if the archive is damaged
  */
 export async function fetchDatabase(

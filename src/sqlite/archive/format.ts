@@ -2,14 +2,14 @@
  * The objects of an archive:
  *
  *     generations/<generation>                  a server that wrote to the archive, and where its history begins
- *     log/<generation>/<block>/<number>-<time>  segments: consecutive parts of the write-ahead log
+ *     log/<generation>/<block>/<number>-<time>  segments: consecutive parts of the WAL
  *     bases/<generation>-<number>               manifests of copies of the database file, each written last
  *     chunks/<generation>-<number>/<chunk>      their contents
  *
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
 import { fail } from "../../error.ts";
-import type { LogPosition } from "./log.ts";
+import type { WalPosition } from "./wal-reader.ts";
 
 /** A segment, by its generation and its number in it. Numbers begin with 1. */
 export interface SegmentId {
@@ -31,13 +31,13 @@ export interface SegmentKey extends SegmentId {
   readonly timeMs: number;
 }
 
-/** What a segment says about its part of the log. */
+/** What a segment says about its part of the WAL. */
 export interface SegmentHeader extends SegmentId {
   readonly salt: string;
   readonly offset: number;
-  readonly end: LogPosition;
+  readonly end: WalPosition;
   /** Where the segment before it ends, also in an earlier generation; `null` if the history begins with this one. */
-  readonly previous: LogPosition | null;
+  readonly previous: WalPosition | null;
   /** Size of the part, and the hash of its compressed form. */
   readonly bytes: number;
   readonly sha256: string;
@@ -81,7 +81,7 @@ export function generationKey(number: number): string {
   return `${prefixes.generations}${pad(number, GENERATION_DIGITS)}`;
 }
 
-export function logPrefix(generation: number): string {
+export function segmentPrefix(generation: number): string {
   return `log/${pad(generation, GENERATION_DIGITS)}/`;
 }
 
@@ -93,7 +93,7 @@ export function segmentKey({ generation, number, timeMs }: SegmentKey): string {
 /** @returns what the keys of the segments in the block of this one begin with */
 export function segmentBlock({ generation, number }: SegmentId): string {
   const block = pad(number, NUMBER_DIGITS).slice(0, -BLOCK_DIGITS);
-  return `${logPrefix(generation)}${block}/`;
+  return `${segmentPrefix(generation)}${block}/`;
 }
 
 function baseName({ generation, number }: SegmentId): string {

@@ -1,4 +1,4 @@
-/** Writes a generation: sends the log, confirms commits, and writes a base when one is due. */
+/** Writes a generation: sends the WAL, confirms commits, and writes a base when one is due. */
 import type { ArchiveLog } from "../../archive.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
@@ -6,9 +6,9 @@ import { createBases, type NewestBase } from "./bases.ts";
 import type { Confirmations } from "./confirmations.ts";
 import type { Base, SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
-import { createLogReader } from "./log.ts";
 import type { Problems } from "./problems.ts";
 import { createSegmentWriter } from "./segments.ts";
+import { createWalReader } from "./wal-reader.ts";
 
 interface GenerationWriterOptions {
   readonly storage: ObjectStorage;
@@ -24,7 +24,7 @@ interface GenerationWriterOptions {
   readonly log: ArchiveLog;
   readonly onConfirmed: (commit: number) => void;
   readonly onBase: () => void;
-  /** Called once, when parts of the log are lost. */
+  /** Called once, when parts of the WAL are lost. */
   readonly onGap: () => void;
   readonly onError: (error: unknown) => void;
 }
@@ -32,14 +32,14 @@ interface GenerationWriterOptions {
 export interface GenerationWriter {
   /** Sends what is new. It does not wait. */
   send(): void;
-  /** Reads the log to its end, and sends what fits. @returns whether it was read to its end */
+  /** Reads the WAL to its end, and sends what fits. @returns whether it was read to its end */
   readAll(): boolean;
   writeBaseIfDue(): void;
   isWritingBase(): boolean;
   newestBase(): Base | null;
   /** Whether the archive can restore all commits. */
   isComplete(): boolean;
-  /** Bytes of the log that are not in the archive. */
+  /** Bytes of the WAL that are not in the archive. */
   bytesBehind(): number;
   /** The last segment that the archive has of this database. */
   last(): SegmentId;
@@ -51,7 +51,7 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   const { nowMs, log, onConfirmed, onBase, onGap, onError } = options;
   const { generation, position, continued } = beginning;
   const { number } = generation;
-  const reader = createLogReader(files, position);
+  const reader = createWalReader(files, position);
   const segments = createSegmentWriter({
     storage,
     problems,

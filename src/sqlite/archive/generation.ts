@@ -3,12 +3,12 @@ import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { type Base, encodeJson, type Generation, generationKey, type SegmentId } from "./format.ts";
 import { type ArchiveEnd, type HistoryEnd, hasBase, readEnd } from "./history.ts";
-import { beginningOf, continuesAt, type LogFiles, type LogPosition } from "./log.ts";
 import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
+import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
 export interface Beginning {
   readonly generation: Generation;
-  readonly position: LogPosition;
+  readonly position: WalPosition;
   /** The end of what it continues; `null` if it begins with a base. */
   readonly continued: HistoryEnd | null;
   /** The newest base of what it continues; `null` if it needs one. */
@@ -47,20 +47,20 @@ export async function refusalOf(storage: ObjectStorage, path: string): Promise<s
 }
 
 /**
- * Call it while the log cannot be restarted.
- * @returns where the archive ends in the log; `null` if that cannot be proved
+ * Call it while the WAL cannot be restarted.
+ * @returns where the archive ends in the WAL; `null` if that cannot be proved
  */
 function findEnd(
   path: string,
-  files: LogFiles,
+  files: WalFiles,
   end: ArchiveEnd | null,
   marker: ArchiveMarker | null,
-): LogPosition | null {
+): WalPosition | null {
   if (end === null || end.base === null) return null;
   if (end.last !== null && continuesAt(files, end.last.end)) return end.last.end;
   const complete = marker?.complete ?? null;
   if (complete === null || !isSame(complete, end.parent)) return null;
-  // Then everything since is in the log, because nothing has been copied from it.
+  // Then everything since is in the WAL, because nothing has been copied from it.
   return complete.file === fileState(path) ? beginningOf(files) : null;
 }
 
@@ -73,8 +73,8 @@ async function replace(storage: ObjectStorage, key: string, body: Uint8Array<Arr
 export interface BeginOptions {
   readonly storage: ObjectStorage;
   readonly path: string;
-  readonly files: LogFiles;
-  /** Whether parts of the log since the end of the archive are known to be lost. */
+  readonly files: WalFiles;
+  /** Whether parts of the WAL since the end of the archive are known to be lost. */
   readonly isLost: boolean;
   /** Of the lease, which is the number of the generation. No earlier one is higher. */
   readonly number: number;
@@ -105,7 +105,7 @@ export async function beginGeneration(
   const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null });
-  // An earlier attempt can have stored another parent, before the log was let go. Nothing else is in this generation yet.
+  // An earlier attempt can have stored another parent, before the WAL was let go. Nothing else is in this generation yet.
   if (!isCreated || !isSame(newest.parent, parent)) {
     const key = generationKey(number);
     const body = encodeJson(generation);

@@ -17,7 +17,7 @@ import {
   segmentBlock,
   segmentKey,
 } from "./format.ts";
-import type { LogPosition } from "./log.ts";
+import type { WalPosition } from "./wal-reader.ts";
 
 type Storage = Pick<ObjectStorage, "get" | "list">;
 
@@ -91,7 +91,7 @@ function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean 
  * @returns the newest base of a lineage at this time; `null` if there is none
  */
 export function newestBase(bases: readonly Base[], lineage: Lineage, atMs: number): Base | null {
-  // Its first segment may not exist, when nothing was in the log: then the lineage may go on before that one.
+  // Its first segment may not exist, when nothing was in the WAL: then the lineage may go on before that one.
   return bases.findLast(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs) ?? null;
 }
 
@@ -172,7 +172,7 @@ export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
 /** Where a history ends. */
 export interface HistoryEnd {
   /** The end of its last segment; `null` if there is none. */
-  readonly end: LogPosition | null;
+  readonly end: WalPosition | null;
   /** Everything in it was written at or before this time. */
   readonly timeMs: number;
 }

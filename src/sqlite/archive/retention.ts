@@ -6,12 +6,12 @@ import {
   chunkPrefix,
   generationKey,
   LIST_BLOCK,
-  logPrefix,
   parseBaseKey,
   parseSegmentKey,
   prefixes,
   type SegmentId,
   segmentBlock,
+  segmentPrefix,
 } from "./format.ts";
 import { newestBase, readBases, readLineages } from "./history.ts";
 import type { Problems } from "./problems.ts";
@@ -119,7 +119,7 @@ export async function deleteExpired(
   for (const { key } of generations) {
     const number = Number(key.slice(prefixes.generations.length));
     if (!(number < first.generation)) continue;
-    await removeAll(storage, logPrefix(number));
+    await removeAll(storage, segmentPrefix(number));
     // Last, so that an interrupted deletion is repeated.
     await storage.remove([generationKey(number)]);
   }

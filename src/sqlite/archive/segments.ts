@@ -1,39 +1,39 @@
-/** Sends the write-ahead log to the archive, as segments of one generation. */
+/** Sends the WAL to the archive, as segments of one generation. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
 import type { HistoryEnd } from "./history.ts";
-import type { LogPart, LogPosition, LogReader } from "./log.ts";
 import type { Problems } from "./problems.ts";
+import type { WalPart, WalPosition, WalReader } from "./wal-reader.ts";
 
 /** How many segments are sent at the same time: concurrent writes share one, and the next one need not wait for it. */
 const MAX_SENDING = 4;
-/** Bytes of the log that wait in memory. Beyond, they stay in the log, which is not checkpointed then. */
+/** Bytes of the WAL that wait in memory. Beyond, they stay in the WAL, which is not checkpointed then. */
 const MAX_QUEUED_BYTES = 32 * 2 ** 20;
 
 interface SegmentWriterOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
   readonly generation: number;
-  readonly reader: LogReader;
+  readonly reader: WalReader;
   /** The end of what the generation continues; `null` if it begins with a base. */
   readonly continued: HistoryEnd | null;
   readonly nowMs: () => number;
   /** Called when more segments are in the archive. */
   readonly onStored: () => void;
-  /** Called once, when parts of the log are lost. */
+  /** Called once, when parts of the WAL are lost. */
   readonly onGap: () => void;
   readonly onError: (error: unknown) => void;
 }
 
 interface Queued extends SegmentId {
-  readonly part: LogPart;
-  readonly previous: LogPosition | null;
+  readonly part: WalPart;
+  readonly previous: WalPosition | null;
   readonly timeMs: number;
 }
 
 export interface SegmentWriter {
-  /** Reads the log to its end. @returns false if the memory for it is used up, or the generation has ended */
+  /** Reads the WAL to its end. @returns false if the memory for it is used up, or the generation has ended */
   readAll(): boolean;
   /** Sends what was read. It does not wait. */
   send(): void;
@@ -51,8 +51,8 @@ export interface SegmentWriter {
   storedBytes(): number;
   /** Bytes that were read, and are not in the archive. */
   pendingBytes(): number;
-  /** Number of the first segment since the restart of the log; `null` if it is in an earlier generation. */
-  firstOfLog(): number | null;
+  /** Number of the first segment since the restart of the WAL; `null` if it is in an earlier generation. */
+  firstOfWal(): number | null;
   /** Sends nothing more, as if the storage were unreachable. */
   end(): void;
   isEnded(): boolean;
@@ -70,7 +70,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let storedBytes = 0;
   let lastTimeMs = continued?.timeMs ?? 0;
   let previous = continued?.end ?? null;
-  let firstOfLog = reader.position().offset === 0 ? 1 : null;
+  let firstOfWal = reader.position().offset === 0 ? 1 : null;
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */
   const early = new Set<number>();
@@ -90,7 +90,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
       return false;
     }
     lastRead += 1;
-    if (part.offset === 0) firstOfLog = lastRead;
+    if (part.offset === 0) firstOfWal = lastRead;
     // Never earlier than the previous one, also if the clock goes back.
     lastTimeMs = Math.max(lastTimeMs, nowMs());
     queue.push({ generation, number: lastRead, part, previous, timeMs: lastTimeMs });
@@ -155,7 +155,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     },
     storedBytes: () => storedBytes,
     pendingBytes: () => pendingBytes,
-    firstOfLog: () => firstOfLog,
+    firstOfWal: () => firstOfWal,
     end() {
       ended = true;
       wakeWaiters();

@@ -10,7 +10,7 @@ import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
 import type { AcquiredLease } from "./term.ts";
 
-const MAX_LOG_BYTES = 2 ** 30;
+const MAX_WAL_BYTES = 2 ** 30;
 
 /** A request of the lease must time out before the lease does. */
 const LEASE = { durationMs: 15_000, intervalMs: 5_000, timeoutMs: 4_000 };
@@ -117,7 +117,7 @@ export function createArchiveService(
       },
       intervalMs,
       keepMs,
-      maxLogBytes: MAX_LOG_BYTES,
+      maxWalBytes: MAX_WAL_BYTES,
       nowMs: Date.now,
       log,
       onConfirmed: (confirmed) => respond({ type: "confirmed", commit: confirmed }),

@@ -58,7 +58,7 @@ export function makeArchive() {
 interface Options {
   readonly intervalMs?: number;
   readonly keepMs?: number;
-  readonly maxLogBytes?: number;
+  readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
   readonly lease?: Lease;
 }
@@ -84,12 +84,12 @@ function newLease(
 
 /** Opens a database and starts to archive it. */
 export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
-  const { intervalMs = INTERVAL_MS, keepMs = 1e9, maxLogBytes = 2 ** 30 } = options;
+  const { intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
   const { nowMs = Date.now, lease } = options;
   const db = openDatabase(path);
   const descriptors = {
     database: openSync(path, "r"),
-    log: openSync(`${path}-wal`, "r"),
+    wal: openSync(`${path}-wal`, "r"),
     index: openSync(`${path}-shm`, "r"),
   };
   const insert = db.prepare("insert into t (content) values (randomblob(?))");
@@ -105,7 +105,7 @@ export async function startArchived(path: string, storage: ObjectStorage, option
     newLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
     intervalMs,
     keepMs,
-    maxLogBytes,
+    maxWalBytes,
     nowMs,
     log: (_level, event, fields = {}) => lines.push(`${event} ${JSON.stringify(fields)}`),
     onConfirmed(commit) {

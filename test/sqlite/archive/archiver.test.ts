@@ -76,7 +76,7 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(1);
   });
 
-  test("continues in the middle of the log when another process has kept it", async () => {
+  test("continues in the middle of the WAL when another process has kept it", async () => {
     using archive = makeArchive();
     using other = openDatabase(archive.path);
     {
@@ -110,7 +110,7 @@ describe("an archive", () => {
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
-  test("has what another program writes, which cannot restart the log", async () => {
+  test("has what another program writes, which cannot restart the WAL", async () => {
     using archive = makeArchive();
     await using server = await startArchived(archive.path, archive.storage);
     server.insert(20);
@@ -187,7 +187,7 @@ describe("an archive", () => {
         if (isLate && key.startsWith("log/")) arrived += 1;
       },
     };
-    const limit = { maxLogBytes: 2 ** 20 };
+    const limit = { maxWalBytes: 2 ** 20 };
     await using server = await startArchived(archive.path, storage, limit);
     // More segments than the next generation has.
     for (let round = 0; round < 20; round += 1) {
@@ -242,10 +242,10 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(1);
   });
 
-  test("begins with a new base when the log has become too long while the storage was unreachable", async () => {
+  test("begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
-    await using server = await startArchived(archive.path, storage, { maxLogBytes: 2 ** 20 });
+    await using server = await startArchived(archive.path, storage, { maxWalBytes: 2 ** 20 });
     server.insert(20);
     await server.untilComplete();
     fail("the storage is unreachable");
@@ -260,7 +260,7 @@ describe("an archive", () => {
       checkpointed: number;
     };
     expect(checkpointed).toBe(log);
-    // Nothing can be restored that is as new as the log.
+    // Nothing can be restored that is as new as the WAL.
     while (server.state().bytesBehind === 0) await Bun.sleep(1);
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     server.insert(20);
@@ -270,7 +270,7 @@ describe("an archive", () => {
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
 
-  test("begins with a base when the log is let go after the response to its generation was lost", async () => {
+  test("begins with a base when the WAL is let go after the response to its generation was lost", async () => {
     using archive = makeArchive();
     let before: unknown;
     {
@@ -289,7 +289,7 @@ describe("an archive", () => {
         return isSecond(key) ? null : tag;
       },
     };
-    await using server = await startArchived(archive.path, lossy, { maxLogBytes: 2 ** 20 });
+    await using server = await startArchived(archive.path, lossy, { maxWalBytes: 2 ** 20 });
     for (let round = 0; round < 10; round += 1) {
       server.insert(100, 10_000);
       server.archiver.checkpoint();
@@ -299,7 +299,7 @@ describe("an archive", () => {
     await server.untilComplete();
     expect(server.lines).toContainEqual(opened(false));
     expect(await archive.restore()).toEqual(contentOf(server.db));
-    // Nothing but the new base has what was in the log.
+    // Nothing but the new base has what was in the WAL.
     const [, base = ""] = (await archive.storage.list("bases/")).map(({ key }) => key);
     await archive.storage.remove([base]);
     expect(await archive.restore()).toEqual(before);
@@ -318,7 +318,7 @@ describe("an archive", () => {
     expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
-  test("is behind while it has no base, although it has the log", async () => {
+  test("is behind while it has no base, although it has the WAL", async () => {
     using archive = makeArchive();
     let isFailing = true;
     const storage: ObjectStorage = {

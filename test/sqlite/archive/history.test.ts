@@ -129,7 +129,7 @@ describe("restore", () => {
     expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
   });
 
-  test("is refused when the log was restarted and parts before that are not in the history", async () => {
+  test("is refused when the WAL was restarted and parts before that are not in the history", async () => {
     using archive = makeArchive();
     for (let start = 0; start < 2; start += 1) {
       await using server = await startArchived(archive.path, archive.storage);

@@ -1,17 +1,21 @@
 import { expect, test } from "bun:test";
 import { closeSync, copyFileSync, openSync } from "node:fs";
-import { beginningOf, continuesAt, createLogReader } from "../../../src/sqlite/archive/log.ts";
+import {
+  beginningOf,
+  continuesAt,
+  createWalReader,
+} from "../../../src/sqlite/archive/wal-reader.ts";
 import { makeDirectory } from "../../directory.ts";
 import { openDatabase } from "./archived.ts";
 
-function openLog(path: string) {
+function openWal(path: string) {
   const db = openDatabase(path);
-  const files = { log: openSync(`${path}-wal`, "r"), index: openSync(`${path}-shm`, "r") };
+  const files = { wal: openSync(`${path}-wal`, "r"), index: openSync(`${path}-shm`, "r") };
   return {
     db,
     files,
     insert: (text: string) => db.run("insert into t (content) values (?)", [text]),
-    /** Copies the log to the database, so that the next write restarts it. */
+    /** Copies the WAL to the database, so that the next write restarts it. */
     checkpoint: () => db.run("pragma wal_checkpoint(passive)"),
     [Symbol.dispose]() {
       db.close(true);
@@ -20,60 +24,60 @@ function openLog(path: string) {
   };
 }
 
-test("read returns all commits, also after the log was restarted", () => {
+test("read returns all commits, also after the WAL was restarted", () => {
   using directory = makeDirectory();
-  using log = openLog(directory.at("a.db"));
-  const reader = createLogReader(log.files, beginningOf(log.files));
-  log.insert("a");
+  using wal = openWal(directory.at("a.db"));
+  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  wal.insert("a");
   expect(reader.read()).toMatchObject({ offset: 0 });
   expect(reader.read()).toBeNull();
-  log.checkpoint();
+  wal.checkpoint();
   expect(reader.read()).toBeNull();
-  log.insert("b");
-  log.insert("c");
+  wal.insert("b");
+  wal.insert("c");
   expect(reader.unreadBytes()).toBeGreaterThan(0);
   expect(reader.read()).toMatchObject({ offset: 0 });
   expect(reader.read()).toBeNull();
   expect(reader.unreadBytes()).toBe(0);
 });
 
-test("read reports a gap when the log was restarted with commits that were not read", () => {
+test("read reports a gap when the WAL was restarted with commits that were not read", () => {
   using directory = makeDirectory();
-  using log = openLog(directory.at("a.db"));
-  const reader = createLogReader(log.files, beginningOf(log.files));
-  log.insert("a");
+  using wal = openWal(directory.at("a.db"));
+  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  wal.insert("a");
   while (reader.read() !== null) {
     // To its end.
   }
-  log.insert("lost");
-  log.checkpoint();
-  log.insert("b");
+  wal.insert("lost");
+  wal.checkpoint();
+  wal.insert("b");
   expect(reader.read()).toBe("gap");
 });
 
-test("read reports a gap when the log was restarted before its end was reached once", () => {
+test("read reports a gap when the WAL was restarted before its end was reached once", () => {
   using directory = makeDirectory();
-  using log = openLog(directory.at("a.db"));
-  const reader = createLogReader(log.files, beginningOf(log.files));
-  log.checkpoint();
-  log.insert("a");
+  using wal = openWal(directory.at("a.db"));
+  const reader = createWalReader(wal.files, beginningOf(wal.files));
+  wal.checkpoint();
+  wal.insert("a");
   expect(reader.read()).toBe("gap");
 });
 
-test("continuesAt distinguishes logs of the same length that have other contents", () => {
+test("continuesAt distinguishes WALs of the same length that have other contents", () => {
   using directory = makeDirectory();
-  using first = openLog(directory.at("a.db"));
+  using first = openWal(directory.at("a.db"));
   first.insert("a");
   for (const suffix of ["", "-wal", "-shm"]) {
     copyFileSync(directory.at(`a.db${suffix}`), directory.at(`b.db${suffix}`));
   }
-  using second = openLog(directory.at("b.db"));
+  using second = openWal(directory.at("b.db"));
   first.insert("b");
   second.insert("c");
-  const reader = createLogReader(first.files, beginningOf(first.files));
+  const reader = createWalReader(first.files, beginningOf(first.files));
   reader.read();
   const position = reader.position();
-  expect(createLogReader(second.files, position).unreadBytes()).toBe(0);
+  expect(createWalReader(second.files, position).unreadBytes()).toBe(0);
   expect(continuesAt(first.files, position)).toBe(true);
   expect(continuesAt(second.files, position)).toBe(false);
   first.insert("d");

@@ -1,6 +1,6 @@
 /**
- * Reads the write-ahead log of an open database from a position to its end, and proves that nothing in between was
- * missed: SQLite restarts the log at its beginning when all of it is in the database.
+ * Reads the write-ahead log (WAL) of an open database from a position to its end, and proves that nothing in between was
+ * missed: SQLite restarts the WAL at its beginning when all of it is in the database.
  * @see https://www.sqlite.org/fileformat2.html#walformat
  */
 import { readSync } from "node:fs";
@@ -9,39 +9,39 @@ import {
   committedBytes,
   FRAME_HEADER_BYTES,
   isCommit,
-  LOG_HEADER_BYTES,
-  type LogState,
-  readLogState,
+  readWalState,
+  WAL_HEADER_BYTES,
+  type WalState,
 } from "../wal-index.ts";
 
-/** Where a part of the log ends. */
-export interface LogPosition {
-  /** Of the log since its last restart, in hexadecimal. */
+/** Where a part of the WAL ends. */
+export interface WalPosition {
+  /** Of the WAL since its last restart, in hexadecimal. */
   readonly salt: string;
-  /** In bytes; 0 at the beginning of the log. */
+  /** In bytes; 0 at the beginning of the WAL. */
   readonly offset: number;
   /** Checksum in the last frame before the offset, over everything since the restart; empty if there is none. */
   readonly checksum: string;
 }
 
-/** Consecutive frames, behind the header of the log if they are its first ones. */
-export interface LogPart {
+/** Consecutive frames, behind the header of the WAL if they are its first ones. */
+export interface WalPart {
   readonly salt: string;
   readonly offset: number;
   readonly bytes: Uint8Array<ArrayBuffer>;
-  readonly end: LogPosition;
+  readonly end: WalPosition;
 }
 
-export type LogFiles = Pick<FileDescriptors, "log" | "index">;
+export type WalFiles = Pick<FileDescriptors, "wal" | "index">;
 
-export interface LogReader {
+export interface WalReader {
   /**
    * Reads from the position on, whole frames only.
-   * @returns the next part; `null` at the end of the log; `"gap"` if the log was restarted and parts of it may be lost
+   * @returns the next part; `null` at the end of the WAL; `"gap"` if the WAL was restarted and parts of it may be lost
    */
-  read(): LogPart | null | "gap";
-  position(): LogPosition;
-  /** @returns the bytes of the log that have not been read */
+  read(): WalPart | null | "gap";
+  position(): WalPosition;
+  /** @returns the bytes of the WAL that have not been read */
   unreadBytes(): number;
 }
 
@@ -67,52 +67,52 @@ function countCommits(bytes: Buffer, first: number, pageBytes: number): number {
   return commits;
 }
 
-/** @returns the checksum in the frame that ends at this offset; empty at the beginning of the log */
-function checksumBefore(log: number, offset: number, pageBytes: number): string {
-  if (offset <= LOG_HEADER_BYTES) return "";
-  return readFully(log, 8, offset - pageBytes - 8).toString("hex");
+/** @returns the checksum in the frame that ends at this offset; empty at the beginning of the WAL */
+function checksumBefore(wal: number, offset: number, pageBytes: number): string {
+  if (offset <= WAL_HEADER_BYTES) return "";
+  return readFully(wal, 8, offset - pageBytes - 8).toString("hex");
 }
 
-/** @returns whether the log continues behind this position, of which a part was read earlier */
-export function continuesAt({ log, index }: LogFiles, position: LogPosition): boolean {
-  const state = readLogState(index);
+/** @returns whether the WAL continues behind this position, of which a part was read earlier */
+export function continuesAt({ wal, index }: WalFiles, position: WalPosition): boolean {
+  const state = readWalState(index);
   if (state.salt !== position.salt || position.offset > committedBytes(state)) return false;
-  return checksumBefore(log, position.offset, state.pageBytes) === position.checksum;
+  return checksumBefore(wal, position.offset, state.pageBytes) === position.checksum;
 }
 
-/** @returns the size of the log up to the last commit, in bytes */
-export function logBytes({ index }: Pick<LogFiles, "index">): number {
-  return committedBytes(readLogState(index));
+/** @returns the size of the WAL up to the last commit, in bytes */
+export function walBytesOf({ index }: Pick<WalFiles, "index">): number {
+  return committedBytes(readWalState(index));
 }
 
-/** @returns the position at the beginning of the log as it is now */
-export function beginningOf({ index }: LogFiles): LogPosition {
-  return { salt: readLogState(index).salt, offset: 0, checksum: "" };
+/** @returns the position at the beginning of the WAL as it is now */
+export function beginningOf({ index }: WalFiles): WalPosition {
+  return { salt: readWalState(index).salt, offset: 0, checksum: "" };
 }
 
-/** @param start a position in the log as it is now */
-export function createLogReader({ log, index }: LogFiles, start: LogPosition): LogReader {
+/** @param start a position in the WAL as it is now */
+export function createWalReader({ wal, index }: WalFiles, start: WalPosition): WalReader {
   let position = start;
-  /** Number of commits up to the position; `null` before the end of the log was reached once. */
+  /** Number of commits up to the position; `null` before the end of the WAL was reached once. */
   let commits: number | null = null;
 
-  /** The log was restarted. @returns whether everything before the restart had been read */
-  function isComplete(state: LogState): boolean {
+  /** The WAL was restarted. @returns whether everything before the restart had been read */
+  function isComplete(state: WalState): boolean {
     if (commits === null) return false;
     const frameBytes = FRAME_HEADER_BYTES + state.pageBytes;
     const perPart = Math.floor(MAX_PART_BYTES / frameBytes);
-    let inLog = 0;
+    let inWal = 0;
     for (let frame = 0; frame < state.frames; frame += perPart) {
       const count = Math.min(perPart, state.frames - frame);
-      const bytes = readFully(log, count * frameBytes, LOG_HEADER_BYTES + frame * frameBytes);
-      inLog += countCommits(bytes, 0, state.pageBytes);
+      const bytes = readFully(wal, count * frameBytes, WAL_HEADER_BYTES + frame * frameBytes);
+      inWal += countCommits(bytes, 0, state.pageBytes);
     }
-    return (state.commits - commits) >>> 0 === inLog;
+    return (state.commits - commits) >>> 0 === inWal;
   }
 
   return {
     read() {
-      const state = readLogState(index);
+      const state = readWalState(index);
       const end = committedBytes(state);
       if (state.salt !== position.salt) {
         // Before the first commit after a restart, there is nothing to read.
@@ -127,10 +127,10 @@ export function createLogReader({ log, index }: LogFiles, start: LogPosition): L
       }
       const { offset } = position;
       const frameBytes = FRAME_HEADER_BYTES + state.pageBytes;
-      const first = offset === 0 ? LOG_HEADER_BYTES : 0;
+      const first = offset === 0 ? WAL_HEADER_BYTES : 0;
       const room = Math.floor((MAX_PART_BYTES - first) / frameBytes) * frameBytes;
       const length = Math.min(end - offset, first + room);
-      const bytes = readFully(log, length, offset);
+      const bytes = readFully(wal, length, offset);
       const isRest = offset + length === end;
       if (isRest) commits = state.commits;
       else if (commits !== null)
@@ -142,7 +142,7 @@ export function createLogReader({ log, index }: LogFiles, start: LogPosition): L
     },
     position: () => position,
     unreadBytes() {
-      const state = readLogState(index);
+      const state = readWalState(index);
       const end = committedBytes(state);
       return state.salt === position.salt ? Math.max(0, end - position.offset) : end;
     },

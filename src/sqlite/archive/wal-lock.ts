@@ -1,6 +1,6 @@
 /**
- * Holds a read lock on the write-ahead log at all times, so that no process can restart the log before its end has been
- * read. A checkpoint copies no further than the lock, and only a log that was copied to its end is restarted. Therefore a
+ * Holds a read lock on the WAL at all times, so that no process can restart the WAL before its end has been
+ * read. A checkpoint copies no further than the lock, and only a WAL that was copied to its end is restarted. Therefore a
  * new lock is taken before the last one is released: at most one restart is possible in between, after the checkpoint
  * of this process, whose frames have been read.
  * @see https://www.sqlite.org/walformat.html#wal_locks
@@ -9,16 +9,16 @@ import type { Database } from "bun:sqlite";
 import { connect } from "../connection.ts";
 import { isBusy } from "../errors.ts";
 
-export interface LogLock extends Disposable {
+export interface WalLock extends Disposable {
   /**
-   * Copies the log to the database.
-   * @param read reads the log to its end; returns whether it did
+   * Copies the WAL to the database.
+   * @param read reads the WAL to its end; returns whether it did
    * @returns what `read` returned
    */
   checkpoint(read: () => boolean): boolean;
   /**
-   * Runs work while no process can commit, after copying the log to the database.
-   * @param read reads the log to its end; returns whether there was nothing left
+   * Runs work while no process can commit, after copying the WAL to the database.
+   * @param read reads the WAL to its end; returns whether there was nothing left
    * @returns whether the work ran
    */
   complete(read: () => boolean, work: () => void): boolean;
@@ -30,8 +30,8 @@ function lockEnd(db: Database): void {
   db.prepare("select 1 from sqlite_schema limit 1").get();
 }
 
-/** Copies the log to the database. @returns its number of frames; `null` if not all of them were copied */
-export function copyLog(db: Database): number | null {
+/** Copies the WAL to the database. @returns its number of frames; `null` if not all of them were copied */
+export function copyWal(db: Database): number | null {
   using statement = db.prepare<{ log: number; checkpointed: number }, []>(
     "pragma wal_checkpoint(passive)",
   );
@@ -39,7 +39,7 @@ export function copyLog(db: Database): number | null {
   return result !== null && result.log === result.checkpointed ? result.log : null;
 }
 
-export function lockLog(path: string): LogLock {
+export function lockWal(path: string): WalLock {
   using resources = new DisposableStack();
   const open = () => resources.adopt(connect(path), (db) => db.close(true));
   const holder = open();
@@ -59,7 +59,7 @@ export function lockLog(path: string): LogLock {
         if (!read()) return false;
         holder.run("commit");
         try {
-          copyLog(holder);
+          copyWal(holder);
         } finally {
           lockEnd(holder);
         }
@@ -79,7 +79,7 @@ export function lockLog(path: string): LogLock {
         if (!read()) return false;
         holder.run("commit");
         try {
-          if (copyLog(holder) === null) return false;
+          if (copyWal(holder) === null) return false;
           work();
           return true;
         } finally {

@@ -1,17 +1,14 @@
 /** Opens the storage of a URL. */
 import { fail } from "../error.ts";
-import { type ObjectStorage, type OpenStorage, parseStorageUrl } from "../object-storage.ts";
+import { type OpenStorage, parseStorageUrl } from "../object-storage.ts";
 import { createDirectoryStorage } from "./directory.ts";
 import { createS3Storage } from "./s3.ts";
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-export interface StorageOptions {
-  /** Of each request. */
-  readonly timeoutMs: number;
-}
-
 const DEFAULT_REGION = "us-east-1";
+/** A request that takes longer is sent again. A body has some MiB. */
+const TIMEOUT_MS = 10_000;
 
 /** @returns `S3_…`, or else `AWS_…`, as Bun reads them; `null` if neither is set */
 function readVariable(environment: Environment, name: string): string | null {
@@ -31,15 +28,8 @@ function readEndpoint(environment: Environment): string | null {
   return endpoint;
 }
 
-/**
- * @param environment in which the credentials, the endpoint and the region of S3 are
- * @throws {AppError} operator if a variable is missing or invalid
- */
-export function openObjectStorage(
-  url: string,
-  environment: Environment,
-  { timeoutMs }: StorageOptions,
-): ObjectStorage {
+/** Opens the storage of an archive. */
+export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) => {
   const location = parseStorageUrl(url);
   if (location.kind === "directory") {
     return createDirectoryStorage({ path: location.path, timeoutMs });
@@ -61,11 +51,4 @@ export function openObjectStorage(
     },
     timeoutMs,
   });
-}
-
-/** A request that takes longer is sent again. A body has some MiB. */
-const TIMEOUT_MS = 10_000;
-
-/** Opens the storage of an archive. */
-export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) =>
-  openObjectStorage(url, environment, { timeoutMs });
+};

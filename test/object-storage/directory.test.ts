@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { mkdirSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { createDirectoryStorage } from "../../src/object-storage/directory.ts";
-import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import { makeDirectory, type TemporaryDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { bytes, objectStorageContract, text } from "./contract.ts";
@@ -9,7 +9,7 @@ import { bytes, objectStorageContract, text } from "./contract.ts";
 const timeoutMs = 20_000;
 
 function open(directory: TemporaryDirectory) {
-  return openObjectStorage(`file://${directory.path}`, {}, { timeoutMs });
+  return openStorage(`file://${directory.path}`, {}, timeoutMs);
 }
 
 describe("a directory", () => {

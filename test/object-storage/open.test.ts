@@ -1,5 +1,5 @@
 import { describe, expect, test } from "bun:test";
-import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import { isKey, parseStorageUrl } from "../../src/object-storage.ts";
 import { expectThrown } from "../expect-error.ts";
 
@@ -60,7 +60,7 @@ describe("opening object storage", () => {
   const timeoutMs = 1000;
 
   test("messages name the URL of the storage, not its credentials", () => {
-    const storage = openObjectStorage("s3://backups/shop/", credentials, { timeoutMs });
+    const storage = openStorage("s3://backups/shop/", credentials, timeoutMs);
     expect(storage.url).toBe("s3://backups/shop");
     expect(Bun.inspect(storage)).not.toContain("hidden");
   });
@@ -69,7 +69,7 @@ describe("opening object storage", () => {
     "the environment %j lacks credentials of S3",
     (environment) => {
       expectThrown(
-        () => openObjectStorage("s3://backups", environment, { timeoutMs }),
+        () => openStorage("s3://backups", environment, timeoutMs),
         "operator",
         "Cannot use s3://backups: S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY must be set",
       );
@@ -80,12 +80,7 @@ describe("opening object storage", () => {
     "%p is not an endpoint",
     (endpoint) => {
       expectThrown(
-        () =>
-          openObjectStorage(
-            "s3://backups",
-            { ...credentials, S3_ENDPOINT: endpoint },
-            { timeoutMs },
-          ),
+        () => openStorage("s3://backups", { ...credentials, S3_ENDPOINT: endpoint }, timeoutMs),
         "operator",
         "Invalid S3_ENDPOINT: must be a URL such as https://s3.example.com",
       );

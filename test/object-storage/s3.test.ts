@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { AppError } from "../../src/error.ts";
-import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import type { ObjectStorage } from "../../src/object-storage.ts";
 import { expectRejection } from "../expect-error.ts";
 import { bytes, objectStorageContract, text } from "./contract.ts";
@@ -9,11 +9,7 @@ import { type S3Server, startS3Server, testAccount } from "./s3-server.ts";
 const timeoutMs = 20_000;
 
 function open(server: S3Server, environment: Readonly<Record<string, string>> = {}): ObjectStorage {
-  return openObjectStorage(
-    "s3://bucket/prefix",
-    { ...server.environment, ...environment },
-    { timeoutMs },
-  );
+  return openStorage("s3://bucket/prefix", { ...server.environment, ...environment }, timeoutMs);
 }
 
 /** Calls every operation. @returns the errors, without the action and the URL */
@@ -40,7 +36,7 @@ async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
   return problems;
 }
 
-async function openStorage(options: Parameters<typeof startS3Server>[0]) {
+async function openServer(options: Parameters<typeof startS3Server>[0]) {
   const server = await startS3Server(options);
   return {
     storage: open(server),
@@ -50,18 +46,18 @@ async function openStorage(options: Parameters<typeof startS3Server>[0]) {
 }
 
 describe("S3 that expects tags without quotes", () => {
-  objectStorageContract(() => openStorage({ quotesTags: false }));
+  objectStorageContract(() => openServer({ quotesTags: false }));
 });
 
 describe("S3", () => {
-  objectStorageContract(() => openStorage({ pageSize: 10 }));
+  objectStorageContract(() => openServer({ pageSize: 10 }));
 
   test("objects are below the prefix, and others are not listed", async () => {
     await using server = await startS3Server();
     const storage = open(server);
     await storage.put("a/b", bytes("one"));
     expect([...server.objects.keys()]).toEqual(["prefix/a/b"]);
-    const whole = openObjectStorage("s3://bucket", server.environment, { timeoutMs });
+    const whole = openStorage("s3://bucket", server.environment, timeoutMs);
     await whole.put("prefix2/a", bytes("two"));
     server.objects.set("prefix/not a key", [...server.objects.values()][0]!);
     expect((await storage.list("")).map(({ key }) => key)).toEqual(["a/b"]);
@@ -90,7 +86,7 @@ describe("S3", () => {
         [name.replace("S3", "AWS"), value],
       ]),
     );
-    const storage = openObjectStorage("s3://bucket", renamed, { timeoutMs });
+    const storage = openStorage("s3://bucket", renamed, timeoutMs);
     expect(await storage.list("")).toEqual([]);
   });
 });
@@ -184,7 +180,7 @@ describe("errors of S3", () => {
       S3_SECRET_ACCESS_KEY: "secret",
       S3_ENDPOINT: endpoint,
     };
-    const storage = openObjectStorage("s3://bucket/prefix", environment, { timeoutMs });
+    const storage = openStorage("s3://bucket/prefix", environment, timeoutMs);
     const [problem] = await problemsOf(storage);
     expect(problem).toStartWith(
       `operator: the certificate of 127.0.0.1:${server.port} is not valid or not trusted (`,
@@ -204,9 +200,7 @@ describe("errors of S3", () => {
   test("a request has no response when the server stalls", async () => {
     await using server = await startS3Server();
     server.misbehave = () => ({ do: "stall" });
-    const impatient = openObjectStorage("s3://bucket/prefix", server.environment, {
-      timeoutMs: 50,
-    });
+    const impatient = openStorage("s3://bucket/prefix", server.environment, 50);
     const problem = `unavailable: no response from 127.0.0.1:${server.port} in 0.05 s`;
     expect(await problemsOf(impatient)).toEqual(new Set([problem]));
   });

@@ -2,7 +2,7 @@
 // preconditions, and does not verify signatures of version 4.
 import { describe, expect, test } from "bun:test";
 import { createLease, systemClock } from "../../src/lease.ts";
-import { openObjectStorage } from "../../src/object-storage/open.ts";
+import { openStorage } from "../../src/object-storage/open.ts";
 import { makeDirectory } from "../directory.ts";
 import { expectRejection } from "../expect-error.ts";
 import { objectStorageContract } from "../object-storage/contract.ts";
@@ -33,7 +33,7 @@ async function startS3rver() {
     S3_SECRET_ACCESS_KEY: "S3RVER",
     S3_ENDPOINT: `http://127.0.0.1:${await readPort(log)}`,
   };
-  const open = (url: string) => openObjectStorage(url, environment, { timeoutMs });
+  const open = (url: string) => openStorage(url, environment, timeoutMs);
   return {
     open,
     storage: open("s3://bucket/prefix"),

@@ -23,6 +23,11 @@ const START_TIMEOUT_MS = 10_000;
 const POLL_MS = 20;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
+/**
+ * So long after a checkpoint, what is new is sent. A WAL that was restarted meanwhile can be continued after a crash
+ * only if the archive has a part of it.
+ */
+const AFTER_CHECKPOINT_MS = 100;
 
 export interface ArchiverOptions {
   /** Path of a database that stays open. */
@@ -217,6 +222,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   const timer = setInterval(tick, SENDING_SHARE * intervalMs);
+  let checkpointTimer: ReturnType<typeof setTimeout> | undefined;
   return {
     async start() {
       isBeginning = true;
@@ -267,7 +273,12 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     },
     checkpoint() {
       try {
-        if (walLock.checkpoint(() => writer?.readAll() ?? false) || !isWalTooLong()) return;
+        if (walLock.checkpoint(() => writer?.readAll() ?? false)) {
+          clearTimeout(checkpointTimer);
+          checkpointTimer = setTimeout(tick, AFTER_CHECKPOINT_MS);
+          return;
+        }
+        if (!isWalTooLong()) return;
         abandon("the storage was unreachable for too long");
         hasGap = true;
         walLock.checkpoint(() => true);
@@ -277,6 +288,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     },
     async close() {
       clearInterval(timer);
+      clearTimeout(checkpointTimer);
       const deadlineMs = performance.now() + CLOSE_TIMEOUT_MS;
       let isClosed = false;
       while (!isClosed && performance.now() < deadlineMs) {

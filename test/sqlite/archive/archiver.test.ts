@@ -171,6 +171,19 @@ describe("an archive", () => {
     expect(storedMs - writtenMs).toBeLessThan(intervalMs);
   });
 
+  test("has a part of the WAL soon after a checkpoint, so that it continues after a crash", async () => {
+    using archive = makeArchive();
+    const { path, storage } = archive;
+    await using server = await startArchived(path, storage, { intervalMs: 3_600_000 });
+    await server.untilComplete();
+    server.insert(10);
+    server.archiver.checkpoint();
+    // It restarts the WAL.
+    server.insert();
+    const written = contentOf(server.db);
+    while (!Bun.deepEquals(await archive.restore(), written)) await Bun.sleep(10);
+  });
+
   test("confirms nothing when a segment is stored after its generation has ended", async () => {
     using archive = makeArchive();
     const arrival = Promise.withResolvers<void>();

@@ -210,10 +210,16 @@ export function createOrderStore(context: StoreContext): OrderStore {
       $currency, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
+  // A statement of its own, because SQLite rewrites the indexes and runs the triggers of a column that is set, even to the
+  // same value.
+  const updateStatus = db.prepare<null, Pick<StoredOrder, "id" | "status">>(`
+    update orders
+    set status = $status
+    where id = $id
+  `);
   const updateOrder = db.prepare<null, StoredOrder>(`
     update orders
-    set status = $status,
-      metadata = $metadata,
+    set metadata = $metadata,
       version = $version,
       updated_at = $updated_at
     where id = $id
@@ -254,6 +260,7 @@ export function createOrderStore(context: StoreContext): OrderStore {
           version: order.version + 1,
           updated_at: latestOf(order.updated_at, clock()),
         };
+        if (fields.status !== order.status) updateStatus.run({ id, status: fields.status });
         updateOrder.run(changed);
         recordChange(changeOf("order.updated", changed, author));
         return recordText(changed, orderJson);

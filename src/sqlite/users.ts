@@ -80,11 +80,16 @@ export function createUserStore(context: StoreContext): UserStore {
     from users
     where email_key = $email_key and id <> $id
   `);
-  const updateUser = db.prepare<null, StoredUser & UserRow>(`
+  // A statement of its own, because SQLite rewrites an index if one of its columns is set, even to the same value.
+  const updateEmail = db.prepare<null, UserRow & { id: number }>(`
     update users
     set email = $email,
-      email_key = $email_key,
-      name = $name,
+      email_key = $email_key
+    where id = $id
+  `);
+  const updateUser = db.prepare<null, StoredUser>(`
+    update users
+    set name = $name,
       metadata = $metadata,
       version = $version,
       updated_at = $updated_at
@@ -118,8 +123,9 @@ export function createUserStore(context: StoreContext): UserStore {
       return change(id, preconditions, author, reserve, (user) => {
         const fields = edit(parseStoredUser(user));
         const row = userRow(fields);
-        if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) {
-          failEmailTaken();
+        if (row.email !== user.email) {
+          if (otherUserWithEmail.get({ email_key: row.email_key, id }) !== null) failEmailTaken();
+          updateEmail.run({ ...row, id });
         }
         const updatedAt = latestOf(user.updated_at, clock());
         const changed = { ...user, ...row, version: user.version + 1, updated_at: updatedAt };

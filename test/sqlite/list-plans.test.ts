@@ -47,3 +47,26 @@ test("statements hide a variable from the planner when its value could matter to
   expect(ordered.filter((sql) => /[^<>]= \$/.test(sql))).toEqual([]);
   expect(statements.filter((sql) => /(limit |offset )\$/.test(sql))).toEqual([]);
 });
+
+test("an update writes to indexes only when it changes an email, a status or a position", async () => {
+  using directory = makeDirectory();
+  const path = directory.at("a.db");
+  const statements = await collectStatements(path);
+  using db = new Database(path, { strict: true });
+  const writtenTrees = (sql: string) =>
+    db
+      .query<{ opcode: string }, []>(`explain ${sql}`)
+      .all()
+      .filter(({ opcode }) => opcode === "OpenWrite").length;
+  const updates = statements.flatMap((sql) => {
+    const [, change] = /^\s*update ((?:users|orders)\s+set \w+)/.exec(sql) ?? [];
+    return change === undefined ? [] : [[change.replace(/\s+/, " "), writtenTrees(sql) > 1]];
+  });
+  expect(Object.fromEntries(updates)).toEqual({
+    "users set email": true,
+    "users set name": false,
+    "orders set status": true,
+    "orders set metadata": false,
+    "orders set user_position": true,
+  });
+});

@@ -36,6 +36,22 @@ test("get and find return the record, not a promise, once a write has resolved",
   expect(tokens.find(hash)).toEqual(revoked);
 });
 
+test("users.update changes a user whose email was stored beside one that differs only in a sigma", async () => {
+  using files = makeDirectory();
+  const path = files.at("a.db");
+  await using it = await openWithClock((options) => openDatabase(path, options));
+  const { users } = it.store;
+  await users.create(userFields({ email: "ασ@x.gr" }), null);
+  const { record } = await users.create(userFields({ email: "b@x.gr" }), null);
+  // As a migration leaves it.
+  using db = new Database(path);
+  db.run("update users set email = ?1, email_key = ?1 where id = ?2", ["ας@x.gr", record.id]);
+  const edited = await users.update(record.id, (user) => ({ ...user, name: "Bea" }), null);
+  expect(edited?.version).toBe(2);
+  const keys = db.query("select email_key from users order by id").values().flat();
+  expect(keys).toEqual(["ασ@x.gr", "ας@x.gr"]);
+});
+
 test("create replays the stored text of a record byte for byte", async () => {
   using files = makeDirectory();
   const path = files.at("a.db");

@@ -6,12 +6,13 @@ import { rmSync } from "node:fs";
 import { newToken } from "../../src/token.ts";
 import { makeDirectory } from "../directory.ts";
 import { sendCall } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { startS3Server } from "../object-storage/s3-server.ts";
 import { binary, runBinary, startProgram } from "../program.ts";
 import { makeRandom } from "../random.ts";
 
 /** `ARCHIVE_AT_SECONDS` for a longer run. */
-const SECONDS = Number(Bun.env["ARCHIVE_AT_SECONDS"] ?? 4);
+const SECONDS = Number(Bun.env["ARCHIVE_AT_SECONDS"] ?? (isLong ? 4 : 3));
 const CLIENTS = 8;
 const token = newToken();
 

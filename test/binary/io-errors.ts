@@ -71,21 +71,33 @@ export async function failEachCall(
 ): Promise<void> {
   const problems: string[] = [];
   const counts: Record<string, number> = {};
-  const jobs = kinds.flatMap((kind) => durationsOf(kind).map((duration) => ({ kind, duration })));
+  const sameCalls = Object.groupBy(kinds, ({ calls, files }) => `${calls} of ${files}`);
+  const jobs = Object.values(sameCalls).filter((group) => group !== undefined);
 
-  async function run({ kind, duration }: (typeof jobs)[number]): Promise<void> {
+  /** @param end ordinal of a call that no run reaches. @returns the same, from these runs if they are the first */
+  async function fail(kind: Kind, duration: Duration, end: number): Promise<number> {
     const name = `${kind.calls} ${kind.error} ${duration}`;
     counts[name] = 0;
-    for (let call = 1; call < MAX_CALLS; call = nextCall(call, duration)) {
+    for (let call = 1; call < end; call = nextCall(call, duration)) {
       const when = { once: `${call}`, twice: `${call}..${call + 1}`, always: `${call}+` }[duration];
       const outcome = await attempt(kind, when);
       const fault = `${scenario}: ${kind.calls} #${when} ${kind.error}`;
       const [first = "no call failed"] = outcome.injected;
       problems.push(...outcome.problems.map((problem) => `${fault} (${first}): ${problem}`));
-      if (outcome.injected.length === 0) return;
+      if (outcome.injected.length === 0) return call;
       counts[name] = (counts[name] ?? 0) + 1;
     }
-    problems.push(`${scenario}: ${kind.calls}: more than ${MAX_CALLS} calls`);
+    return end;
+  }
+
+  /** The calls before the first one that fails are the same, whichever error it returns and for how long. */
+  async function run(group: readonly Kind[]): Promise<void> {
+    let end = MAX_CALLS;
+    for (const kind of group)
+      for (const duration of durationsOf(kind)) end = await fail(kind, duration, end);
+    if (end === MAX_CALLS) {
+      problems.push(`${scenario}: ${group[0]?.calls}: more than ${MAX_CALLS} calls`);
+    }
   }
 
   async function work(): Promise<void> {

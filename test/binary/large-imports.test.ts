@@ -4,7 +4,7 @@ import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
 import { binary } from "../program.ts";
 
-const USERS = 60_000;
+const USERS = 20_000;
 /** 27 kB each, 216 MB as text. */
 const WIDE_USERS = 8000;
 /** The process needs 85 MB without any records. */
@@ -71,7 +71,7 @@ test.skipIf(binary === "")(
   async () => {
     using program = makeProgram();
     const child = program.start(["import", "users"], "pipe");
-    const text = await users().slice(0, 1_000_000).bytes();
+    const text = await users().slice(0, 400_000).bytes();
     child.stdin.write(text);
     await child.stdin.flush();
     while (countUsers(program.at("a.db")) === 0) await Bun.sleep(5);

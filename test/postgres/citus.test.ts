@@ -12,7 +12,7 @@ import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { type Cluster, findCluster } from "./cluster.ts";
-import { createDatabasePool, databasesOf } from "./database.ts";
+import { createDatabasePool, databasesOf, withFewConnections } from "./database.ts";
 
 const cluster = await findCluster();
 
@@ -30,7 +30,7 @@ if (cluster !== null) {
   describe("on one server", () => {
     storeContract("citus", async (opened = {}) => {
       const url = await databases.take();
-      const databaseUrl = `${url}&layout=citus`;
+      const databaseUrl = `${withFewConnections(url)}&layout=citus`;
       const store = await openPostgres({ ...storeOptions, ...opened, databaseUrl });
       return {
         ...store,

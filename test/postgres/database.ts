@@ -108,6 +108,13 @@ export function createDatabasePool(
   };
 }
 
+/** For tests of one call after another: the driver opens all connections at once, which takes longer than most tests. */
+export function withFewConnections(url: string): string {
+  const changed = new URL(url);
+  changed.searchParams.set("max", "3");
+  return changed.href;
+}
+
 const pools = new WeakMap<Cluster, DatabasePool>();
 
 /** Databases with the layout for one server, shared by all test files of a process. */

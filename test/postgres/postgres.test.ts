@@ -2,20 +2,21 @@ import { openPostgres } from "../../src/postgres/backend.ts";
 import { storeOptions } from "../open-store.ts";
 import { storeContract } from "../store.contract.ts";
 import { findCluster } from "./cluster.ts";
-import { databasesOf } from "./database.ts";
+import { databasesOf, withFewConnections } from "./database.ts";
 
 const cluster = await findCluster();
 
 if (cluster !== null) {
   const databases = databasesOf(cluster);
   storeContract("postgres", async (options) => {
-    const databaseUrl = await databases.take();
+    const url = await databases.take();
+    const databaseUrl = withFewConnections(url);
     const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
     return {
       ...store,
       async close() {
         await store.close();
-        await databases.release(databaseUrl);
+        await databases.release(url);
       },
     };
   });

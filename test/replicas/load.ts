@@ -8,8 +8,8 @@ import { type Pair, walk } from "./pair.ts";
 
 const WRITERS = 12;
 const READERS = 4;
-/** Pause between two attempts of a request. */
-const RETRY_MS = 10;
+/** Pause between two attempts of a request, and between two reads. */
+const RETRY_MS = 50;
 
 type Row = Record<string, any>;
 

@@ -3,6 +3,7 @@ import { expect, test } from "bun:test";
 import { makeDirectory } from "../directory.ts";
 import { againstPostgres, dropDatabase, newDatabase } from "../http/backend.ts";
 import { againstBinary } from "../http/server.ts";
+import { isLong } from "../long.ts";
 import { makeRandom } from "../random.ts";
 import {
   applyInSomeOrder,
@@ -15,7 +16,7 @@ import {
 import { type Pair, runCommand, startPair, walk } from "./pair.ts";
 
 /** TEST_PROPERTY_SECONDS sets it, TEST_PROPERTY_SEED repeats the requests of a run as far as timing allows. */
-const DURATION_MS = Number(Bun.env["TEST_PROPERTY_SECONDS"] ?? 4) * 1000;
+const DURATION_MS = Number(Bun.env["TEST_PROPERTY_SECONDS"] ?? (isLong ? 4 : 2)) * 1000;
 const SEED = Number(Bun.env["TEST_PROPERTY_SEED"] ?? 0) || 1 + Math.floor(Math.random() * 2 ** 31);
 
 /** Clients of a round. Each sends its requests one after the other. */

@@ -29,38 +29,64 @@ export function contentOf(db: Database): unknown {
   return { rows: rows.length, hash: Bun.hash(JSON.stringify(rows)) };
 }
 
+export type Server = Awaited<ReturnType<typeof startArchived>>;
+
 /** An archive in a directory of its own, and databases next to it. */
 export function makeArchive() {
   const directory = makeDirectory();
-  const target = makeDirectory();
-  const storage = createDirectoryStorage({ path: target.path, timeoutMs: 30_000 });
+  const bucket = makeDirectory();
+  const storage = createDirectoryStorage({ path: bucket.path, timeoutMs: 30_000 });
+  const path = directory.at("a.db");
   let restored = 0;
+
+  /** @returns the content of the restored database */
+  async function restore(at: Date | null = null): Promise<unknown> {
+    restored += 1;
+    const target = directory.at(`restored-${restored}.db`);
+    await fetchDatabase(storage, await findState(storage, at), target);
+    using db = new Database(target);
+    expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
+    return contentOf(db);
+  }
+
   return {
-    path: directory.at("a.db"),
+    path,
     at: directory.at,
     storage,
-    /** @returns the content of the restored database */
-    async restore(at: Date | null = null): Promise<unknown> {
-      restored += 1;
-      const path = directory.at(`restored-${restored}.db`);
-      await fetchDatabase(storage, await findState(storage, at), path);
-      using db = new Database(path);
-      expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
-      return contentOf(db);
+    restore,
+    /** Opens the database of the archive, or another one, and starts to archive it. */
+    start: (options: Partial<Options> = {}) => startArchived({ path, storage, ...options }),
+    /** Expects that the archive restores all that the database has. */
+    async expectComplete({ db, untilComplete }: Server): Promise<void> {
+      await untilComplete();
+      expect(await restore()).toEqual(contentOf(db));
     },
     [Symbol.dispose]() {
       directory[Symbol.dispose]();
-      target[Symbol.dispose]();
+      bucket[Symbol.dispose]();
     },
   };
 }
 
 interface Options {
+  readonly path: string;
+  readonly storage: ObjectStorage;
   readonly intervalMs?: number;
   readonly keepMs?: number;
   readonly maxWalBytes?: number;
   readonly nowMs?: () => number;
   readonly lease?: Lease;
+}
+
+/** A lease that no other process wants. */
+export function makeLease(number: number, lease: Partial<Lease> = {}): Lease {
+  return {
+    acquire: async () => number,
+    isHeld: () => true,
+    whenLost: new Promise(() => {}),
+    async release() {},
+    ...lease,
+  };
 }
 
 /** Of the process that has the database. */
@@ -82,9 +108,8 @@ function newLease(
   });
 }
 
-/** Opens a database and starts to archive it. */
-export async function startArchived(path: string, storage: ObjectStorage, options: Options = {}) {
-  const { intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
+async function startArchived(options: Options) {
+  const { path, storage, intervalMs = INTERVAL_MS, keepMs = 1e9, maxWalBytes = 2 ** 30 } = options;
   const { nowMs = Date.now, lease } = options;
   const db = openDatabase(path);
   const descriptors = {

@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import { AppError } from "../../../src/error.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, openDatabase, startArchived } from "./archived.ts";
+import { contentOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
@@ -38,35 +38,33 @@ const opened = (continued: boolean) => expect.stringContaining(`"continued":${co
 describe("an archive", () => {
   test("has all commits when they were confirmed, across checkpoints", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     for (let round = 0; round < 5; round += 1) {
       server.insert(200, 5000);
       await Bun.sleep(5);
       server.archiver.checkpoint();
       server.insert(1);
     }
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
     expect(server.lines.filter((line) => line.startsWith("archive needs"))).toEqual([]);
   });
 
   test("has updates, deletes and large transactions", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     server.insert(1000);
     // More than one segment can hold.
     server.db.run("update t set content = randomblob(12000)");
     server.archiver.checkpoint();
     server.db.run("delete from t where n % 3 = 0");
     server.db.run("vacuum");
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
   });
 
   test("continues without a base when the database was closed and opened again", async () => {
     using archive = makeArchive();
     for (let start = 0; start < 3; start += 1) {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       server.insert(20);
       if (start === 0) await server.untilComplete();
       expect(server.lines[0]).toEqual(opened(start > 0));
@@ -80,22 +78,21 @@ describe("an archive", () => {
     using archive = makeArchive();
     using other = openDatabase(archive.path);
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       server.insert(20);
       await server.untilComplete();
     }
     other.run("insert into t (content) values ('other')");
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     expect(server.lines[0]).toEqual(opened(true));
     server.insert(20);
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
   });
 
   test("begins with a new base when another program has written meanwhile", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       server.insert(20);
       await server.untilComplete();
     }
@@ -103,16 +100,15 @@ describe("an archive", () => {
       using other = new Database(archive.path);
       other.run("insert into t (content) values ('other')");
     }
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     expect(server.lines[0]).toEqual(opened(false));
     server.insert(20);
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
   });
 
   test("has what another program writes, which cannot restart the WAL", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     server.insert(20);
     await server.untilComplete();
     using other = new Database(archive.path);
@@ -122,8 +118,7 @@ describe("an archive", () => {
       if (at % 10 === 0) server.archiver.checkpoint();
       await Bun.sleep(1);
     }
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
     expect(server.lines.length).toBe(2);
   });
 
@@ -136,7 +131,7 @@ describe("an archive", () => {
         return archive.storage.put(key, body);
       },
     };
-    await using server = await startArchived(archive.path, storage);
+    await using server = await archive.start({ storage });
     await server.untilComplete();
     const startedMs = performance.now();
     const behind: number[] = [];
@@ -160,7 +155,7 @@ describe("an archive", () => {
         storedMs = performance.now();
       },
     };
-    await using server = await startArchived(archive.path, storage, { intervalMs });
+    await using server = await archive.start({ storage, intervalMs });
     await server.untilComplete();
     // The longest wait begins with an upload, at which the state is reported.
     const before = server.state();
@@ -173,8 +168,7 @@ describe("an archive", () => {
 
   test("has a part of the WAL soon after a checkpoint, so that it continues after a crash", async () => {
     using archive = makeArchive();
-    const { path, storage } = archive;
-    await using server = await startArchived(path, storage, { intervalMs: 3_600_000 });
+    await using server = await archive.start({ intervalMs: 3_600_000 });
     await server.untilComplete();
     server.insert(10);
     server.archiver.checkpoint();
@@ -201,7 +195,7 @@ describe("an archive", () => {
       },
     };
     const limit = { maxWalBytes: 2 ** 20 };
-    await using server = await startArchived(archive.path, storage, limit);
+    await using server = await archive.start({ storage, ...limit });
     // More segments than the next generation has.
     for (let round = 0; round < 20; round += 1) {
       server.insert();
@@ -231,7 +225,7 @@ describe("an archive", () => {
   test("is complete again after the storage was unreachable", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
-    await using server = await startArchived(archive.path, storage);
+    await using server = await archive.start({ storage });
     server.insert(20);
     await server.untilComplete();
     const before = contentOf(server.db);
@@ -246,8 +240,7 @@ describe("an archive", () => {
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     expect(await archive.restore()).toEqual(before);
     fail(null);
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
     while (server.state().bytesBehind > 0) await Bun.sleep(1);
     expect(server.state()).toMatchObject({ secondsBehind: 0 });
     expect(server.lines).toContain("archive written again {}");
@@ -258,7 +251,7 @@ describe("an archive", () => {
   test("begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
-    await using server = await startArchived(archive.path, storage, { maxWalBytes: 2 ** 20 });
+    await using server = await archive.start({ storage, maxWalBytes: 2 ** 20 });
     server.insert(20);
     await server.untilComplete();
     fail("the storage is unreachable");
@@ -278,8 +271,7 @@ describe("an archive", () => {
     expect(server.state().secondsBehind).toBeGreaterThan(0);
     server.insert(20);
     fail(null);
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
     expect((await archive.storage.list("bases/")).length).toBe(2);
   });
 
@@ -287,7 +279,7 @@ describe("an archive", () => {
     using archive = makeArchive();
     let before: unknown;
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       server.insert(20);
       await server.untilComplete();
       before = contentOf(server.db);
@@ -302,7 +294,7 @@ describe("an archive", () => {
         return isSecond(key) ? null : tag;
       },
     };
-    await using server = await startArchived(archive.path, lossy, { maxWalBytes: 2 ** 20 });
+    await using server = await archive.start({ storage: lossy, maxWalBytes: 2 ** 20 });
     for (let round = 0; round < 10; round += 1) {
       server.insert(100, 10_000);
       server.archiver.checkpoint();
@@ -322,13 +314,12 @@ describe("an archive", () => {
     using archive = makeArchive();
     const { storage, fail } = unreliable(archive.storage);
     fail("the storage is unreachable");
-    await using server = await startArchived(archive.path, storage);
+    await using server = await archive.start({ storage });
     server.insert(20);
     server.archiver.checkpoint();
     expect(server.lines).toEqual(['archive not opened {"reason":"the storage is unreachable"}']);
     fail(null);
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
   });
 
   test("is behind while it has no base, although it has the WAL", async () => {
@@ -341,7 +332,7 @@ describe("an archive", () => {
         return archive.storage.put(key, body);
       },
     };
-    await using server = await startArchived(archive.path, storage);
+    await using server = await archive.start({ storage });
     for (let round = 0; round < 5; round += 1) {
       server.insert(5);
       await Bun.sleep(20);
@@ -360,7 +351,7 @@ describe("an archive", () => {
 
   test("keeps the problem of its lease apart from what it stores", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     await server.untilComplete();
     server.archiver.reportLease(new AppError("unavailable", "no answer"));
     server.insert(5);
@@ -379,7 +370,7 @@ describe("an archive", () => {
     let laterMs = 0;
     const nowMs = () => Date.now() + laterMs;
     const options = { nowMs, keepMs: 7 * DAY_MS };
-    await using server = await startArchived(archive.path, archive.storage, options);
+    await using server = await archive.start(options);
     await server.untilComplete();
     server.insert(20);
     await server.untilComplete();
@@ -405,7 +396,7 @@ describe("an archive", () => {
       },
     };
     const nowMs = () => Date.now() + laterMs;
-    await using server = await startArchived(archive.path, storage, { nowMs });
+    await using server = await archive.start({ storage, nowMs });
     await server.untilComplete();
     while (server.lines.length < 3) await Bun.sleep(5);
     expect(server.lines[2]).toBe('expired archive objects not deleted {"reason":"no list"}');
@@ -421,13 +412,13 @@ describe("an archive", () => {
   test("has a base each day, also when its server was started again since", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await server.untilComplete();
       server.insert(20);
       await server.untilComplete();
     }
     const nowMs = () => Date.now() + 1.1 * DAY_MS;
-    await using server = await startArchived(archive.path, archive.storage, { nowMs });
+    await using server = await archive.start({ nowMs });
     expect(server.lines[0]).toEqual(opened(true));
     while ((await archive.storage.list("bases/")).length < 2) await Bun.sleep(5);
   });
@@ -448,7 +439,7 @@ describe("an archive", () => {
       },
     };
     {
-      await using server = await startArchived(archive.path, storage);
+      await using server = await archive.start({ storage });
       await server.untilComplete();
       for (let round = 0; round < 2; round += 1) {
         server.insert(5);
@@ -457,7 +448,7 @@ describe("an archive", () => {
     }
     // So that the next base has another name.
     const nowMs = () => Date.now() + HOUR_MS;
-    await using server = await startArchived(archive.path, storage, { nowMs });
+    await using server = await archive.start({ storage, nowMs });
     expect(server.lines[0]).toEqual(opened(true));
     await server.untilComplete();
     await Bun.sleep(100);
@@ -467,13 +458,8 @@ describe("an archive", () => {
   test("says that its lease was deleted", async () => {
     using archive = makeArchive();
     const lost = Promise.withResolvers<string | null>();
-    const lease = {
-      acquire: async () => 1,
-      isHeld: () => true,
-      whenLost: lost.promise,
-      async release() {},
-    };
-    await using server = await startArchived(archive.path, archive.storage, { lease });
+    const lease = makeLease(1, { whenLost: lost.promise });
+    await using server = await archive.start({ lease });
     await server.untilComplete();
     lost.resolve(null);
     while (!server.isLost()) await Bun.sleep(1);
@@ -482,7 +468,7 @@ describe("an archive", () => {
 
   test("restores the state of each moment", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     await server.untilComplete();
     const states: [Date, unknown][] = [];
     for (let at = 0; at < 10; at += 1) {
@@ -502,13 +488,8 @@ describe("an archive", () => {
     using archive = makeArchive();
     let held = true;
     const lost = Promise.withResolvers<string>();
-    const lease = {
-      acquire: async () => 1,
-      isHeld: () => held,
-      whenLost: lost.promise,
-      async release() {},
-    };
-    await using server = await startArchived(archive.path, archive.storage, { lease });
+    const lease = makeLease(1, { isHeld: () => held, whenLost: lost.promise });
+    await using server = await archive.start({ lease });
     await server.untilComplete();
     held = false;
     server.insert(10);
@@ -532,29 +513,23 @@ describe("an archive", () => {
   test("is not continued with a lease that is older than its newest generation", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await server.untilComplete();
     }
-    const lease = {
-      acquire: async () => 1,
-      isHeld: () => true,
-      whenLost: new Promise<string>(() => {}),
-      async release() {},
-    };
-    const late = startArchived(archive.path, archive.storage, { lease });
+    const late = archive.start({ lease: makeLease(1) });
     await expectRejection(late, "operator", /^another server has continued the archive: /);
   });
 
   test("is rejected when it belongs to another database", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await server.untilComplete();
     }
-    const other = startArchived(archive.at("b.db"), archive.storage);
+    const other = archive.start({ path: archive.at("b.db") });
     await expectRejection(other, "operator", /^the archive belongs to another database: /);
     rmSync(`${archive.path}-archive`);
-    const unmarked = startArchived(archive.path, archive.storage);
+    const unmarked = archive.start();
     await expectRejection(unmarked, "operator", /^the archive belongs to another database: /);
   });
 });

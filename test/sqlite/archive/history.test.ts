@@ -4,7 +4,7 @@ import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, openDatabase, startArchived } from "./archived.ts";
+import { contentOf, makeArchive, openDatabase, type Server } from "./archived.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -13,7 +13,7 @@ async function keysOf(storage: ObjectStorage, prefix: string): Promise<string[]>
 }
 
 /** Writes segments one by one. */
-async function writeSegments(server: Awaited<ReturnType<typeof startArchived>>, count: number) {
+async function writeSegments(server: Server, count: number) {
   for (let at = 0; at < count; at += 1) {
     server.insert(3);
     await server.untilComplete();
@@ -23,7 +23,7 @@ async function writeSegments(server: Awaited<ReturnType<typeof startArchived>>, 
 describe("restore", () => {
   test("is refused when a segment is missing that was in the archive", async () => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     await writeSegments(server, 6);
     const [, , third = ""] = await keysOf(archive.storage, "log/");
     await archive.storage.remove([third]);
@@ -44,7 +44,7 @@ describe("restore", () => {
         return archive.storage.put(key, body);
       },
     };
-    await using server = await startArchived(archive.path, storage);
+    await using server = await archive.start({ storage });
     await writeSegments(server, 3);
     const before = contentOf(server.db);
     const { length } = await keysOf(archive.storage, "log/");
@@ -61,7 +61,7 @@ describe("restore", () => {
 
   test.each(["log/", "chunks/"])("is refused when an object in %s is damaged", async (prefix) => {
     using archive = makeArchive();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     await writeSegments(server, 3);
     const [key = ""] = await keysOf(archive.storage, prefix);
     const body = (await archive.storage.get(key)) ?? new Uint8Array();
@@ -77,12 +77,12 @@ describe("restore", () => {
   test("ignores what a server has written after another one has continued the archive", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 3);
     }
     const [key = ""] = (await keysOf(archive.storage, "log/00000001/")).slice(-1);
     const late = (await archive.storage.get(key)) ?? new Uint8Array();
-    await using server = await startArchived(archive.path, archive.storage);
+    await using server = await archive.start();
     await writeSegments(server, 3);
     await archive.storage.put("log/00000001/0000000/0000000099-1795439359468", late);
     const next = Number(/(\d+)-\d+$/.exec(key)?.[1]) + 1;
@@ -99,14 +99,14 @@ describe("restore", () => {
     const options = { nowMs: () => nowMs };
     let middle: unknown;
     {
-      await using server = await startArchived(archive.path, archive.storage, options);
+      await using server = await archive.start(options);
       await writeSegments(server, 4);
       middle = contentOf(server.db);
       nowMs += 10_000;
       await writeSegments(server, 4);
     }
     nowMs -= 8_000;
-    await using server = await startArchived(archive.path, archive.storage, options);
+    await using server = await archive.start(options);
     await writeSegments(server, 4);
     expect(server.lines[0]).toContain('"continued":true');
     expect(await archive.restore(new Date(nowMs + 3_000))).toEqual(middle);
@@ -117,7 +117,7 @@ describe("restore", () => {
     using archive = makeArchive();
     const nowMs = Date.parse("2026-11-01T00:00:00Z");
     const options = { nowMs: () => nowMs };
-    await using server = await startArchived(archive.path, archive.storage, options);
+    await using server = await archive.start(options);
     await writeSegments(server, 4);
     const middle = contentOf(server.db);
     const { length } = await keysOf(archive.storage, "log/");
@@ -132,7 +132,7 @@ describe("restore", () => {
   test("is refused when the WAL was restarted and parts before that are not in the history", async () => {
     using archive = makeArchive();
     for (let start = 0; start < 2; start += 1) {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 4);
     }
     const key = "generations/00000002";
@@ -152,7 +152,7 @@ describe("restore", () => {
     using archive = makeArchive();
     openDatabase(archive.path).close(true);
     for (let start = 0; start < 2; start += 1) {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await server.untilComplete();
       expect(server.lines[0]).toContain(`"continued":${start > 0}`);
       if (start === 0) continue;
@@ -171,12 +171,12 @@ describe("a restored database", () => {
   test("continues the archive without a base", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 3);
     }
     const path = archive.at("b.db");
     markRestored(path, await restoreTo(path, archive.storage, null), true);
-    await using server = await startArchived(path, archive.storage);
+    await using server = await archive.start({ path });
     await writeSegments(server, 3);
     expect(server.lines[0]).toContain('"continued":true');
     expect(await archive.restore()).toEqual(contentOf(server.db));
@@ -185,7 +185,7 @@ describe("a restored database", () => {
   test("cannot continue the archive when another server has done so since", async () => {
     using archive = makeArchive();
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 3);
     }
     const path = archive.at("b.db");
@@ -193,12 +193,12 @@ describe("a restored database", () => {
     copyFileSync(`${path}-archive`, archive.at("c.db-archive"));
     copyFileSync(path, archive.at("c.db"));
     {
-      await using server = await startArchived(path, archive.storage);
+      await using server = await archive.start({ path });
       await writeSegments(server, 3);
     }
-    const late = startArchived(archive.at("c.db"), archive.storage);
+    const late = archive.start({ path: archive.at("c.db") });
     await expectRejection(late, "operator", /^another server has continued the archive: /);
-    const first = startArchived(archive.path, archive.storage);
+    const first = archive.start();
     await expectRejection(first, "operator", /^another server has continued the archive: /);
   });
 
@@ -206,7 +206,7 @@ describe("a restored database", () => {
     using archive = makeArchive();
     const path = archive.at("b.db");
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 3);
       const storage: ObjectStorage = {
         ...archive.storage,
@@ -217,7 +217,7 @@ describe("a restored database", () => {
       };
       markRestored(path, await restoreTo(path, storage, null), true);
     }
-    const late = startArchived(path, archive.storage);
+    const late = archive.start({ path });
     await expectRejection(late, "operator", /^another server has continued the archive: /);
   });
 
@@ -226,7 +226,7 @@ describe("a restored database", () => {
     let middle = new Date();
     let newest: [Date, unknown];
     {
-      await using server = await startArchived(archive.path, archive.storage);
+      await using server = await archive.start();
       await writeSegments(server, 3);
       await Bun.sleep(5);
       middle = new Date();
@@ -237,7 +237,7 @@ describe("a restored database", () => {
     const path = archive.at("b.db");
     markRestored(path, await restoreTo(path, archive.storage, middle), true);
     await Bun.sleep(5);
-    await using server = await startArchived(path, archive.storage);
+    await using server = await archive.start({ path });
     expect(server.lines[0]).toContain('"continued":false');
     await writeSegments(server, 1);
     expect(await archive.restore()).toEqual(contentOf(server.db));
@@ -249,7 +249,7 @@ test("objects are deleted when no state that is kept needs them", async () => {
   using archive = makeArchive();
   let nowMs = Date.parse("2026-11-01T00:00:00Z");
   const options = { keepMs: 48 * HOUR_MS, nowMs: () => nowMs };
-  await using server = await startArchived(archive.path, archive.storage, options);
+  await using server = await archive.start(options);
   const states: [Date, unknown][] = [];
   for (let day = 1; day <= 8; day += 1) {
     await writeSegments(server, 5);

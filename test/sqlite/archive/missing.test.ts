@@ -1,21 +1,10 @@
 // What a server does that has an archive and no database.
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
-import type { Lease } from "../../../src/lease.ts";
 import { encodeJson, generationKey } from "../../../src/sqlite/archive/format.ts";
 import { requireDatabase } from "../../../src/sqlite/archive/missing.ts";
 import { expectRejection } from "../../expect-error.ts";
-import { contentOf, makeArchive, startArchived } from "./archived.ts";
-
-/** A lease that no other process wants. */
-function makeLease(number: number): Lease {
-  return {
-    acquire: async () => number,
-    isHeld: () => true,
-    whenLost: new Promise(() => {}),
-    async release() {},
-  };
-}
+import { makeArchive, makeLease } from "./archived.ts";
 
 /** As a server has left it that was killed before it had written its first base. */
 async function makeBegun() {
@@ -39,10 +28,9 @@ test.each([true, false])(
     });
     expect([leases, existsSync(archive.path)]).toEqual([1, false]);
     const options = { lease: makeLease(2) };
-    await using server = await startArchived(archive.path, archive.storage, options);
+    await using server = await archive.start(options);
     server.insert();
-    await server.untilComplete();
-    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.expectComplete(server);
   },
 );
 
@@ -51,9 +39,7 @@ test("no database is created if another server writes the first base meanwhile",
   const opened = requireDatabase(archive.storage, archive.path, {
     restoreIfMissing: false,
     async acquireLease() {
-      const first = await startArchived(archive.at("first.db"), archive.storage, {
-        lease: makeLease(2),
-      });
+      const first = await archive.start({ path: archive.at("first.db"), lease: makeLease(2) });
       await first.untilComplete();
       await first[Symbol.asyncDispose]();
     },
@@ -65,13 +51,13 @@ test("no database is created if another server writes the first base meanwhile",
 test("another database is refused if only an earlier generation has a base", async () => {
   using archive = makeArchive();
   {
-    await using first = await startArchived(archive.path, archive.storage, {
+    await using first = await archive.start({
       lease: makeLease(1),
     });
     await first.untilComplete();
   }
   const generation = { number: 2, name: "killed", parent: null };
   await archive.storage.create(generationKey(2), encodeJson(generation));
-  const other = startArchived(archive.at("other.db"), archive.storage, { lease: makeLease(3) });
+  const other = archive.start({ path: archive.at("other.db"), lease: makeLease(3) });
   await expectRejection(other, "operator", /^the archive belongs to another database: /);
 });

@@ -58,17 +58,37 @@ async function promote(standby: Instance): Promise<void> {
   await run(standby, "select pg_promote()");
 }
 
+/** Starts a primary, the switch in front of it, and two replicas of the service that use it. */
+async function startService(programs: string, resources: AsyncDisposableStack) {
+  const primary = resources.use(await makeInstance(programs, {}));
+  await primary.start();
+  await run(primary, "create database user_api");
+  const endpoint = resources.use(await startSwitch(primary.url));
+  const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
+  const pair = resources.use(await startPair(database));
+  return { primary, endpoint, database, pair };
+}
+
+interface Position {
+  readonly feed: string;
+  readonly last: number;
+}
+
+/** Expects that the service rejects a client that has read this far, by the name of the feed alone, and with an id. */
+async function expectReset(pair: Pair, { feed, last }: Position): Promise<void> {
+  for (const query of [`feed=${feed}`, `after=${last}&feed=${feed}`]) {
+    const { status, json } = await pair.call("GET", `/changes?${query}`);
+    expect([query, status, json.meta.code]).toEqual([query, 410, "changes_reset"]);
+  }
+}
+
 test.if(required)(
   "acknowledged writes are stored exactly once, and the change feed has another name, when the primary is killed and its standby promoted",
   async () => {
     const programs = requirePrograms();
     await using resources = new AsyncDisposableStack();
-    let primary = resources.use(await makeInstance(programs, {}));
-    await primary.start();
-    await run(primary, "create database user_api");
-    const endpoint = resources.use(await startSwitch(primary.url));
-    const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
-    const pair = resources.use(await startPair(database));
+    const { endpoint, database, pair, ...started } = await startService(programs, resources);
+    let { primary } = started;
     const pids = pair.both.map(({ pid }) => pid);
     const load = startLoad(pair);
     for (let at = 0; at < FAILOVERS; at += 1) {
@@ -87,10 +107,7 @@ test.if(required)(
       expect(load.statuses[503]).toBeGreaterThan(unavailable);
       expect(load.wrong).toEqual([]);
       // By now, there are more changes than before.
-      for (const query of [`feed=${meta.feed}`, `after=${meta.last}&feed=${meta.feed}`]) {
-        const { status, json } = await pair.call("GET", `/changes?${query}`);
-        expect([query, status, json.meta.code]).toEqual([query, 410, "changes_reset"]);
-      }
+      await expectReset(pair, meta);
       primary = standby;
     }
     await Bun.sleep(LOAD_MS);
@@ -103,7 +120,7 @@ test.if(required)(
   120_000,
 );
 
-async function readFeed(pair: Pair): Promise<{ feed: string; last: number }> {
+async function readFeed(pair: Pair): Promise<Position> {
   for (;;) {
     const { status, json } = await pair.call("GET", "/changes?limit=1");
     if (status === 200) return json.meta;
@@ -116,13 +133,8 @@ test.if(required)(
   async () => {
     const programs = requirePrograms();
     await using resources = new AsyncDisposableStack();
-    const primary = resources.use(await makeInstance(programs, {}));
-    await primary.start();
-    await run(primary, "create database user_api");
+    const { primary, endpoint, database, pair } = await startService(programs, resources);
     const standby = resources.use(await addStandby(programs, primary));
-    const endpoint = resources.use(await startSwitch(primary.url));
-    const database = endpoint.through(primary.url).replace(/postgres$/, "user_api");
-    const pair = resources.use(await startPair(database));
     await createUser(pair, "kept@example.com");
     expect(await readFeed(pair)).toMatchObject({ last: 1 });
     await run(primary, "alter system reset synchronous_standby_names");
@@ -140,10 +152,7 @@ test.if(required)(
     expect([feed === read.feed, last]).toEqual([false, 1]);
     for (const at of [...LOST, ...LOST.map((id) => -id)])
       await createUser(pair, `new${at}@example.com`);
-    for (const query of [`feed=${read.feed}`, `after=${read.last}&feed=${read.feed}`]) {
-      const { status, json } = await pair.call("GET", `/changes?${query}`);
-      expect([query, status, json.meta.code]).toEqual([query, 410, "changes_reset"]);
-    }
+    await expectReset(pair, read);
     const changes = await walk(pair, "/changes");
     expect(changes.map(({ id }) => id)).toEqual(changes.map((_, at) => at + 1));
     expect(changes).toHaveLength(1 + 2 * LOST.length);

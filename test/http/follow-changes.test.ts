@@ -71,7 +71,7 @@ async function untilInStep(directory: TemporaryDirectory, example: Running) {
     !Bun.deepEquals([copyOf(directory, "users"), copyOf(directory, "orders")], [users, orders])
   ) {
     if (example.hasExited()) throw new Error((await example.ended).stderr);
-    await Bun.sleep(20);
+    await Bun.sleep(50);
   }
 }
 

@@ -1,12 +1,13 @@
 // Concurrent use of one record, key or token on two replicas, as their clients see it.
 import { expect, test } from "bun:test";
 import { migrations } from "../../src/postgres/migrate.ts";
+import { isLong } from "../long.ts";
 import { contendForKeys, contendForVersions, createUser } from "./contend.ts";
 import { possible, requireCluster, runCommand, startPair, walk } from "./pair.ts";
 
-const KEYS = 200;
+const KEYS = isLong ? 200 : 100;
 const POSTS = 8;
-const ROUNDS = 100;
+const ROUNDS = isLong ? 100 : 50;
 const EDITS = 4;
 /** A revocation has taken effect on every replica after this. */
 const REVOKED_MS = 5_000;

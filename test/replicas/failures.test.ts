@@ -121,6 +121,7 @@ test.if(programs !== null)(
         await reload(tls.instance);
         const { status } = await server.call("GET", "/users/1", { token });
         expect([200, 503]).toContain(status);
+        await Bun.sleep(20);
       }
       for (const [method, path] of [
         ["GET", "/users/1"],
@@ -152,6 +153,7 @@ test.if(programs !== null)(
         await reload(tls.instance);
         const other = await statusOfUser();
         if (other !== status) return other;
+        await Bun.sleep(20);
       }
     };
     await present(tls.instance, "localhost.crt");

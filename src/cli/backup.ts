@@ -70,22 +70,21 @@ function makeDirectory(path: string): void {
   }
 }
 
-export interface BackupTarget {
-  /** Path of the new file. */
-  readonly file?: string | undefined;
-  /** Where the new file gets a name with the time. It is created if its parent exists. Either this or `file` is given. */
-  readonly directory?: string | undefined;
+export interface BackupOptions {
+  /** Where the new file gets a name with the time. It is created if its parent exists. */
+  readonly directory?: string;
   /** How many backups with the file name of the database remain in the directory. By default, none is deleted. */
-  readonly keep?: string | undefined;
+  readonly keep?: string;
 }
 
 /**
- * Copies the database to a new file, then deletes old backups.
+ * Copies the database to a new file, then deletes old backups. Either a file or a directory is given.
  * @throws {AppError} operator; invalid if the arguments are
  */
 export async function backUpStore(
-  { file, directory, keep }: BackupTarget,
   system: CommandSystem,
+  file: string | undefined,
+  { directory, keep }: BackupOptions,
 ): Promise<void> {
   if (keep !== undefined && !/^[1-9]\d{0,5}$/.test(keep)) {
     fail("invalid", invalidValue("--keep", keep, "must be an integer from 1 to 999,999"));
@@ -103,12 +102,11 @@ export async function backUpStore(
   if (keep !== undefined) deleteOldest(directory, name, newest, Number(keep));
 }
 
-export interface RestoreFrom {
-  /** Path of a backup. Either this or the URL of an archive is given. */
-  readonly file?: string | undefined;
-  readonly from?: string | undefined;
+export interface RestoreBackupOptions {
+  /** URL of an archive. Either this or the path of a backup is given. */
+  readonly from?: string;
   /** Of the archive, a time. By default, the newest state. */
-  readonly at?: string | undefined;
+  readonly at?: string;
 }
 
 /** A time of RFC 3339. */
@@ -116,8 +114,9 @@ const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i;
 
 /** @throws {AppError} invalid if the arguments are */
 function readSource(
-  { file, from, at }: RestoreFrom,
   system: CommandSystem,
+  file: string | undefined,
+  { from, at }: RestoreBackupOptions,
 ): RestoreOptions["from"] {
   if (at !== undefined && (!TIME.test(at) || Number.isNaN(Date.parse(at)))) {
     fail("invalid", invalidValue("--at", at, "must be a time such as 2026-11-22T06:11:30Z"));
@@ -154,16 +153,16 @@ export async function checkArchive(system: CommandSystem): Promise<void> {
  * revoked stay revoked. Keeps the previous database.
  * @throws {AppError} operator
  */
-export async function restoreBackup(source: RestoreFrom, system: CommandSystem): Promise<void> {
-  const from = readSource(source, system);
+export async function restoreBackup(
+  system: CommandSystem,
+  file: string | undefined,
+  options: RestoreBackupOptions,
+): Promise<void> {
+  const from = readSource(system, file, options);
   const { databaseUrl } = readConfig(system.environment, system.flags);
   const { restore } = system.backendOf(databaseUrl);
   const { previousPath, revokedTokens, lostTokens, validTokens, archivedUntil, ...contents } =
-    await restore({
-      from,
-      databaseUrl,
-      now: system.now,
-    });
+    await restore({ from, databaseUrl, now: system.now });
   system.stdout(`Restored ${describeResult(contents, databaseUrl)}\n`);
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);

@@ -8,10 +8,10 @@ import { type CommandSystem, type OutputStream, stopSignal, withStore } from "./
 const PAGE_SIZE = 200;
 
 export interface ChangesOptions {
-  /** As text of the command line; `null` to begin with the oldest change that is kept. */
-  readonly after: string | null;
+  /** By default, the output begins with the oldest change that is kept. */
+  readonly after?: string;
   /** Whether to wait for further changes. */
-  readonly follow: boolean;
+  readonly follow?: boolean;
 }
 
 /** @throws {AppError} invalid */
@@ -83,10 +83,10 @@ function createWait(changes: ChangeStore, output: OutputStream, system: CommandS
  * @throws {AppError} changes_expired, changes_reset
  */
 export async function printChanges(
-  { after, follow }: ChangesOptions,
   system: CommandSystem,
+  { after, follow = false }: ChangesOptions,
 ): Promise<void> {
-  const start = after === null ? undefined : readAfter(after);
+  const start = after === undefined ? undefined : readAfter(after);
   // A database that is read at rest would not change.
   await withStore(system, { readOnly: !follow }, async ({ changes }) => {
     using output = system.openOutput(null, false);

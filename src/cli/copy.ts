@@ -10,8 +10,8 @@ import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 export interface CopyOptions {
   /** A path (SQLite), or a URL (PostgreSQL). */
   readonly to: string;
-  /** Of the target; `null` for the one in its URL. */
-  readonly layout: PostgresLayout | null;
+  /** Of the target. By default, the one in its URL. */
+  readonly toLayout?: PostgresLayout;
 }
 
 function describeCounts(counts: RowCounts): string {
@@ -44,19 +44,19 @@ async function copyWithProgress(
 }
 
 /** @throws {AppError} invalid */
-function readTargetUrl(to: string, layout: PostgresLayout | null): string {
+function readTargetUrl({ to, toLayout }: CopyOptions): string {
   const targetUrl = readUrl("databaseUrl", "--to", to);
-  if (layout === null) return targetUrl;
+  if (toLayout === undefined) return targetUrl;
   if (!isPostgres(targetUrl)) fail("invalid", "--to-layout is for PostgreSQL only");
-  return withLayout(targetUrl, layout);
+  return withLayout(targetUrl, toLayout);
 }
 
 /**
  * Copies the whole database into an empty one, on SQLite or PostgreSQL. A server may be running.
  * @throws {AppError} operator
  */
-export async function copyStore({ to, layout }: CopyOptions, system: CommandSystem): Promise<void> {
-  const targetUrl = readTargetUrl(to, layout);
+export async function copyStore(system: CommandSystem, options: CopyOptions): Promise<void> {
+  const targetUrl = readTargetUrl(options);
   await withStore(system, { readOnly: true }, async (store, config) => {
     const [source, target] = [config.databaseUrl, targetUrl].map(redactPassword);
     if (system.backendOf(config.databaseUrl).isServed(config.databaseUrl)) {

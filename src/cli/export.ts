@@ -6,7 +6,7 @@ import type { Store } from "../store.ts";
 import type { User } from "../user.ts";
 import { formatCount } from "./count-text.ts";
 import { csvFormatter, csvHeader } from "./csv.ts";
-import { type FileFormat, formatFor, type TransferOptions } from "./file-format.ts";
+import { type BulkTable, type FileFormat, formatFor, streamPath } from "./file-format.ts";
 import { formatNdjson } from "./ndjson.ts";
 import { createProgress } from "./progress.ts";
 import { requireNoDatabaseFile } from "./streams.ts";
@@ -21,9 +21,13 @@ import {
 /** Records per read: about 10 MB if they are as large as possible. */
 const PAGE_SIZE = 100;
 
-export interface ExportOptions extends TransferOptions {
+export interface ExportOptions {
+  /** By default, that of the file extension. */
+  readonly format?: FileFormat;
+  /** Path of the file. By default, stdout. */
+  readonly output?: string;
   /** Whether an existing file is overwritten. */
-  readonly force: boolean;
+  readonly force?: boolean;
   readonly sort: Sort;
 }
 
@@ -39,7 +43,8 @@ function explainDamage(error: unknown, after: number): never {
 /** @returns the number of records written */
 async function writeRecords(
   { bulk }: Store,
-  { table, sort }: ExportOptions,
+  table: BulkTable,
+  sort: Sort,
   format: FileFormat,
   output: OutputStream,
   onRecords: (records: number) => void,
@@ -65,9 +70,13 @@ async function writeRecords(
  * Writes all users or all orders by id. A server may be running.
  * @throws {AppError} operator if the database cannot be read, or the file cannot be written
  */
-export async function exportTable(options: ExportOptions, system: CommandSystem): Promise<void> {
-  const { table, path, force } = options;
-  const format = formatFor(options);
+export async function exportTable(
+  system: CommandSystem,
+  table: BulkTable,
+  { output: file, force = false, sort, ...options }: ExportOptions,
+): Promise<void> {
+  const path = streamPath(file);
+  const format = formatFor(options.format, path);
   const count = await withStore(system, { readOnly: true }, async (store, { databaseUrl }) => {
     if (path !== null) requireNoDatabaseFile(path, databaseUrl);
     using output = system.openOutput(path, force);
@@ -81,7 +90,7 @@ export async function exportTable(options: ExportOptions, system: CommandSystem)
       progress.update(records);
       if (stop !== null) throwIfStopped(stop, "Interrupted");
     };
-    const written = await writeRecords(store, options, format, output, onRecords);
+    const written = await writeRecords(store, table, sort, format, output, onRecords);
     output.finish();
     return written;
   });

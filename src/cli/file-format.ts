@@ -43,16 +43,12 @@ export type BulkTable = (typeof bulkTables)[number];
 /** Every field that an imported record can have, besides {@link ERROR_FIELD}. */
 export const importSchemas = { users: User, orders: importedOrder } as const;
 
-/** What an export and an import have in common. */
-export interface TransferOptions {
-  readonly table: BulkTable;
-  /** `null` to select it by the file extension. */
-  readonly format: FileFormat | null;
-  /** `null` for stdin or stdout. */
-  readonly path: string | null;
+/** @returns the path of a file; `null` for `-` and by default, which stand for stdin or stdout */
+export function streamPath(file = "-"): string | null {
+  return file === "-" ? null : file;
 }
 
 /** @returns the requested format, otherwise that of the file extension */
-export function formatFor({ format, path }: TransferOptions): FileFormat {
+export function formatFor(format: FileFormat | undefined, path: string | null): FileFormat {
   return format ?? (path !== null && /\.csv$/i.test(path) ? "csv" : "ndjson");
 }

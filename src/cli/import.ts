@@ -12,12 +12,13 @@ import { readCsv } from "./csv.ts";
 import {
   type BulkTable,
   ERROR_FIELD,
+  type FileFormat,
   formatFor,
   type InputPart,
   importSchemas,
   type RawRecord,
+  streamPath,
   TEXT_FIELD,
-  type TransferOptions,
 } from "./file-format.ts";
 import { readNdjson } from "./ndjson.ts";
 import { createProgress, type Progress } from "./progress.ts";
@@ -44,14 +45,23 @@ const MAX_LISTED_FIELDS = 20;
 /** Visible ASCII, like an idempotency key. The number of the line is appended. */
 const IMPORT_KEY = /^[\x21-\x7e]{1,200}$/;
 
-export interface ImportOptions extends TransferOptions {
+export interface ImportOptions {
+  /** By default, that of the file extension. */
+  readonly format?: FileFormat;
   /** Name of the import. It identifies orders without ids if the import is repeated. */
-  readonly key: string | null;
-  readonly dryRun: boolean;
+  readonly key?: string;
+  readonly dryRun?: boolean;
   /** Whether unknown columns and fields are skipped. By default they are errors. */
-  readonly ignoreUnknown: boolean;
-  /** Path of the file for the rejected records; `null` for none. */
-  readonly rejects: string | null;
+  readonly ignoreUnknown?: boolean;
+  /** Path of the file for the rejected records. */
+  readonly rejects?: string;
+}
+
+interface ImportJob extends ImportOptions {
+  readonly table: BulkTable;
+  readonly format: FileFormat;
+  /** `null` for stdin. */
+  readonly path: string | null;
 }
 
 interface ImportCounts {
@@ -61,8 +71,8 @@ interface ImportCounts {
 }
 
 /** @throws {AppError} invalid */
-function requireValidKey(table: BulkTable, key: string | null): void {
-  if (key === null) return;
+function requireValidKey({ table, key }: ImportJob): void {
+  if (key === undefined) return;
   if (table === "users") {
     fail("invalid", "--key is for orders only: users are recognized by their email");
   }
@@ -94,28 +104,32 @@ function describe({ entry, reason }: Rejection): string {
 /**
  * Lists the first rejected records, counts the others, and writes all into a file that can be imported.
  * @param file `null` for none
- * @param key of the import; `null` if it has no name
+ * @param key of the import, if it has a name
  */
-function createRejections(progress: Progress, file: OutputStream | null, key: string | null) {
-  let count = 0;
+function createRejections(
+  progress: Progress,
+  file: OutputStream | null,
+  key: string | undefined,
+  counts: ImportCounts,
+) {
   return {
     /** @param header of a file of them */
     add(rejections: readonly Rejection[], header: string): void {
       for (const rejection of rejections) {
         const { entry } = rejection;
         const message = describe(rejection);
-        if (count < MAX_LISTED_REJECTIONS) progress.note(message);
-        if (count === 0) file?.write(header);
+        if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
+        if (counts.rejected === 0) file?.write(header);
         file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
-        count += 1;
+        counts.rejected += 1;
       }
     },
     /** Without a rejected record there is no file. */
     finishFile(): void {
-      if (count > 0) file?.finish();
+      if (counts.rejected > 0) file?.finish();
     },
     noteOthers(): void {
-      const others = count - MAX_LISTED_REJECTIONS;
+      const others = counts.rejected - MAX_LISTED_REJECTIONS;
       if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
     },
   };
@@ -141,7 +155,6 @@ async function importRecords<Given>(
       batch.push({ entry, record: parse(entry) });
     } catch (error) {
       rejections.push({ entry, reason: problemsOf(error) });
-      counts.rejected += 1;
     }
   }
 
@@ -151,8 +164,8 @@ async function importRecords<Given>(
     for (const [index, { entry }] of batch.entries()) {
       const result = results[index];
       if (result === undefined) throw new Error("the import of a batch lacks a result");
-      counts[result.outcome] += 1;
       if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
+      else counts[result.outcome] += 1;
     }
     rejections.sort((left, right) => left.entry.line - right.entry.line);
     rejected.add(rejections, header);
@@ -171,9 +184,9 @@ async function importRecords<Given>(
   await flush();
 }
 
-/** @returns what identifies an order without an id. @param key of the import; `null` if it has no name */
-function lineKey(key: string | null, { line }: RawRecord): string | null {
-  return key && `${key}:${line}`;
+/** @returns what identifies an order without an id; `null` if the import has no name */
+function lineKey(key: string | undefined, { line }: RawRecord): string | null {
+  return key === undefined ? null : `${key}:${line}`;
 }
 
 /** Every order of such a file would be rejected. @throws {AppError} operator */
@@ -186,16 +199,16 @@ function requireKey(firstOrder: unknown): void {
   );
 }
 
-/** @param key `null` if the import has no name */
+/** @param key of the import, if it has a name */
 function createOrderEntryParser(
   read: (entry: RawRecord) => unknown,
-  key: string | null,
+  key: string | undefined,
 ): (entry: RawRecord) => OrderImport {
   const parseOrder = createOrderParser();
   let isFirst = true;
   return (entry) => {
     const order = read(entry);
-    if (isFirst && key === null) requireKey(order);
+    if (isFirst && key === undefined) requireKey(order);
     isFirst = false;
     return parseOrder(order, lineKey(key, entry));
   };
@@ -254,15 +267,14 @@ function describeSkipped(fields: ReadonlySet<string>): string {
 
 async function importAll(
   { bulk }: Store,
-  options: ImportOptions,
+  { table, format, key, dryRun = false, ignoreUnknown = false }: ImportJob,
   input: InputStream,
   rejects: OutputStream | null,
   counts: ImportCounts,
   system: CommandSystem,
 ): Promise<void> {
   using progress = createProgress(system, input.size);
-  const { table, key, dryRun, ignoreUnknown } = options;
-  const rejected = createRejections(progress, rejects, key);
+  const rejected = createRejections(progress, rejects, key, counts);
   /** Names of fields, of which the input can have any number. */
   const skipped = new Set<string>();
   const onUnknown = (field: string) => {
@@ -270,9 +282,7 @@ async function importAll(
   };
   const chunks = readUntilStopped(input, progress, stopSignal(system));
   const parts =
-    formatFor(options) === "csv"
-      ? readCsv(chunks, { table, ignoreUnknown, onUnknown })
-      : readNdjson(chunks);
+    format === "csv" ? readCsv(chunks, { table, ignoreUnknown, onUnknown }) : readNdjson(chunks);
   const read = (entry: RawRecord) => {
     const record = withoutMarks(entry.parse());
     return ignoreUnknown ? removeUnknownFields(record, importSchemas[table], onUnknown) : record;
@@ -296,7 +306,7 @@ async function importAll(
 /** @returns the error that the operator reads */
 function describeFailure(
   error: unknown,
-  { path, dryRun }: ImportOptions,
+  { path, dryRun }: ImportJob,
   { databaseUrl }: Config,
   counts: ImportCounts,
 ): unknown {
@@ -314,11 +324,11 @@ function describeFailure(
 /** @returns e.g. `Imported 300,000 users (0 unchanged, 0 rejected)` */
 function summarize(
   { created, unchanged, rejected }: ImportCounts,
-  { table, dryRun, rejects }: ImportOptions,
+  { table, dryRun, rejects }: ImportJob,
 ): string {
   const records = formatCount(created, table === "users" ? "user" : "order");
   const others = `${formatNumber(unchanged)} unchanged, ${formatNumber(rejected)} rejected`;
-  const file = rejected > 0 && rejects !== null ? `; rejected records are in ${rejects}` : "";
+  const file = rejected > 0 && rejects !== undefined ? `; rejected records are in ${rejects}` : "";
   return `${dryRun ? "Would import" : "Imported"} ${records} (${others})${file}`;
 }
 
@@ -326,28 +336,39 @@ function summarize(
  * Reads users or orders from a file or from stdin and stores them. A server may be running.
  * @throws {AppError} operator if records were rejected, or the import stopped early
  */
-export async function importTable(options: ImportOptions, system: CommandSystem): Promise<void> {
-  const { table, dryRun, path, key, rejects: rejectsPath } = options;
-  const format = formatFor(options);
-  requireValidKey(table, key);
+export async function importTable(
+  system: CommandSystem,
+  table: BulkTable,
+  file: string | undefined,
+  options: ImportOptions,
+): Promise<void> {
+  const path = streamPath(file);
+  const format = formatFor(options.format, path);
+  const job = { ...options, table, format, path };
+  requireValidKey(job);
   const input = system.openInput(path);
   if (input.isTerminal) {
     const expected = format === "csv" ? "CSV with a header line" : "one JSON object per line";
     system.stderr(`Reading ${table} from the terminal: ${expected}. Press Ctrl-D to finish.\n`);
   }
-  if (rejectsPath !== null) {
-    requireNoDatabaseFile(rejectsPath, readConfig(system.environment, system.flags).databaseUrl);
+  if (options.rejects !== undefined) {
+    const { databaseUrl } = readConfig(system.environment, system.flags);
+    requireNoDatabaseFile(options.rejects, databaseUrl);
   }
-  using rejects = rejectsPath === null ? null : system.openOutput(rejectsPath, null);
+  using rejects = options.rejects === undefined ? null : system.openOutput(options.rejects, null);
   const counts: ImportCounts = { created: 0, unchanged: 0, rejected: 0 };
-  await withStore(system, dryRun ? { readOnly: true } : { create: true }, async (store, config) => {
-    try {
-      await importAll(store, options, input, rejects, counts, system);
-    } catch (error) {
-      throw describeFailure(error, options, config, counts);
-    }
-  });
-  const message = summarize(counts, options);
+  await withStore(
+    system,
+    options.dryRun ? { readOnly: true } : { create: true },
+    async (store, config) => {
+      try {
+        await importAll(store, job, input, rejects, counts, system);
+      } catch (error) {
+        throw describeFailure(error, job, config, counts);
+      }
+    },
+  );
+  const message = summarize(counts, job);
   if (counts.rejected > 0) fail("operator", message);
   system.stderr(`${message}\n`);
 }

@@ -1,7 +1,8 @@
 import { openapiJson } from "../http/app.ts";
+import { build } from "./build.ts";
 import type { System } from "./system.ts";
 
 /** Prints the document that a server returns at `/api/v1/openapi.json`. */
-export function printDocument(version: string, system: System): void {
-  system.stdout(`${openapiJson(version)}\n`);
+export function printDocument(system: System): void {
+  system.stdout(`${openapiJson(build.version)}\n`);
 }

@@ -57,11 +57,6 @@ const format = new Option(
   "file format (default: by file extension, otherwise ndjson)",
 ).choices(fileFormats);
 
-/** `-` stands for a standard stream, which has no path. */
-function streamPath(file: string): string | null {
-  return file === "-" ? null : file;
-}
-
 const commands: Commands = {
   serve: {
     description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
@@ -71,7 +66,7 @@ const commands: Commands = {
       "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
       "LOG_LEVEL=warn user-api serve",
     ],
-    run: (system) => serve(build, system),
+    run: serve,
   },
   token: {
     description: "create, list and revoke access tokens",
@@ -93,8 +88,7 @@ const commands: Commands = {
           "user-api token create dashboard --scope read --expires 90d",
           "TOKEN=$(user-api token create ci)",
         ],
-        run: (system, name, { scope, expires = null }) =>
-          createToken({ name, scope, expires }, system),
+        run: createToken,
       },
       list: {
         description: "list tokens (without their secrets)",
@@ -105,7 +99,7 @@ const commands: Commands = {
         description: "revoke a token",
         arguments: [new Argument("<name>", "name of the token")],
         examples: ["user-api token revoke laptop"],
-        run: (system, name) => revokeToken(name, system),
+        run: revokeToken,
       },
     },
   },
@@ -123,8 +117,7 @@ const commands: Commands = {
       "user-api export orders | gzip >orders.ndjson.gz",
       "user-api export orders --sort -id | head -100",
     ],
-    run: (system, table, { format = null, output = "-", force = false, sort }) =>
-      exportTable({ table, format, path: streamPath(output), force, sort }, system),
+    run: exportTable,
   },
   changes: {
     description: "print the changes of users and orders, one JSON object per line",
@@ -133,7 +126,7 @@ const commands: Commands = {
       new Option("--follow", "wait for further changes until SIGTERM or SIGINT (Ctrl-C)"),
     ],
     examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
-    run: (system, { after = null, follow = false }) => printChanges({ after, follow }, system),
+    run: printChanges,
   },
   import: {
     description: "read users or orders from a file or from stdin; safe to repeat",
@@ -154,19 +147,7 @@ const commands: Commands = {
       "user-api import orders orders.ndjson --key 2026-11-shop",
       "zcat users.ndjson.gz | user-api import users",
     ],
-    run: (system, table, file = "-", options) =>
-      importTable(
-        {
-          table,
-          format: options.format ?? null,
-          path: streamPath(file),
-          key: options.key ?? null,
-          ignoreUnknown: options.ignoreUnknown ?? false,
-          rejects: options.rejects ?? null,
-          dryRun: options.dryRun ?? false,
-        },
-        system,
-      ),
+    run: importTable,
   },
   seed: {
     description: "fill an empty database with demo users and orders",
@@ -175,7 +156,7 @@ const commands: Commands = {
       new Option("--orders <number>", "number of orders").default("500"),
     ],
     examples: ["user-api seed", "user-api seed --users 1000 --orders 100000"],
-    run: (system, { users, orders }) => seedStore({ users, orders }, system),
+    run: seedStore,
   },
   migrate: {
     description: "bring the schema of a database up to date, as the start of a server does",
@@ -198,7 +179,7 @@ const commands: Commands = {
       new Option("--keep <number>", "number of backups to keep in the directory (default: all)"),
     ],
     examples: ["user-api backup backup.db", "user-api backup --directory /backups --keep 14"],
-    run: (system, file, { directory, keep }) => backUpStore({ file, directory, keep }, system),
+    run: backUpStore,
   },
   restore: {
     description: "restore a backup or an archive; the current database is kept next to it",
@@ -212,7 +193,7 @@ const commands: Commands = {
       "user-api restore --from s3://bucket/user-api",
       "user-api restore --from s3://bucket/user-api --at 2026-11-22T06:11:30Z",
     ],
-    run: (system, file, { from, at }) => restoreBackup({ file, from, at }, system),
+    run: restoreBackup,
   },
   archive: {
     description: "check the archive of a database",
@@ -237,7 +218,7 @@ const commands: Commands = {
       ).choices(postgresLayouts),
     ],
     examples: ["user-api copy --to postgres://user@localhost/user_api"],
-    run: (system, { to, toLayout: layout = null }) => copyStore({ to, layout }, system),
+    run: copyStore,
   },
   health: {
     description: "check whether the server is healthy; exits with 1 if not",
@@ -250,7 +231,7 @@ const commands: Commands = {
     description: "print the OpenAPI document, as served at /api/v1/openapi.json",
     settings: [],
     examples: ["user-api openapi >openapi.json"],
-    run: (system) => printDocument(build.version, system),
+    run: printDocument,
   },
   version: {
     description: "print the version",

@@ -75,7 +75,7 @@ async function importAll(
  * Fills an empty database with demo data.
  * @throws {AppError} operator if the database is not empty or cannot be written
  */
-export async function seedStore(options: SeedOptions, system: CommandSystem): Promise<void> {
+export async function seedStore(system: CommandSystem, options: SeedOptions): Promise<void> {
   const counts = {
     users: readCount("--users", options.users, 1),
     orders: readCount("--orders", options.orders, 0),

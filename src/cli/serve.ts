@@ -10,7 +10,7 @@ import { type ApplyStyle, createLog, type Log } from "../log.ts";
 import type { LogBuffer } from "../log-buffer.ts";
 import type { Store } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
-import type { Build } from "./build.ts";
+import { build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
 import type { CommandSystem } from "./system.ts";
 
@@ -162,7 +162,7 @@ function startCleanUp(store: Store, { changesDays }: Config, now: () => Date, lo
  * @throws {AppError} operator if a setting, the database or the port prevents the start
  * @throws the uncaught error that stopped the server, after everything is closed
  */
-export async function serve(build: Build, system: CommandSystem): Promise<void> {
+export async function serve(system: CommandSystem): Promise<void> {
   const { now } = system;
   const config = readConfig(system.environment, system.flags);
   const { databaseUrl, readOnly } = config;

@@ -26,21 +26,21 @@ function expiryAfter(duration: string, now: Date): string {
 }
 
 export interface CreateTokenOptions {
-  readonly name: string;
   readonly scope: TokenScope;
-  /** A duration such as `90d`; `null` for a token that does not expire. */
-  readonly expires: string | null;
+  /** A duration such as `90d`. By default, the token does not expire. */
+  readonly expires?: string;
 }
 
 /** Prints only the token on stdout, for use in scripts. */
 export async function createToken(
-  { name, scope, expires }: CreateTokenOptions,
   system: CommandSystem,
+  name: string,
+  { scope, expires }: CreateTokenOptions,
 ): Promise<void> {
   if (!isTokenName(name)) {
     fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
   }
-  const expiresAt = expires === null ? null : expiryAfter(expires, system.now());
+  const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
   const { databaseUrl } = readConfig(system.environment, system.flags);
   const isPrinted = await withStore(system, { create: true }, async (store) => {
@@ -60,7 +60,7 @@ export async function createToken(
   system.stderr("It will not be shown again.\n");
 }
 
-export async function revokeToken(name: string, system: CommandSystem): Promise<void> {
+export async function revokeToken(system: CommandSystem, name: string): Promise<void> {
   const revoked = await withStore(system, {}, (store) => store.tokens.revoke(name));
   if (revoked === null) {
     fail("operator", `Cannot revoke token "${name}": no valid token has this name`);

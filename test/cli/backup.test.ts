@@ -75,7 +75,7 @@ async function errorOfStopped(stop: StopReason): Promise<unknown> {
     flags: {},
     untilStopped: async () => stop,
   } as unknown as CommandSystem;
-  return await backUpStore({ file: `${world.path}.copy` }, system).catch((error) => error);
+  return await backUpStore(system, `${world.path}.copy`, {}).catch((error) => error);
 }
 
 test.each(["-wal", "-shm", "-journal", "-serving"])(

@@ -14,7 +14,7 @@ export type Fields = Readonly<Record<string, string | number | boolean | null | 
 /** A request that has been handled. */
 export type RequestFields = {
   readonly method: string;
-  /** The pattern of the path, e.g. `/api/v1/users/:id`, or one of {@link UNKNOWN_ROUTES}. */
+  /** The pattern of the path, e.g. `/api/v1/users/:id`, or {@link UNKNOWN_ROUTE}. */
   readonly route: string;
   /** Id of the record that was created, changed or deleted. */
   readonly record_id?: number | undefined;
@@ -32,8 +32,8 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
   request(fields: RequestFields, url: string): void;
 }
 
-/** Routes of requests that match no other. Their path is logged, to show a typing error. */
-const UNKNOWN_ROUTES: readonly string[] = ["/*", "none"];
+/** The route of requests that match no other. Their path is logged, to show a typing error. */
+const UNKNOWN_ROUTE = "/*";
 
 const MAX_PATH_CHARACTERS = 100;
 
@@ -65,7 +65,7 @@ function formatJson(time: string, level: Severity, event: string, fields?: Field
 const jsonFormatter: Formatter = {
   event: formatJson,
   request(time, fields, url) {
-    const isUnknown = UNKNOWN_ROUTES.includes(fields.route);
+    const isUnknown = fields.route === UNKNOWN_ROUTE;
     const all = isUnknown ? { ...fields, path: displayPath(url) } : fields;
     return formatJson(time, "info", "request", all);
   },

@@ -1,5 +1,5 @@
-import { type Static, Type } from "@sinclair/typebox";
-import { noExtraFields, OneOf } from "./schema.ts";
+import { type Static, type TObject, Type } from "@sinclair/typebox";
+import { OneOf } from "./schema.ts";
 
 /** Maximum size of a page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -132,8 +132,7 @@ export const pageQuery = {
   sort: Type.Optional(OneOf(sorts)),
 };
 
-export const PageQuery = Type.Object(pageQuery, noExtraFields);
-export type PageQuery = Static<typeof PageQuery>;
+export type PageQuery = Static<TObject<typeof pageQuery>>;
 
 /**
  * @returns the offsets of the pages around one page; `null` if that page does not exist. Past the end, `prev` is the

@@ -1,6 +1,4 @@
-import { type Static, Type } from "@sinclair/typebox";
 import type { Maybe } from "./maybe.ts";
-import { Nullable, OneOf, Text, Time } from "./schema.ts";
 
 const PREFIX = "uat_";
 const SECRET_LENGTH = 30;
@@ -12,20 +10,19 @@ export const tokenScopes = ["read", "write"] as const;
 export type TokenScope = (typeof tokenScopes)[number];
 
 /** A token as stored, without its secret. */
-export const Token = Type.Object({
+export interface Token {
   /** SHA-256 of the token, 64 hexadecimal digits. */
-  hash: Type.String(),
-  name: Text({ minLength: 1, maxLength: 100 }),
-  scope: OneOf(tokenScopes),
-  created_at: Time,
+  readonly hash: string;
+  readonly name: string;
+  readonly scope: TokenScope;
+  readonly created_at: string;
   /** The token is rejected from then on; `null` if it does not expire. */
-  expires_at: Nullable(Time),
+  readonly expires_at: string | null;
   /** To the minute; `null` if never used. */
-  last_used_at: Nullable(Time),
+  readonly last_used_at: string | null;
   /** The token is rejected from then on; `null` if it is not revoked. */
-  revoked_at: Nullable(Time),
-});
-export type Token = Static<typeof Token>;
+  readonly revoked_at: string | null;
+}
 export type TokenFields = Pick<Token, "hash" | "name" | "scope" | "expires_at">;
 
 /** @returns the CRC-32 in base62, most significant digit first, as in the tokens of GitHub */

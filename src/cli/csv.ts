@@ -1,7 +1,7 @@
 /** CSV: RFC 4180 with a header line. The cells of `metadata` and `items` hold JSON. */
 import { pipeline } from "node:stream";
 import { CsvError, parse } from "csv-parse";
-import { AppError, fail, failInvalid } from "../error.ts";
+import { AppError, fail, failField, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { Order } from "../order.ts";
 import type { Schema } from "../schema.ts";
@@ -67,8 +67,7 @@ function readCells(
   cells: readonly string[],
 ): unknown {
   if (cells.length !== columns.length) {
-    const problem = `must have ${columns.length} cells like the header, not ${cells.length}`;
-    failInvalid([{ field: "record", problem }]);
+    failField("record", `must have ${columns.length} cells like the header, not ${cells.length}`);
   }
   const record: Record<string, unknown> = {};
   for (const [index, column] of columns.entries()) {
@@ -110,10 +109,10 @@ function readColumns(names: readonly string[], options: CsvOptions): Column[] {
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
     fail("invalid", `the first line must have ${form}, not ${list(unknown.slice(0, 3))}`);
   }
-  const which = unknown.length === 1 ? "column" : "columns";
-  const columnList = `${which} ${list(unknown)} ${unknown.length === 1 ? "is" : "are"} not known`;
-  const advice = `use ${known.join(", ")}, or skip ${unknown.length === 1 ? "it" : "them"} with --ignore-unknown`;
-  return fail("invalid", `${columnList}: ${advice}`);
+  const [noun, verb, pronoun] =
+    unknown.length === 1 ? ["column", "is", "it"] : ["columns", "are", "them"];
+  const advice = `use ${known.join(", ")}, or skip ${pronoun} with --ignore-unknown`;
+  return fail("invalid", `${noun} ${list(unknown)} ${verb} not known: ${advice}`);
 }
 
 /** @returns the delimiter that the header has most often outside of quotes */
@@ -300,7 +299,6 @@ function formatCell(value: unknown): string {
   return quoteText(typeof value === "string" ? value : JSON.stringify(value));
 }
 
-/** @returns a function that formats records of the table */
 export function csvFormatter(table: BulkTable): (records: readonly (User | Order)[]) => string {
   const columns = exportColumns[table];
   return (records) =>

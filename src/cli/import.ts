@@ -96,11 +96,6 @@ interface Rejection {
   readonly reason: string;
 }
 
-/** @returns e.g. `line 3: email is required` */
-function describe({ entry, reason }: Rejection): string {
-  return `line ${entry.line}: ${reason}`;
-}
-
 /**
  * Lists the first rejected records, counts the others, and writes all into a file that can be imported.
  * @param file `null` for none
@@ -115,9 +110,8 @@ function createRejections(
   return {
     /** @param header of a file of them */
     add(rejections: readonly Rejection[], header: string): void {
-      for (const rejection of rejections) {
-        const { entry } = rejection;
-        const message = describe(rejection);
+      for (const { entry, reason } of rejections) {
+        const message = `line ${entry.line}: ${reason}`;
         if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
         if (counts.rejected === 0) file?.write(header);
         file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));

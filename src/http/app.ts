@@ -86,26 +86,22 @@ export interface AppOptions {
 }
 
 export function createApp(options: AppOptions) {
-  const { store, config, now, metrics, drain, servers, version } = options;
+  const { store, config, metrics, drain } = options;
   const cors = createCors(config.corsOrigin);
   const rateLimiter = createRateLimiter(config.rateLimit);
   const routes = routesOf(allRoutes());
-  const document = createDocumentReader(version, routes);
   const waitingClients = createWaitingClients(store.changes, drain);
-  const connections = connectionsOf(servers, waitingClients);
-  const authenticate = createAuthenticator(store.tokens, config, now);
-  const { readOnly } = config;
   const { handle, handleUnmatched } = createPipeline({
     ...options,
     services: {
       store,
-      readOnly,
+      readOnly: config.readOnly,
       metrics,
       drain,
-      connections,
-      authenticate,
+      connections: connectionsOf(options.servers, waitingClients),
+      authenticate: createAuthenticator(store.tokens, config, options.now),
       waitingClients,
-      document,
+      document: createDocumentReader(options.version, routes),
     },
     rateLimiter,
     pendingWrites: createPendingWrites(config.maxPendingWrites),

@@ -4,10 +4,11 @@ import { Change, type ChangePage, startOf, WaitingQuery } from "../change.ts";
 import { andThen, type Maybe } from "../maybe.ts";
 import { pageOffsets } from "../page.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "./bodies.ts";
+import type { InputSchema } from "./input.ts";
 import { integer } from "./openapi/components.ts";
-import { pageOf } from "./openapi/detail.ts";
+import { type Detail, pageOf } from "./openapi/detail.ts";
 import { querySchema } from "./query.ts";
-import { type Call, type RouteDefinition, route } from "./route.ts";
+import { type Call, route } from "./route.ts";
 
 const changesPath = "/api/v1/changes";
 
@@ -33,10 +34,7 @@ const example: Change = {
   created_at: "2026-11-20T18:57:03.120Z",
 };
 
-type ChangesCall = Pick<
-  Call<RouteDefinition>,
-  "request" | "head" | "store" | "authenticate" | "connections" | "waitingClients"
-> & { readonly query: WaitingQuery; readonly token: { readonly hash: string } };
+type ChangesCall = Call<{ query: InputSchema<WaitingQuery>; detail: Detail }>;
 
 function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
   return store.changes.list(query, token.hash);

@@ -47,13 +47,13 @@ function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => K
   return (path) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
 }
 
-/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `order` in the singular. */
+/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, a singular such as `user`, or `userss`. */
 function correctPath(path: string): string {
   const trimmed = path.endsWith("/") ? path.slice(0, -1) : path;
   return trimmed
     .toLowerCase()
     .replace(/^\/(?:api\/)?(?:v1\/)?/, "/api/v1/")
-    .replace(/^\/api\/v1\/(user|order)(?=\/|$)/, "/api/v1/$1s");
+    .replace(/^\/api\/v1\/(user|order|change)s*(?=\/|$)/, "/api/v1/$1s");
 }
 
 /** Paths outside the API that people try first. GET redirects to the reference, without a token. */

@@ -169,7 +169,9 @@ function isSchemaError(error: unknown): boolean {
 
 async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (options.create) makeParents(path);
-  else if (!existsSync(path)) fail("operator", "no such file");
+  else if (!existsSync(path)) {
+    fail("operator", "no such file: name the database with --database-url or DATABASE_URL");
+  }
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
     fail("operator", "it is a directory");
   requireNoOrphans(path);

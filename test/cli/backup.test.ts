@@ -42,7 +42,10 @@ test("backup and restore print a summary when they succeed", async () => {
 test("backup and restore exit with 1 and print one line when they fail", async () => {
   using world = makeHarness();
   const missing = await world.run("backup", `${world.path}.copy`);
-  expect([missing.code, missing.stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
+  expect([missing.code, missing.stderr]).toEqual([
+    1,
+    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+  ]);
   const nothing = await world.run("restore", "/nowhere/backup.db");
   expect([nothing.code, nothing.stderr]).toEqual([
     1,

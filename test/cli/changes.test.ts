@@ -91,7 +91,10 @@ test("changes fails when there is no database", async () => {
   using world = makeHarness();
   for (const args of [[], ["--follow"]]) {
     const { code, stderr } = await world.run("changes", ...args);
-    expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
+    expect([code, stderr]).toEqual([
+      1,
+      `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    ]);
   }
 });
 

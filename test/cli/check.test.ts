@@ -28,7 +28,10 @@ test("check prints the problem and exits with 1 when a total is wrong", async ()
 test("check exits with 1 and creates nothing when there is no database", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.run("check");
-  expect([code, stderr]).toEqual([1, `Cannot open ${world.path}: no such file\n`]);
+  expect([code, stderr]).toEqual([
+    1,
+    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+  ]);
   expect(await Bun.file(world.path).exists()).toBe(false);
 });
 

@@ -334,7 +334,11 @@ test("copy fails with one line when the target cannot be written", async () => {
   using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
   const failures: [string[], number, string][] = [
-    [["--to", to], 1, `Cannot open ${world.path}: no such file\n`],
+    [
+      ["--to", to],
+      1,
+      `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    ],
     [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db or "],
     [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],
     [["--to", ""], 2, "Invalid --to: must be a path\n"],

@@ -228,7 +228,11 @@ const failures: [string, string, string][] = [
   ["export users --output no/such/a", "made", "Cannot write no/such/a: no such file or directory"],
   ["export users --output /tmp --force", "made", "Cannot write /tmp: it is a directory"],
   ["export users --output /dev/full", "made", "Cannot write /dev/full: the disk is full"],
-  ["export users --database-url no/such.db", "", "Cannot open no/such.db: no such file"],
+  [
+    "export users --database-url no/such.db",
+    "",
+    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+  ],
 ];
 
 for (const [args, made, line] of failures) {

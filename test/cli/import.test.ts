@@ -285,7 +285,9 @@ test("import --dry-run reports the result and writes nothing", async () => {
   using world = makeHarness();
   rmSync(world.path);
   const none = await world.feed(lines([{ email: "a@b.cd" }]), "import", "users", "--dry-run");
-  expect(none.stderr).toBe(`Cannot open ${world.path}: no such file\n`);
+  expect(none.stderr).toBe(
+    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+  );
   await world.feed(lines([complete]), "import", "users");
   const text = lines([{ email: "a@b.cd" }, complete, { email: "A@b.cd" }]);
   const dry = await world.feed(text, "import", "users", "--dry-run");

@@ -145,8 +145,14 @@ const failures: [string, string][] = [
     "restore a.db --database-url postgres://a/b",
     "Cannot restore a.db: use `pg_restore` for PostgreSQL",
   ],
-  ["token list --database-url no/such.db", "Cannot open no/such.db: no such file"],
-  ["token revoke a --database-url no/such.db", "Cannot open no/such.db: no such file"],
+  [
+    "token list --database-url no/such.db",
+    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+  ],
+  [
+    "token revoke a --database-url no/such.db",
+    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+  ],
   [
     "health --host no-such-host.invalid",
     "Cannot connect to http://no-such-host.invalid:0/api/v1/health: unknown host",

@@ -104,18 +104,18 @@ export async function withStore<Result>(
 ): Promise<Result> {
   const config = readConfig(system.environment, system.flags);
   const { open } = system.backendOf(config.databaseUrl);
-  // In a wrong directory, a command would otherwise silently create a database that no server uses.
-  const onMigration = () =>
-    system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`);
-  const defaults = {
+  const store = await open({
+    ...config,
     create: false,
     exclusive: false,
     // The setting is that of a server.
     readOnly: false,
     now: system.now,
-    onMigration,
-  };
-  const store = await open({ ...config, ...defaults, ...use });
+    // In a wrong directory, a command would otherwise silently create a database that no server uses.
+    onMigration: () =>
+      system.stderr(`Created the database ${redactPassword(config.databaseUrl)}\n`),
+    ...use,
+  });
   let result: Result;
   try {
     result = await work(store, config);

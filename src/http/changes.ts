@@ -1,6 +1,6 @@
 /** The route of the change feed. */
 import { Elysia } from "elysia";
-import { Change, type ChangePage, startOf, WaitingQuery } from "../change.ts";
+import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../change.ts";
 import { andThen, type Maybe } from "../maybe.ts";
 import { pageOffsets } from "../page.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "./bodies.ts";
@@ -17,11 +17,7 @@ export function changes() {
 }
 
 interface ChangesEnvelope extends PageEnvelope<Change> {
-  readonly meta: PageEnvelope<Change>["meta"] & {
-    readonly first: number;
-    readonly last: number;
-    readonly feed: string;
-  };
+  readonly meta: PageEnvelope<Change>["meta"] & Feed;
 }
 
 const example: Change = {

@@ -2,15 +2,11 @@
 import { fail, failField } from "../error.ts";
 import { type InputSchema, inputSchema, type JsonSchema, parseUnsigned } from "./input.ts";
 
-/** The parameters of a path with `:id`, as a router passes them. */
-interface IdParams {
-  readonly id: string;
-}
-
 /** @param id with a `title`, which is the name of the parameter in the OpenAPI document */
 function idSchema(id: JsonSchema, parse: (text: string) => number): InputSchema<{ id: number }> {
   const schema = { properties: { id: { type: "integer", ...id } } };
-  return inputSchema(schema, (params) => ({ id: parse((params as IdParams).id) }));
+  // Routers pass the parameters of a path as text.
+  return inputSchema(schema, (params) => ({ id: parse((params as { readonly id: string }).id) }));
 }
 
 /** Replaces a valid id that is larger than any assigned one. No record has it. */

@@ -147,17 +147,11 @@ export interface PipelineOptions {
   readonly logServerError: LogServerError;
 }
 
-/** Makes the handlers of requests. */
-export interface Pipeline {
-  readonly handle: (route: RouteEntry) => HandleRequest;
-  readonly handleUnmatched: (unmatched: Unmatched) => HandleRequest;
-}
-
 /** The checks of a request, then its handler. */
 type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
 
 /**
- * Each request passes these checks from top to bottom. The first error is the response.
+ * Makes the handlers of requests. Each request passes these checks from top to bottom. The first error is the response.
  *
  *     identify      401  no valid token, unless the path is public
  *     admit         400  Host
@@ -171,7 +165,7 @@ type Steps = (exchange: Exchange) => Maybe<ResponseBody>;
  *     handler       400  Idempotency-Key, If-Match, If-None-Match
  *                   404, 412, 409, 422, 503  what the store says
  */
-export function createPipeline(options: PipelineOptions): Pipeline {
+export function createPipeline(options: PipelineOptions) {
   const { services, rateLimiter, pendingWrites, readBody, respond, logServerError } = options;
   const { store, readOnly, authenticate, connections } = services;
   const requireHost = createHostCheck();
@@ -328,7 +322,8 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   }
 
   return {
-    handle: (entry) => handlerOf(() => entry.path, routeSteps(entry)),
-    handleUnmatched: (unmatched) => handlerOf(unmatched.routeOf, unmatchedSteps(unmatched)),
+    handle: (entry: RouteEntry) => handlerOf(() => entry.path, routeSteps(entry)),
+    handleUnmatched: (unmatched: Unmatched) =>
+      handlerOf(unmatched.routeOf, unmatchedSteps(unmatched)),
   };
 }

@@ -34,13 +34,10 @@ function pathOf(url: string): string {
 
 /** @returns a look-up of the route that a path matches; `null` for an unknown path */
 function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => KnownPath | null {
-  const methodsByPath = new Map<string, string[]>();
-  for (const { method, path } of routes) {
-    const methods = methodsByPath.get(path) ?? [];
-    methods.push(...(method === "GET" ? ["GET", "HEAD"] : [method]));
-    methodsByPath.set(path, methods);
-  }
-  const knownPaths = [...methodsByPath].map(([path, methods]) => {
+  const knownPaths = [...Map.groupBy(routes, ({ path }) => path)].map(([path, itsRoutes]) => {
+    const methods = itsRoutes.flatMap(({ method }) =>
+      method === "GET" ? ["GET", "HEAD"] : method,
+    );
     const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
     return { pattern: new RegExp(`^${source}$`), path, allow: methods.join(", ") };
   });

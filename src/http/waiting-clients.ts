@@ -43,11 +43,6 @@ function end(place: Place): void {
   place.resolve?.();
 }
 
-function tellChange(place: Place): void {
-  place.hasChange = true;
-  place.resolve?.();
-}
-
 export function createWaitingClients(
   changes: Pick<ChangeStore, "subscribe">,
   drain: Pick<Drain, "isDraining" | "onStart">,
@@ -72,7 +67,8 @@ export function createWaitingClients(
       hasNews = false;
       let woken = 0;
       for (const place of [...allPlaces()]) {
-        tellChange(place);
+        place.hasChange = true;
+        place.resolve?.();
         woken += 1;
         if (woken % WOKEN_PER_TURN === 0) await endTurn();
       }

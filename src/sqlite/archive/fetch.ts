@@ -89,26 +89,19 @@ function writeFully(descriptor: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(descriptor, bytes, at);
 }
 
-/** Runs work on a new file that only its owner can read. */
-async function withNewFile(path: string, work: (descriptor: number) => Promise<void>) {
-  const descriptor = openSync(path, "w", PRIVATE_MODE);
-  try {
-    await work(descriptor);
-  } finally {
-    closeSync(descriptor);
-  }
-}
-
 async function fetchBase(storage: Storage, base: Base, path: string): Promise<void> {
   const keys = base.chunks.map((_, at) => chunkKey(base, at));
-  await withNewFile(path, async (descriptor) => {
+  const descriptor = openSync(path, "w", PRIVATE_MODE);
+  try {
     let at = 0;
     for await (const { key, body } of download(storage, keys)) {
       const chunk = base.chunks[at] ?? failDamaged(key, "is missing");
       writeFully(descriptor, await decodeChunk(key, body, chunk));
       at += 1;
     }
-  });
+  } finally {
+    closeSync(descriptor);
+  }
 }
 
 /** @returns the number of frames up to the last commit; `null` if none of these frames is one */

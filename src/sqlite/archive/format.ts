@@ -166,7 +166,7 @@ async function compress(bytes: Uint8Array<ArrayBuffer>) {
 }
 
 /** @throws {AppError} operator if the object has other contents */
-async function expand(
+export async function decodeChunk(
   key: string,
   compressed: Uint8Array<ArrayBuffer>,
   { bytes, sha256 }: Chunk,
@@ -181,9 +181,6 @@ export async function encodeChunk(bytes: Uint8Array<ArrayBuffer>) {
   const { compressed, sha256 } = await compress(bytes);
   return { body: compressed, chunk: { bytes: bytes.length, sha256 } satisfies Chunk };
 }
-
-/** @throws {AppError} operator if the chunk is damaged */
-export const decodeChunk = expand;
 
 const LINE_FEED = 10;
 
@@ -212,5 +209,5 @@ export function decodeSegmentHeader(key: string, body: Uint8Array): SegmentHeade
 export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
   const header = decodeSegmentHeader(key, body);
   const compressed = body.subarray(body.indexOf(LINE_FEED) + 1);
-  return { header, bytes: await expand(key, compressed, header) };
+  return { header, bytes: await decodeChunk(key, compressed, header) };
 }

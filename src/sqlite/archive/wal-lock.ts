@@ -52,17 +52,23 @@ export function lockWal(path: string): WalLock {
   }
   lockEnd(holder);
   const opened = resources.move();
+
+  /** @returns as {@link copyWal} */
+  function copy(): number | null {
+    holder.run("commit");
+    try {
+      return copyWal(holder);
+    } finally {
+      lockEnd(holder);
+    }
+  }
+
   return {
     checkpoint(read) {
       lockEnd(successor);
       try {
         if (!read()) return false;
-        holder.run("commit");
-        try {
-          copyWal(holder);
-        } finally {
-          lockEnd(holder);
-        }
+        copy();
         return true;
       } finally {
         successor.run("commit");
@@ -76,15 +82,9 @@ export function lockWal(path: string): WalLock {
         throw error;
       }
       try {
-        if (!read()) return false;
-        holder.run("commit");
-        try {
-          if (copyWal(holder) === null) return false;
-          work();
-          return true;
-        } finally {
-          lockEnd(holder);
-        }
+        if (!read() || copy() === null) return false;
+        work();
+        return true;
       } finally {
         successor.run("rollback");
       }

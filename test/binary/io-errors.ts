@@ -6,9 +6,9 @@ import type { Order } from "../../src/order.ts";
 import type { User } from "../../src/user.ts";
 import { parsed } from "../contract/open.ts";
 import type { TemporaryDirectory } from "../directory.ts";
-import { newUser } from "../http/make.ts";
 import { startServer, type TestResponse, type TestTokens } from "../http/server.ts";
 import { isLong } from "../long.ts";
+import { withStore } from "../open-store.ts";
 import { openDatabase } from "../sqlite/open-database.ts";
 import type { Fault } from "./strace.ts";
 
@@ -132,12 +132,13 @@ export function emailOf(id: number): string {
 export async function makeBase({ users, withLog }: BaseOptions): Promise<Base> {
   const server = await startServer();
   const note = "n".repeat(400);
-  for (let first = 1; first <= users; first += 100) {
-    const ids = Array.from({ length: Math.min(100, users + 1 - first) }, (_, at) => first + at);
-    await Promise.all(
-      ids.map((id) => newUser(server, { email: emailOf(id), metadata: { a: note, b: note } })),
-    );
-  }
+  const metadata = { a: note, b: note };
+  const fields = Array.from({ length: users }, (_, at) => ({
+    email: emailOf(at + 1),
+    name: null,
+    metadata,
+  }));
+  await withStore(server.database, ({ bulk }) => bulk.users.import(fields, false));
   await server.stop();
   if (withLog) {
     await server.restart();

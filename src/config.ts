@@ -9,8 +9,6 @@ import { hasTokenFormat } from "./token.ts";
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 interface Setting<Value> {
-  /** The variable; the flag is the same in kebab case. */
-  readonly variable: string;
   /** As text, as a user would write it; `null` if the setting is optional. */
   readonly default: string | null;
   /** What applies if an optional setting is not set. */
@@ -113,10 +111,12 @@ const apiToken = {
   },
 };
 
-/** Each is a variable and a flag of `serve`. docs/configuration.md has the same table. */
+/**
+ * Each is a variable and a flag of `serve`, by the same name: see {@link variableOf} and {@link flagOf}.
+ * docs/configuration.md has the same table.
+ */
 export const settings = {
   databaseUrl: {
-    variable: "DATABASE_URL",
     default: "data/user-api.db",
     description: "path of the SQLite file, or postgres://…",
     placeholder: "database",
@@ -124,35 +124,30 @@ export const settings = {
     parse: parseDatabaseUrl,
   },
   host: {
-    variable: "HOST",
     default: "127.0.0.1",
     description: "address to listen on",
     placeholder: "address",
     parse: parseHost,
   },
   port: {
-    variable: "PORT",
     default: "3000",
     description: "port to listen on; 0 selects a free one",
     placeholder: "number",
     parse: integer(0, 65_535),
   },
   maxBodyBytes: {
-    variable: "MAX_BODY_BYTES",
     default: "65536",
     description: "maximum size of a request body, in bytes",
     placeholder: "bytes",
     parse: integer(1, 67_108_864),
   },
   maxPendingWrites: {
-    variable: "MAX_PENDING_WRITES",
     default: "4096",
     description: "maximum number of queued writes",
     placeholder: "number",
     parse: integer(1, 1_000_000),
   },
   maxUnsentBytes: {
-    variable: "MAX_UNSENT_BYTES",
     default: "33554432",
     description:
       "memory for large pages that are being built or sent, in bytes; one page is always possible",
@@ -160,21 +155,18 @@ export const settings = {
     parse: integer(0, 1_099_511_627_776),
   },
   readOnly: {
-    variable: "READ_ONLY",
     default: "false",
     description: "serve reads, reject writes, and change nothing in the database",
     placeholder: null,
     parse: boolean,
   },
   changesDays: {
-    variable: "CHANGES_DAYS",
     default: "30",
     description: "how long changes are kept, in days",
     placeholder: "days",
     parse: integer(1, 36_500),
   },
   archiveUrl: {
-    variable: "ARCHIVE_URL",
     default: null,
     defaultNote: "no archive",
     description: "continuous copy of the SQLite database: s3://bucket/prefix or file:///directory",
@@ -184,56 +176,48 @@ export const settings = {
     parse: parseArchiveUrl,
   },
   archiveSeconds: {
-    variable: "ARCHIVE_SECONDS",
     default: "1",
     description: "how often the archive is brought up to date, in seconds",
     placeholder: "seconds",
     parse: integer(1, 3600),
   },
   archiveCommit: {
-    variable: "ARCHIVE_COMMIT",
     default: "async",
     description: "async or sync; sync acknowledges a write when the archive has it",
     placeholder: "mode",
     parse: oneOf(archiveCommits),
   },
   archiveRestore: {
-    variable: "ARCHIVE_RESTORE",
     default: "never",
     description: "never or if-missing; if-missing restores a missing database from its archive",
     placeholder: "mode",
     parse: oneOf(archiveRestores),
   },
   archiveDays: {
-    variable: "ARCHIVE_DAYS",
     default: "7",
     description: "how far back the archive can restore, in days",
     placeholder: "days",
     parse: integer(1, 36_500),
   },
   rateLimit: {
-    variable: "RATE_LIMIT",
     default: "0",
     description: "maximum requests per second and token; 0 disables the limit",
     placeholder: "number",
     parse: integer(0, 1_000_000),
   },
   shutdownSeconds: {
-    variable: "SHUTDOWN_SECONDS",
     default: "10",
     description: "how long open requests may take to complete after SIGTERM",
     placeholder: "seconds",
     parse: integer(0, 3600),
   },
   logLevel: {
-    variable: "LOG_LEVEL",
     default: "info",
     description: `${logLevels.join(", ")}; info logs every request`,
     placeholder: "level",
     parse: oneOf(logLevels),
   },
   logFormat: {
-    variable: "LOG_FORMAT",
     default: null,
     defaultNote: "text on a terminal, otherwise json",
     description: "json or text",
@@ -241,21 +225,18 @@ export const settings = {
     parse: oneOf(logFormats),
   },
   tlsCert: {
-    variable: "TLS_CERT",
     default: null,
     description: "path of the certificate chain (PEM); requires the key",
     placeholder: "file",
     parse: parsePath,
   },
   tlsKey: {
-    variable: "TLS_KEY",
     default: null,
     description: "path of the private key (PEM)",
     placeholder: "file",
     parse: parsePath,
   },
   corsOrigin: {
-    variable: "CORS_ORIGIN",
     default: null,
     description: "origins whose pages may call the API, comma-separated, or * for any",
     placeholder: "origins",
@@ -276,9 +257,14 @@ export type Config = {
   readonly apiToken: string | null;
 };
 
-/** `DATABASE_URL` → `database-url`. */
-export function flagOf(variable: string): string {
-  return variable.toLowerCase().replaceAll("_", "-");
+/** `databaseUrl` → `DATABASE_URL`. */
+export function variableOf(name: string): string {
+  return name.replace(/[A-Z]/g, "_$&").toUpperCase();
+}
+
+/** `databaseUrl` → `--database-url`. */
+export function flagOf(name: string): string {
+  return `--${name.replace(/[A-Z]/g, "-$&").toLowerCase()}`;
 }
 
 /** Characters of an invalid value that a message repeats. */
@@ -328,8 +314,8 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
   const config: Record<string, unknown> = {};
   for (const [key, setting] of Object.entries<Setting<unknown>>(settings)) {
     const flag = flags[key as SettingName];
-    const text = flag ?? (environment[setting.variable] || setting.default);
-    const name = flag === undefined ? setting.variable : `--${flagOf(setting.variable)}`;
+    const text = flag ?? (environment[variableOf(key)] || setting.default);
+    const name = flag === undefined ? variableOf(key) : flagOf(key);
     config[key] = text === null ? null : parseValue(name, text, setting);
   }
   const token = environment["API_TOKEN"] || null;

@@ -1,5 +1,12 @@
 import { expect, test } from "bun:test";
-import { type Environment, type Flags, flagOf, readConfig, settings } from "../src/config.ts";
+import {
+  type Environment,
+  type Flags,
+  flagOf,
+  readConfig,
+  settings,
+  variableOf,
+} from "../src/config.ts";
 import { redactPassword, splitLayout, withLayout } from "../src/database-url.ts";
 import { newToken } from "../src/token.ts";
 import { expectThrown } from "./expect-error.ts";
@@ -92,7 +99,7 @@ test("readConfig returns the values when every variable is set", () => {
 test("readConfig returns the values when every flag is given", () => {
   const { apiToken: _, ...rest } = read;
   const flags = Object.fromEntries(
-    Object.entries(settings).map(([name, { variable }]) => [name, environment[variable]]),
+    Object.keys(settings).map((name) => [name, Reflect.get(environment, variableOf(name))]),
   );
   expect<unknown>(readConfig({}, flags)).toEqual({ ...rest, apiToken: null });
 });
@@ -114,8 +121,9 @@ test("readConfig ignores variables when they are not settings", () => {
   expect<unknown>(readConfig({ PATH: "/bin", port: "1", "--port": "1" })).toEqual(defaults);
 });
 
-test("flagOf returns the variable in kebab case", () => {
-  expect(flagOf("MAX_PENDING_WRITES")).toBe("max-pending-writes");
+test("a setting has one name, in the case of variables and of flags", () => {
+  expect(variableOf("maxPendingWrites")).toBe("MAX_PENDING_WRITES");
+  expect(flagOf("maxPendingWrites")).toBe("--max-pending-writes");
 });
 
 const pathRule = "must be a path, e.g. data/user-api.db or ./name, or postgres://…";
@@ -241,7 +249,7 @@ for (const [variable, values, rule] of rejected) {
       if (variable === "API_TOKEN") continue;
       const name = variable.toLowerCase().replace(/_./g, (pair) => pair.slice(1).toUpperCase());
       const flags: Flags = { [name]: value };
-      const flag = `--${flagOf(variable)}`;
+      const flag = `--${variable.toLowerCase().replaceAll("_", "-")}`;
       expectThrown(
         () => readConfig({}, flags),
         "invalid",

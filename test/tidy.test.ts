@@ -1,6 +1,6 @@
 /** Checks conventions: imports between layers, banned constructs, and documents that match the code. */
 import { describe, expect, test } from "bun:test";
-import { settings } from "../src/config.ts";
+import { settings, variableOf } from "../src/config.ts";
 import { makeHarness } from "./cli/harness.ts";
 
 const root = `${import.meta.dir}/..`;
@@ -285,7 +285,8 @@ describe("documents", () => {
 
   test("docs/configuration.md has every setting with its default", async () => {
     const text = await Bun.file(`${root}/docs/configuration.md`).text();
-    for (const { variable, default: fallback } of Object.values(settings)) {
+    for (const [name, { default: fallback }] of Object.entries(settings)) {
+      const variable = variableOf(name);
       const row = text.split("\n").find((line) => line.startsWith(`| \`${variable}\``));
       expect([variable, row]).toEqual([variable, expect.stringContaining(fallback ?? "none")]);
     }

@@ -1,5 +1,5 @@
 import { Argument, Command, CommanderError, Option } from "commander";
-import { type Flags, flagOf, type SettingName, settings } from "../config.ts";
+import { type Flags, flagOf, type SettingName, settings, variableOf } from "../config.ts";
 import { postgresLayouts } from "../database-url.ts";
 import { AppError, messageOf } from "../error.ts";
 import { sorts } from "../page.ts";
@@ -257,9 +257,9 @@ function versionText({ schemaVersions }: System): string {
 /** @returns e.g. `(default: "127.0.0.1", env: HOST)`, in the style of commander */
 function describeSources(name: SettingName): string {
   const setting = settings[name];
-  const { variable, default: defaultValue } = setting;
+  const variable = variableOf(name);
   const note = "defaultNote" in setting ? setting.defaultNote : null;
-  const shown = defaultValue === null ? note : JSON.stringify(defaultValue);
+  const shown = setting.default === null ? note : JSON.stringify(setting.default);
   return shown === null ? `(env: ${variable})` : `(default: ${shown}, env: ${variable})`;
 }
 
@@ -309,9 +309,9 @@ function define(command: Command, definition: CommandDefinition, system: System)
   for (const argument of definition.arguments ?? []) command.addArgument(argument);
   for (const option of definition.options ?? []) command.addOption(option);
   for (const name of definition.settings ?? ["databaseUrl"]) {
-    const { variable, placeholder } = settings[name];
-    const meaning = definition.settingDescriptions?.[name] ?? settings[name].description;
-    const flags = `--${flagOf(variable)}${placeholder === null ? "" : ` <${placeholder}>`}`;
+    const { placeholder, description } = settings[name];
+    const meaning = definition.settingDescriptions?.[name] ?? description;
+    const flags = `${flagOf(name)}${placeholder === null ? "" : ` <${placeholder}>`}`;
     command.option(flags, `${meaning} ${describeSources(name)}`);
   }
   const lines = examples.map((example) => `  ${example}\n`).join("");

@@ -1,7 +1,7 @@
 import { expect, test } from "bun:test";
 import { existsSync } from "node:fs";
 import manifest from "../../package.json" with { type: "json" };
-import { flagOf, settings } from "../../src/config.ts";
+import { flagOf, settings, variableOf } from "../../src/config.ts";
 import { AppError } from "../../src/error.ts";
 import { openapiJson } from "../../src/http/app.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
@@ -31,8 +31,8 @@ const helps: [string, string[]][] = [
   ["help", ["serve", "token", "health", "version"]],
   ["--help", ["serve", "token", "health", "version"]],
   ["-h", ["serve", "token", "health", "version"]],
-  ["serve --help", Object.values(settings).map(({ variable }) => `--${flagOf(variable)}`)],
-  ["help serve", Object.values(settings).map(({ variable }) => variable)],
+  ["serve --help", Object.keys(settings).map(flagOf)],
+  ["help serve", Object.keys(settings).map(variableOf)],
   ["token --help", ["create", "list", "revoke"]],
   ["help token", ["create", "list", "revoke"]],
   ["token create --help", ["<name>", "--scope", "--expires", "--database-url", "90d"]],
@@ -62,7 +62,8 @@ test("serve --help names the default and the variable of each setting", async ()
   using world = makeHarness();
   const { stdout } = await world.run("serve", "--help");
   const text = stdout.replace(/\s+/g, " ");
-  for (const { variable, default: value } of Object.values(settings)) {
+  for (const [name, { default: value }] of Object.entries(settings)) {
+    const variable = variableOf(name);
     const end = value === null ? `env: ${variable})` : `(default: "${value}", env: ${variable})`;
     expect(text).toContain(end);
   }

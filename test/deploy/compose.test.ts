@@ -1,12 +1,9 @@
 // deploy/compose.yaml and the manifests for Kubernetes: their privileges, settings and timeouts.
 import { describe, expect, test } from "bun:test";
-import { settings } from "../../src/config.ts";
+import { settings, variableOf } from "../../src/config.ts";
 import { readYaml, readYamlDocuments } from "./yaml.ts";
 
-const knownSettings = new Set<string>([
-  "API_TOKEN",
-  ...Object.values(settings).map(({ variable }) => variable),
-]);
+const knownSettings = new Set<string>(["API_TOKEN", ...Object.keys(settings).map(variableOf)]);
 /** How long closing the database may take after SHUTDOWN_SECONDS. */
 const CLOSE_SECONDS = 5;
 

@@ -1,6 +1,6 @@
 // The systemd units: their settings, and their exposure as rated by systemd.
 import { describe, expect, test } from "bun:test";
-import { settings } from "../../src/config.ts";
+import { settings, variableOf } from "../../src/config.ts";
 
 const directory = `${import.meta.dir}/../../deploy`;
 const path = `${directory}/user-api.service`;
@@ -37,7 +37,7 @@ describe("user-api.service", () => {
   });
 
   test("Environment contains only known settings", () => {
-    const known = new Set<string>(Object.values(settings).map(({ variable }) => variable));
+    const known = new Set<string>(Object.keys(settings).map(variableOf));
     const names = valuesOf("Environment").map((assignment) => assignment.split("=")[0] ?? "");
     expect(names.filter((name) => !known.has(name))).toEqual([]);
     expect(names).toContain("DATABASE_URL");

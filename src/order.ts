@@ -262,20 +262,14 @@ function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: s
   return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
 }
 
-/** @param user_id of the user with the email. @returns a full record with the id instead of the email */
-function withUserId(
-  { user_email, ...order }: Record<"user_email", string> & Omit<Order, "user_id">,
-  userId: number,
-): Order {
-  return { ...order, user_id: userId };
-}
-
 /** Orders without ids are recognized by their import key. */
 export const orderImport: ImportRules<Order, OrderImport> = {
   noun: "order",
   complete(record, id, clock, userId) {
     if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());
-    return "user_id" in record ? record : withUserId(record, Number(userId));
+    if ("user_id" in record) return record;
+    const { user_email: _, ...order } = record;
+    return { ...order, user_id: Number(userId) };
   },
   keyOf: (record) => ("id" in record ? null : record.import_key),
   describeKeyConflict: (id, key) =>

@@ -100,11 +100,8 @@ function readColumns(names: readonly string[], options: CsvOptions): Column[] {
     seen.add(field);
     return schema === undefined ? null : { field, schema };
   });
-  if (unknown.length === 0) return columns;
-  if (options.ignoreUnknown) {
-    unknown.forEach(options.onUnknown);
-    return columns;
-  }
+  if (options.ignoreUnknown) unknown.forEach(options.onUnknown);
+  if (options.ignoreUnknown || unknown.length === 0) return columns;
   if (unknown.length === names.length) {
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
     fail("invalid", `the first line must have ${form}, not ${list(unknown.slice(0, 3))}`);
@@ -170,12 +167,11 @@ const advices: Readonly<Record<string, string>> = {
 /** @param firstLine of the record. @throws {AppError} invalid */
 function explainCsvError(error: unknown, firstLine: number, names: readonly string[]): never {
   if (!(error instanceof CsvError)) throw error;
-  const errorLine: unknown = Reflect.get(error, "lines");
+  const { lines, index } = error;
   // A quote that is not closed is noticed much later.
   const isOpen = error.code === "CSV_QUOTE_NOT_CLOSED" || error.code === "CSV_MAX_RECORD_SIZE";
-  const line = isOpen ? firstLine : errorLine;
-  const column: unknown = Reflect.get(error, "index");
-  const name = typeof column === "number" ? names[column] : undefined;
+  const line = isOpen ? firstLine : lines;
+  const name = typeof index === "number" ? names[index] : undefined;
   const place = name === undefined ? "" : `, column ${list([name])}`;
   return fail(
     "invalid",

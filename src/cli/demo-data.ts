@@ -77,7 +77,7 @@ function emailOf(name: string, id: number): string {
 }
 
 /** @param id from 1 */
-function demoUser(id: number, { users }: DemoCounts): User {
+export function demoUser(id: number, { users }: DemoCounts): User {
   const random = createRandom(id);
   const name = `${pick(random, firstNames)} ${pick(random, lastNames)}`;
   const createdAt = timeAt((PERIOD_MS * (id - 1)) / users);
@@ -102,7 +102,7 @@ function pickStatus(random: Random): (typeof statuses)[number] {
 }
 
 /** @param id from 1 */
-function demoOrder(id: number, { users, orders }: DemoCounts): Order {
+export function demoOrder(id: number, { users, orders }: DemoCounts): Order {
   const random = createRandom(-id);
   const progress = (id - 1) / orders;
   // Some users order more than others. All of these users existed at that time.
@@ -127,14 +127,4 @@ function demoOrder(id: number, { users, orders }: DemoCounts): Order {
     created_at: timeAt(createdMs),
     updated_at: timeAt(createdMs + changes * STEP_MS),
   };
-}
-
-/** @yields all users by ascending id */
-export function* demoUsers(counts: DemoCounts): Generator<User> {
-  for (let id = 1; id <= counts.users; id += 1) yield demoUser(id, counts);
-}
-
-/** @yields all orders by ascending id */
-export function* demoOrders(counts: DemoCounts): Generator<Order> {
-  for (let id = 1; id <= counts.orders; id += 1) yield demoOrder(id, counts);
 }

@@ -4,7 +4,7 @@ import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
-import { type DemoCounts, demoOrders, demoUsers } from "./demo-data.ts";
+import { type DemoCounts, demoOrder, demoUser } from "./demo-data.ts";
 import { createProgress, type Progress } from "./progress.ts";
 import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
@@ -34,24 +34,20 @@ async function requireEmpty({ users, orders }: Store, database: string): Promise
 
 /** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
 async function importRecords<Row>(
-  records: Iterable<Row>,
+  count: number,
+  create: (id: number) => Row,
   importBatch: (batch: readonly Row[], dryRun: boolean) => Promise<readonly ImportResult[]>,
   onBatch: (records: number) => void,
 ): Promise<void> {
-  let batch: Row[] = [];
-  async function flush(): Promise<void> {
+  for (let first = 1; first <= count; first += BATCH_RECORDS) {
+    const length = Math.min(BATCH_RECORDS, count - first + 1);
+    const batch = Array.from({ length }, (_, index) => create(first + index));
     for (const result of await importBatch(batch, false)) {
       if (result.outcome === "rejected") fail("operator", `Cannot seed: ${result.reason}`);
       if (result.outcome === "unchanged") fail("operator", "Cannot seed: another process does so");
     }
-    onBatch(batch.length);
-    batch = [];
+    onBatch(length);
   }
-  for (const record of records) {
-    batch.push(record);
-    if (batch.length === BATCH_RECORDS) await flush();
-  }
-  await flush();
 }
 
 async function importAll(
@@ -67,8 +63,9 @@ async function importAll(
     progress.update(done);
     throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
   };
-  await importRecords(demoUsers(counts), bulk.users.import, onBatch);
-  await importRecords(demoOrders(counts), bulk.orders.import, onBatch);
+  const { users, orders } = counts;
+  await importRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
+  await importRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
 }
 
 /**

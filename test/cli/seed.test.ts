@@ -1,12 +1,16 @@
 import { describe, expect, test } from "bun:test";
-import { demoOrders, demoUsers } from "../../src/cli/demo-data.ts";
+import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
 import { createOrderParser, orderStatuses } from "../../src/order.ts";
 import { createUserParser } from "../../src/user.ts";
 import { createdNotice, makeHarness } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };
-const users = [...demoUsers(counts)];
-const orders = [...demoOrders(counts)];
+const demoUsers = (of: DemoCounts) =>
+  Array.from({ length: of.users }, (_, index) => demoUser(1 + index, of));
+const demoOrders = (of: DemoCounts) =>
+  Array.from({ length: of.orders }, (_, index) => demoOrder(1 + index, of));
+const users = demoUsers(counts);
+const orders = demoOrders(counts);
 
 describe("demo data", () => {
   test("users and orders are valid", () => {
@@ -18,8 +22,8 @@ describe("demo data", () => {
   });
 
   test("users and orders are the same when they are generated again", () => {
-    expect([...demoUsers(counts)]).toEqual(users);
-    expect([...demoOrders(counts)]).toEqual(orders);
+    expect(demoUsers(counts)).toEqual(users);
+    expect(demoOrders(counts)).toEqual(orders);
   });
 
   test("orders have all statuses, and a version that fits the status", () => {
@@ -55,7 +59,7 @@ describe("seed", () => {
         .split("\n")
         .filter(Boolean)
         .map((line) => JSON.parse(line)),
-    ).toEqual([...demoOrders({ users: 100, orders: 500 })]);
+    ).toEqual(demoOrders({ users: 100, orders: 500 }));
   });
 
   test("stores as many records as the flags say, and can store only users", async () => {

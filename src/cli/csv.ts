@@ -297,11 +297,7 @@ function formatCell(value: unknown): string {
 
 export function csvFormatter(table: BulkTable): (records: readonly (User | Order)[]) => string {
   const columns = exportColumns[table];
-  return (records) =>
-    records
-      .map((record) => {
-        const fields: Readonly<Record<string, unknown>> = record;
-        return `${columns.map((column) => formatCell(fields[column])).join()}\n`;
-      })
-      .join("");
+  const formatRow = (fields: Readonly<Record<string, unknown>>) =>
+    `${columns.map((column) => formatCell(fields[column])).join()}\n`;
+  return (records) => records.map(formatRow).join("");
 }

@@ -1,14 +1,6 @@
 /** The encoding of an input, by its byte order mark. */
 import { fail } from "../error.ts";
 
-/** UTF-8 text of an input. */
-export interface DecodedInput {
-  /** Without the byte order mark. */
-  readonly chunks: AsyncIterable<Uint8Array>;
-  /** Whether there was one. Spreadsheets need it. */
-  readonly hasBom: boolean;
-}
-
 /** The byte order mark as text. */
 export const BOM = "\ufeff";
 
@@ -58,9 +50,10 @@ export async function readStart(
 
 /**
  * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
+ * @returns UTF-8 text without the byte order mark, and whether there was one: spreadsheets need it
  * @throws {AppError} invalid if the text looks like UTF-16 without a byte order mark
  */
-export async function decodeInput(input: AsyncIterable<Uint8Array>): Promise<DecodedInput> {
+export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
   const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
   // The first character of CSV and JSON is ASCII.
@@ -72,6 +65,8 @@ export async function decodeInput(input: AsyncIterable<Uint8Array>): Promise<Dec
   }
   const chunks = readFrom(mark?.bytes.length ?? 0);
   const isUtf8 = mark === undefined || mark.encoding === "utf-8";
-  const hasBom = mark !== undefined;
-  return { chunks: isUtf8 ? chunks : transcode(chunks, mark.encoding), hasBom };
+  return {
+    chunks: isUtf8 ? chunks : transcode(chunks, mark.encoding),
+    hasBom: mark !== undefined,
+  };
 }

@@ -1,6 +1,6 @@
 import { styleText } from "node:util";
 import type { ArchiveLog, ArchiveOptions } from "../archive.ts";
-import { type Config, type Environment, readConfig } from "../config.ts";
+import { type Config, readConfig } from "../config.ts";
 import { databaseKind, isPostgres, redactPassword } from "../database-url.ts";
 import { fail, messageOf } from "../error.ts";
 import { createDrain } from "../http/drain.ts";
@@ -25,20 +25,6 @@ const DAY_MS = 24 * 60 * 60 * 1000;
 const MIN_OPEN_FILES = 4096;
 
 /**
- * @returns the new token; `null` if the database has or had any token
- * @throws {AppError} operator if the database cannot be written
- */
-async function createFirstToken(tokens: TokenStore, config: Config): Promise<string | null> {
-  const token = newToken();
-  const createdToken = await tokens
-    .createFirst({ hash: hashToken(token), name: "first", scope: "write", expires_at: null })
-    .catch((error) =>
-      fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
-    );
-  return createdToken && token;
-}
-
-/**
  * @param url an address that works on this machine
  * @param createToken the command that creates a token in the same database
  */
@@ -61,13 +47,6 @@ ${rule}
 `;
 }
 
-/** @returns the variables of the storage of an archive, without secrets that its thread does not need */
-function storageVariables(environment: Environment): Environment {
-  return Object.fromEntries(
-    Object.entries(environment).filter(([name]) => /^(?:S3|AWS)_/.test(name)),
-  );
-}
-
 /** @returns `null` without an archive, and for a server that only reads */
 function archiveOptions(
   config: Config,
@@ -78,9 +57,11 @@ function archiveOptions(
   const { archiveUrl, archiveSeconds, archiveCommit, archiveRestore, archiveDays, readOnly } =
     config;
   if (archiveUrl === null || readOnly) return null;
+  // Its thread needs no other secrets.
+  const variables = Object.entries(environment).filter(([name]) => /^(?:S3|AWS)_/.test(name));
   return {
     url: archiveUrl,
-    environment: storageVariables(environment),
+    environment: Object.fromEntries(variables),
     createWorker: createArchiveWorker,
     intervalMs: archiveSeconds * 1000,
     commit: archiveCommit,
@@ -125,7 +106,11 @@ function storeListeners(log: Log, { observeCommit }: Metrics) {
   };
 }
 
-/** Prints the first token of a database, with a command to try it. @param url of the server */
+/**
+ * Creates a token if the database has never had one, and prints it with a command to try it.
+ * @param url of the server
+ * @throws {AppError} operator if the database cannot be written
+ */
 async function printFirstToken(
   tokens: TokenStore,
   url: string,
@@ -134,8 +119,13 @@ async function printFirstToken(
 ): Promise<void> {
   // With API_TOKEN the operator has a token already, and the logs of a container are often stored.
   if (config.apiToken !== null || config.readOnly) return;
-  const token = await createFirstToken(tokens, config);
-  if (token === null) return;
+  const token = newToken();
+  const created = await tokens
+    .createFirst({ hash: hashToken(token), name: "first", scope: "write", expires_at: null })
+    .catch((error) =>
+      fail("operator", `Cannot write ${redactPassword(config.databaseUrl)}: ${messageOf(error)}`),
+    );
+  if (created === null) return;
   const path = flags.databaseUrl;
   // The URL of PostgreSQL can contain a password.
   const isShown = path !== undefined && !isPostgres(path);

@@ -22,9 +22,6 @@ export type OnProgress = (fraction: number) => void;
 /** Called after each transaction is on disk, with its number of writes and its duration. */
 export type OnCommit = (writes: number, durationMs: number) => void;
 
-/** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
-export type OnMigration = (from: number, to: number) => void;
-
 /** Current figures for the metrics. */
 export interface Statistics {
   readonly pendingWrites: number;
@@ -103,7 +100,8 @@ export interface StoreOptions {
   readonly create: boolean;
   readonly now: () => Date;
   readonly onCommit?: OnCommit;
-  readonly onMigration?: OnMigration;
+  /** Called after the schema was changed from a version to another. `from` is 0 if the database is new. */
+  readonly onMigration?: (from: number, to: number) => void;
   /** Called with the reason when the database becomes unsafe to use, and with `null` when it is safe again. */
   readonly onStorageProblem?: (problem: string | null) => void;
   /** Of a SQLite database that is opened exclusively, to be served. */

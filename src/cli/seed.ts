@@ -5,15 +5,12 @@ import { fail } from "../error.ts";
 import type { Store } from "../store.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { type DemoCounts, demoOrder, demoUser } from "./demo-data.ts";
-import { createProgress, type Progress } from "./progress.ts";
+import { createProgress } from "./progress.ts";
 import { type CommandSystem, stopSignal, throwIfStopped, withStore } from "./system.ts";
 
 const MAX_RECORDS = 10_000_000;
 /** Records per transaction. */
 const BATCH_RECORDS = 5000;
-
-/** The counts as text of the command line. */
-export type SeedOptions = Readonly<Record<keyof DemoCounts, string>>;
 
 /** @throws {AppError} invalid */
 function readCount(flag: string, text: string, minimum: number): number {
@@ -50,39 +47,30 @@ async function importRecords<Row>(
   }
 }
 
-async function importAll(
-  { bulk }: Store,
-  counts: DemoCounts,
-  progress: Progress,
-  system: CommandSystem,
-) {
-  const stop = stopSignal(system);
-  let done = 0;
-  const onBatch = (records: number) => {
-    done += records;
-    progress.update(done);
-    throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
-  };
-  const { users, orders } = counts;
-  await importRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
-  await importRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
-}
-
 /**
  * Fills an empty database with demo data.
  * @throws {AppError} operator if the database is not empty or cannot be written
  */
-export async function seedStore(system: CommandSystem, options: SeedOptions): Promise<void> {
-  const counts = {
-    users: readCount("--users", options.users, 1),
-    orders: readCount("--orders", options.orders, 0),
-  };
+export async function seedStore(
+  system: CommandSystem,
+  options: Readonly<Record<keyof DemoCounts, string>>,
+): Promise<void> {
+  const users = readCount("--users", options.users, 1);
+  const orders = readCount("--orders", options.orders, 0);
   await withStore(system, { create: true }, async (store, { databaseUrl }) => {
-    const database = redactPassword(databaseUrl);
-    await requireEmpty(store, database);
-    using progress = createProgress(system, counts.users + counts.orders);
-    await importAll(store, counts, progress, system);
+    await requireEmpty(store, redactPassword(databaseUrl));
+    using progress = createProgress(system, users + orders);
+    const stop = stopSignal(system);
+    let done = 0;
+    const onBatch = (records: number) => {
+      done += records;
+      progress.update(done);
+      throwIfStopped(stop, `Interrupted after ${formatCount(done, "record")}`);
+    };
+    const counts = { users, orders };
+    const { bulk } = store;
+    await importRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
+    await importRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
   });
-  const [users, orders] = [formatCount(counts.users, "user"), formatCount(counts.orders, "order")];
-  system.stderr(`Created ${users} and ${orders}\n`);
+  system.stderr(`Created ${formatCount(users, "user")} and ${formatCount(orders, "order")}\n`);
 }

@@ -1,6 +1,7 @@
 /** The route of the change feed. */
 import { Elysia } from "elysia";
 import { Change, type ChangePage, type Feed, startOf, WaitingQuery } from "../change.ts";
+import { endTurn } from "../end-turn.ts";
 import { andThen, type Maybe } from "../maybe.ts";
 import { pageOffsets } from "../page.ts";
 import { filterParameters, type PageEnvelope, recordsBody } from "./bodies.ts";
@@ -36,6 +37,20 @@ function list({ store, query, token }: ChangesCall): Maybe<ChangePage> {
   return store.changes.list(query, token.hash);
 }
 
+/** For pages that many clients ask for at the same time, or that are long. */
+function listInTurn(call: ChangesCall): Promise<ChangePage> {
+  return call.waitingClients.read(call.token.hash, async () => {
+    const page = await list(call);
+    // Those that read next are responded to in another turn of the event loop.
+    await endTurn();
+    return page;
+  });
+}
+
+function listFirst(call: ChangesCall): Maybe<ChangePage> {
+  return call.query.include === undefined ? list(call) : listInTurn(call);
+}
+
 function isEmpty(query: WaitingQuery, page: ChangePage): boolean {
   return startOf(query, page) >= page.last;
 }
@@ -50,10 +65,10 @@ async function waitForChanges(call: ChangesCall): Promise<ChangePage> {
   using client = waitingClients.begin(token.hash, query.wait, request.signal);
   connections.keepOpen(request, query.wait);
   try {
-    let page = await list(call);
+    let page = await listFirst(call);
     while (isEmpty(query, page) && (await client.next())) {
       await authenticate(request.headers.get("authorization") ?? "");
-      page = await list(call);
+      page = await listInTurn(call);
     }
     return page;
   } finally {
@@ -127,7 +142,7 @@ const listChanges = route(
   },
   (call) => {
     const { query } = call;
-    return andThen(list(call), (page) =>
+    return andThen(listFirst(call), (page) =>
       query.wait > 0 && isEmpty(query, page)
         ? waitForChanges(call).then((next) => changesBody(call, next))
         : changesBody(call, page),

@@ -1,15 +1,17 @@
 /**
  * Clients that wait for changes. Each has a place, of which there are a fixed number, and holds nothing of the database.
- * They are woken a few at a time, so that other requests are served in between.
+ * When there is a change, all are woken, but only a few read it at the same time, so that others are served in between.
  */
 import type { ChangeStore } from "../change.ts";
-import { endTurn } from "../end-turn.ts";
 import { fail } from "../error.ts";
+import { createFairQueue, type RunFairly } from "../fair-queue.ts";
 import type { Drain } from "./drain.ts";
 
 const MAX_WAITING = 1024;
-/** Number of clients that are woken in one turn of the event loop. */
-const WOKEN_PER_TURN = 32;
+/** Maximum number of clients that read changes at the same time: they can get long responses in one turn. */
+const MAX_READING = 16;
+/** How long a client waits for its turn to read. */
+const READ_TIMEOUT_MS = 5_000;
 
 /** A client that waits. Disposing of it frees its place. */
 export interface WaitingClient extends Disposable {
@@ -28,6 +30,8 @@ export interface WaitingClients {
    * @throws {AppError} unavailable if the places are taken, and no other token has at least two more than this one
    */
   begin(tokenHash: string, seconds: number, signal: AbortSignal): WaitingClient;
+  /** Reads changes, when it is the turn of the token. @throws {AppError} unavailable if that takes too long */
+  readonly read: RunFairly;
   count(): number;
 }
 
@@ -51,29 +55,9 @@ export function createWaitingClients(
   const placesOf = new Map<string, Set<Place>>();
   let count = 0;
   let subscription: Disposable | null = null;
-  let isWaking = false;
-  /** Whether there was a change since waking began. */
-  let hasNews = false;
 
   function* allPlaces() {
     for (const places of placesOf.values()) yield* places;
-  }
-
-  async function wakeAll(): Promise<void> {
-    hasNews = true;
-    if (isWaking) return;
-    isWaking = true;
-    while (hasNews) {
-      hasNews = false;
-      let woken = 0;
-      for (const place of [...allPlaces()]) {
-        place.hasChange = true;
-        place.resolve?.();
-        woken += 1;
-        if (woken % WOKEN_PER_TURN === 0) await endTurn();
-      }
-    }
-    isWaking = false;
   }
 
   /** Does nothing if it has been removed before. */
@@ -113,7 +97,12 @@ export function createWaitingClients(
       const place: Place = { isOver, hasChange: false, resolve: null };
       places.add(place);
       count += 1;
-      subscription ??= changes.subscribe(() => void wakeAll());
+      subscription ??= changes.subscribe(() => {
+        for (const place of allPlaces()) {
+          place.hasChange = true;
+          place.resolve?.();
+        }
+      });
       const endThis = () => end(place);
       const timer = setTimeout(endThis, seconds * 1000);
       signal.addEventListener("abort", endThis);
@@ -138,6 +127,11 @@ export function createWaitingClients(
         },
       };
     },
+    read: createFairQueue({
+      maxRunning: MAX_READING,
+      queueTimeoutMs: READ_TIMEOUT_MS,
+      problem: "too many clients read changes",
+    }),
     count: () => count,
   };
 }

@@ -11,16 +11,15 @@ import {
 import { fail } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
-import { createBatchQueue, itemAt } from "./batch.ts";
+import { itemAt } from "./batch.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Pass, RETRY_MS } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
+import { createSharing } from "./sharing.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
 import { json as userJson } from "./users.ts";
 
-/** Maximum number of requests that share a statement, because they are for the same page. */
-const MAX_SHARED = 64;
 /** Rows of a slice with records. With records of the largest size, these have a few MiB. */
 const SLICE_ROWS = 100;
 /** Maximum number of changes that one transaction deletes. */
@@ -158,6 +157,11 @@ function totalOf({ first, last }: Feed): number {
   return last - first + 1;
 }
 
+function pageOf({ feed, first, last }: Feed, records: string): ChangePage {
+  const state = { feed, first, last };
+  return { ...state, total: totalOf(state), records, nextAfter: null };
+}
+
 /** Adds the records as they are now. */
 async function addRecords(
   session: Session,
@@ -213,26 +217,7 @@ export function createChangeStore(
   { number, runPass }: Numbering,
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
-  const readPage = createBatchQueue({
-    async run(queries: readonly ChangeQuery[]) {
-      const pages = new Map<string, Promise<PageRow | null>>();
-      const results = queries.map(({ after = null, offset, limit }) => {
-        const values = [after, offset, limit];
-        const key = JSON.stringify(values);
-        const page =
-          pages.get(key) ??
-          db.run("list", (session) => session.first<PageRow>(selectPage, ...values), {
-            admitted: 1,
-          });
-        pages.set(key, page);
-        return page;
-      });
-      await Promise.allSettled(results);
-      return results;
-    },
-    maxItems: MAX_SHARED,
-    maxBatches: db.limiter.listConnections,
-  });
+  const share = createSharing<ChangePage | null>();
 
   /** Whether the page, or the id of the last change, may lack what was committed before. */
   function mustNumber({ isBehind }: FeedRow): boolean {
@@ -268,6 +253,11 @@ export function createChangeStore(
       await Bun.sleep(RETRY_MS);
     }
     return fail("unavailable", "the changes are being numbered");
+  }
+
+  /** Reads the state of the feed after all changes were numbered. */
+  function readCurrent(query: ChangeQuery, client?: string): Promise<Feed> {
+    return readNumbered(query, () => db.run("list", readState, { admitted: 1, client }));
   }
 
   /** Reads the state of the feed within the snapshot of the rows. */
@@ -314,29 +304,36 @@ export function createChangeStore(
   }
 
   /** @returns `null` if the page exceeds 256 KiB */
+  async function readPlain(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
+    const { after = null, offset, limit } = query;
+    const read = (session: Session) => session.first<PageRow>(selectPage, after, offset, limit);
+    const row = await readNumbered(query, () => db.run("list", read, { admitted: 1, client }));
+    return row.bytes > LARGE_PAGE_BYTES ? null : pageOf(row, row.records ?? "");
+  }
+
+  /** @returns `null` if the page may exceed 256 KiB */
   async function readWithRecords(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
+    await readCurrent(query, client);
+    if (query.limit > SLICE_ROWS) return null;
     const read = async (session: Session): Promise<ChangePage | null> => {
       const feed = await openFeed(session, query);
       const rows = await readRows(session, query, startOf(query, feed), query.limit);
       const joined = joinSmall(rows, query.limit);
-      if (joined === null) return null;
-      return { ...feed, total: totalOf(feed), records: joined.records, nextAfter: null };
+      return joined && pageOf(feed, joined.records);
     };
-    return db.run("list", read, { transaction: true, client });
+    return db.run("list", read, { admitted: 1, transaction: true, client });
+  }
+
+  /** Clients that wait ask for the same page when there is a change. */
+  function readSmall(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
+    const read = query.include === "record" ? readWithRecords : readPlain;
+    return share(JSON.stringify([client, query]), () => read(query, client));
   }
 
   return {
     async list(query, client) {
-      if (query.include === "record") {
-        await readNumbered(query, () => db.run("list", readState, { client }));
-        const small = query.limit <= SLICE_ROWS ? await readWithRecords(query, client) : null;
-        return small ?? buildPage(query, client);
-      }
-      const read = () => db.limiter.admit("list", () => readPage(query), client);
-      const { feed, first, last, bytes, records } = await readNumbered(query, read);
-      if (bytes > LARGE_PAGE_BYTES) return buildPage(query, client);
-      const total = totalOf({ feed, first, last });
-      return { feed, first, last, total, records: records ?? "", nextAfter: null };
+      const read = () => readSmall(query, client);
+      return (await db.limiter.admit("list", read, client)) ?? buildPage(query, client);
     },
 
     subscribe,

@@ -5,8 +5,8 @@
  */
 import type { Feed } from "../change.ts";
 import { fail } from "../error.ts";
-import { createBatchQueue } from "./batch.ts";
 import type { Database, Session } from "./connection.ts";
+import { createSharing } from "./sharing.ts";
 
 /** Maximum number of changes that one pass numbers. */
 const MAX_NUMBERED = 10_000;
@@ -238,14 +238,10 @@ export function createNumberer<Numbered extends Feed>(
   collect: (db: Database) => Promise<void>,
   number: (db: Database) => Promise<Numbered>,
 ): () => Promise<Numbered> {
-  const enqueue = createBatchQueue<null, Numbered>({
-    async run(calls) {
+  const share = createSharing<Numbered>();
+  return () =>
+    share("", async () => {
       await collect(db);
-      const feed = await number(db);
-      return calls.map(() => feed);
-    },
-    maxItems: Number.POSITIVE_INFINITY,
-    maxBatches: 1,
-  });
-  return () => enqueue(null);
+      return number(db);
+    });
 }

@@ -79,3 +79,22 @@ test("each of many tokens keeps its place when all are taken", async () => {
   expect(clients.begin("m")).toBe(false);
   expect(Object.keys(await clients.counts())).toEqual(tokens);
 });
+
+test("few clients read changes at the same time, and those of one token leave a place to others", async () => {
+  const drain = { isDraining: () => false, onStart() {} };
+  const changes = { subscribe: () => ({ [Symbol.dispose]() {} }) };
+  const { read } = createWaitingClients(changes, drain);
+  const began: string[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const reads = [...names("a", 100), "b"].map((name) =>
+    read(name[0] ?? "", () => {
+      began.push(name);
+      return promise;
+    }),
+  );
+  await Bun.sleep(0);
+  expect(began).toEqual([...names("a", 15), "b"]);
+  resolve();
+  await Promise.all(reads);
+  expect(began).toHaveLength(101);
+});

@@ -1,0 +1,37 @@
+/** Reads that several callers share. */
+import { endTurn } from "../end-turn.ts";
+
+/**
+ * Runs work, once for all calls with the same key that come before it begins. It begins when the earlier work of the key
+ * has ended, so all of them see what was committed before their calls.
+ */
+export type Share<Result> = (key: string, work: () => Promise<Result>) => Promise<Result>;
+
+export function createSharing<Result>(): Share<Result> {
+  const running = new Map<string, Promise<unknown>>();
+  /** Work that has not begun. */
+  const waiting = new Map<string, Promise<Result>>();
+
+  async function runNext(key: string, work: () => Promise<Result>): Promise<Result> {
+    await running.get(key);
+    await endTurn();
+    waiting.delete(key);
+    const result = work();
+    const ended = result.then(
+      () => {},
+      () => {},
+    );
+    running.set(key, ended);
+    try {
+      return await result;
+    } finally {
+      if (running.get(key) === ended) running.delete(key);
+    }
+  }
+
+  return (key, work) => {
+    const next = waiting.get(key) ?? runNext(key, work);
+    waiting.set(key, next);
+    return next;
+  };
+}

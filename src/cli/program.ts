@@ -324,7 +324,14 @@ function define(command: Command, definition: CommandDefinition, system: System)
   }
   command.showHelpAfterError(hintOf(command));
   if (run !== undefined) {
-    command.action((...parsed) => run({ ...system, flags: flagsOf(command) }, ...parsed));
+    command.action(async (...parsed) => {
+      try {
+        await run({ ...system, flags: flagsOf(command) }, ...parsed);
+      } catch (error) {
+        if (!(error instanceof AppError && error.code === "invalid")) throw error;
+        command.error(messageOf(error));
+      }
+    });
   }
 }
 
@@ -349,10 +356,6 @@ function createProgram(system: System): Command {
  */
 export async function runCommand(args: readonly string[], system: System): Promise<number> {
   const root = createProgram(system);
-  let running = root;
-  root.hook("preAction", (_root, command) => {
-    running = command;
-  });
   const [name = "-"] = args;
   const isKnown = name.startsWith("-") || root.commands.some((each) => each.name() === name);
   try {
@@ -360,9 +363,7 @@ export async function runCommand(args: readonly string[], system: System): Promi
     await root.parseAsync(isKnown ? args : [name], { from: "user" });
     return 0;
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
-    if (!(error instanceof AppError) || error.code !== "invalid") throw error;
-    system.stderr(`${messageOf(error)}\n${hintOf(running)}\n`);
-    return USAGE_EXIT_CODE;
+    if (!(error instanceof CommanderError)) throw error;
+    return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
   }
 }

@@ -180,9 +180,8 @@ if (import.meta.main) {
   // precedence.
   Bun.env["no_proxy"] = "*";
   const output = createOutput();
-  let server: ReturnType<typeof createServerOutput> | null = null;
-  const printError = output.to(STDERR);
-  const stderr = (text: string) => (server === null ? printError(text) : server.stderr.write(text));
+  const server = createServerOutput();
+  let stderr = output.to(STDERR);
   const code = await main(Bun.argv.slice(2), {
     program: programName(),
     environment: Bun.env,
@@ -194,9 +193,9 @@ if (import.meta.main) {
     now: () => new Date(),
     stdout: output.to(STDOUT),
     flush: () => !isNullDevice(STDOUT) && output.flush(),
-    stderr,
+    stderr: (text) => stderr(text),
     openLog() {
-      server = createServerOutput();
+      stderr = server.stderr.write;
       return server.log;
     },
     // Otherwise `process.stderr` is not used, because it would open a stream for any descriptor.
@@ -207,10 +206,8 @@ if (import.meta.main) {
     onHangup: (listener) => process.on("SIGHUP", listener),
     openFileLimit,
   });
-  // TypeScript does not see the assignment in `openLog`.
-  const opened = server as ReturnType<typeof createServerOutput> | null;
-  const written = output.finish() && (opened === null || (await opened.log.finish()));
+  const written = output.finish() && (await server.log.finish());
   if (!written && code === 0) stderr("Cannot write the output\n");
-  const reported = output.finish() && (opened === null || (await opened.stderr.finish()));
+  const reported = output.finish() && (await server.stderr.finish());
   process.exit(written && reported ? code : 1);
 }

@@ -51,12 +51,16 @@ async function writeChanges(
   }
 }
 
-/** @returns what waits for changes until a signal arrives. Dispose of it to stop watching */
-function createWait(changes: ChangeStore, output: OutputStream, system: CommandSystem) {
+/** @returns what waits for changes until a signal arrives. @param watching dispose of it to stop watching */
+function createWait(
+  changes: ChangeStore,
+  output: OutputStream,
+  system: CommandSystem,
+  watching: DisposableStack,
+): () => Promise<boolean> {
   const stop = stopSignal(system);
   let wake = Promise.withResolvers<void>();
   let isReaderGone = false;
-  const watching = new DisposableStack();
   watching.use(changes.subscribe(() => wake.resolve()));
   watching.use(
     output.onReaderGone(() => {
@@ -65,14 +69,11 @@ function createWait(changes: ChangeStore, output: OutputStream, system: CommandS
     }),
   );
   stop.addEventListener("abort", () => wake.resolve());
-  return {
-    async next(): Promise<boolean> {
-      await wake.promise;
-      wake = Promise.withResolvers<void>();
-      if (isReaderGone) fail("output_closed", "the reader of the output has closed it");
-      return !stop.aborted;
-    },
-    [Symbol.dispose]: () => watching.dispose(),
+  return async () => {
+    await wake.promise;
+    wake = Promise.withResolvers<void>();
+    if (isReaderGone) fail("output_closed", "the reader of the output has closed it");
+    return !stop.aborted;
   };
 }
 
@@ -90,11 +91,8 @@ export async function printChanges(
   // A database that is read at rest would not change.
   await withStore(system, { readOnly: !follow }, async ({ changes }) => {
     using output = system.openOutput(null, false);
-    if (!follow) {
-      await writeChanges(changes, start, output, async () => false);
-      return;
-    }
-    using wait = createWait(changes, output, system);
-    await writeChanges(changes, start, output, wait.next);
+    using watching = new DisposableStack();
+    const wait = follow ? createWait(changes, output, system, watching) : async () => false;
+    await writeChanges(changes, start, output, wait);
   });
 }

@@ -29,7 +29,7 @@ interface CommandDefinition {
   readonly description: string;
   readonly arguments?: readonly Argument[];
   readonly options?: readonly Option[];
-  /** Default: the setting that every command needs to open the database. */
+  /** Default: the setting that every command needs to open the database; of a command with subcommands, none. */
   readonly settings?: readonly SettingName[];
   /** Of settings that mean something else to this command. */
   readonly settingDescriptions?: Partial<Record<SettingName, string>>;
@@ -70,7 +70,6 @@ const commands: Commands = {
   },
   token: {
     description: "create, list and revoke access tokens",
-    settings: [],
     examples: ["user-api token create laptop", "user-api token list"],
     commands: {
       create: {
@@ -197,7 +196,6 @@ const commands: Commands = {
   },
   archive: {
     description: "check the archive of a database",
-    settings: [],
     examples: ["user-api archive check"],
     commands: {
       check: {
@@ -243,7 +241,6 @@ const commands: Commands = {
 
 const program: CommandDefinition = {
   description: "JSON API for users and orders in a single binary, on SQLite or PostgreSQL.",
-  settings: [],
   examples: ["user-api serve", "user-api token create laptop", "user-api help token create"],
   commands,
 };
@@ -308,7 +305,8 @@ function define(command: Command, definition: CommandDefinition, system: System)
   command.description(description);
   for (const argument of definition.arguments ?? []) command.addArgument(argument);
   for (const option of definition.options ?? []) command.addOption(option);
-  for (const name of definition.settings ?? ["databaseUrl"]) {
+  const defaultSettings: readonly SettingName[] = commands === undefined ? ["databaseUrl"] : [];
+  for (const name of definition.settings ?? defaultSettings) {
     const { placeholder, description } = settings[name];
     const meaning = definition.settingDescriptions?.[name] ?? description;
     const flags = `${flagOf(name)}${placeholder === null ? "" : ` <${placeholder}>`}`;

@@ -177,14 +177,13 @@ export async function serve(system: CommandSystem): Promise<void> {
   void stopped.then(() => opening.abort());
   const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
   const archive = archiveOptions(config, system, onArchiveLog, opening.signal);
-  const options = { ...config, now, ...listeners, ...(archive && { archive }) };
-  const openedStore = await system
-    .backendOf(databaseUrl)
-    .open({ ...options, exclusive: true, create: !readOnly })
-    .catch((error) => {
-      if (archive === null || !opening.signal.aborted) throw error;
-      return null;
-    });
+  const use = { exclusive: true, create: !readOnly, now, ...listeners };
+  const options = { ...config, ...use, ...(archive && { archive }) };
+  const { open } = system.backendOf(databaseUrl);
+  const openedStore = await open(options).catch((error) => {
+    if (archive === null || !opening.signal.aborted) throw error;
+    return null;
+  });
 
   const timeoutMs = config.shutdownSeconds * 1000;
   const drain = createDrain();

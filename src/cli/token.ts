@@ -1,4 +1,4 @@
-import { invalidValue, readConfig } from "../config.ts";
+import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
 import {
@@ -42,21 +42,20 @@ export async function createToken(
   }
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();
-  const { databaseUrl } = readConfig(system.environment, system.flags);
-  const isPrinted = await withStore(system, { create: true }, async (store) => {
+  const database = await withStore(system, { create: true }, async (store, { databaseUrl }) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at: expiresAt });
     system.stdout(`${token}\n`);
-    if (system.flush()) return true;
+    if (system.flush()) return redactPassword(databaseUrl);
     await store.tokens.revoke(name);
-    return false;
+    return null;
   });
-  if (!isPrinted) {
+  if (database === null) {
     fail(
       "operator",
       "Cannot write the token to stdout, which is closed, full or /dev/null. The token was revoked",
     );
   }
-  system.stderr(`Created token "${name}" (scope: ${scope}) in ${redactPassword(databaseUrl)}. `);
+  system.stderr(`Created token "${name}" (scope: ${scope}) in ${database}. `);
   system.stderr("It will not be shown again.\n");
 }
 

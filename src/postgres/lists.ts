@@ -35,7 +35,7 @@ export interface List {
   readonly json: string;
   readonly filters: readonly ListFilter[];
   /**
-   * Selects the orders in one status. It is a part of the text of the statement: if it was a parameter, PostgreSQL could
+   * Selects the orders in one status. It is a part of the text of the statement: if it were a parameter, PostgreSQL could
    * not use its statistics, and would search all orders for a rare status.
    */
   readonly status?: OrderStatus;

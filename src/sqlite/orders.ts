@@ -210,8 +210,8 @@ export function createOrderStore(context: StoreContext): OrderStore {
       $currency, $items, $total, 'pending', $metadata, 1, $now, $now
     )
   `);
-  // A statement of its own, because SQLite rewrites the indexes and runs the triggers of a column that is set, even to the
-  // same value.
+  // A separate statement, because setting a column makes SQLite rewrite its indexes and run its triggers, even if the
+  // value stays the same.
   const updateStatus = db.prepare<null, Pick<StoredOrder, "id" | "status">>(`
     update orders
     set status = $status

@@ -80,7 +80,7 @@ export function createUserStore(context: StoreContext): UserStore {
     from users
     where email_key = $email_key and id <> $id
   `);
-  // A statement of its own, because SQLite rewrites an index if one of its columns is set, even to the same value.
+  // A separate statement, because SQLite rewrites an index whenever one of its columns is set, even to the same value.
   const updateEmail = db.prepare<null, UserRow & { id: number }>(`
     update users
     set email = $email,

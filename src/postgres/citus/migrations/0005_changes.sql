@@ -12,5 +12,5 @@ create table order_outbox (
 
 select create_distributed_table('order_outbox', 'bucket', colocate_with => 'orders');
 
--- It has no primary key, and Citus moves no table to another worker that has neither.
+-- Citus moves only tables with a replica identity. By default that is the primary key, which this table does not have.
 alter table order_outbox replica identity full;

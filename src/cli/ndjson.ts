@@ -20,15 +20,24 @@ const OBJECT_START = /^\s*\{\s*("import_error"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?\s*)?
 /** What follows it if the object has a key of its own. */
 const OWN_KEY = /^"import_key"/;
 
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** @returns the text, each character of which is a byte: one that is not UTF-8 stays as it is */
 function bytesAsText(bytes: Uint8Array | string): string {
   return Buffer.from(bytes as string).toString("latin1");
 }
 
 /**
- * Inserts the marks into the text of an object, which need not be valid JSON. A line that is no object becomes the
- * member of one, which is to be replaced.
- * @param value the parsed line; `null` if it is not valid
+ * Inserts the marks into the text of an object, which the strict parser may have rejected. A line that is no object
+ * becomes the member of one, which is to be replaced.
+ * @param value the parsed line; `null` if the strict parser has rejected it
  */
 function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uint8Array {
   const { import_error, import_key } = marks;
@@ -42,7 +51,7 @@ function insertMarks(bytes: Uint8Array, value: unknown, marks: RejectMarks): Uin
     line = bytesAsText(JSON.stringify(others));
     start = "{";
   }
-  if (start === undefined) {
+  if (start === undefined || !isJson(line)) {
     const importText = new TextDecoder().decode(bytes);
     return Buffer.from(`${JSON.stringify({ ...withKey, [TEXT_FIELD]: importText })}\n`);
   }

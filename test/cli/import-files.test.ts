@@ -218,18 +218,20 @@ for (const [format, text, mistake] of rejectedOrders) {
   });
 }
 
-test("import --rejects marks lines that are no object or too long with their key", async () => {
+test("import --rejects keeps a line that is no JSON object as text, and only marks one that is too long", async () => {
   using world = makeHarness();
   using directory = makeDirectory();
   const path = directory.at("rejects");
-  const text = `{"a":\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
+  const text = `{"email":"trunc@example.com","na\nnothing\n${" ".repeat(2 ** 20)}{}\n`;
   const { code } = await world.feed(text, "import", "orders", "--key", "shop", "--rejects", path);
   expect(code).toBe(1);
-  const [broken, ...others] = readFileSync(path, "utf8").trim().split("\n");
-  expect(broken).toBe(
-    '{"import_error":"line 1: record must be valid JSON","import_key":"shop:1","a":',
-  );
-  expect(others.map((line) => JSON.parse(line))).toEqual([
+  const rejects = readFileSync(path, "utf8").trim().split("\n");
+  expect(rejects.map((line) => JSON.parse(line))).toEqual([
+    {
+      import_error: "line 1: record must be valid JSON",
+      import_key: "shop:1",
+      import_text: '{"email":"trunc@example.com","na',
+    },
     {
       import_error: "line 2: record must be valid JSON",
       import_key: "shop:2",
@@ -237,6 +239,17 @@ test("import --rejects marks lines that are no object or too long with their key
     },
     { import_error: "line 3: record must be at most 1048576 bytes", import_key: "shop:3" },
   ]);
+});
+
+test("import --rejects keeps the text of an object that only the strict parser rejects", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  const path = directory.at("rejects");
+  const text = '{"email":"a@b.cd","email":"c@d.ef"}\n';
+  await world.feed(text, "import", "users", "--rejects", path);
+  const [line] = readFileSync(path, "utf8").split("\n");
+  expect(line).toEndWith(',"email":"a@b.cd","email":"c@d.ef"}');
+  expect(JSON.parse(line ?? "")).toHaveProperty("import_error");
 });
 
 test("import names the key and the order when a file has an import_key that was imported before", async () => {

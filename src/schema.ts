@@ -44,10 +44,10 @@ const EMAIL = new RegExp(
 );
 const MISPLACED_DOT = /^\.|\.\.|\.@/;
 /**
- * What nobody sees, or is no character, among what the expression above allows: two emails would look the same. Bun
- * replaces bytes in a URL that are not UTF-8 by U+FFFD.
+ * What nobody sees, or is no character: two emails, or two names of tokens, would look the same. Bun replaces bytes in
+ * a URL that are not UTF-8 by U+FFFD.
  */
-const UNREADABLE =
+export const UNREADABLE =
   /[\s\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\ufffd]/u;
 
 export function isEmail(text: string): boolean {

@@ -1,4 +1,5 @@
 import type { Maybe } from "./maybe.ts";
+import { UNREADABLE } from "./schema.ts";
 
 const PREFIX = "uat_";
 const SECRET_LENGTH = 30;
@@ -54,8 +55,10 @@ export function hasTokenFormat(text: string): boolean {
   return secret !== undefined && checksum(secret) === digits;
 }
 
+/** Whether a new token may have the name. Older versions accepted more. */
 export function isTokenName(name: string): boolean {
-  return /^[^\p{Cc}\p{Cs}]{1,100}$/u.test(name);
+  const isReadable = !UNREADABLE.test(name.replaceAll(" ", ""));
+  return /^[^\p{Cs}]{1,100}$/u.test(name) && name.trim() === name && isReadable;
 }
 
 /** @returns the hash that is stored. 178 random bits need neither a salt nor a slow hash */

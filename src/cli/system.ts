@@ -80,7 +80,7 @@ export interface CommandSystem extends System {
 }
 
 /** Errors of a store whose message does not name the database. */
-const unnamedErrors: readonly ErrorCode[] = ["unavailable", "damaged", "token_name_taken"];
+const unnamedErrors: readonly ErrorCode[] = ["unavailable", "damaged"];
 
 /** @returns the error that the operator reads */
 function nameDatabase(error: unknown, { databaseUrl }: Config): unknown {

@@ -18,7 +18,7 @@ const DURATION = /^([1-9]\d{0,3})([mhdw])$/;
 function expiryAfter(duration: string, now: Date): string {
   const [, count, unit] = DURATION.exec(duration) ?? [];
   if (count === undefined || unit === undefined) {
-    const problem = "must be a duration such as 30m, 12h, 90d or 52w";
+    const problem = "must be an integer from 1 to 9,999 and m, h, d or w, such as 90d";
     return fail("invalid", invalidValue("--expires", duration, problem));
   }
   const durationMs = Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
@@ -38,7 +38,8 @@ export async function createToken(
   { scope, expires }: CreateTokenOptions,
 ): Promise<void> {
   if (!isTokenName(name)) {
-    fail("invalid", invalidValue("name", name, "must be 1 to 100 printable characters"));
+    const problem = "must be 1 to 100 printable characters without a space at the start or the end";
+    fail("invalid", invalidValue("name", name, problem));
   }
   const expiresAt = expires === undefined ? null : expiryAfter(expires, system.now());
   const token = newToken();

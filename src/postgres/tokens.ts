@@ -155,7 +155,11 @@ export function createTokenStore({ db, now }: StoreContext): TokenStore {
     find: cache.find,
     async create(fields) {
       const token = await db.run("write", (session) => add(session, fields));
-      return token ?? fail("token_name_taken", `a token named ${fields.name} already exists`);
+      if (token !== null) return token;
+      fail(
+        "token_name_taken",
+        `Cannot create token "${fields.name}": a token with this name already exists`,
+      );
     },
     createFirst(fields) {
       const addFirst = async (session: Session) => {

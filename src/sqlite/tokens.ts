@@ -44,7 +44,11 @@ export function createTokenStore({ db, clock, ...context }: StoreContext): Token
     create(fields) {
       return writer.write(() => {
         const token = insert.get({ ...fields, now: clock() });
-        return token ?? fail("token_name_taken", `a token named ${fields.name} already exists`);
+        if (token !== null) return token;
+        fail(
+          "token_name_taken",
+          `Cannot create token "${fields.name}": a token with this name already exists`,
+        );
       });
     },
     createFirst(fields) {

@@ -99,7 +99,10 @@ const usageErrors: [string, RegExp][] = [
   ],
   ["serve --log-level loud", /^Invalid --log-level "loud": must be one of debug, info, warn, /],
   ["serve --tls-cert a.pem", /^TLS_CERT and TLS_KEY must be set together\nRun /],
-  ["token create a --expires soon", /^Invalid --expires "soon": must be a duration such as 30m, /],
+  [
+    "token create a --expires soon",
+    /^Invalid --expires "soon": must be an integer from 1 to 9,999 and m, h, d or w, /,
+  ],
   ["token create a --database-url :memory:", /^Invalid --database-url: must be a path, e.g. data/],
   ["health --port 65536", /^Invalid --port "65536": must be an integer from 0 to 65535\nRun /],
   ["serve now", /[Tt]oo many arguments/],

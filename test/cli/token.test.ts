@@ -111,10 +111,12 @@ test("token create rejects an invalid duration", async () => {
     " 1d",
     "01d",
     "1d1h",
-    "9999999d",
+    "10000d",
+    "1s",
+    "99999999w",
   ]) {
     const outcome = await world.run("token", "create", "a", `--expires=${text}`);
-    const rule = "must be a duration such as 30m, 12h, 90d or 52w";
+    const rule = "must be an integer from 1 to 9,999 and m, h, d or w, such as 90d";
     const stderr = `Invalid --expires ${JSON.stringify(text)}: ${rule}\n${hint}`;
     expect(outcome, text).toEqual({ code: 2, stdout: "", stderr });
   }
@@ -137,12 +139,33 @@ test("token create accepts a name when it has 1 to 100 printable characters", as
   const names = ["a", "😀".repeat(100), "with space", "'; drop table tokens; --"];
   for (const name of names) await create(world, name);
   expect((await stored(world)).map(({ name }) => name)).toEqual(names);
-  for (const name of ["", "a".repeat(101), "a\nb", "\u001b[31m", "a\0", "\ud800"]) {
+  const invalid = [
+    "",
+    " ",
+    " laptop",
+    "laptop ",
+    "a".repeat(101),
+    "a\nb",
+    "\u001b[31m",
+    "a\0",
+    "\ud800",
+  ];
+  for (const name of [...invalid, "\u200b", "\u202eabc", "a\u00a0b"]) {
     const outcome = await world.run("token", "create", "--", name);
     const shown = JSON.stringify(name.length > 60 ? `${name.slice(0, 60)}…` : name);
-    const stderr = `Invalid name ${shown}: must be 1 to 100 printable characters\n${hint}`;
+    const rule = "must be 1 to 100 printable characters without a space at the start or the end";
+    const stderr = `Invalid name ${shown}: ${rule}\n${hint}`;
     expect(outcome, JSON.stringify(name)).toEqual({ code: 2, stdout: "", stderr });
   }
+});
+
+test("token revoke accepts a stored name that token create would reject", async () => {
+  using world = makeHarness();
+  const name = " \u202elaptop";
+  const fields = { hash: hashToken(newToken()), name, scope: "read", expires_at: null } as const;
+  await withStore(world.path, ({ tokens }) => tokens.create(fields));
+  expect(await list(world)).toHaveLength(2);
+  expect((await world.run("token", "revoke", name)).code).toBe(0);
 });
 
 test("token create rejects a name when a valid token has it", async () => {
@@ -150,7 +173,7 @@ test("token create rejects a name when a valid token has it", async () => {
   await create(world, "ci");
   const { code, stdout, stderr } = await world.run("token", "create", "ci");
   expect([code, stdout]).toEqual([1, ""]);
-  expect(stderr).toBe(`Cannot use ${world.path}: a token named ci already exists\n`);
+  expect(stderr).toBe('Cannot create token "ci": a token with this name already exists\n');
   await world.run("token", "revoke", "ci");
   await create(world, "ci");
   expect(await stored(world)).toHaveLength(2);

@@ -35,12 +35,20 @@ export interface Listener {
 /** The TLS options of the server; `tls` is missing without a certificate. */
 type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
 
+/** Why a file of TLS cannot be read, by error code. */
+const readErrors: Readonly<Record<string, string>> = {
+  ENOENT: "no such file",
+  EACCES: "permission denied",
+  EISDIR: "it is a directory",
+};
+
 /** @throws {AppError} operator */
 async function readPem(variable: string, path: string): Promise<string> {
   try {
     return await Bun.file(path).text();
   } catch (error) {
-    return fail("operator", `Cannot read ${variable}: ${messageOf(error)}`);
+    const description = readErrors[systemCode(error)] ?? messageOf(error);
+    return fail("operator", `Cannot read ${variable}: ${path}: ${description}`);
   }
 }
 
@@ -56,7 +64,9 @@ async function readTls({ tlsCert, tlsKey }: Config): Promise<Tls> {
 const listenErrors: Readonly<Record<string, string>> = {
   EADDRINUSE: "the port is in use",
   EADDRNOTAVAIL: "this machine does not have the address",
+  EINVAL: "it is not an address of this machine",
   ENOENT: "unknown host",
+  ENOTFOUND: "unknown host",
   EACCES: "no permission to use the port",
 };
 

@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { join } from "node:path";
 import { AppError } from "../../src/error.ts";
 import { openSqlite } from "../../src/sqlite/backend.ts";
 import { newToken } from "../../src/token.ts";
@@ -211,14 +212,33 @@ test("serve fails when another server uses the database", async () => {
   await serving.stop();
 });
 
+const notListenable = "it is not an address of this machine";
+const withTls = ["cert", "key"].flatMap((kind) => [
+  `--tls-${kind}`,
+  join(import.meta.dir, `../fixtures/localhost.${kind === "cert" ? "crt" : "key"}`),
+]);
+
 /** Flags with which it cannot listen, and the beginning of the line on stderr. */
 const nowhere: [string[], string][] = [
   [
     ["--host", "203.0.113.1"],
     "Cannot listen on 203.0.113.1:0: this machine does not have the address",
   ],
-  [["--tls-cert", "no-such.pem", "--tls-key", "no-such.pem"], "Cannot read TLS_CERT: "],
-  [["--tls-cert", import.meta.path, "--tls-key", "no-such.pem"], "Cannot read TLS_KEY: "],
+  [["--host", "999.1.1.1"], `Cannot listen on 999.1.1.1:0: ${notListenable}\n`],
+  [["--host", "1:2"], "Cannot listen on 1:2:0: unknown host\n"],
+  [["--host", "999.1.1.1", ...withTls], `Cannot listen on 999.1.1.1:0: ${notListenable}\n`],
+  [
+    ["--tls-cert", "no-such.pem", "--tls-key", "no-such.pem"],
+    "Cannot read TLS_CERT: no-such.pem: no such file\n",
+  ],
+  [
+    ["--tls-cert", import.meta.path, "--tls-key", "no-such.pem"],
+    "Cannot read TLS_KEY: no-such.pem: no such file\n",
+  ],
+  [
+    ["--tls-cert", import.meta.dir, "--tls-key", "no-such.pem"],
+    `Cannot read TLS_CERT: ${import.meta.dir}: it is a directory\n`,
+  ],
   [["--tls-cert", import.meta.path, "--tls-key", import.meta.path], "Cannot use TLS_CERT "],
 ];
 

@@ -30,7 +30,7 @@ const STDOUT = 1;
 const CHUNK_BYTES = 2 ** 18;
 
 /** System errors that an operator can fix. */
-const fileErrors: Record<string, string> = {
+export const fileErrors: Record<string, string> = {
   ENOENT: "no such file or directory",
   EACCES: "permission denied",
   EISDIR: "it is a directory",

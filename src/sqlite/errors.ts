@@ -82,7 +82,7 @@ const errorMessages: readonly (readonly [codes: RegExp, message: string])[] = [
   [/^(SQLITE_IOERR|EIO)/, "I/O error"],
   [/^(EACCES|EPERM)/, "permission denied"],
   [/^EROFS/, "the disk is read-only"],
-  [/^ENOENT/, "the directory does not exist and could not be created"],
+  [/^ENOENT/, "the directory does not exist"],
   [/^(ENOTDIR|EEXIST)/, "a part of the path is not a directory"],
   [/^EISDIR/, "it is a directory"],
 ];

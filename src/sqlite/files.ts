@@ -128,5 +128,8 @@ export function replaceFile(temporaryPath: string, path: string): void {
 }
 
 export function discard(path: string): void {
-  for (const suffix of ["", ...SIDECAR_SUFFIXES]) rmSync(path + suffix, { force: true });
+  for (const file of ["", ...SIDECAR_SUFFIXES].map((suffix) => path + suffix)) {
+    // Below a file, Bun fails even with `force`.
+    if (existsSync(file)) rmSync(file, { force: true });
+  }
 }

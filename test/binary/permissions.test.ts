@@ -91,3 +91,15 @@ test.skipIf(!againstBinary || !isRoot)(
     expect(readdirSync(directory.path).sort()).toEqual(["a.db", "a.db-serving"]);
   },
 );
+
+test.skipIf(!againstBinary || !isRoot)(
+  "backup says that it may not create the directory when that belongs to another user",
+  async () => {
+    using directory = makeDirectory();
+    const path = directory.at("backups");
+    const { code, stderr } = await runProgram(asNobody([binary, "backup", "--directory", path]), {
+      env: { PATH: Bun.env["PATH"] },
+    });
+    expect([code, stderr]).toEqual([1, `Cannot create ${path}: permission denied\n`]);
+  },
+);

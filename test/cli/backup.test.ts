@@ -53,6 +53,31 @@ test("backup and restore exit with 1 and print one line when they fail", async (
   ]);
 });
 
+test("backup says in one line why it cannot write to a path", async () => {
+  using world = makeHarness();
+  using directory = makeDirectory();
+  await world.run("token", "create", "a");
+  const file = directory.at("file");
+  writeFileSync(file, "");
+  const within = join(file, "x.db");
+  const missing = directory.at("no/such/d.db");
+  const notDirectory = "a part of the path is not a directory";
+  const rows: [string[], string][] = [
+    [[missing], `Cannot back up to ${missing}: the directory does not exist\n`],
+    [[within], `Cannot back up to ${within}: ${notDirectory}\n`],
+    [["--directory", file], `Cannot create ${file}: it is not a directory\n`],
+    [["--directory", within], `Cannot create ${within}: ${notDirectory}\n`],
+    [
+      ["--directory", join(missing, "a")],
+      `Cannot create ${missing}/a: ${missing} does not exist\n`,
+    ],
+  ];
+  for (const [args, message] of rows) {
+    const { code, stdout, stderr } = await world.run("backup", ...args);
+    expect([code, stdout, stderr], args.join(" ")).toEqual([1, "", message]);
+  }
+});
+
 test("backup draws a progress bar on a terminal", async () => {
   using world = makeHarness({ terminalColumns: 80 });
   await world.run("token", "create", "a");

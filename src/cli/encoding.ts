@@ -51,10 +51,13 @@ export async function readStart(
 /**
  * Detects UTF-16 by its byte order mark, and takes everything else for UTF-8, which is not verified here.
  * @returns UTF-8 text without the byte order mark, and whether there was one: spreadsheets need it
- * @throws {AppError} invalid if the text looks like UTF-16 without a byte order mark
+ * @throws {AppError} invalid if the input is compressed, or looks like UTF-16 without a byte order mark
  */
 export async function decodeInput(input: AsyncIterable<Uint8Array>) {
   const { start, readFrom } = await readStart(input, ({ length }) => length >= BOM_BYTES);
+  if (start[0] === 0x1f && start[1] === 0x8b) {
+    fail("invalid", "the file is compressed; decompress it, e.g. with: zcat");
+  }
   const mark = marks.find(({ bytes }) => bytes.every((byte, at) => start[at] === byte));
   // The first character of CSV and JSON is ASCII.
   if (mark === undefined && start.subarray(0, 2).includes(0)) {

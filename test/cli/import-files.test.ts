@@ -88,6 +88,16 @@ test("import lists 20 unknown fields when there are more", async () => {
   expect(stderr).toStartWith(`Skipped unknown fields: ${names.slice(0, 20).join(", ")} …\n`);
 });
 
+for (const format of ["ndjson", "csv"]) {
+  test(`import of ${format} says that the file is compressed when it is`, async () => {
+    using world = makeHarness();
+    const bytes = Bun.gzipSync("email\na@b.cd\n");
+    const { code, stderr } = await world.feed(bytes, "import", "users", "--format", format);
+    const problem = "the file is compressed; decompress it, e.g. with: zcat";
+    expect([code, stderr]).toEqual([1, `Cannot read the input: ${problem}\n`]);
+  });
+}
+
 test("import says that the text is UTF-16 when it has no byte order mark", async () => {
   using world = makeHarness();
   const { code, stderr } = await world.feed(Buffer.from(csv, "utf16le"), "import", "users");

@@ -330,7 +330,7 @@ export function readConfig(environment: Environment, flags: Flags = {}): Config 
     failFor(["tlsCert", "tlsKey"], "TLS_CERT and TLS_KEY must be set together");
   }
   if (archiveUrl !== null && isPostgres(databaseUrl)) {
-    failFor(["archiveUrl"], "ARCHIVE_URL is for an SQLite database only");
+    failFor(["archiveUrl"], "ARCHIVE_URL is for a SQLite database only");
   }
   // Who sets one of them believes that there is an archive.
   if (archiveUrl === null && (archiveCommit === "sync" || archiveRestore === "if-missing")) {

@@ -18,7 +18,7 @@ export function redactPassword(databaseUrl: string): string {
   return `${protocol}//${username === "" ? "" : `${username}@`}${host}${pathname}`;
 }
 
-/** What the names of the files next to an SQLite database end with. */
+/** What the names of the files next to a SQLite database end with. */
 export const suffixes = {
   wal: "-wal",
   shm: "-shm",
@@ -29,7 +29,7 @@ export const suffixes = {
 } as const;
 
 /**
- * @returns the paths of an SQLite database and of the files next to it: those of SQLite, the lock of a server, and the
+ * @returns the paths of a SQLite database and of the files next to it: those of SQLite, the lock of a server, and the
  * time of the last backup
  */
 export function databaseFiles(databaseUrl: string): readonly string[] {

@@ -32,8 +32,8 @@ export interface Log extends Readonly<Record<Severity, (event: string, fields?: 
   request(fields: RequestFields, url: string): void;
 }
 
-/** The route of requests that match no other. Their path is logged, to show a typing error. */
-const UNKNOWN_ROUTE = "/*";
+/** The route of requests that match no other. Their path is logged, to show a typo. */
+export const UNKNOWN_ROUTE = "/*";
 
 const MAX_PATH_CHARACTERS = 100;
 

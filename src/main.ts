@@ -176,8 +176,8 @@ function openFileLimit(): number {
 if (import.meta.main) {
   // Before any file is created: databases, backups and exports hold personal data.
   process.umask(0o077);
-  // The only request of this program is that of `health`, which stays on this machine. The name in lower case takes
-  // precedence.
+  // A proxy of the environment, such as HTTPS_PROXY, must see neither the request of health, which stays on this machine,
+  // nor those to the storage of an archive. The name in lower case takes precedence.
   Bun.env["no_proxy"] = "*";
   const output = createOutput();
   const server = createServerOutput();

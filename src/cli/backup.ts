@@ -136,7 +136,7 @@ function readSource(
 }
 
 function describeEnd(archivedUntil: Date): string {
-  return `It has all writes that the archive has up to ${archivedUntil.toISOString()}`;
+  return `Its newest write was made at or before ${archivedUntil.toISOString()}`;
 }
 
 /**
@@ -172,9 +172,8 @@ export async function restoreBackup(
   if (archivedUntil !== null) system.stdout(`${describeEnd(archivedUntil)}\n`);
   if (previousPath !== null) system.stdout(`The previous database was kept as ${previousPath}\n`);
   if (revokedTokens === null && validTokens.length > 0) {
-    system.stdout(
-      "No previous database could be read: tokens revoked since the backup are valid again\n",
-    );
+    const since = archivedUntil === null ? "since the backup" : "since then";
+    system.stdout(`No previous database could be read: tokens revoked ${since} are valid again\n`);
     system.stdout(`Valid tokens: ${quoteNames(validTokens)}\n`);
   }
   if (revokedTokens !== null && revokedTokens.length > 0) {

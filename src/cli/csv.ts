@@ -160,7 +160,7 @@ const advices: Readonly<Record<string, string>> = {
   CSV_QUOTE_NOT_CLOSED: 'a quote is never closed; write " within a cell as ""',
   CSV_INVALID_CLOSING_QUOTE: 'there is text after a closing quote; write " within a cell as ""',
   INVALID_OPENING_QUOTE:
-    'a quote is inside of a cell; enclose the cell in quotes, and write " within it as ""',
+    'a quote is inside a cell; enclose the cell in quotes, and write " within it as ""',
   CSV_MAX_RECORD_SIZE: `the record has more than ${MAX_RECORD_BYTES} bytes; probably a quote is not closed`,
 };
 

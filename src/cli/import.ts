@@ -97,9 +97,10 @@ interface Rejection {
 }
 
 /**
- * Lists the first rejected records, counts the others, and writes all into a file that can be imported.
+ * Lists the first rejected records, and writes all of them to a file that can be imported.
  * @param file `null` for none
  * @param key of the import, if it has a name
+ * @param counts its `rejected` is incremented for each
  */
 function createRejections(
   progress: Progress,

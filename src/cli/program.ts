@@ -36,7 +36,10 @@ interface CommandDefinition {
   readonly examples: readonly string[];
   /** A command with subcommands does nothing itself. */
   readonly commands?: Commands;
-  /** Receives the arguments and then the options, as commander parses them. */
+  /**
+   * Receives the arguments, the options (also those of settings) and the command, as commander passes them. Nothing
+   * checks their types: keep the options interface of a command in step with its flags.
+   */
   readonly run?: (
     system: CommandSystem,
     ...parsed: Parameters<Parameters<Command["action"]>[0]>

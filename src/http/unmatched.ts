@@ -3,6 +3,7 @@
  * CORS preflights.
  */
 import { AppError, fail } from "../error.ts";
+import { UNKNOWN_ROUTE } from "../log.ts";
 import type { Cors } from "./cors.ts";
 import { docsPath, errorBody } from "./errors.ts";
 import type { Exchange } from "./respond.ts";
@@ -34,8 +35,8 @@ function pathOf(url: string): string {
 
 /** @returns a look-up of the route that a path matches; `null` for an unknown path */
 function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => KnownPath | null {
-  const knownPaths = [...Map.groupBy(routes, ({ path }) => path)].map(([path, itsRoutes]) => {
-    const methods = itsRoutes.flatMap(({ method }) =>
+  const knownPaths = [...Map.groupBy(routes, ({ path }) => path)].map(([path, routesOfPath]) => {
+    const methods = routesOfPath.flatMap(({ method }) =>
       method === "GET" ? ["GET", "HEAD"] : method,
     );
     const source = path.replaceAll(".", "\\.").replace(/:[^/]+/g, "[^/]+");
@@ -44,7 +45,7 @@ function createPathLookup(routes: readonly PathAndMethod[]): (path: string) => K
   return (path) => knownPaths.find(({ pattern }) => pattern.test(path)) ?? null;
 }
 
-/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, a singular such as `user`, or `userss`. */
+/** Corrects the usual mistakes: capitals, no `/api/v1`, a trailing slash, `user` or `userss` for `users`. */
 function correctPath(path: string): string {
   const trimmed = path.endsWith("/") ? path.slice(0, -1) : path;
   return trimmed
@@ -82,13 +83,13 @@ export function createUnmatched(
 
   function routeOf({ url }: Request): string {
     const path = pathOf(url);
-    return publicPaths.has(path) ? path : "/*";
+    return publicPaths.has(path) ? path : UNKNOWN_ROUTE;
   }
 
   return {
     routeOf,
 
-    needsToken: (request) => routeOf(request) === "/*" && !cors?.preflight(request),
+    needsToken: (request) => routeOf(request) === UNKNOWN_ROUTE && !cors?.preflight(request),
 
     handle({ request, head }) {
       const preflight = cors?.preflight(request);

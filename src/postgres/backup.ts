@@ -13,5 +13,5 @@ export const restorePostgres: RestoreStore = async ({ from }) => {
 };
 
 export const checkPostgresArchive: CheckArchive = async ({ url }) => {
-  fail("operator", `Cannot check ${url}: only an SQLite database has an archive`);
+  fail("operator", `Cannot check ${url}: only a SQLite database has an archive`);
 };

@@ -394,7 +394,7 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
   [
     "a quote is within a cell",
     'email,name\na@b.cd,A "B" C\n',
-    /: line 2, column "name": a quote is /,
+    /: line 2, column "name": a quote is inside a cell/,
   ],
   [
     "it is no UTF-8",

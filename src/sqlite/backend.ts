@@ -175,7 +175,7 @@ async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
     fail("operator", "it is a directory");
   requireNoOrphans(path);
-  using resources = new DisposableStack();
+  await using resources = new AsyncDisposableStack();
   // It may restore the database.
   const archive =
     options.archive === undefined ? null : resources.use(await openArchive(path, options.archive));

@@ -92,7 +92,7 @@ export interface OpenDatabase {
 export async function createStore(
   { db, source, lock, archive }: OpenDatabase,
   options: StoreOptions,
-  opened: DisposableStack,
+  opened: AsyncDisposableStack,
 ): Promise<Store> {
   const { now } = options;
   const { path, atRest } = source;
@@ -101,7 +101,7 @@ export async function createStore(
     // The log does not belong to a file that was overwritten, and would damage it.
     if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
   };
-  using resources = new DisposableStack();
+  await using resources = new AsyncDisposableStack();
   const watched = atRest ? null : watchFiles(path, onProblem, lock);
   const files = watched ?? nothingToWatch;
   resources.defer(files.close);
@@ -109,6 +109,8 @@ export async function createStore(
   const reader = createReader(db, files.isReadable, source.requireUnchanged);
   const checkpointer = createCheckpointer(db, archive);
   resources.defer(checkpointer.close);
+  // While the files are open.
+  resources.use(archive);
   // Before anything is written.
   if (watched !== null) await archive?.start(path, watched.descriptors);
   const watch = resources.use(createChangeWatch(db));
@@ -202,7 +204,7 @@ export async function createStore(
       await writer.idle();
       reader.reset();
       await archive?.close();
-      cleanup.dispose();
+      await cleanup.disposeAsync();
     },
   };
 }

@@ -61,6 +61,27 @@ async function writeUntilKilled(url: string): Promise<void> {
 }
 
 describe.skipIf(binary === "")("the archive", () => {
+  test.concurrent("is free after a start that was refused", async () => {
+    using place = makePlace();
+    async function run(settings: Readonly<Record<string, string>> = {}): Promise<string> {
+      const server = place.startServer(settings);
+      if ((await server.listening) !== null) server.kill("SIGTERM");
+      await server.ended;
+      return server.output();
+    }
+    await run();
+    const other = { DATABASE_URL: place.at("other.db") };
+    await run({ ...other, ARCHIVE_URL: "" });
+    expect(await run(other)).toContain("the archive belongs to another database");
+    expect(await run()).not.toContain("waiting for the archive");
+    // This start has the lease when the restore fails.
+    const chunks = `${place.archive}/chunks`;
+    renameSync(chunks, place.at("chunks"));
+    const missing = { DATABASE_URL: place.at("missing.db"), ARCHIVE_RESTORE: "if-missing" };
+    expect(await run(missing)).toContain("the archive is damaged: chunks/");
+    expect(await run()).not.toContain("waiting for the archive");
+  }, 60_000);
+
   test.concurrent("continues when the server was killed and started again", async () => {
     using place = makePlace();
     for (let start = 0; start < 3; start += 1) {

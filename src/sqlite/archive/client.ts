@@ -13,10 +13,11 @@ export const ARCHIVE_CAUSE = "archive";
 /** How long a write waits for the archive. Beyond, it is rejected, and further ones at once, until the archive responds. */
 const CONFIRM_TIMEOUT_MS = 5_000;
 const CHECK_INTERVAL_MS = 250;
-/** How long the archive may take to give up a start. `docker stop` kills after 10 seconds. */
+/** How long the archive may take to give up a start, and its lease. `docker stop` kills after 10 seconds. */
 const STOP_TIMEOUT_MS = 7_000;
 
-export interface ArchiveClient extends CommitGate, Disposable {
+/** Disposing of it releases the lease, also if the start has failed. */
+export interface ArchiveClient extends CommitGate, AsyncDisposable {
   /**
    * Call it when the files of the database are open, and before anything is written.
    * @param path of the file, not of a symbolic link to it
@@ -74,6 +75,8 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   let response: PromiseWithResolvers<void> | null = null;
   /** The last request. */
   let asked: Promise<void> = Promise.resolve();
+  let closed: Promise<void> | null = null;
+  const stopped = Promise.withResolvers<void>();
   let commits = 0;
   const waiters: Waiter[] = [];
   /** The last write that was rejected although it may have been made; `null` if the archive has it. */
@@ -147,26 +150,31 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     return answered;
   }
 
-  /** Sends a request of the start, which the signal ends. The archive is closed then. */
+  function close(): Promise<void> {
+    closed ??= ask({ type: "close" });
+    return closed;
+  }
+
+  function limitStop(): void {
+    setTimeout(stopped.resolve, STOP_TIMEOUT_MS).unref();
+  }
+
+  /** Sends a request of the start, which the signal ends. */
   async function askAtStart(request: ArchiveRequest): Promise<void> {
-    const stopped = Promise.withResolvers<void>();
     const stop = () => {
       post({ type: "stop" });
-      setTimeout(stopped.resolve, STOP_TIMEOUT_MS).unref();
+      limitStop();
     };
     if (signal.aborted) stop();
     signal.addEventListener("abort", stop, { once: true });
     try {
       if (!signal.aborted) await Promise.race([ask(request), stopped.promise]);
-      if (!signal.aborted) return;
     } catch (error) {
       if (!signal.aborted) throw error;
     } finally {
       signal.removeEventListener("abort", stop);
     }
-    // Gives up the lease.
-    await Promise.race([ask({ type: "close" }).catch(() => {}), stopped.promise]);
-    throw signal.reason;
+    signal.throwIfAborted();
   }
 
   const timer = setInterval(() => {
@@ -177,7 +185,9 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }, CHECK_INTERVAL_MS);
   timer.unref();
 
-  function dispose(): void {
+  async function dispose(): Promise<void> {
+    limitStop();
+    await Promise.race([close().catch(() => {}), stopped.promise]);
     disposed = true;
     clearInterval(timer);
     worker.terminate();
@@ -192,7 +202,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       restoreIfMissing: restore === "if-missing",
     });
   } catch (error) {
-    dispose();
+    await dispose();
     // The thread may have been terminated while it restored the database.
     if (signal.aborted) removeTemporary(path);
     throw error;
@@ -205,7 +215,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       const sinceS = (performance.now() - brokenMs) / 1000;
       return { ...state, secondsBehind: state.secondsBehind + sinceS };
     },
-    close: () => ask({ type: "close" }),
+    close,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
       if (commit === "async" || (rejectedCommit === null && broken === null)) return;
@@ -220,6 +230,6 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
       waiters.push({ commit: commits, sinceMs: performance.now(), resolve, reject });
       return promise;
     },
-    [Symbol.dispose]: dispose,
+    [Symbol.asyncDispose]: dispose,
   };
 }

@@ -39,7 +39,7 @@ function optionsOf(worker: Worker): ArchiveOptions {
 
 test("requests to the thread at the same time all have a response", async () => {
   const { worker, requests } = makeWorker();
-  using archive = await openArchive("a.db", optionsOf(worker));
+  await using archive = await openArchive("a.db", optionsOf(worker));
   await Promise.all([archive.close(), archive.checkpoint(), archive.checkpoint()]);
   expect(requests).toEqual(["open", "close", "checkpoint", "checkpoint"]);
 });

@@ -6,6 +6,7 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { trackConfirmations } from "./confirmations.ts";
+import { segmentKey } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
 import { fileState, readMarker, writeMarker } from "./marker.ts";
@@ -134,7 +135,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       supersede(beginning.refused);
       return;
     }
-    const { base } = beginning;
+    const { base, damaged } = beginning;
+    if (damaged !== null)
+      log("warn", "archive needs a new base", { reason: `${segmentKey(damaged)} is damaged` });
     const newest = base === null ? null : await measure(storage, base, number);
     if (isOver()) return;
     writer = createGenerationWriter({

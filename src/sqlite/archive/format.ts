@@ -137,7 +137,12 @@ export function parseBaseKey(key: string): SegmentId | null {
 
 /** @throws {AppError} operator */
 export function failDamaged(key: string, what: string): never {
-  fail("operator", `the archive is damaged: ${key} ${what}`);
+  const segment = parseSegmentKey(key);
+  const advice =
+    segment === null
+      ? ""
+      : `: restore a state before it with --at ${new Date(segment.timeMs - 1).toISOString()}`;
+  fail("operator", `the archive is damaged: ${key} ${what}${advice}`);
 }
 
 function hashOf(bytes: Uint8Array): string {

@@ -1,8 +1,16 @@
 /** Begins a generation: decides whether it continues the archive, or needs a base. */
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
-import { type Base, encodeJson, type Generation, generationKey, type SegmentId } from "./format.ts";
-import { type ArchiveEnd, type HistoryEnd, hasBase, readEnd } from "./history.ts";
+import {
+  type Base,
+  encodeJson,
+  type Generation,
+  generationKey,
+  type SegmentHeader,
+  type SegmentId,
+  type SegmentKey,
+} from "./format.ts";
+import { type ArchiveEnd, type HistoryEnd, hasBase, readEnd, readSound } from "./history.ts";
 import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
@@ -13,6 +21,8 @@ export interface Beginning {
   readonly continued: HistoryEnd | null;
   /** The newest base of what it continues; `null` if it needs one. */
   readonly base: Base | null;
+  /** The last segment of the archive, if it is damaged. */
+  readonly damaged: SegmentKey | null;
 }
 
 function isSame(one: SegmentId | null, other: SegmentId | null): boolean {
@@ -48,16 +58,18 @@ export async function refusalOf(storage: ObjectStorage, path: string): Promise<s
 
 /**
  * Call it while the WAL cannot be restarted.
+ * @param last of the archive; `null` if there is none
  * @returns where the archive ends in the WAL; `null` if that cannot be proved
  */
 function findEnd(
   path: string,
   files: WalFiles,
-  end: ArchiveEnd | null,
+  end: ArchiveEnd,
+  last: SegmentHeader | null,
   marker: ArchiveMarker | null,
 ): WalPosition | null {
-  if (end === null || end.base === null) return null;
-  if (end.last !== null && continuesAt(files, end.last.end)) return end.last.end;
+  if (end.base === null) return null;
+  if (last !== null && continuesAt(files, last.end)) return last.end;
   const complete = marker?.complete ?? null;
   if (complete === null || !isSame(complete, end.parent)) return null;
   // Then everything since is in the WAL, because nothing has been copied from it.
@@ -98,7 +110,12 @@ export async function beginGeneration(
   const isCreated = newest?.name === name;
   // This process was suspended after it had got the lease.
   if (newest !== null && newest.number >= number && !isCreated) return { refused: CONTINUED };
-  const found = isLost ? null : findEnd(path, files, end, marker);
+  const last = end?.last ?? null;
+  const header = last === null ? null : await readSound(storage, last);
+  const damaged = header === null ? last : null;
+  // What continues a damaged segment could not be restored.
+  const canContinue = end !== null && !isLost && damaged === null;
+  const found = canContinue ? findEnd(path, files, end, header, marker) : null;
   const parent = found === null ? null : (end?.parent ?? null);
   const generation: Generation = { number, name, parent };
   // First, so that this database is known to be the one that continues the archive.
@@ -115,7 +132,8 @@ export async function beginGeneration(
   }
   writeMarker(path, { names, complete, restored: null });
   const position = found ?? beginningOf(files);
-  if (end === null || parent === null) return { generation, position, continued: null, base: null };
-  const continued = { end: end.last?.end ?? null, timeMs: end.timeMs };
-  return { generation, position, continued, base: end.base };
+  if (end === null || parent === null)
+    return { generation, position, continued: null, base: null, damaged };
+  const continued = { end: header?.end ?? null, timeMs: end.timeMs };
+  return { generation, position, continued, base: end.base, damaged };
 }

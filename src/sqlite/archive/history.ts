@@ -3,6 +3,7 @@ import type { ObjectStorage } from "../../object-storage.ts";
 import {
   type Base,
   decodeJson,
+  decodeSegment,
   decodeSegmentHeader,
   failDamaged,
   type Generation,
@@ -116,6 +117,20 @@ async function readHeader(storage: Storage, segment: SegmentKey): Promise<Segmen
   return body === null ? failDamaged(key, "is missing") : decodeSegmentHeader(key, body);
 }
 
+/** @returns the header of a segment; `null` if the segment is damaged */
+export async function readSound(
+  storage: Storage,
+  segment: SegmentKey,
+): Promise<SegmentHeader | null> {
+  const key = segmentKey(segment);
+  const body = await storage.get(key);
+  try {
+    return body === null ? null : (await decodeSegment(key, body)).header;
+  } catch {
+    return null;
+  }
+}
+
 /**
  * Cuts the segments at the first one that is missing. Several are sent at the same time, so that after a crash, one may
  * be missing before the last ones, none of which was confirmed then.
@@ -182,7 +197,7 @@ export interface ArchiveEnd {
   /** The newest generation, which may have nothing that can be restored yet. */
   readonly newest: Generation;
   /** Its last segment, or the last one of those that it continues; `null` if there is none. */
-  readonly last: SegmentHeader | null;
+  readonly last: SegmentKey | null;
   readonly timeMs: number;
   /** The number of the next segment, and what it continues. */
   readonly parent: SegmentId | null;
@@ -198,10 +213,9 @@ export async function readEnd(storage: Storage): Promise<ArchiveEnd | null> {
   const base = newestBase(await readBases(storage), lineage, Number.POSITIVE_INFINITY);
   if (base === null) return { newest, last: null, timeMs: 0, parent: null, base };
   const segments = await listSegments(storage, lineage, base.first);
-  const last = segments.at(-1);
-  const header = last === undefined ? null : await readHeader(storage, last);
+  const last = segments.at(-1) ?? null;
   const timeMs = Math.max(base.timeMs, last?.timeMs ?? 0);
-  return { newest, last: header, timeMs, parent: last ?? before(base.first), base };
+  return { newest, last, timeMs, parent: last ?? before(base.first), base };
 }
 
 /** @returns the id of the segment before this one, which may not exist */

@@ -70,8 +70,65 @@ describe("restore", () => {
     await expectRejection(
       archive.restore(),
       "operator",
-      `the archive is damaged: ${key} does not match its checksum`,
+      new RegExp(`^the archive is damaged: ${key} does not match its checksum(: restore .*)?$`),
     );
+  });
+
+  test("names a time before a damaged segment, and its server begins with a new base", async () => {
+    using archive = makeArchive();
+    let before: unknown;
+    {
+      await using server = await archive.start();
+      await writeSegments(server, 3);
+      before = contentOf(server.db);
+      await Bun.sleep(5);
+      await writeSegments(server, 1);
+    }
+    const key = (await keysOf(archive.storage, "log/")).at(-1) ?? "";
+    await archive.storage.put(key, new Uint8Array());
+    const advice = / cannot be read: restore a state before it with --at (\S+)$/;
+    const { message } = await expectRejection(archive.restore(), "operator", advice);
+    const time = advice.exec(message)?.[1] ?? "";
+    const path = archive.at("b.db");
+    const restored = await restoreTo(path, archive.storage, new Date(time));
+    markRestored(path, restored, true);
+    copyFileSync(path, archive.at("c.db"));
+    {
+      using db = openDatabase(archive.at("c.db"));
+      expect(contentOf(db)).toEqual(before);
+    }
+    {
+      await using server = await archive.start();
+      expect(server.lines).toEqual([
+        `archive needs a new base {"reason":"${key} is damaged"}`,
+        expect.stringContaining('"continued":false'),
+      ]);
+      await writeSegments(server, 3);
+      expect(await archive.restore()).toEqual(contentOf(server.db));
+      expect(await archive.restore(new Date(time))).toEqual(before);
+    }
+    const late = archive.start({ path });
+    await expectRejection(late, "operator", /^another server has continued the archive: /);
+  });
+
+  test("of an earlier time continues an archive whose last segment is damaged", async () => {
+    using archive = makeArchive();
+    let middle = new Date();
+    {
+      await using server = await archive.start();
+      await writeSegments(server, 3);
+      await Bun.sleep(5);
+      middle = new Date();
+      await Bun.sleep(5);
+      await writeSegments(server, 1);
+    }
+    const key = (await keysOf(archive.storage, "log/")).at(-1) ?? "";
+    await archive.storage.put(key, new Uint8Array());
+    const path = archive.at("b.db");
+    markRestored(path, await restoreTo(path, archive.storage, middle), true);
+    await using server = await archive.start({ path });
+    await writeSegments(server, 3);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
   test("ignores what a server has written after another one has continued the archive", async () => {
@@ -144,7 +201,7 @@ describe("restore", () => {
     await expectRejection(
       archive.restore(),
       "operator",
-      /^the archive is damaged: log\/00000002\/.* does not continue the one before it$/,
+      /^the archive is damaged: log\/00000002\/.* does not continue the one before it: /,
     );
   });
 

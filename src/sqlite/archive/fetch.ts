@@ -122,6 +122,13 @@ interface PartialWal {
   frames: number;
 }
 
+/** @returns what the last frame says about the end of the WAL */
+function endOf(bytes: Buffer, { frameBytes, offset }: PartialWal): WalPosition {
+  const last = bytes.length - frameBytes;
+  const salt = bytes.toString("hex", last + 8, last + 16);
+  return { salt, offset, checksum: bytes.toString("hex", last + 16, last + 24) };
+}
+
 /** Lets SQLite copy the WAL to the database, which verifies its checksums. */
 function applyWal(path: string, frames: number): void {
   {
@@ -161,18 +168,21 @@ function createWalWriter(path: string) {
 
   return {
     finish,
-    /** @returns false if the part does not continue the one before it */
-    append({ salt, offset }: Pick<WalPosition, "salt" | "offset">, bytes: Buffer): boolean {
-      if (wal?.salt !== salt && offset !== 0) return false;
+    /** @returns where the part ends; `null` if it does not continue the one before it */
+    append(
+      { salt, offset }: Pick<WalPosition, "salt" | "offset">,
+      bytes: Buffer,
+    ): WalPosition | null {
+      if (wal?.salt !== salt && offset !== 0) return null;
       const current = wal?.salt === salt ? wal : restart(salt, bytes);
-      if (offset !== current.offset) return false;
+      if (offset !== current.offset) return null;
       const first = offset === 0 ? WAL_HEADER_BYTES : 0;
       const before = (offset + first - WAL_HEADER_BYTES) / current.frameBytes;
       const committed = lastCommit(bytes, first, current.frameBytes);
       if (committed !== null) current.frames = before + committed;
       writeFully(current.descriptor, bytes);
       current.offset += bytes.length;
-      return true;
+      return endOf(bytes, current);
     },
     [Symbol.dispose]: () => void close(),
   };
@@ -193,10 +203,12 @@ async function applySegments(
     const { header, bytes } = await decodeSegment(key, body);
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
     // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
-    const follows = previous === null || isSamePosition(header.previous, previous);
-    if (!follows || !wal.append(header, buffer))
-      failDamaged(key, "does not continue the one before it");
-    previous = header.end;
+    const follows: boolean = previous === null || isSamePosition(header.previous, previous);
+    const end: WalPosition | null = follows ? wal.append(header, buffer) : null;
+    if (end === null) failDamaged(key, "does not continue the one before it");
+    if (header.salt !== end.salt || !isSamePosition(header.end, end))
+      failDamaged(key, "has the header of another segment");
+    previous = end;
   }
   wal.finish();
 }

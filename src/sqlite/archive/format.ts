@@ -207,6 +207,9 @@ export function decodeSegmentHeader(key: string, body: Uint8Array): SegmentHeade
   const id = parseSegmentKey(key);
   if (header.generation !== id?.generation || header.number !== id.number)
     failDamaged(key, "belongs to another segment");
+  // What else a header says is compared with the part of the WAL and the segment before it.
+  if (!(header.stored >= 0 && header.stored < header.number) || header.previous === undefined)
+    failDamaged(key, "cannot be read");
   return header;
 }
 

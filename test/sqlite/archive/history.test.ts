@@ -74,6 +74,32 @@ describe("restore", () => {
     );
   });
 
+  test("is refused when the header of a segment is damaged", async () => {
+    using archive = makeArchive();
+    await using server = await archive.start();
+    await writeSegments(server, 3);
+    for (const key of (await keysOf(archive.storage, "log/")).slice(0, 2)) {
+      const sound = (await archive.storage.get(key)) ?? new Uint8Array();
+      const length = sound.indexOf(10) + 1;
+      const header = new TextDecoder().decode(sound.subarray(0, length));
+      let accepted = "";
+      for (let at = 0; at < length; at += 1) {
+        const damaged = sound.slice();
+        damaged[at] = (sound[at] ?? 0) ^ 1;
+        await archive.storage.put(key, damaged);
+        const isRestored = await archive.restore().then(
+          () => true,
+          () => false,
+        );
+        if (isRestored) accepted += header.slice(at - 9, at + 1);
+      }
+      // Any number up to that of the segment is possible.
+      expect(accepted).toMatch(/^("stored":\d)?$/);
+      await archive.storage.put(key, sound);
+    }
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+  }, 60_000);
+
   test("names a time before a damaged segment, and its server begins with a new base", async () => {
     using archive = makeArchive();
     let before: unknown;

@@ -24,7 +24,7 @@ export interface ArchiveOptions {
   readonly createWorker: () => Worker;
   readonly restore: ArchiveRestore;
   readonly onLog: ArchiveLog;
-  /** Age at which a commit is in the archive, if the storage responds quickly. */
+  /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;
   readonly commit: ArchiveCommit;
   /** How far back the archive can restore. */

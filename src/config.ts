@@ -177,7 +177,7 @@ export const settings = {
   },
   archiveSeconds: {
     default: "1",
-    description: "how often the archive is brought up to date, in seconds",
+    description: "how far the archive may be behind while the storage responds quickly, in seconds",
     placeholder: "seconds",
     parse: integer(1, 3600),
   },

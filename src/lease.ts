@@ -58,7 +58,10 @@ export interface Lease {
   release(): Promise<void>;
 }
 
-/** A process waits so much longer than the lease lasts for its holder, because a clock may be faster than another. */
+/**
+ * A process waits this much longer than the duration of the lease, as a fraction of it, because a clock may be faster
+ * than another.
+ */
 const MARGIN = 0.1;
 
 /** Attempts per interval after one has failed. */
@@ -221,7 +224,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
       const waitMs = isFree ? 0 : remainingMs(found);
       if (waitMs > 0) return Math.min(waitMs, intervalMs);
       const written = await write(number + 1, found?.tag ?? null);
-      // At once, because the object may have been created, and storage that refuses each replacement must not be used.
+      // Renews it at once: a lease that was just created has not shown that the storage accepts a replacement.
       const renewed = isOwn(written) ? await write(number + 1, written.tag) : null;
       if (isOwn(renewed)) {
         await requireConditionalWrites(renewed);

@@ -15,7 +15,7 @@ export interface TaggedObject {
 }
 
 /**
- * Keys are below the prefix of the storage, and match {@link isKey}. A body has at most some MiB, and is held in memory.
+ * Keys are below the prefix of the storage, and match {@link isKey}. A body has at most a few MiB, and is held in memory.
  * What a failed call has written can appear at any later time: the request may still be under way. Calls fail with
  * - operator, if they will fail until somebody changes a setting or the storage, e.g. the credentials or the bucket
  * - unavailable, if they may succeed later, e.g. because the storage cannot be reached, is full, or is overloaded

@@ -147,7 +147,8 @@ export interface RestoreResult extends BackupSummary {
 
 /**
  * Restores the newest state of an archive into a temporary file, and verifies it.
- * @param databaseUrl path of a database, which need not exist. The temporary file is next to it.
+ * @param databaseUrl path of a database, which need not exist. The temporary file is in its directory, or in the nearest
+ * one above that exists.
  * @throws {AppError} operator if the archive is empty or damaged
  */
 export type CheckArchive = (

@@ -7,7 +7,7 @@ import { createS3Storage } from "./s3.ts";
 type Environment = Readonly<Record<string, string | undefined>>;
 
 const DEFAULT_REGION = "us-east-1";
-/** A request that takes longer is sent again. A body has some MiB. */
+/** A request that takes longer is sent again. A body has a few MiB. */
 const TIMEOUT_MS = 10_000;
 
 /** @returns `S3_…`, or else `AWS_…`, as Bun reads them; `null` if neither is set */
@@ -28,7 +28,7 @@ function readEndpoint(environment: Environment): string | null {
   return endpoint;
 }
 
-/** Opens the storage of an archive. */
+/** @see OpenStorage */
 export const openStorage: OpenStorage = (url, environment, timeoutMs = TIMEOUT_MS) => {
   const location = parseStorageUrl(url);
   if (location.kind === "directory") {

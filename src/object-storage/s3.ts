@@ -187,7 +187,8 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       const unquoted = tag.replaceAll('"', "");
       const newTag = await write(key, body, { "if-match": quotesTags ? tag : unquoted });
       if (newTag !== null || !quotesTags || (await read(key))?.tag !== tag) return newTag;
-      // The tag was right. Another server might ignore one without quotes, and overwrite the object.
+      // The server has refused the tag that the object has, so it expects one without quotes. Not tried before: a
+      // server that ignores such a tag would overwrite the object.
       quotesTags = false;
       return write(key, body, { "if-match": unquoted });
     },

@@ -212,7 +212,7 @@ export const restoreSqlite: RestoreStore = async ({ from, databaseUrl, now }) =>
 /** @see CheckArchive */
 export const checkSqliteArchive: CheckArchive = async (storage, databaseUrl) => {
   let directory = dirname(resolve(databaseUrl));
-  // It leaves no directory behind.
+  // A check must not create the directory of the database.
   while (!existsSync(directory)) directory = dirname(directory);
   const temporaryPath = claimTemporary(join(directory, basename(databaseUrl)));
   try {

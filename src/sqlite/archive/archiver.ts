@@ -25,7 +25,7 @@ const POLL_MS = 20;
 /** After this part of the interval, what is new is sent. The rest is for the upload. */
 const SENDING_SHARE = 0.75;
 /**
- * So long after a checkpoint, what is new is sent. A WAL that was restarted meanwhile can be continued after a crash
+ * Delay between a checkpoint and sending what is new. A WAL that was restarted meanwhile can be continued after a crash
  * only if the archive has a part of it.
  */
 const AFTER_CHECKPOINT_MS = 100;
@@ -36,7 +36,7 @@ export interface ArchiverOptions {
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
   readonly newLease: NewLease;
-  /** Age at which a commit is in the archive, if the storage responds quickly. */
+  /** @see ArchiveOptions */
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;

@@ -170,7 +170,7 @@ function isSchemaError(error: unknown): boolean {
 async function openStore(path: string, options: StoreOptions): Promise<Store> {
   if (options.create) makeParents(path);
   else if (!existsSync(path)) {
-    fail("operator", "no such file: name the database with --database-url or DATABASE_URL");
+    fail("operator", "no such file; DATABASE_URL or --database-url selects another one");
   }
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory())
     fail("operator", "it is a directory");

@@ -44,7 +44,7 @@ test("backup and restore exit with 1 and print one line when they fail", async (
   const missing = await world.run("backup", `${world.path}.copy`);
   expect([missing.code, missing.stderr]).toEqual([
     1,
-    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
   ]);
   const nothing = await world.run("restore", "/nowhere/backup.db");
   expect([nothing.code, nothing.stderr]).toEqual([

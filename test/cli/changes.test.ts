@@ -93,7 +93,7 @@ test("changes fails when there is no database", async () => {
     const { code, stderr } = await world.run("changes", ...args);
     expect([code, stderr]).toEqual([
       1,
-      `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+      `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
     ]);
   }
 });

@@ -30,7 +30,7 @@ test("check exits with 1 and creates nothing when there is no database", async (
   const { code, stderr } = await world.run("check");
   expect([code, stderr]).toEqual([
     1,
-    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
   ]);
   expect(await Bun.file(world.path).exists()).toBe(false);
 });

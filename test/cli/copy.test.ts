@@ -337,7 +337,7 @@ test("copy fails with one line when the target cannot be written", async () => {
     [
       ["--to", to],
       1,
-      `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+      `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
     ],
     [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db or "],
     [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],

@@ -231,7 +231,7 @@ const failures: [string, string, string][] = [
   [
     "export users --database-url no/such.db",
     "",
-    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+    "Cannot open no/such.db: no such file; DATABASE_URL or --database-url selects another one",
   ],
 ];
 

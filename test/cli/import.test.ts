@@ -286,7 +286,7 @@ test("import --dry-run reports the result and writes nothing", async () => {
   rmSync(world.path);
   const none = await world.feed(lines([{ email: "a@b.cd" }]), "import", "users", "--dry-run");
   expect(none.stderr).toBe(
-    `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
   );
   await world.feed(lines([complete]), "import", "users");
   const text = lines([{ email: "a@b.cd" }, complete, { email: "A@b.cd" }]);

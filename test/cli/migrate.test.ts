@@ -28,7 +28,7 @@ test("migrate brings an older schema up to date, and says so when there is nothi
 
 test("migrate fails and creates nothing when there is no database", async () => {
   using world = makeHarness();
-  const stderr = `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`;
+  const stderr = `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`;
   expect(await world.run("migrate")).toEqual({ code: 1, stdout: "", stderr });
   expect(existsSync(world.path)).toBe(false);
 });

@@ -151,11 +151,11 @@ const failures: [string, string][] = [
   ],
   [
     "token list --database-url no/such.db",
-    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+    "Cannot open no/such.db: no such file; DATABASE_URL or --database-url selects another one",
   ],
   [
     "token revoke a --database-url no/such.db",
-    "Cannot open no/such.db: no such file: name the database with --database-url or DATABASE_URL",
+    "Cannot open no/such.db: no such file; DATABASE_URL or --database-url selects another one",
   ],
   [
     "health --host no-such-host.invalid",

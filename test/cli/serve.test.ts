@@ -79,7 +79,7 @@ test("serve --read-only creates neither a database nor a token", async () => {
   expect(await world.run("serve", "--read-only")).toEqual({
     code: 1,
     stdout: "",
-    stderr: `Cannot open ${world.path}: no such file: name the database with --database-url or DATABASE_URL\n`,
+    stderr: `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
   });
   await world.run("seed", "--users", "1");
   const serving = await world.serve("--read-only");

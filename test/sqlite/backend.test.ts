@@ -121,7 +121,7 @@ test("openSqlite creates the directories and the file when they are missing", as
 test("openSqlite creates nothing when create is false", async () => {
   using directory = makeDirectory();
   for (const path of [directory.at("a.db"), directory.at("x/a.db")]) {
-    const message = `Cannot open ${path}: no such file: name the database with --database-url or DATABASE_URL`;
+    const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
     for (const exclusive of [true, false]) {
       await expectRejection(open(path, exclusive, false), "operator", message);
     }

@@ -96,7 +96,7 @@ test("isServed is false when all servers only read", async () => {
 test("a read-only server does not create a database", async () => {
   using directory = makeDirectory();
   const path = directory.at("a.db");
-  const message = `Cannot open ${path}: no such file: name the database with --database-url or DATABASE_URL`;
+  const message = `Cannot open ${path}: no such file; DATABASE_URL or --database-url selects another one`;
   await expectRejection(openDatabase(path, readOnly), "operator", message);
   expect(existsSync(path)).toBe(false);
 });

@@ -40,7 +40,7 @@ export interface ArchiveState {
   /** Bytes of the WAL that the archive does not have. */
   readonly bytesBehind: number;
   /** Size of the WAL up to the last commit. */
-  readonly walBytes: number;
+  readonly committedWalBytes: number;
   /** When the last base was complete, in seconds since the Unix epoch; `null` before the first one. */
   readonly lastBaseS: number | null;
 }

@@ -43,7 +43,7 @@ function requireNoOrphans(path: string): void {
     if (sizeOf(wal) === 0) return;
     fail(
       "operator",
-      `the database file is missing but its log ${wal} exists: move the database file back, or move the log away`,
+      `the database file is missing but its WAL ${wal} exists: move the database file back, or move the WAL away`,
     );
   }
   if (sizeOf(path) > 0) return;

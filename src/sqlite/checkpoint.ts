@@ -7,7 +7,7 @@ import { fail } from "../error.ts";
 import { CHECKPOINT_PAGES, sqliteVersion } from "./connection.ts";
 import { createThread } from "./thread.ts";
 
-/** The first SQLite that measures the log without a checkpoint. On macOS the system may provide an older one. */
+/** The first SQLite that measures the WAL without a checkpoint. On macOS the system may provide an older one. */
 const NOOP_SINCE = "3.51.0";
 
 export interface Checkpointer {
@@ -18,7 +18,7 @@ export interface Checkpointer {
   prepare(): Promise<void>;
   /**
    * Starts a checkpoint if one is due. Call it after each commit, and do not write until it has resolved: then it
-   * reaches the end of the log, and the next commit restarts the log.
+   * reaches the end of the WAL, and the next commit restarts the WAL.
    * @returns resolves after the attempt; `null` if none is due
    */
   start(): Promise<void> | null;
@@ -27,7 +27,7 @@ export interface Checkpointer {
 
 /**
  * @param db SQLite's automatic checkpoints of this connection are disabled, if SQLite is new enough
- * @param archive runs the checkpoints, if there is one, after reading the log
+ * @param archive runs the checkpoints, if there is one, after reading the WAL
  * @throws {AppError} operator if there is an archive and SQLite is too old for it
  */
 export function createCheckpointer(
@@ -43,7 +43,7 @@ export function createCheckpointer(
   db.run("pragma wal_autocheckpoint = 0");
   const thread = createThread(db.filename);
   let broken = false;
-  /** Pages that the last checkpoint left in the log, e.g. because another process was reading an older state. */
+  /** Pages that the last checkpoint left in the WAL, e.g. because another process was reading an older state. */
   let pagesLeft = 0;
 
   function walPages(): number {
@@ -57,7 +57,7 @@ export function createCheckpointer(
 
   async function run(): Promise<void> {
     try {
-      // If the disk fails, everything is still in the log. More pages trigger the next attempt.
+      // If the disk fails, everything is still in the WAL. More pages trigger the next attempt.
       if (archive === null) await thread.run("pragma wal_checkpoint(passive)");
       else await archive.checkpoint();
     } catch {
@@ -72,7 +72,7 @@ export function createCheckpointer(
     start() {
       if (broken) return null;
       const pages = walPages();
-      // A log that has become shorter was restarted.
+      // A WAL that has become shorter was restarted.
       pagesLeft = Math.min(pagesLeft, pages);
       if (pages - pagesLeft < CHECKPOINT_PAGES) return null;
       pagesLeft = pages;

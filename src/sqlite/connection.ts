@@ -5,7 +5,7 @@ import { fail } from "../error.ts";
 const OPEN_TIMEOUT_MS = 5_000;
 
 /**
- * Number of pages in the log that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are
+ * Number of pages in the WAL that makes a checkpoint due: 16 MB. With SQLite's default of 1,000, most pages are
  * written again soon after they were copied. With four times as many, each page is copied less often, so
  * writes are cheaper.
  */
@@ -14,7 +14,7 @@ export const CHECKPOINT_PAGES = 4000;
 /** SQLite's default. */
 export const PAGE_BYTES = 4096;
 
-/** The log is truncated to this size: four times the usual one between two checkpoints. */
+/** The WAL is truncated to this size: four times the usual one between two checkpoints. */
 export const WAL_LIMIT_BYTES = 4 * CHECKPOINT_PAGES * PAGE_BYTES;
 
 /** The first SQLite with `octet_length`. On macOS the system provides SQLite. */
@@ -35,7 +35,7 @@ export function configure(db: Database): void {
   // On macOS, fsync alone does not flush to the disk.
   db.run("pragma fullfsync = on");
   db.run(`pragma wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
-  // Shrinks a log that grew while a backup was reading an older state.
+  // Shrinks a WAL that grew while a backup was reading an older state.
   db.run(`pragma journal_size_limit = ${WAL_LIMIT_BYTES}`);
   db.run("pragma foreign_keys = on");
   db.run("pragma trusted_schema = off");

@@ -24,15 +24,15 @@ export interface FileWatch {
   requireInPlace(): void;
   /** @returns whether no file was moved, deleted, replaced or overwritten, and the lock is held */
   isInPlace(): boolean;
-  /** @returns whether a file was overwritten, so that the log does not belong to the database */
+  /** @returns whether a file was overwritten, so that the WAL does not belong to the database */
   isOverwritten(): boolean;
-  /** @returns whether the operating system can read samples of the database and its log */
+  /** @returns whether the operating system can read samples of the database and its WAL */
   isReadable(): boolean;
   /** Call it after the database is closed. */
   close(): void;
 }
 
-/** Watches nothing: a database at rest has no log, and `Source.requireUnchanged` watches the file. */
+/** Watches nothing: a database at rest has no WAL, and `Source.requireUnchanged` watches the file. */
 export const nothingToWatch: FileWatch = {
   isInPlace: () => true,
   isOverwritten: () => false,
@@ -41,7 +41,7 @@ export const nothingToWatch: FileWatch = {
   close() {},
 };
 
-/** Descriptors of the database, its log and its index, which stay open as long as the database. */
+/** Descriptors of the database, its WAL and its index, which stay open as long as the database. */
 export interface FileDescriptors {
   readonly database: number;
   readonly wal: number;
@@ -106,9 +106,9 @@ export function watchFiles(
   // They stay open as long as the database: closing any descriptor of a file releases all locks that the process
   // holds on it, including those of SQLite. See https://www.sqlite.org/howtocorrupt.html, section 2.2.
   const database = openFile(path);
-  const log = openFile(path + suffixes.wal);
+  const wal = openFile(path + suffixes.wal);
   const index = openFile(path + suffixes.shm);
-  const open = [database, log, index];
+  const open = [database, wal, index];
   const prefix = Buffer.alloc(PREFIX_BYTES);
   const sample = Buffer.alloc(SAMPLE_BYTES);
   let lastState = readState();
@@ -133,7 +133,7 @@ export function watchFiles(
   }
 
   /**
-   * Only checkpoints write to the database, and the index of the log shows what they have copied.
+   * Only checkpoints write to the database, and the index of the WAL shows what they have copied.
    * @param current before the database was examined
    * @returns false also if the disk fails, because a write that was committed must not be reported as failed
    */
@@ -164,19 +164,19 @@ export function watchFiles(
   }
 
   function findProblem(): string | null {
-    // Before the size of the log, which grows before the index says so.
+    // Before the size of the WAL, which grows before the index says so.
     const current = readState();
     const databaseStats = examine(database);
     if (typeof databaseStats === "string") return databaseStats;
-    const logStats = examine(log);
-    if (typeof logStats === "string") return logStats;
+    const walStats = examine(wal);
+    if (typeof walStats === "string") return walStats;
     const indexStats = examine(index);
     if (typeof indexStats === "string") return indexStats;
-    // Once more, because another process may have emptied the log after a checkpoint.
-    const isLogTruncated =
-      isTruncated(current, logStats.size) &&
-      isTruncated(readState(), fstatSync(log.descriptor).size);
-    if (isLogTruncated) overwritten = `${log.path} has been truncated by another program`;
+    // Once more, because another process may have emptied the WAL after a checkpoint.
+    const isWalTruncated =
+      isTruncated(current, walStats.size) &&
+      isTruncated(readState(), fstatSync(wal.descriptor).size);
+    if (isWalTruncated) overwritten = `${wal.path} has been truncated by another program`;
     else if (findOverwrite(databaseStats, current))
       overwritten = `${path} has been overwritten by another program`;
     return overwritten ?? lock?.findProblem() ?? null;
@@ -192,7 +192,7 @@ export function watchFiles(
   return {
     descriptors: {
       database: database.descriptor,
-      wal: log.descriptor,
+      wal: wal.descriptor,
       index: index.descriptor,
     },
     isInPlace,
@@ -203,7 +203,7 @@ export function watchFiles(
     },
     isReadable() {
       try {
-        for (const { descriptor } of [database, log]) {
+        for (const { descriptor } of [database, wal]) {
           const { size } = fstatSync(descriptor);
           for (let at = 0; at < SAMPLES; at += 1) {
             readFile(descriptor, sample, 0, sample.length, Math.floor((at * size) / SAMPLES));

@@ -33,7 +33,7 @@ export function sidecarsOf(path: string): readonly string[] {
 
 /**
  * Rejects an existing target before any work is done. `publish` detects a file that is created later.
- * @throws {AppError} operator if the file or a log next to it exists
+ * @throws {AppError} operator if the file or a WAL next to it exists
  */
 export function requireAbsent(path: string): void {
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) {
@@ -41,7 +41,7 @@ export function requireAbsent(path: string): void {
   }
   // SQLite would merge it into the new database.
   if (sidecarsOf(path).length > 0)
-    fail("operator", "the log of another database is next to it: move that log away");
+    fail("operator", "the WAL (`…-wal`) of another database is next to it: move it away");
 }
 
 /**

@@ -52,7 +52,7 @@ function isDatabase(path: string): boolean {
  */
 function findBackup(from: string): string {
   if (!existsSync(from)) fail("operator", "no such file");
-  // SQLite looks for the log next to the file, not next to a link to it.
+  // SQLite looks for the WAL next to the file, not next to a link to it.
   const path = realpathSync(from);
   if (!statSync(path).isFile()) fail("operator", "it is not a regular file");
   // SQLite would treat an empty file as a new database.
@@ -81,11 +81,11 @@ function prepareReplacement(from: string, temporaryPath: string): BackupSummary 
 }
 
 /**
- * Merges the log into the database, so that a single file is left. A damaged database keeps its log.
+ * Merges the WAL into the database, so that a single file is left. A damaged database keeps its WAL.
  * @throws {AppError} operator if another process has the database open
  */
 function mergeWal(path: string): void {
-  // SQLite would delete the log next to a file that is not a database.
+  // SQLite would delete the WAL next to a file that is not a database.
   if (!isDatabase(path)) return;
   try {
     using db = connect(path);
@@ -105,9 +105,9 @@ function readTokens(db: Database): readonly KnownToken[] {
     .all();
 }
 
-/** @returns the tokens of a database whose log has been merged; `null` if they cannot be read */
+/** @returns the tokens of a database whose WAL has been merged; `null` if they cannot be read */
 function findTokens(path: string): readonly KnownToken[] | null {
-  // A damaged database keeps its log.
+  // A damaged database keeps its WAL.
   if (!isAtRest(path)) return null;
   try {
     using db = connectAtRest(path);
@@ -141,7 +141,7 @@ function revokeTokens(temporaryPath: string, previous: readonly KnownToken[] | n
 
 /**
  * Replaces a database with the temporary file, and keeps the files of the previous database under another name.
- * The new database must never be opened with the previous log, even if that log is all that is left.
+ * The new database must never be opened with the previous WAL, even if that WAL is all that is left.
  */
 function replaceDatabase(temporaryPath: string, path: string, previousPath: string): void {
   const sidecars = sidecarsOf(path);

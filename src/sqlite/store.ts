@@ -62,7 +62,7 @@ function preparePageWrite(db: Database): () => void {
   };
 }
 
-/** Checkpoints the log: its file may have been moved or deleted, and then its writes would be lost at exit. */
+/** Checkpoints the WAL: its file may have been moved or deleted, and then its writes would be lost at exit. */
 function checkpointWal(db: Database, reader: Reader): void {
   reader.reset();
   try {
@@ -98,7 +98,7 @@ export async function createStore(
   const { path, atRest } = source;
   const onProblem = (problem: string | null) => {
     options.onStorageProblem?.(problem);
-    // The log does not belong to a file that was overwritten, and would damage it.
+    // The WAL does not belong to a file that was overwritten, and would damage it.
     if (problem !== null && !files.isOverwritten()) checkpointWal(db, reader);
   };
   await using resources = new AsyncDisposableStack();
@@ -140,11 +140,12 @@ export async function createStore(
         isFull: writer.isFull,
       });
   let checkedWalBytes = 0;
-  /** Only this process checkpoints a log that is archived, and other processes may write while it does not. */
+  /** Only this process checkpoints a WAL that is archived, and other processes may write while it does not. */
   function checkWal(): void {
-    const { walBytes } = archive?.state() ?? { walBytes: 0 };
-    if (walBytes === checkedWalBytes || walBytes < CHECKPOINT_PAGES * PAGE_BYTES) return;
-    checkedWalBytes = walBytes;
+    const { committedWalBytes } = archive?.state() ?? { committedWalBytes: 0 };
+    if (committedWalBytes === checkedWalBytes || committedWalBytes < CHECKPOINT_PAGES * PAGE_BYTES)
+      return;
+    checkedWalBytes = committedWalBytes;
     // The end of a write starts a checkpoint.
     writer
       .forTable("changes")

@@ -357,7 +357,7 @@ test("copy fails with one line when the target cannot be written", async () => {
   await fill(world);
   writeFileSync(`${to}-wal`, "");
   expect((await world.run("copy", "--to", to)).stderr).toBe(
-    `Cannot copy to ${to}: the log of another database is next to it: move that log away\n`,
+    `Cannot copy to ${to}: the WAL (\`…-wal\`) of another database is next to it: move it away\n`,
   );
   expect((await world.run("copy", "--to", world.path)).stderr).toBe(
     `Cannot copy to ${world.path}: the file already exists\n`,

@@ -148,13 +148,13 @@ test("backUp leaves no file when it is interrupted", async () => {
   expect(readdirSync(directory.path).filter((name) => name.startsWith("copy"))).toEqual([]);
 });
 
-test("backUp fails when the log of another database is next to the target", async () => {
+test("backUp fails when the WAL of another database is next to the target", async () => {
   using directory = makeDirectory();
   const path = await makeDatabase(directory);
   const copy = directory.at("copy.db");
   writeFileSync(`${copy}-wal`, "a log");
   expect((await expectRejection(backUp(path, copy), "operator")).message).toBe(
-    `Cannot back up to ${copy}: the log of another database is next to it: move that log away`,
+    `Cannot back up to ${copy}: the WAL (\`…-wal\`) of another database is next to it: move it away`,
   );
 });
 

@@ -15,7 +15,7 @@ import { createRetention } from "./retention.ts";
 import { measure } from "./sizes.ts";
 import { createTerms, type NewLease } from "./term.ts";
 import { lockWal } from "./wal-lock.ts";
-import { walBytesOf } from "./wal-reader.ts";
+import { committedWalBytesOf } from "./wal-reader.ts";
 
 /** How long a stopping server waits for the storage. */
 const CLOSE_TIMEOUT_MS = 5_000;
@@ -183,13 +183,13 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   function state(): ArchiveState {
-    const walBytes = walBytesOf(files);
+    const committedWalBytes = committedWalBytesOf(files);
     const isComplete = writer?.isComplete() === true;
     const lastBase = writer?.newestBase() ?? null;
     return {
       secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - confirmations.untilMs()) / 1000),
-      bytesBehind: writer?.bytesBehind() ?? walBytes,
-      walBytes,
+      bytesBehind: writer?.bytesBehind() ?? committedWalBytes,
+      committedWalBytes,
       lastBaseS: lastBase === null ? null : lastBase.timeMs / 1000,
     };
   }
@@ -211,7 +211,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
 
   function isWalTooLong(): boolean {
     const { bavail, bsize } = statfsSync(dirname(path));
-    return walBytesOf(files) > Math.min(maxWalBytes, bavail * bsize);
+    return committedWalBytesOf(files) > Math.min(maxWalBytes, bavail * bsize);
   }
 
   /** Copies all of the WAL to the database, and notes that the archive has all of it. @returns whether it has */

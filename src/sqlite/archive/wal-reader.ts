@@ -81,7 +81,7 @@ export function continuesAt({ wal, index }: WalFiles, position: WalPosition): bo
 }
 
 /** @returns the size of the WAL up to the last commit, in bytes */
-export function walBytesOf({ index }: Pick<WalFiles, "index">): number {
+export function committedWalBytesOf({ index }: Pick<WalFiles, "index">): number {
   return committedBytes(readWalState(index));
 }
 

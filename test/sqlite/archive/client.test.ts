@@ -47,7 +47,7 @@ test("requests to the thread at the same time all have a response", async () => 
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
   const requests: string[] = [];
-  let walBytes = 2 ** 30;
+  let committedWalBytes = 2 ** 30;
   const worker = Object.assign(new EventTarget(), {
     onmessage(_event: { readonly data: ArchiveResponse }) {},
     postMessage(request: ArchiveRequest) {
@@ -65,8 +65,8 @@ test("a server that stops writes nothing after the archive was asked to be compl
   });
   // As if other processes wrote all the time.
   const writing = setInterval(() => {
-    walBytes += 1;
-    const state = { secondsBehind: 0, bytesBehind: 0, walBytes, lastBaseS: null };
+    committedWalBytes += 1;
+    const state = { secondsBehind: 0, bytesBehind: 0, committedWalBytes, lastBaseS: null };
     worker.onmessage({ data: { type: "state", state } });
   }, 50);
   const archive = { ...optionsOf(worker as unknown as Worker), commit: "sync" as const };

@@ -48,7 +48,10 @@ function freeBytesOf(path: string): number | null {
 /** A record of this length makes the probe write nine pages. A create writes three to eight. */
 const PROBE_LENGTH = 16_000;
 
-/** @returns writes as many pages as a request, or a nearly full disk would seem healthy, and leaves no row */
+/**
+ * @returns a function that writes as many pages as a request, because a nearly full disk would otherwise seem healthy. It
+ * leaves no row
+ */
 function preparePageWrite(db: Database): () => void {
   const insert = db.prepare<null, { record: string }>(`
     insert into idempotency_keys (owner, key, fingerprint, record, created_at)

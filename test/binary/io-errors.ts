@@ -16,6 +16,8 @@ import type { Fault } from "./strace.ts";
 const LANES = 4;
 /** All calls up to this one fail once in turn; of the later ones only some do, with growing gaps. */
 const EACH_CALL_TO = isLong ? 12 : 1;
+/** A longer error includes the next calls, so it need not begin at each of them. */
+const LONGER_GAP = isLong ? 2 : 4;
 /** More calls than any scenario makes. If a call can still fail at this point, the run is endless. */
 const MAX_CALLS = 2_000;
 
@@ -52,8 +54,7 @@ type Duration = "once" | "twice" | "always";
 /** @returns the ordinal of the call that fails first in the run after this one */
 function nextCall(call: number, duration: Duration): number {
   const gap = Math.ceil(call / EACH_CALL_TO);
-  // A longer error includes the next call, so it begins at every second one.
-  return call + (duration === "once" ? gap : 2 * gap);
+  return call + (duration === "once" ? gap : LONGER_GAP * gap);
 }
 
 /** A full disk stays full for a while, but a disk can fail briefly. */

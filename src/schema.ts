@@ -44,8 +44,8 @@ const EMAIL = new RegExp(
 );
 const MISPLACED_DOT = /^\.|\.\.|\.@/;
 /**
- * What nobody sees, or is no character: two emails, or two names of tokens, would look the same. Bun replaces bytes in
- * a URL that are not UTF-8 by U+FFFD.
+ * Invisible characters and noncharacters: with them, two emails or two token names could look the same. Bun replaces
+ * bytes in a URL that are not UTF-8 by U+FFFD.
  */
 export const UNREADABLE =
   /[\s\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\ufffd]/u;

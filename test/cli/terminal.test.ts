@@ -89,7 +89,7 @@ test("serve prints a welcome with the token, a curl command and the reference on
     if (url === undefined || !shown.includes("Create another token")) return;
     if (!isRequested) void fetch(`${url}/nope`);
     isRequested = true;
-    // At Ctrl-C, a terminal discards what nobody has read.
+    // On Ctrl-C, a terminal discards output that has not been read yet.
     if (isStopped || !shown.includes("/api/nope")) return;
     isStopped = true;
     child.terminal?.write("\u0003");

@@ -108,7 +108,7 @@ export function createDatabasePool(
   };
 }
 
-/** For tests of one call after another: the driver opens all connections at once, which takes longer than most tests. */
+/** For tests with few concurrent calls: the driver opens all connections at once, which takes longer than most tests. */
 export function withFewConnections(url: string): string {
   const changed = new URL(url);
   changed.searchParams.set("max", "3");

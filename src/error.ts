@@ -86,3 +86,21 @@ export function messageOf(error: unknown): string {
 export function systemCode(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";
 }
+
+/** What the system errors of a file mean, by code. An operator can fix all of them. */
+const fileProblems: Readonly<Record<string, string>> = {
+  ENOENT: "no such file or directory",
+  EACCES: "permission denied",
+  EISDIR: "it is a directory",
+  ENOTDIR: "a part of the path is not a directory",
+  ENOSPC: "the disk is full",
+  EROFS: "the disk is read-only",
+  EDQUOT: "the disk quota is exceeded",
+  EFBIG: "the file would be larger than allowed",
+  EIO: "I/O error",
+};
+
+/** @returns what an error of a file means to an operator; `null` for any other error */
+export function fileProblem(error: unknown): string | null {
+  return fileProblems[systemCode(error)] ?? null;
+}

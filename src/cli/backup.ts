@@ -1,11 +1,10 @@
 import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
 import { invalidValue, readConfig, readUrl } from "../config.ts";
-import { fail, messageOf, systemCode } from "../error.ts";
+import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
 import type { BackupSummary, RestoreOptions } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
-import { fileErrors } from "./streams.ts";
 import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 
 /** @returns e.g. `1 user, 2 orders and 3 tokens to backup.db (1.5 MB, verified)` */
@@ -66,11 +65,10 @@ function makeDirectory(path: string): void {
     const code = systemCode(error);
     if (code === "EEXIST" && statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
     const problems: Readonly<Record<string, string>> = {
-      ...fileErrors,
       EEXIST: "it is not a directory",
       ENOENT: `${dirname(resolve(path))} does not exist`,
     };
-    const problem = problems[code] ?? messageOf(error);
+    const problem = problems[code] ?? fileProblem(error) ?? messageOf(error);
     fail("operator", `Cannot create ${path}: ${problem}`);
   }
 }

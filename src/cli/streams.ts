@@ -19,7 +19,7 @@ import {
 import { dirname, resolve } from "node:path";
 import { isatty } from "node:tty";
 import { databaseFiles } from "../database-url.ts";
-import { fail, systemCode } from "../error.ts";
+import { fail, fileProblem, systemCode } from "../error.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import type { InputStream, OutputStream } from "./system.ts";
 
@@ -29,28 +29,14 @@ const STDOUT = 1;
 /** Bytes per read of an input. */
 const CHUNK_BYTES = 2 ** 18;
 
-/** System errors that an operator can fix. */
-export const fileErrors: Record<string, string> = {
-  ENOENT: "no such file or directory",
-  EACCES: "permission denied",
-  EISDIR: "it is a directory",
-  ENOTDIR: "a part of the path is not a directory",
-  ENOSPC: "the disk is full",
-  EROFS: "the disk is read-only",
-  EDQUOT: "the disk quota is exceeded",
-  EFBIG: "the file would be larger than allowed",
-  EEXIST: "the temporary file already exists",
-  EIO: "I/O error",
-};
-
 /** @throws {AppError} operator if the operator can fix the error, otherwise the error itself */
 function withFileErrors<Result>(verb: "read" | "write", name: string, work: () => Result): Result {
   try {
     return work();
   } catch (error) {
-    const message = fileErrors[systemCode(error)];
-    if (message === undefined) throw error;
-    return fail("operator", `Cannot ${verb} ${name}: ${message}`);
+    const problem = fileProblem(error);
+    if (problem === null) throw error;
+    return fail("operator", `Cannot ${verb} ${name}: ${problem}`);
   }
 }
 

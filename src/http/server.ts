@@ -1,5 +1,5 @@
 import type { Config } from "../config.ts";
-import { fail, messageOf, systemCode } from "../error.ts";
+import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
 import { type AppOptions, createApp } from "./app.ts";
 import { IDLE_TIMEOUT_S, type Servers } from "./connections.ts";
 import { createServerErrorLog, internalError, type LogServerError } from "./errors.ts";
@@ -35,20 +35,13 @@ export interface Listener {
 /** The TLS options of the server; `tls` is missing without a certificate. */
 type Tls = Pick<Bun.Serve.Options<unknown>, "tls">;
 
-/** Why a file of TLS cannot be read, by error code. */
-const readErrors: Readonly<Record<string, string>> = {
-  ENOENT: "no such file",
-  EACCES: "permission denied",
-  EISDIR: "it is a directory",
-};
-
 /** @throws {AppError} operator */
 async function readPem(variable: string, path: string): Promise<string> {
   try {
     return await Bun.file(path).text();
   } catch (error) {
-    const description = readErrors[systemCode(error)] ?? messageOf(error);
-    return fail("operator", `Cannot read ${variable}: ${path}: ${description}`);
+    const problem = fileProblem(error) ?? messageOf(error);
+    return fail("operator", `Cannot read ${variable}: ${path}: ${problem}`);
   }
 }
 
@@ -97,22 +90,16 @@ function createErrorHandler(logServerError: LogServerError) {
 /**
  * Waits until all connections are closed or no request has been in flight for `IDLE_MS`, but no longer than
  * `timeoutMs`. A request is in flight from the end of its header until its response is sent.
- * @returns whether all connections are closed
  */
-async function untilIdle(
-  servers: Iterable<Pick<Bun.Server<unknown>, "pendingRequests">>,
-  closed: Promise<unknown>,
-  timeoutMs: number,
-): Promise<boolean> {
+async function untilIdle(servers: Servers, timeoutMs: number): Promise<void> {
   const deadlineMs = performance.now() + timeoutMs;
   let lastBusyMs = performance.now();
-  const allClosed = closed.then(() => true);
-  for (;;) {
+  while (servers.size > 0) {
     const timeMs = performance.now();
     for (const { pendingRequests } of servers) if (pendingRequests > 0) lastBusyMs = timeMs;
     const waitMs = Math.min(POLL_MS, deadlineMs - timeMs, lastBusyMs + IDLE_MS - timeMs);
-    if (waitMs <= 0) return false;
-    if (await Promise.race([allClosed, Bun.sleep(waitMs).then(() => false)])) return true;
+    if (waitMs <= 0) return;
+    await Bun.sleep(waitMs);
   }
 }
 
@@ -124,8 +111,6 @@ export async function listen(
   const logServerError = createServerErrorLog(log);
   const servers: Servers = new Set();
   const app = createApp({ ...options, servers, logServerError });
-  /** Servers that accept no more connections, and when all of their connections are closed. */
-  const stopping = new Map<Bun.Server<unknown>, Promise<void>>();
 
   function start(port: number, tls: Tls): Bun.Server<unknown> {
     try {
@@ -151,11 +136,8 @@ export async function listen(
   }
 
   function stopAccepting(server: Bun.Server<unknown>): void {
-    const closed = server.stop().then(() => {
-      stopping.delete(server);
-      servers.delete(server);
-    });
-    stopping.set(server, closed);
+    // Resolves when all of its connections are closed.
+    void server.stop().then(() => servers.delete(server));
   }
 
   let isStopped = false;
@@ -181,7 +163,7 @@ export async function listen(
     async stop(timeoutMs) {
       isStopped = true;
       stopAccepting(server);
-      if (await untilIdle(servers, Promise.all(stopping.values()), timeoutMs)) return;
+      await untilIdle(servers, timeoutMs);
       await Promise.all([...servers].map((each) => each.stop(true)));
     },
   };

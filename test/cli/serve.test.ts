@@ -229,11 +229,11 @@ const nowhere: [string[], string][] = [
   [["--host", "999.1.1.1", ...withTls], `Cannot listen on 999.1.1.1:0: ${notListenable}\n`],
   [
     ["--tls-cert", "no-such.pem", "--tls-key", "no-such.pem"],
-    "Cannot read TLS_CERT: no-such.pem: no such file\n",
+    "Cannot read TLS_CERT: no-such.pem: no such file or directory\n",
   ],
   [
     ["--tls-cert", import.meta.path, "--tls-key", "no-such.pem"],
-    "Cannot read TLS_KEY: no-such.pem: no such file\n",
+    "Cannot read TLS_KEY: no-such.pem: no such file or directory\n",
   ],
   [
     ["--tls-cert", import.meta.dir, "--tls-key", "no-such.pem"],

@@ -267,6 +267,14 @@ test("readConfig shortens an invalid value when it is long", () => {
   );
 });
 
+test("readConfig escapes the characters of an invalid value when they are invisible", () => {
+  expectThrown(
+    () => readConfig({ PORT: "80\u200b8\u00a00 \u{e0001}\n\ufeff" }),
+    "operator",
+    'Invalid PORT "80\\u{200b}8\\u{a0}0 \\u{e0001}\\n\\u{feff}": must be an integer from 0 to 65535',
+  );
+});
+
 test("readConfig does not repeat the token when API_TOKEN is invalid", () => {
   const { message } = expectThrown(() => readConfig({ API_TOKEN: "hunter2" }), "operator");
   expect(message).not.toContain("hunter2");

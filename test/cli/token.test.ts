@@ -152,7 +152,11 @@ test("token create accepts a name when it has 1 to 100 printable characters", as
   ];
   for (const name of [...invalid, "\u200b", "\u202eabc", "a\u00a0b"]) {
     const outcome = await world.run("token", "create", "--", name);
-    const shown = JSON.stringify(name.length > 60 ? `${name.slice(0, 60)}…` : name);
+    const cut = name.length > 60 ? `${name.slice(0, 60)}…` : name;
+    const shown = JSON.stringify(cut).replace(
+      /[\u200b\u202e\u00a0]/g,
+      (character) => `\\u{${character.charCodeAt(0).toString(16)}}`,
+    );
     const rule = "must be 1 to 100 printable characters without a space at the start or the end";
     const stderr = `Invalid name ${shown}: ${rule}\n${hint}`;
     expect(outcome, JSON.stringify(name)).toEqual({ code: 2, stdout: "", stderr });

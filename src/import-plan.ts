@@ -1,8 +1,7 @@
-/** The rules of an import: which records are created, unchanged or rejected. */
+/** The plan of an import: which records are created, unchanged or rejected. */
 import type { ImportResult } from "./bulk.ts";
 import type { Clock } from "./clock.ts";
 import type { CopiedTable, CopyRow } from "./copy.ts";
-import { failField } from "./error.ts";
 import { sortMembers } from "./json.ts";
 
 const created: ImportResult = { outcome: "created" };
@@ -22,15 +21,6 @@ const MAX_ID_GAP = 2 ** 24;
 export function idGapProblem(id: number, last: number): string | null {
   if (id <= last + MAX_ID_GAP) return null;
   return `id must be at most ${MAX_ID_GAP} beyond the last one, ${last}`;
-}
-
-/** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
-const MAX_IMPORTED_VERSION = 2 ** 52;
-
-/** @throws {AppError} invalid if later versions could exceed 2^53 − 1 */
-export function requireImportableVersion({ version }: { readonly version: number }): void {
-  if (version <= MAX_IMPORTED_VERSION) return;
-  failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
 }
 
 export function hasMember<Name extends string>(

@@ -2,11 +2,12 @@ import type { ArchiveOptions, ArchiveState } from "./archive.ts";
 import type { BulkStore } from "./bulk.ts";
 import type { ChangeStore } from "./change.ts";
 import type { CopySource, CopyTarget } from "./copy.ts";
+import type { OrderImport, UserImport } from "./import-rules.ts";
 import type { LargePages } from "./large-page.ts";
 import type { ObjectStorage } from "./object-storage.ts";
-import type { Order, OrderImport, OrderStore } from "./order.ts";
+import type { Order, OrderStore } from "./order.ts";
 import type { TokenStore } from "./token.ts";
-import type { User, UserImport, UserStore } from "./user.ts";
+import type { User, UserStore } from "./user.ts";
 
 export interface BackupSummary {
   readonly users: number;

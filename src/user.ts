@@ -1,13 +1,12 @@
 import { type Static, Type } from "@sinclair/typebox";
 import { fail } from "./error.ts";
 import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
-import { hasId, type ImportRules, requireImportableVersion } from "./import-plan.ts";
 import { quote } from "./json.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Preconditions } from "./precondition.ts";
 import type { Author, JsonText, RecordStore, RecordText, ReserveMemory } from "./record.ts";
-import { createValidator, Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
+import { Id, Nullable, noExtraFields, Text, Time, Version } from "./schema.ts";
 
 export const Email = Text({
   maxLength: 254,
@@ -117,37 +116,6 @@ export function newUser<Fields extends UserFields | Pick<StoredUser, keyof UserF
     updated_at: time,
   };
 }
-
-/** An imported user: a full record as exported, or the fields of a POST. */
-export type UserImport = User | UserFields;
-
-/** @returns a parser of one import record, validated like a request body. It throws {AppError} invalid */
-export function createUserParser(): (value: unknown) => UserImport {
-  const parseUser = createValidator(User);
-  const parseInput = createValidator(UserInput, User);
-  return (value) => {
-    if (!hasId(value)) return userFields(parseInput(value));
-    const user = parseUser(value);
-    requireImportableVersion(user);
-    return user;
-  };
-}
-
-/** Users are recognized by their email. */
-export const userImport: ImportRules<User, UserImport> = {
-  noun: "user",
-  complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
-  keyOf: ({ email }) => emailKey(email),
-  describeKeyConflict: (id) => `email is already taken by user ${id}`,
-  contentOf: ({ email, name, metadata }): UserFields => ({ email, name, metadata }),
-  userOf: () => null,
-  inserts: [
-    {
-      table: "users",
-      toRow: ({ row, key }) => ({ ...row, email_key: key, metadata: JSON.stringify(row.metadata) }),
-    },
-  ],
-};
 
 /**
  * @returns the patched fields

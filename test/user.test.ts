@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
-import { createUserParser, emailKey, type User } from "../src/user.ts";
+import { createUserParser } from "../src/import-rules.ts";
+import { emailKey, type User } from "../src/user.ts";
 import { expectThrown } from "./expect-error.ts";
 
 const user: User = {

@@ -1,5 +1,5 @@
 /** File formats of import and export. */
-import { importedOrder } from "../order.ts";
+import { importedOrder } from "../import-rules.ts";
 import { User } from "../user.ts";
 
 export const fileFormats = ["ndjson", "csv"] as const;

@@ -3,10 +3,9 @@ import { type Config, invalidValue, readConfig } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { AppError, fail, failField, messageOf } from "../error.ts";
 import { hasId, hasMember } from "../import-plan.ts";
-import { createOrderParser, type OrderImport } from "../order.ts";
+import { createOrderParser, createUserParser, type OrderImport } from "../import-rules.ts";
 import { removeUnknownFields, unknownField } from "../schema.ts";
 import type { Store } from "../store.ts";
-import { createUserParser } from "../user.ts";
 import { formatCount, formatNumber } from "./count-text.ts";
 import { readCsv } from "./csv.ts";
 import {

@@ -1,4 +1,4 @@
-/** Export and import of users and orders. `src/import-plan.ts` has the rules of an import. */
+/** Export and import of users and orders. `src/import-plan.ts` and `src/import-rules.ts` have the rules of an import. */
 
 import type { BulkStore } from "../bulk.ts";
 import type { ChangedRecord, ChangeType } from "../change.ts";
@@ -11,10 +11,11 @@ import {
   type ImportRules,
   type StoredRecords,
 } from "../import-plan.ts";
-import { orderImport, parseStoredOrder } from "../order.ts";
+import { orderImport, userImport } from "../import-rules.ts";
+import { parseStoredOrder } from "../order.ts";
 import { maxId, type Sort } from "../page.ts";
 import type { Store } from "../store.ts";
-import { parseStoredUser, userImport } from "../user.ts";
+import { parseStoredUser } from "../user.ts";
 import type { Database, Session } from "./connection.ts";
 import { copyTargetOf } from "./copy-target.ts";
 import { isForeignKeyViolation, isRolledBack } from "./errors.ts";

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "bun:test";
 import { type DemoCounts, demoOrder, demoUser } from "../../src/cli/demo-data.ts";
-import { createOrderParser, orderStatuses } from "../../src/order.ts";
-import { createUserParser } from "../../src/user.ts";
+import { createOrderParser, createUserParser } from "../../src/import-rules.ts";
+import { orderStatuses } from "../../src/order.ts";
 import { createdNotice, makeHarness } from "./harness.ts";
 
 const counts = { users: 1000, orders: 5000 };

@@ -1,6 +1,7 @@
 import { expect, test } from "bun:test";
 import type { ImportResult } from "../../src/bulk.ts";
-import type { Order, OrderImport } from "../../src/order.ts";
+import type { OrderImport } from "../../src/import-rules.ts";
+import type { Order } from "../../src/order.ts";
 import type { Store } from "../../src/store.ts";
 import type { User } from "../../src/user.ts";
 import { expectRejection } from "../expect-error.ts";

@@ -1,0 +1,181 @@
+/** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
+import { Type } from "@sinclair/typebox";
+import { failField } from "./error.ts";
+import { hasId, hasMember, type ImportRules } from "./import-plan.ts";
+import {
+  newOrder,
+  Order,
+  type OrderFields,
+  OrderInput,
+  OrderStatus,
+  orderFields,
+  totalOf,
+} from "./order.ts";
+import { createValidator, noExtraFields, Text, Time } from "./schema.ts";
+import { Email, emailKey, newUser, User, type UserFields, UserInput, userFields } from "./user.ts";
+
+/** Largest version of an imported record. It leaves more changes than a client can make before 2^53. */
+const MAX_IMPORTED_VERSION = 2 ** 52;
+
+/** @throws {AppError} invalid if later versions could exceed 2^53 − 1 */
+function requireImportableVersion({ version }: { readonly version: number }): void {
+  if (version <= MAX_IMPORTED_VERSION) return;
+  failField("version", `must be at most ${MAX_IMPORTED_VERSION} in an import`);
+}
+
+/** An imported user: a full record as exported, or the fields of a POST. */
+export type UserImport = User | UserFields;
+
+/** @returns a parser of one import record, validated like a request body. It throws {AppError} invalid */
+export function createUserParser(): (value: unknown) => UserImport {
+  const parseUser = createValidator(User);
+  const parseInput = createValidator(UserInput, User);
+  return (value) => {
+    if (!hasId(value)) return userFields(parseInput(value));
+    const user = parseUser(value);
+    requireImportableVersion(user);
+    return user;
+  };
+}
+
+/** Users are recognized by their email. */
+export const userImport: ImportRules<User, UserImport> = {
+  noun: "user",
+  complete: (record, id, clock) => ("id" in record ? record : newUser(id, record, clock())),
+  keyOf: ({ email }) => emailKey(email),
+  describeKeyConflict: (id) => `email is already taken by user ${id}`,
+  contentOf: ({ email, name, metadata }): UserFields => ({ email, name, metadata }),
+  userOf: () => null,
+  inserts: [
+    {
+      table: "users",
+      toRow: ({ row, key }) => ({ ...row, email_key: key, metadata: JSON.stringify(row.metadata) }),
+    },
+  ],
+};
+
+/** Visible ASCII, like an idempotency key. */
+const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
+const ImportKey = Text({ minLength: 1, maxLength: 255 });
+
+/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
+const importFields = {
+  ...OrderInput.properties,
+  status: Type.Optional(OrderStatus),
+  created_at: Type.Optional(Time),
+  updated_at: Type.Optional(Time),
+  import_key: Type.Optional(ImportKey),
+};
+/** Names the user of an order instead of `user_id`. */
+const userEmail = { user_email: Email };
+
+const ExportedOrderByEmail = Type.Object(
+  { ...Type.Omit(Order, ["user_id"]).properties, ...userEmail },
+  noExtraFields,
+);
+const NewOrder = Type.Object(importFields, noExtraFields);
+const NewOrderByEmail = Type.Object(
+  { ...Type.Omit(NewOrder, ["user_id"]).properties, ...userEmail },
+  noExtraFields,
+);
+
+/** Every field that an imported order can have. */
+export const importedOrder = Type.Object(
+  { ...Order.properties, ...userEmail, import_key: ImportKey },
+  noExtraFields,
+);
+
+/** The user of an imported order. A user with the email must exist when the order is stored. */
+type OrderUser = Pick<Order, "user_id"> | { readonly user_email: string };
+
+/** An order without an id. It has no identity of its own, so the import key makes a repeated import idempotent. */
+type KeyedOrder = Omit<OrderFields, "user_id"> &
+  OrderUser & { readonly import_key: string } & Partial<
+    Pick<Order, "status" | "created_at" | "updated_at">
+  >;
+
+/** An imported order: a full record as exported, or a new one. */
+export type OrderImport = (Omit<Order, "user_id"> & OrderUser) | KeyedOrder;
+
+/** @throws {AppError} invalid */
+function requireTimesInOrder({ created_at, updated_at }: Partial<Order>): void {
+  if (updated_at === undefined) return;
+  if (created_at === undefined) failField("created_at", "is required with updated_at");
+  if (updated_at < created_at) failField("updated_at", "must not be before created_at");
+}
+
+/**
+ * @returns a parser of one import record, validated like a request body. The import key is used if the order
+ * has neither an id nor a key of its own; `null` if the import has no key. It throws {AppError} invalid
+ */
+export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
+  const parseOrder = createValidator(Order);
+  const parseOrderByEmail = createValidator(ExportedOrderByEmail);
+  const parseNew = createValidator(NewOrder, Order);
+  const parseNewByEmail = createValidator(NewOrderByEmail, Order);
+
+  function parseKeyed(value: unknown, byEmail: boolean, importKey: string | null): KeyedOrder {
+    const { import_key = importKey, ...order } = byEmail ? parseNewByEmail(value) : parseNew(value);
+    const fields = orderFields(order);
+    if (import_key === null) failField("id", "is required, unless --key names the import");
+    if (!IMPORT_KEY.test(import_key)) {
+      failField("import_key", "must be 1 to 255 visible ASCII characters");
+    }
+    requireTimesInOrder(order);
+    return { ...fields, import_key };
+  }
+
+  return (value, importKey) => {
+    const byEmail = hasMember(value, "user_email");
+    if (byEmail && hasMember(value, "user_id")) {
+      failField("user_email", "is not allowed with user_id");
+    }
+    if (!hasId(value)) return parseKeyed(value, byEmail, importKey);
+    const order = byEmail ? parseOrderByEmail(value) : parseOrder(value);
+    requireImportableVersion(order);
+    const total = totalOf(order.items);
+    if (order.total !== total) failField("total", `must be ${total}, the sum of the items`);
+    return order;
+  };
+}
+
+/** @param user_id of the user that the record names */
+function newImportedOrder(record: KeyedOrder, id: number, userId: number, now: string): Order {
+  const { status = "pending", created_at = now, updated_at = created_at } = record;
+  return { ...newOrder(id, { ...record, user_id: userId }, created_at), status, updated_at };
+}
+
+/** Orders without ids are recognized by their import key. */
+export const orderImport: ImportRules<Order, OrderImport> = {
+  noun: "order",
+  complete(record, id, clock, userId) {
+    if (!("id" in record)) return newImportedOrder(record, id, Number(userId), clock());
+    if ("user_id" in record) return record;
+    const { user_email: _, ...order } = record;
+    return { ...order, user_id: Number(userId) };
+  },
+  keyOf: (record) => ("id" in record ? null : record.import_key),
+  describeKeyConflict: (id, key) =>
+    `import_key ${key} was imported before with different content, as order ${id}`,
+  // The fields that never change: status and metadata may have changed since the import. A record without a time of its
+  // own has that of the import.
+  contentOf: ({ user_id, currency, items, created_at }, record) => ({
+    ...{ user_id, currency, items },
+    ...("created_at" in record && { created_at }),
+  }),
+  userOf: (record) => ("user_id" in record ? record.user_id : emailKey(record.user_email)),
+  inserts: [
+    {
+      table: "orders",
+      toRow: ({ row }) => ({
+        ...row,
+        items: JSON.stringify(row.items),
+        metadata: JSON.stringify(row.metadata),
+      }),
+    },
+    {
+      table: "imported_orders",
+      toRow: ({ row, key }) => (key === null ? null : { import_key: key, order_id: row.id }),
+    },
+  ],
+};

@@ -12,6 +12,7 @@ import {
   ERROR_FIELD,
   type InputPart,
   importSchemas,
+  type OnUnknown,
   type RawRecord,
   type RejectMarks,
 } from "./file-format.ts";
@@ -30,13 +31,6 @@ const emptyFields = { users: { name: null, metadata: {} }, orders: { metadata: {
 
 /** A column of the input: the field of a record, or `null` if it is ignored. */
 type Column = { readonly field: string; readonly schema: Schema } | null;
-
-export interface CsvOptions {
-  readonly table: BulkTable;
-  readonly ignoreUnknown: boolean;
-  /** Called with the name of each unknown column, if they are ignored. */
-  readonly onUnknown: (name: string) => void;
-}
 
 /** @throws {AppError} invalid */
 function readJson(field: string, cell: string): unknown {
@@ -87,8 +81,12 @@ function list(names: readonly string[]): string {
 }
 
 /** @throws {AppError} invalid */
-function readColumns(names: readonly string[], options: CsvOptions): Column[] {
-  const schemas: Readonly<Record<string, Schema>> = importSchemas[options.table].properties;
+function readColumns(
+  names: readonly string[],
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
+): Column[] {
+  const schemas: Readonly<Record<string, Schema>> = importSchemas[table].properties;
   const known = Object.keys(schemas);
   const seen = new Set<string>();
   const unknown: string[] = [];
@@ -100,8 +98,8 @@ function readColumns(names: readonly string[], options: CsvOptions): Column[] {
     seen.add(field);
     return schema === undefined ? null : { field, schema };
   });
-  if (options.ignoreUnknown) unknown.forEach(options.onUnknown);
-  if (options.ignoreUnknown || unknown.length === 0) return columns;
+  if (onUnknown !== null) unknown.forEach(onUnknown);
+  if (onUnknown !== null || unknown.length === 0) return columns;
   if (unknown.length === names.length) {
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
     fail("invalid", `the first line must have ${form}, not ${list(unknown.slice(0, 3))}`);
@@ -187,12 +185,12 @@ interface Row {
 /** Reads the rows below a header, and writes rejected ones with the marks in the first columns. */
 function createRowReader(
   names: readonly string[],
-  options: CsvOptions,
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
   delimiter: Delimiter,
   hasBom: boolean,
 ) {
-  const { table } = options;
-  const columns = readColumns(names, options);
+  const columns = readColumns(names, table, onUnknown);
   const markColumns = table === "orders" ? [ERROR_FIELD, "import_key"] : [ERROR_FIELD];
   const fields = names.map((name) => name.trim().toLowerCase());
   const keyIndex = fields.indexOf("import_key");
@@ -228,7 +226,8 @@ function createRowReader(
  */
 export async function* readCsv(
   input: AsyncIterable<Uint8Array>,
-  options: CsvOptions,
+  table: BulkTable,
+  onUnknown: OnUnknown | null,
 ): AsyncGenerator<InputPart> {
   const { chunks, hasBom } = await decodeInput(input);
   const { start, readFrom } = await readStart(
@@ -263,7 +262,7 @@ export async function* readCsv(
   try {
     for await (const row of parser) {
       if (reader === null) {
-        reader = createRowReader(names, options, delimiter, hasBom);
+        reader = createRowReader(names, table, onUnknown, delimiter, hasBom);
         continue;
       }
       records.push(reader.read(row));

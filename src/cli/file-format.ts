@@ -37,6 +37,9 @@ export interface InputPart {
   readonly records: readonly RawRecord[];
 }
 
+/** Called with the name of each unknown column or field, which is skipped. `null` in its place: they are errors. */
+export type OnUnknown = (name: string) => void;
+
 export const bulkTables = ["users", "orders"] as const;
 export type BulkTable = (typeof bulkTables)[number];
 

@@ -1,0 +1,216 @@
+/** The records of an import: parsed, stored in batches, and listed if they are rejected. */
+import type { BulkStore } from "../bulk.ts";
+import { AppError, fail, failField } from "../error.ts";
+import { hasId, hasMember } from "../import-plan.ts";
+import { createOrderParser, createUserParser, type OrderImport } from "../import-rules.ts";
+import { removeUnknownFields, unknownField } from "../schema.ts";
+import type { Store } from "../store.ts";
+import { formatNumber } from "./count-text.ts";
+import {
+  type BulkTable,
+  ERROR_FIELD,
+  type InputPart,
+  importSchemas,
+  type OnUnknown,
+  type RawRecord,
+  TEXT_FIELD,
+} from "./file-format.ts";
+import type { Progress } from "./progress.ts";
+import type { OutputStream } from "./system.ts";
+
+/** Maximum records per transaction: the writes of a running server wait for it. */
+const BATCH_RECORDS = 5000;
+/** Approximate maximum size of a transaction. */
+const BATCH_BYTES = 4 * 2 ** 20;
+/** Rejected records that are listed; the others are only counted. */
+const MAX_LISTED_REJECTIONS = 20;
+
+/** How records are imported. */
+export interface RecordOptions {
+  /** Name of the import. It identifies orders without ids if the import is repeated. */
+  readonly key?: string;
+  readonly dryRun?: boolean;
+}
+
+export interface ImportCounts {
+  created: number;
+  unchanged: number;
+  rejected: number;
+}
+
+/** @returns the problems of a record, in the words of the file rather than of an HTTP request */
+function problemsOf(error: unknown): string {
+  if (!(error instanceof AppError) || error.code !== "invalid") throw error;
+  const problems = error.problems
+    .map(({ field, problem }) => `${field === "body" ? "record" : field} ${problem}`)
+    .join("; ");
+  const hasUnknown = error.problems.some(({ problem }) => problem === unknownField);
+  return hasUnknown ? `${problems} (--ignore-unknown skips unknown fields)` : problems;
+}
+
+interface Rejection {
+  readonly entry: RawRecord;
+  readonly reason: string;
+}
+
+/**
+ * Lists the first rejected records, and writes all of them to a file that can be imported.
+ * @param file `null` for none
+ * @param key of the import, if it has a name
+ * @param counts its `rejected` is incremented for each
+ */
+export function createRejections(
+  progress: Progress,
+  file: OutputStream | null,
+  key: string | undefined,
+  counts: ImportCounts,
+) {
+  return {
+    /** @param header of a file of them */
+    add(rejections: readonly Rejection[], header: string): void {
+      for (const { entry, reason } of rejections) {
+        const message = `line ${entry.line}: ${reason}`;
+        if (counts.rejected < MAX_LISTED_REJECTIONS) progress.note(message);
+        if (counts.rejected === 0) file?.write(header);
+        file?.write(entry.withMarks({ import_error: message, import_key: lineKey(key, entry) }));
+        counts.rejected += 1;
+      }
+    },
+    /** Without a rejected record there is no file. */
+    finishFile(): void {
+      if (counts.rejected > 0) file?.finish();
+    },
+    noteOthers(): void {
+      const others = counts.rejected - MAX_LISTED_REJECTIONS;
+      if (others > 0) progress.note(`… and ${formatNumber(others)} more`);
+    },
+  };
+}
+
+type Rejections = ReturnType<typeof createRejections>;
+
+/** Imports records in batches. */
+async function importBatches<Given>(
+  parts: AsyncIterable<InputPart>,
+  parse: (entry: RawRecord) => Given,
+  store: Pick<BulkStore<unknown, Given>, "import">,
+  dryRun: boolean,
+  counts: ImportCounts,
+  rejected: Rejections,
+): Promise<void> {
+  let header = "";
+  let batch: { readonly entry: RawRecord; readonly record: Given }[] = [];
+  let rejections: Rejection[] = [];
+  let size = 0;
+
+  function add(entry: RawRecord): void {
+    size += entry.size;
+    try {
+      batch.push({ entry, record: parse(entry) });
+    } catch (error) {
+      rejections.push({ entry, reason: problemsOf(error) });
+    }
+  }
+
+  async function flush(): Promise<void> {
+    const records = batch.map(({ record }) => record);
+    const results = await store.import(records, dryRun);
+    for (const [index, { entry }] of batch.entries()) {
+      const result = results[index];
+      if (result === undefined) throw new Error("the import of a batch lacks a result");
+      if (result.outcome === "rejected") rejections.push({ entry, reason: result.reason });
+      else counts[result.outcome] += 1;
+    }
+    rejections.sort((left, right) => left.entry.line - right.entry.line);
+    rejected.add(rejections, header);
+    batch = [];
+    rejections = [];
+    size = 0;
+  }
+
+  for await (const part of parts) {
+    header = part.header;
+    for (const entry of part.records) {
+      add(entry);
+      if (batch.length + rejections.length >= BATCH_RECORDS || size >= BATCH_BYTES) await flush();
+    }
+  }
+  await flush();
+}
+
+/** @returns what identifies an order without an id; `null` if the import has no name */
+function lineKey(key: string | undefined, { line }: RawRecord): string | null {
+  return key === undefined ? null : `${key}:${line}`;
+}
+
+/** Every order of such a file would be rejected. @throws {AppError} operator */
+function requireKey(firstOrder: unknown): void {
+  const isKnown = hasId(firstOrder) || hasMember(firstOrder, "import_key");
+  if (isKnown || typeof firstOrder !== "object") return;
+  fail(
+    "operator",
+    "Cannot import orders without ids: name the import with --key, so that it is safe to repeat",
+  );
+}
+
+/** @param key of the import, if it has a name */
+function createOrderEntryParser(
+  read: (entry: RawRecord) => unknown,
+  key: string | undefined,
+): (entry: RawRecord) => OrderImport {
+  const parseOrder = createOrderParser();
+  let isFirst = true;
+  return (entry) => {
+    const order = read(entry);
+    if (isFirst && key === undefined) requireKey(order);
+    isFirst = false;
+    return parseOrder(order, lineKey(key, entry));
+  };
+}
+
+/**
+ * Drops what a file of rejected records has in addition, and a key that is not used.
+ * @throws {AppError} invalid if the record is the text of a line that still has to be corrected
+ */
+function withoutMarks(record: unknown): unknown {
+  if (hasMember(record, TEXT_FIELD)) {
+    failField(TEXT_FIELD, "must be replaced by the fields of the record");
+  }
+  if (hasMember(record, ERROR_FIELD)) {
+    const { [ERROR_FIELD]: _, ...others } = record;
+    return withoutMarks(others);
+  }
+  if (hasMember(record, "import_key") && hasId(record)) {
+    const { import_key: _, ...others } = record;
+    return others;
+  }
+  return record;
+}
+
+/**
+ * Imports all records of an input.
+ * @throws {AppError} operator if the orders need a name of the import
+ */
+export async function importRecords(
+  bulk: Store["bulk"],
+  parts: AsyncIterable<InputPart>,
+  job: RecordOptions & { readonly table: BulkTable },
+  onUnknown: OnUnknown | null,
+  counts: ImportCounts,
+  rejected: Rejections,
+): Promise<void> {
+  const { table, key, dryRun = false } = job;
+  const read = (entry: RawRecord) => {
+    const record = withoutMarks(entry.parse());
+    if (onUnknown === null) return record;
+    return removeUnknownFields(record, importSchemas[table], onUnknown);
+  };
+  if (table === "users") {
+    const parseUser = createUserParser();
+    const parse = (entry: RawRecord) => parseUser(read(entry));
+    await importBatches(parts, parse, bulk.users, dryRun, counts, rejected);
+  } else {
+    const parse = createOrderEntryParser(read, key);
+    await importBatches(parts, parse, bulk.orders, dryRun, counts, rejected);
+  }
+}

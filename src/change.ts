@@ -8,7 +8,7 @@ import type { Maybe } from "./maybe.ts";
 import { Order, OrderStatus, orderStatuses } from "./order.ts";
 import { type Page, pageQuery } from "./page.ts";
 import type { Author } from "./record.ts";
-import { Id, Nullable, noExtraFields, OneOf, Text, Time } from "./schema.ts";
+import { Id, Nullable, noExtraFields, OneOf, SafeInteger, Text, Time } from "./schema.ts";
 import { User } from "./user.ts";
 
 /** In the order of their codes: the first one is stored as 1. Only append. */
@@ -24,18 +24,10 @@ export type ChangeType = (typeof changeTypes)[number];
 /** A change, as returned by the API. It has no personal data. */
 export const Change = Type.Object(
   {
-    id: Type.Integer({
-      minimum: 1,
-      maximum: Number.MAX_SAFE_INTEGER,
-      description: "1, 2, 3 … without a gap, in the order of commits",
-    }),
+    id: SafeInteger(1, "1, 2, 3 … without a gap, in the order of commits"),
     type: OneOf(changeTypes, { title: "ChangeType" }),
     record_id: Id,
-    version: Type.Integer({
-      minimum: 1,
-      maximum: Number.MAX_SAFE_INTEGER,
-      description: "Of the record after the change; of a deleted one, as it was",
-    }),
+    version: SafeInteger(1, "Of the record after the change; of a deleted one, as it was"),
     status: Nullable(OrderStatus),
     token: Nullable(
       Text({ description: "Name of the token that made the change; null for the command line" }),

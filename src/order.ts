@@ -5,7 +5,7 @@ import type { CreateResult, IdempotencyKey } from "./idempotency.ts";
 import { Metadata, MetadataPatch, patchMetadata } from "./metadata.ts";
 import { pageQuery } from "./page.ts";
 import type { Author, JsonText, RecordStore } from "./record.ts";
-import { Id, noExtraFields, OneOf, Text, Time, Version } from "./schema.ts";
+import { Id, noExtraFields, OneOf, SafeInteger, Text, Time, Version } from "./schema.ts";
 
 export const orderStatuses = ["pending", "paid", "shipped", "delivered", "canceled"] as const;
 export type OrderStatus = (typeof orderStatuses)[number];
@@ -26,11 +26,7 @@ const OrderItem = Type.Object(
     sku: Text({ minLength: 1, maxLength: 64 }),
     name: Type.Optional(Text({ minLength: 1, maxLength: 200 })),
     quantity: Type.Integer({ minimum: 1, maximum: 1_000_000 }),
-    unit_price: Type.Integer({
-      minimum: 0,
-      maximum: Number.MAX_SAFE_INTEGER,
-      description: "In the minor unit of the currency: 1999 is 19.99 EUR",
-    }),
+    unit_price: SafeInteger(0, "In the minor unit of the currency: 1999 is 19.99 EUR"),
   },
   { ...noExtraFields, title: "OrderItem" },
 );
@@ -47,11 +43,7 @@ export const Order = Type.Object(
     user_id: Id,
     currency,
     items,
-    total: Type.Integer({
-      minimum: 0,
-      maximum: Number.MAX_SAFE_INTEGER,
-      description: "Σ quantity × unit_price, in the minor unit of the currency",
-    }),
+    total: SafeInteger(0, "Σ quantity × unit_price, in the minor unit of the currency"),
     status: OrderStatus,
     metadata: Metadata,
     version: Version,

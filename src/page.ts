@@ -1,5 +1,5 @@
 import { type Static, type TObject, Type } from "@sinclair/typebox";
-import { OneOf } from "./schema.ts";
+import { OneOf, SafeInteger } from "./schema.ts";
 
 /** Maximum size of a page, as the body of a response. */
 export const MAX_PAGE_BYTES = 16 * 2 ** 20;
@@ -128,7 +128,7 @@ export type Sort = (typeof sorts)[number];
 export const pageQuery = {
   limit: Type.Integer({ minimum: 1, maximum: 1000, default: 50 }),
   offset: Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, default: 0 }),
-  after: Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })),
+  after: Type.Optional(SafeInteger(0)),
   sort: Type.Optional(OneOf(sorts)),
 };
 

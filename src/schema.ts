@@ -93,14 +93,10 @@ export const noExtraFields = { additionalProperties: false } as const;
 export const Empty = Type.Object({}, noExtraFields);
 
 /** 1, 2, 3 …, never reused. */
-export const Id = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER });
+export const Id = SafeInteger(1);
 
 /** Starts at 1 and increases by one with every change. */
-export const Version = Type.Integer({
-  minimum: 1,
-  maximum: Number.MAX_SAFE_INTEGER,
-  description: "From 1, up by one on every change",
-});
+export const Version = SafeInteger(1, "From 1, up by one on every change");
 
 /** RFC 3339 in UTC with milliseconds and `Z`. */
 export const Time = Text({
@@ -108,6 +104,12 @@ export const Time = Text({
   pattern: TIME.source,
   description: "RFC 3339 in UTC, with milliseconds and `Z`",
 });
+
+/** An integer that every client can read exactly, because a double holds it. */
+export function SafeInteger(minimum: 0 | 1, description?: string) {
+  const range = { minimum, maximum: Number.MAX_SAFE_INTEGER };
+  return Type.Integer(description === undefined ? range : { ...range, description });
+}
 
 /** Text of `minLength` to `maxLength` characters (code points). */
 export function Text(options: TextOptions) {

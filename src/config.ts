@@ -1,6 +1,6 @@
 /** Reads the settings from environment variables and flags into one frozen `Config`. */
 import { archiveCommits, archiveRestores } from "./archive.ts";
-import { findInvalidParameter, isPostgres } from "./database-url.ts";
+import { isPostgres, requireDatabaseUrl } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { logFormats, logLevels } from "./log.ts";
 import { parseStorageUrl } from "./object-storage.ts";
@@ -54,37 +54,8 @@ function parsePath(text: string): string {
   return text;
 }
 
-/** A parameter of a connection string, as libpq and other drivers write it. */
-const CONNECTION_PARAMETER =
-  /(?:^|[\s;?&])(?:PG)?(?:host(?:addr)?|server|port|user(?: ?id|name)?|uid|password|passfile|pwd|dbname|database|service|sslmode|options|application_name)\s*=/i;
-
-/** @returns whether it is meant as a URL or a connection string, with or without a typing error */
-function looksLikeUrl(text: string): boolean {
-  if (text.includes("://") || text.startsWith("//")) return true;
-  // No URL begins like this, so that any file can be named.
-  if (/^\.{0,2}\//.test(text)) return false;
-  const isScheme = /^:memory:|^[a-z]{2,}:|^postgres(?:ql)?\/\//i.test(text);
-  const hasCredentials = /:.*@/s.test(text);
-  return isScheme || hasCredentials || CONNECTION_PARAMETER.test(text);
-}
-
 function parseDatabaseUrl(text: string): string {
-  // A malformed URL must not be used as a path: the file name would contain the password.
-  if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must not be enclosed in spaces or quotes");
-  if (isPostgres(text)) {
-    // Without a name PostgreSQL selects the database that is named after the user.
-    const url = text.includes("://") ? URL.parse(text) : null;
-    const hasName = url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"));
-    // The name is logged, and must not contain parameters that belong behind a question mark.
-    if (hasName && !/(?:[;&]|%20)\w+=/.test(url.pathname)) {
-      const problem = findInvalidParameter(url);
-      return problem === null ? text : fail("operator", problem);
-    }
-    const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
-    fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
-  }
-  if (looksLikeUrl(text))
-    fail("operator", "must be a path, e.g. data/user-api.db or ./name, or postgres://…");
+  requireDatabaseUrl(text);
   return parsePath(text);
 }
 

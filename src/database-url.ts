@@ -1,4 +1,5 @@
 /** The URL of a database: a path selects SQLite, `postgres://…` selects PostgreSQL. */
+import { fail } from "./error.ts";
 
 /** Table layout on PostgreSQL: on one server, or orders distributed over several by Citus. */
 export const postgresLayouts = ["plain", "citus"] as const;
@@ -57,15 +58,49 @@ const parameters: Readonly<Record<string, { valid: RegExp; problem: string }>> =
   },
 };
 
-/** @returns what is wrong with a parameter of the PostgreSQL URL; `null` if nothing is */
-export function findInvalidParameter({ searchParams }: URL): string | null {
+function requireValidParameters({ searchParams }: URL): void {
   for (const [name, value] of searchParams) {
-    if (searchParams.getAll(name).length > 1)
-      return `the parameter ${name} is given more than once`;
+    if (searchParams.getAll(name).length > 1) {
+      fail("operator", `the parameter ${name} is given more than once`);
+    }
     const rule = parameters[name];
-    if (rule?.valid.test(value) === false) return `the parameter ${name} ${rule.problem}`;
+    if (rule?.valid.test(value) === false) {
+      fail("operator", `the parameter ${name} ${rule.problem}`);
+    }
   }
-  return null;
+}
+
+/** A parameter of a connection string, as libpq and other drivers write it. */
+const CONNECTION_PARAMETER =
+  /(?:^|[\s;?&])(?:PG)?(?:host(?:addr)?|server|port|user(?: ?id|name)?|uid|password|passfile|pwd|dbname|database|service|sslmode|options|application_name)\s*=/i;
+
+/** @returns whether it is meant as a URL or a connection string, with or without a typing error */
+function looksLikeUrl(text: string): boolean {
+  if (text.includes("://") || text.startsWith("//")) return true;
+  // No URL begins like this, so that any file can be named.
+  if (/^\.{0,2}\//.test(text)) return false;
+  const isScheme = /^:memory:|^[a-z]{2,}:|^postgres(?:ql)?\/\//i.test(text);
+  const hasCredentials = /:.*@/s.test(text);
+  return isScheme || hasCredentials || CONNECTION_PARAMETER.test(text);
+}
+
+/** @throws {AppError} operator, saying what it must be, without repeating it: it can contain a password */
+export function requireDatabaseUrl(text: string): void {
+  // A malformed URL must not be used as a path: the file name would contain the password.
+  if (/^[\s"'`]|[\s"'`]$/.test(text)) fail("operator", "must not be enclosed in spaces or quotes");
+  if (!isPostgres(text)) {
+    if (!looksLikeUrl(text)) return;
+    fail("operator", "must be a path, e.g. data/user-api.db or ./name, or postgres://…");
+  }
+  // Without a name PostgreSQL selects the database that is named after the user.
+  const url = text.includes("://") ? URL.parse(text) : null;
+  const hasName = url !== null && (url.pathname.length > 1 || url.searchParams.has("dbname"));
+  // The name is logged, and must not contain parameters that belong behind a question mark.
+  if (!hasName || /(?:[;&]|%20)\w+=/.test(url.pathname)) {
+    const advice = "write @ : / # ? % in a password as %40 %3A %2F %23 %3F %25";
+    fail("operator", `must be a URL such as postgres://user@localhost/user_api; ${advice}`);
+  }
+  requireValidParameters(url);
 }
 
 /** @returns the parameters except the layout. `URLSearchParams` would encode them in another way. */

@@ -4,7 +4,7 @@ import { isPostgres, requireDatabaseUrl } from "./database-url.ts";
 import { AppError, fail } from "./error.ts";
 import { logFormats, logLevels } from "./log.ts";
 import { parseStorageUrl } from "./object-storage.ts";
-import { UNREADABLE } from "./schema.ts";
+import { quoteReadably } from "./schema.ts";
 import { hasTokenFormat } from "./token.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -242,20 +242,12 @@ export function flagOf(name: string): string {
 /** Characters of an invalid value that a message repeats. */
 const MAX_SHOWN_CHARACTERS = 60;
 
-/** What JSON does not escape. A value that was copied from a web page can have such characters. */
-const INVISIBLE = new RegExp(`(?! )${UNREADABLE.source}`, "gu");
-
-/** @returns e.g. `\u{200b}` */
-function escapeCharacter(character: string): string {
-  return `\\u{${character.codePointAt(0)?.toString(16)}}`;
-}
-
 /** @returns e.g. `Invalid --port "abc": must be an integer from 0 to 65535` */
 export function invalidValue(name: string, text: string, problem: string): string {
   const characters = [...text];
   const isLong = characters.length > MAX_SHOWN_CHARACTERS;
   const shown = isLong ? `${characters.slice(0, MAX_SHOWN_CHARACTERS).join("")}…` : text;
-  return `Invalid ${name} ${JSON.stringify(shown).replace(INVISIBLE, escapeCharacter)}: ${problem}`;
+  return `Invalid ${name} ${quoteReadably(shown)}: ${problem}`;
 }
 
 /**

@@ -50,6 +50,15 @@ const MISPLACED_DOT = /^\.|\.\.|\.@/;
 export const UNREADABLE =
   /[\s\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}\ufffd]/u;
 
+/** What JSON does not escape. Text that was copied from a web page or a spreadsheet can have such characters. */
+const INVISIBLE = new RegExp(`(?! )${UNREADABLE.source}`, "gu");
+
+/** @returns the texts for a message: in quotes, separated by commas, with escapes such as `\u{200b}` */
+export function quoteReadably(...texts: readonly string[]): string {
+  const visible = (character: string) => `\\u{${character.codePointAt(0)?.toString(16)}}`;
+  return texts.map((text) => JSON.stringify(text).replace(INVISIBLE, visible)).join(", ");
+}
+
 export function isEmail(text: string): boolean {
   return EMAIL.test(text) && !MISPLACED_DOT.test(text) && !UNREADABLE.test(text);
 }

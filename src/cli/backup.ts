@@ -2,6 +2,7 @@ import { mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { basename, dirname, extname, join, resolve } from "node:path";
 import { invalidValue, readConfig, readUrl } from "../config.ts";
 import { fail, fileProblem, messageOf, systemCode } from "../error.ts";
+import { quoteReadably } from "../schema.ts";
 import type { BackupSummary, RestoreOptions } from "../store.ts";
 import { formatCounts } from "./count-text.ts";
 import { createProgress } from "./progress.ts";
@@ -11,10 +12,6 @@ import { type CommandSystem, stopSignal, withStore } from "./system.ts";
 function describeResult({ users, orders, tokens, bytes }: BackupSummary, target: string): string {
   const counts = formatCounts({ user: users, order: orders, token: tokens });
   return `${counts} to ${target} (${(bytes / 1e6).toFixed(1)} MB, verified)`;
-}
-
-function quoteNames(names: readonly string[]): string {
-  return names.map((name) => `"${name}"`).join(", ");
 }
 
 /**
@@ -172,12 +169,14 @@ export async function restoreBackup(
   if (revokedTokens === null && validTokens.length > 0) {
     const since = archivedUntil === null ? "since the backup" : "since then";
     system.stdout(`No previous database could be read: tokens revoked ${since} are valid again\n`);
-    system.stdout(`Valid tokens: ${quoteNames(validTokens)}\n`);
+    system.stdout(`Valid tokens: ${quoteReadably(...validTokens)}\n`);
   }
   if (revokedTokens !== null && revokedTokens.length > 0) {
-    system.stdout(`Revoked as in the previous database: ${quoteNames(revokedTokens)}\n`);
+    system.stdout(`Revoked as in the previous database: ${quoteReadably(...revokedTokens)}\n`);
   }
   if (lostTokens.length > 0) {
-    system.stdout(`No longer valid, because the backup is older: ${quoteNames(lostTokens)}\n`);
+    system.stdout(
+      `No longer valid, because the backup is older: ${quoteReadably(...lostTokens)}\n`,
+    );
   }
 }

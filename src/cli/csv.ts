@@ -4,7 +4,7 @@ import { CsvError, parse } from "csv-parse";
 import { AppError, fail, failField, failInvalid } from "../error.ts";
 import { parseJson } from "../json.ts";
 import { Order } from "../order.ts";
-import type { Schema } from "../schema.ts";
+import { quoteReadably, type Schema } from "../schema.ts";
 import { User } from "../user.ts";
 import { BOM, decodeInput, readStart } from "./encoding.ts";
 import {
@@ -76,10 +76,6 @@ function quoteText(text: string): string {
   return `"${text.replaceAll('"', '""')}"`;
 }
 
-function list(names: readonly string[]): string {
-  return names.map((name) => JSON.stringify(name)).join(", ");
-}
-
 /** @throws {AppError} invalid */
 function readColumns(
   names: readonly string[],
@@ -94,7 +90,8 @@ function readColumns(
     const field = name.trim().toLowerCase();
     const schema = Object.hasOwn(schemas, field) ? schemas[field] : undefined;
     if (schema === undefined && field !== ERROR_FIELD) unknown.push(name);
-    else if (seen.has(field)) fail("invalid", `column ${list([name])} is given more than once`);
+    else if (seen.has(field))
+      fail("invalid", `column ${quoteReadably(name)} is given more than once`);
     seen.add(field);
     return schema === undefined ? null : { field, schema };
   });
@@ -102,12 +99,15 @@ function readColumns(
   if (onUnknown !== null || unknown.length === 0) return columns;
   if (unknown.length === names.length) {
     const form = `names such as ${known.slice(1, 4).join()}, separated by commas, semicolons or tabs`;
-    fail("invalid", `the first line must have ${form}, not ${list(unknown.slice(0, 3))}`);
+    fail(
+      "invalid",
+      `the first line must have ${form}, not ${quoteReadably(...unknown.slice(0, 3))}`,
+    );
   }
   const [noun, verb, pronoun] =
     unknown.length === 1 ? ["column", "is", "it"] : ["columns", "are", "them"];
   const advice = `use ${known.join(", ")}, or skip ${pronoun} with --ignore-unknown`;
-  return fail("invalid", `${noun} ${list(unknown)} ${verb} not known: ${advice}`);
+  return fail("invalid", `${noun} ${quoteReadably(...unknown)} ${verb} not known: ${advice}`);
 }
 
 /** @returns the delimiter that the header has most often outside of quotes */
@@ -170,7 +170,7 @@ function explainCsvError(error: unknown, firstLine: number, names: readonly stri
   const isOpen = error.code === "CSV_QUOTE_NOT_CLOSED" || error.code === "CSV_MAX_RECORD_SIZE";
   const line = isOpen ? firstLine : lines;
   const name = typeof index === "number" ? names[index] : undefined;
-  const place = name === undefined ? "" : `, column ${list([name])}`;
+  const place = name === undefined ? "" : `, column ${quoteReadably(name)}`;
   return fail(
     "invalid",
     `line ${line}${place}: ${advices[error.code] ?? "the line is not valid CSV"}`,

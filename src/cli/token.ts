@@ -1,6 +1,7 @@
 import { invalidValue } from "../config.ts";
 import { redactPassword } from "../database-url.ts";
 import { fail } from "../error.ts";
+import { quoteReadably } from "../schema.ts";
 import {
   hashToken,
   isActive,
@@ -63,9 +64,9 @@ export async function createToken(
 export async function revokeToken(system: CommandSystem, name: string): Promise<void> {
   const revoked = await withStore(system, {}, (store) => store.tokens.revoke(name));
   if (revoked === null) {
-    fail("operator", `Cannot revoke token "${name}": no valid token has this name`);
+    fail("operator", `Cannot revoke token ${quoteReadably(name)}: no valid token has this name`);
   }
-  system.stderr(`Revoked token "${name}"\n`);
+  system.stderr(`Revoked token ${quoteReadably(name)}\n`);
 }
 
 function stateOf(token: Token, now: Date): string {

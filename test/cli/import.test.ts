@@ -381,6 +381,11 @@ const unreadable: [string, string | Uint8Array, RegExp][] = [
     /: column "nmae" is not known: use id, email, /,
   ],
   [
+    "a column has an invisible character",
+    "email,name\u200b\na@b.cd,A\n",
+    /: column "name\\u\{200b\}" is not known: use id, email, /,
+  ],
+  [
     "no column is known",
     "a@b.cd|A\n",
     /: the first line must have names such as email,name,metadata/,

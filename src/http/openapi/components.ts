@@ -1,13 +1,11 @@
-/** The parts of the OpenAPI document that routes share: headers, parameters and errors. */
-import type { ErrorCode, FieldError } from "../../error.ts";
+/** The parts of the OpenAPI document that routes share: headers and parameters. `errors.ts` has the errors. */
 import { KEY_LIFETIME_MS } from "../../idempotency.ts";
-import { MAX_PROBLEMS } from "../../schema.ts";
-import { errorEnvelope, REVALIDATE } from "../bodies.ts";
+import { REVALIDATE } from "../bodies.ts";
 import { ENTITY_TAGS } from "../entity-tags.ts";
-import { errorTemplates, type ResponseTemplate, serviceDoc } from "../errors.ts";
+import { serviceDoc } from "../errors.ts";
 import { IDEMPOTENCY_KEY } from "../idempotency-key.ts";
 import type { JsonSchema } from "../input.ts";
-import { JSON_TYPE, PATCH_TYPES, TEXT_TYPE } from "../media-types.ts";
+import { PATCH_TYPES } from "../media-types.ts";
 import { REQUEST_ID } from "../request-id.ts";
 
 type Section = "schemas" | "headers" | "parameters" | "responses";
@@ -16,7 +14,7 @@ export function ref(section: Section, name: string): JsonSchema {
   return { $ref: `#/components/${section}/${name}` };
 }
 
-const text = { type: "string" };
+export const text = { type: "string" };
 
 export const integer = (minimum: number, maximum = Number.MAX_SAFE_INTEGER) => ({
   type: "integer",
@@ -123,191 +121,5 @@ export function parameters(): Record<string, JsonSchema> {
       `Returns 412, and changes nothing, if the record has one of these versions: ${list}`,
       tags,
     ),
-  };
-}
-
-/**
- * By error code: the name of the response, the meaning, and examples of the message. If an operation has several
- * codes with one status, they share a response, which has the name of the last one.
- */
-const errorDocs: Record<ErrorCode, readonly [name: string, meaning: string, ...string[]]> = {
-  invalid: [
-    "Invalid",
-    "The request is not valid: `meta.problems` lists the reasons",
-    // The caller has an example that fits the operation.
-  ],
-  invalid_order_id: ["InvalidOrder", "The order id is not a 64-bit integer"],
-  unauthorised: ["Unauthorised", "The request has no token"],
-  invalid_token: ["Unauthorised", "The token is unknown, expired or revoked"],
-  read_only_token: ["InsufficientScope", "The token may only read", "this token may only read"],
-  not_found: ["UserNotFound", "The user does not exist", "user not found"],
-  order_not_found: ["OrderNotFound", "The order does not exist"],
-  method_not_allowed: [
-    "MethodNotAllowed",
-    "The path does not have this method: see `Allow`",
-    "method DELETE is not allowed here, use GET, HEAD, POST",
-  ],
-  email_taken: ["EmailTaken", "Another user has the email, in any case", "email is already taken"],
-  user_has_orders: ["UserHasOrders", "The user has orders", "user has orders"],
-  invalid_status_change: [
-    "InvalidStatusChange",
-    "The status cannot change to this one",
-    "cannot change status from shipped to paid; allowed: delivered",
-  ],
-  changes_expired: [
-    "ChangesGone",
-    "Changes after `after` are no longer kept",
-    "changes before 1001 are no longer kept: synchronize again",
-  ],
-  changes_reset: [
-    "ChangesGone",
-    "The feed is not the one that `feed` or `after` belongs to, e.g. since a backup was restored",
-    "the feed 5fHv2mQxT0 has ended: synchronize again",
-    "there is no change 12, the last one is 7: synchronize again",
-  ],
-  version_mismatch: [
-    "VersionMismatch",
-    "`If-Match` does not match the record, or `If-None-Match` does",
-    "the record has changed: it is at version 2",
-    "If-Match never matches a weak entity tag: send the tag without W/",
-    "If-None-Match matches the record: it is at version 2",
-  ],
-  payload_too_large: [
-    "TooLarge",
-    "The request body is larger than the limit of this server (default: 65,536 bytes)",
-    "the request body must be at most 65536 bytes",
-  ],
-  unsupported_media_type: [
-    "UnsupportedType",
-    "The request body is compressed, or its `Content-Type` is not JSON in UTF-8",
-    "the request body must be application/json: set the Content-Type header",
-    "the request body must be UTF-8",
-  ],
-  key_reused: [
-    "KeyReused",
-    "The `Idempotency-Key` belongs to a different request",
-    "the idempotency key was used for another request",
-  ],
-  too_many_requests: [
-    "TooManyRequests",
-    "The token exceeds the rate limit",
-    "too many requests with this token",
-  ],
-  unavailable: [
-    "Unavailable",
-    "The database cannot be used at the moment, the token has too many writes in progress, or the server is read-only or shutting down",
-    "the database cannot be written at the moment",
-  ],
-  token_name_taken: ["Internal", "An error of the command line"],
-  output_closed: ["Internal", "An error of the command line"],
-  damaged: ["Internal", "The request needs a damaged part of the database file"],
-  operator: ["Internal", "An error of the command line"],
-  internal: [
-    "Internal",
-    "An error of the server. Its log has the details, with the id of the request",
-  ],
-};
-
-/** @param codes all with the same status; at least one */
-export function errorName(codes: readonly ErrorCode[], method: string): string {
-  const [name] = errorDocs[codes.at(-1) ?? "internal"];
-  // Only that of PATCH has `Accept-Patch`.
-  return method === "PATCH" && name === "UnsupportedType" ? "UnsupportedPatchType" : name;
-}
-
-export function errorSchemas(): Record<string, JsonSchema> {
-  const templates: readonly ResponseTemplate[] = Object.values(errorTemplates);
-  const codes = new Set(templates.flatMap((template) => ("code" in template ? template.code : [])));
-  const code = { ...text, enum: [...codes], description: "A stable identifier for programs" };
-  const problems = {
-    type: "array",
-    items: ref("schemas", "FieldError"),
-    maxItems: MAX_PROBLEMS,
-    description: "The problems, if the code is `validation_failed`",
-  };
-  return {
-    FieldError: object({ field: { ...text, examples: ["items[0].quantity"] }, problem: text }),
-    Error: object({
-      data: { type: "null" },
-      error: { ...text, description: "A message for people. It may change" },
-      meta: object({ code, problems }, ["problems"]),
-    }),
-  };
-}
-
-/**
- * @param invalid the problem in the example of a validation error
- * @returns the name and the value of each example
- */
-function errorExamples(errorCode: ErrorCode, code: string, invalid: FieldError) {
-  if (errorCode === "invalid") {
-    const message = `Validation failed: ${invalid.field} ${invalid.problem}`;
-    return [["invalid", { value: errorEnvelope(code, message, [invalid]) }]] as const;
-  }
-  const [, , ...messages] = errorDocs[errorCode];
-  return messages.map(
-    (message) => [message.replace(/\W+/g, "_"), { value: errorEnvelope(code, message) }] as const,
-  );
-}
-
-/**
- * @param errorCodes all with the same status
- * @returns the content by media type
- */
-function errorContent(
-  errorCodes: readonly ErrorCode[],
-  invalid: FieldError,
-): Record<string, JsonSchema> {
-  const content: Record<string, JsonSchema> = {};
-  const codes: string[] = [];
-  const examples: (readonly [string, JsonSchema])[] = [];
-  for (const errorCode of errorCodes) {
-    const template: ResponseTemplate = errorTemplates[errorCode];
-    if ("text" in template) {
-      content[TEXT_TYPE] = { schema: { ...text, const: template.text }, example: template.text };
-    } else {
-      codes.push(template.code);
-      examples.push(...errorExamples(errorCode, template.code, invalid));
-    }
-  }
-  if (codes.length === 0) return content;
-  const properties = {
-    code: { ...text, enum: codes },
-    // Tools reject examples with members that only one part of an `allOf` has.
-    ...(errorCodes.includes("invalid") && {
-      problems: { type: "array", items: ref("schemas", "FieldError") },
-    }),
-  };
-  const withCode = { type: "object", properties: { meta: { type: "object", properties } } };
-  const schema = { allOf: [ref("schemas", "Error"), withCode] };
-  content[JSON_TYPE] = { schema, examples: Object.fromEntries(examples) };
-  return content;
-}
-
-/**
- * @param codes all with the same status
- * @param invalid the problem in the example of a validation error
- */
-export function errorResponseDoc(
-  codes: readonly ErrorCode[],
-  name: string,
-  invalid: FieldError,
-): JsonSchema {
-  const fields = codes.map((code) => (errorTemplates[code] as ResponseTemplate).headers ?? {});
-  const challenges = fields.flatMap((field) => field["www-authenticate"] ?? []);
-  const scheme = "The authentication scheme (RFC 6750)";
-  const has = (fieldName: string) => fields.some((field) => field[fieldName] !== undefined);
-  return {
-    description: codes.map((code) => errorDocs[code][1]).join("; or: "),
-    headers: withCommonHeaders({
-      ...(challenges.length > 0 && {
-        "WWW-Authenticate": header(scheme, { enum: challenges }, challenges[0]),
-      }),
-      ...(has("link") && { Link: ref("headers", "ServiceDoc") }),
-      ...(has("retry-after") && { "Retry-After": ref("headers", "RetryAfter") }),
-      ...(name === "MethodNotAllowed" && { Allow: ref("headers", "Allow") }),
-      ...(name === "UnsupportedPatchType" && { "Accept-Patch": ref("headers", "AcceptPatch") }),
-    }),
-    content: errorContent(codes, invalid),
   };
 }

@@ -9,16 +9,9 @@ import { errorTemplates } from "../errors.ts";
 import type { InputSchema, JsonSchema } from "../input.ts";
 import { JSON_TYPE, PATCH_TYPE } from "../media-types.ts";
 import type { RouteDefinition, RouteEntry } from "../route.ts";
-import {
-  errorName,
-  errorResponseDoc,
-  errorSchemas,
-  headers,
-  parameters,
-  ref,
-  withCommonHeaders,
-} from "./components.ts";
+import { headers, parameters, ref, withCommonHeaders } from "./components.ts";
 import { commonErrors, type Detail, recordHeaders, type SuccessResponse } from "./detail.ts";
+import { errorName, errorResponseDoc, errorSchemas } from "./errors.ts";
 
 const description = `
 Users and their orders, as JSON over HTTP.

@@ -185,7 +185,6 @@ export function openOutput(path: string | null, force: boolean | null): OutputSt
   const written = inPlace ? target : claimTemporary(target);
   const descriptor = withFileErrors("write", path, () => openSync(written, inPlace ? "w" : "wx"));
   let open = true;
-  let done = inPlace;
   return {
     ...createOutputStream(path, descriptor, () => {
       if (!inPlace) fsyncSync(descriptor);
@@ -194,13 +193,13 @@ export function openOutput(path: string | null, force: boolean | null): OutputSt
       if (inPlace) return;
       if (force === true) renameSync(written, target);
       else publishNew(written, target, path, force);
-      done = true;
       // Before this, a power failure can undo the rename.
       fsyncPath(dirname(resolve(target)));
     }),
     [Symbol.dispose]() {
       if (open) closeSync(descriptor);
-      if (!done) rmSync(written, { force: true });
+      // A complete file has its name.
+      if (!inPlace) rmSync(written, { force: true });
     },
   };
 }

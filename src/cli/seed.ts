@@ -30,7 +30,7 @@ async function requireEmpty({ users, orders }: Store, database: string): Promise
 }
 
 /** Stores records in batches. @throws {AppError} operator if a record is rejected, or a signal arrives */
-async function importRecords<Row>(
+async function storeRecords<Row>(
   count: number,
   create: (id: number) => Row,
   importBatch: (batch: readonly Row[], dryRun: boolean) => Promise<readonly ImportResult[]>,
@@ -69,8 +69,8 @@ export async function seedStore(
     };
     const counts = { users, orders };
     const { bulk } = store;
-    await importRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
-    await importRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
+    await storeRecords(users, (id) => demoUser(id, counts), bulk.users.import, onBatch);
+    await storeRecords(orders, (id) => demoOrder(id, counts), bulk.orders.import, onBatch);
   });
   system.stderr(`Created ${formatCount(users, "user")} and ${formatCount(orders, "order")}\n`);
 }

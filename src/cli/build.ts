@@ -1,5 +1,6 @@
 /** Which build of the program this is. */
 import { version } from "../../package.json" with { type: "json" };
+import type { System } from "./system.ts";
 
 /** The commit, from scripts/build.sh. It is not defined if the program runs from source. */
 declare const BUILD_COMMIT: string | undefined;
@@ -10,3 +11,9 @@ export const build = {
   /** The beginning of its hash, with `-dirty` after uncommitted changes; `source` if the program is not compiled. */
   commit: typeof BUILD_COMMIT === "undefined" ? "source" : BUILD_COMMIT,
 };
+
+/** @returns e.g. `0.1.0 (commit 1cc9c6683a9f; schemas: SQLite 3, PostgreSQL 5, Citus 4)` */
+export function versionText({ schemaVersions }: System): string {
+  const schemas = Object.entries(schemaVersions).map(([name, version]) => `${name} ${version}`);
+  return `${build.version} (commit ${build.commit}; schemas: ${schemas.join(", ")})`;
+}

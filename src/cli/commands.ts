@@ -1,0 +1,248 @@
+/** All commands with their arguments and options. `program.ts` parses a command line by them. */
+import { Argument, type Command, Option } from "commander";
+import { type SettingName, settings } from "../config.ts";
+import { postgresLayouts } from "../database-url.ts";
+import { sorts } from "../page.ts";
+import { tokenScopes } from "../token.ts";
+import { backUpStore } from "./backup.ts";
+import { versionText } from "./build.ts";
+import { printChanges } from "./changes.ts";
+import { checkStore } from "./check.ts";
+import { copyStore } from "./copy.ts";
+import { exportTable } from "./export.ts";
+import { bulkTables, fileFormats } from "./file-format.ts";
+import { checkHealth } from "./health.ts";
+import { importTable } from "./import.ts";
+import { migrateStore } from "./migrate.ts";
+import { printDocument } from "./openapi.ts";
+import { checkArchive, restoreBackup } from "./restore.ts";
+import { seedStore } from "./seed.ts";
+import { serve } from "./serve.ts";
+import type { CommandSystem } from "./system.ts";
+import { createToken, listTokens, revokeToken } from "./token.ts";
+
+type Commands = Readonly<Record<string, CommandDefinition>>;
+
+/** How a command looks in the help, and what it does. Examples and settings follow its own options. */
+export interface CommandDefinition {
+  readonly description: string;
+  readonly arguments?: readonly Argument[];
+  readonly options?: readonly Option[];
+  /** Default: the setting that every command needs to open the database; of a command with subcommands, none. */
+  readonly settings?: readonly SettingName[];
+  /** Of settings that mean something else to this command. */
+  readonly settingDescriptions?: Partial<Record<SettingName, string>>;
+  readonly examples: readonly string[];
+  /** A command with subcommands does nothing itself. */
+  readonly commands?: Commands;
+  /**
+   * Receives the arguments, the options (also those of settings) and the command, as commander passes them. Nothing
+   * checks their types: keep the options interface of a command in step with its flags.
+   */
+  readonly run?: (
+    system: CommandSystem,
+    ...parsed: Parameters<Parameters<Command["action"]>[0]>
+  ) => Promise<void> | void;
+}
+
+/** What the settings of a server mean to a client on the same machine. */
+const healthSettings = {
+  host: "address of the server to check",
+  port: "port of the server to check",
+  tlsCert: "certificate of the server; if set, the check uses HTTPS",
+  tlsKey: "private key of the server; requires the certificate",
+};
+
+const table = new Argument("<table>", "records to transfer").choices(bulkTables);
+const format = new Option(
+  "--format <format>",
+  "file format (default: by file extension, otherwise ndjson)",
+).choices(fileFormats);
+
+const commands: Commands = {
+  serve: {
+    description: "serve the API until SIGTERM or SIGINT (Ctrl-C)",
+    settings: Object.keys(settings) as SettingName[],
+    examples: [
+      "user-api serve",
+      "user-api serve --port 8080 --database-url /var/lib/user-api/user-api.db",
+      "LOG_LEVEL=warn user-api serve",
+    ],
+    run: serve,
+  },
+  token: {
+    description: "create, list and revoke access tokens",
+    examples: ["user-api token create laptop", "user-api token list"],
+    commands: {
+      create: {
+        description: "create a token and print it; it is shown only once",
+        arguments: [new Argument("<name>", "name of the token, e.g. that of its client")],
+        options: [
+          new Option("--scope <scope>", "permitted requests").choices(tokenScopes).default("write"),
+          new Option(
+            "--expires <duration>",
+            "lifetime, e.g. 30m, 12h, 90d or 52w (default: unlimited)",
+          ),
+        ],
+        examples: [
+          "user-api token create laptop",
+          "user-api token create dashboard --scope read --expires 90d",
+          "TOKEN=$(user-api token create ci)",
+        ],
+        run: createToken,
+      },
+      list: {
+        description: "list tokens (without their secrets)",
+        examples: ["user-api token list"],
+        run: listTokens,
+      },
+      revoke: {
+        description: "revoke a token",
+        arguments: [new Argument("<name>", "name of the token")],
+        examples: ["user-api token revoke laptop"],
+        run: revokeToken,
+      },
+    },
+  },
+  export: {
+    description: "write all users or orders to a file or to stdout",
+    arguments: [table],
+    options: [
+      format,
+      new Option("--output <file>", "target file (default: stdout)"),
+      new Option("--force", "overwrite the target file if it exists"),
+      new Option("--sort <order>", "by ascending or descending id").choices(sorts).default("id"),
+    ],
+    examples: [
+      "user-api export users --output users.csv",
+      "user-api export orders | gzip >orders.ndjson.gz",
+      "user-api export orders --sort -id | head -100",
+    ],
+    run: exportTable,
+  },
+  changes: {
+    description: "print the changes of users and orders, one JSON object per line",
+    options: [
+      new Option("--after <id>", "begin behind this change (default: with the oldest one)"),
+      new Option("--follow", "wait for further changes until SIGTERM or SIGINT (Ctrl-C)"),
+    ],
+    examples: ["user-api changes | tail", "user-api changes --after 1200 --follow"],
+    run: printChanges,
+  },
+  import: {
+    description: "read users or orders from a file or from stdin; safe to repeat",
+    arguments: [table, new Argument("[file]", "source file (default: stdin)")],
+    options: [
+      format,
+      new Option("--key <name>", "name of the import, required for orders without ids"),
+      new Option("--ignore-unknown", "skip unknown columns and fields instead of rejecting them"),
+      new Option(
+        "--rejects <file>",
+        "new file for the rejected records and the reasons; import it when they are corrected",
+      ),
+      new Option("--dry-run", "validate the input without changing the database"),
+    ],
+    examples: [
+      "user-api import users users.csv --dry-run",
+      "user-api import users users.csv --rejects rejected.csv",
+      "user-api import orders orders.ndjson --key 2026-11-shop",
+      "zcat users.ndjson.gz | user-api import users",
+    ],
+    run: importTable,
+  },
+  seed: {
+    description: "fill an empty database with demo users and orders",
+    options: [
+      new Option("--users <number>", "number of users").default("100"),
+      new Option("--orders <number>", "number of orders").default("500"),
+    ],
+    examples: ["user-api seed", "user-api seed --users 1000 --orders 100000"],
+    run: seedStore,
+  },
+  migrate: {
+    description: "bring the schema of a database up to date, as the start of a server does",
+    examples: ["user-api migrate", "user-api migrate --database-url copy.db"],
+    run: migrateStore,
+  },
+  check: {
+    description: "verify a database; exits with 1 if problems are found",
+    examples: ["user-api check", "user-api check --database-url backup.db"],
+    run: checkStore,
+  },
+  backup: {
+    description: "copy a SQLite database to a new file and verify the copy",
+    arguments: [new Argument("[file]", "target file; must not exist")],
+    options: [
+      new Option(
+        "--directory <directory>",
+        "directory for a backup that is named after the time, instead of a file; one per database",
+      ),
+      new Option("--keep <number>", "number of backups to keep in the directory (default: all)"),
+    ],
+    examples: ["user-api backup backup.db", "user-api backup --directory /backups --keep 14"],
+    run: backUpStore,
+  },
+  restore: {
+    description: "restore a backup or an archive; the current database is kept next to it",
+    arguments: [new Argument("[file]", "file made by backup")],
+    options: [
+      new Option("--from <url>", "archive to restore: s3://bucket/prefix or file:///directory"),
+      new Option("--at <time>", "state of the archive at this time (default: the newest state)"),
+    ],
+    examples: [
+      "user-api restore backup.db",
+      "user-api restore --from s3://bucket/user-api",
+      "user-api restore --from s3://bucket/user-api --at 2026-11-22T06:11:30Z",
+    ],
+    run: restoreBackup,
+  },
+  archive: {
+    description: "check the archive of a database",
+    examples: ["user-api archive check"],
+    commands: {
+      check: {
+        description: "restore the archive into a temporary file and verify it",
+        settings: ["databaseUrl", "archiveUrl"],
+        examples: ["user-api archive check --archive-url s3://bucket/user-api"],
+        run: checkArchive,
+      },
+    },
+  },
+  copy: {
+    description: "copy a database into an empty one, e.g. from SQLite to PostgreSQL",
+    options: [
+      new Option("--to <database>", "target: a path, or postgres://…").makeOptionMandatory(),
+      new Option(
+        "--to-layout <layout>",
+        "table layout in a PostgreSQL target, as ?layout= in its URL",
+      ).choices(postgresLayouts),
+    ],
+    examples: ["user-api copy --to postgres://user@localhost/user_api"],
+    run: copyStore,
+  },
+  health: {
+    description: "check whether the server is healthy; exits with 1 if not",
+    settings: Object.keys(healthSettings) as SettingName[],
+    settingDescriptions: healthSettings,
+    examples: ["user-api health", "user-api health --port 8080"],
+    run: checkHealth,
+  },
+  openapi: {
+    description: "print the OpenAPI document, as served at /api/v1/openapi.json",
+    settings: [],
+    examples: ["user-api openapi >openapi.json"],
+    run: printDocument,
+  },
+  version: {
+    description: "print the version",
+    settings: [],
+    examples: ["user-api version"],
+    run: (system) => system.stdout(`${versionText(system)}\n`),
+  },
+};
+
+export const program: CommandDefinition = {
+  description: "JSON API for users and orders in a single binary, on SQLite or PostgreSQL.",
+  examples: ["user-api serve", "user-api token create laptop", "user-api help token create"],
+  commands,
+};

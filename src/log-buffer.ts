@@ -4,7 +4,7 @@
  */
 
 /** Output is buffered for this long: a system call per line would cost more than the request. */
-export const BUFFER_MS = 10;
+const BUFFER_MS = 10;
 /** Maximum size of the buffer, in characters; a single line may exceed it. */
 const MAX_KEPT = 2 ** 20;
 /** Bytes of one write. Each completed write counts as progress of a slow reader. */

@@ -13,7 +13,7 @@ import {
 import type { StopReason, System } from "./cli/system.ts";
 import { isPostgres } from "./database-url.ts";
 import { AppError, messageOf, systemCode } from "./error.ts";
-import { BUFFER_MS, createLogBuffer, shareWrites } from "./log-buffer.ts";
+import { createLogBuffer, shareWrites } from "./log-buffer.ts";
 import { openStorage } from "./object-storage/open.ts";
 import { openPostgres } from "./postgres/backend.ts";
 import { checkPostgresArchive, restorePostgres } from "./postgres/backup.ts";
@@ -33,40 +33,20 @@ const STDERR = 2;
 /** That of a program which SIGPIPE ends, as most do. Bun ignores the signal. */
 const SIGPIPE_EXIT_CODE = 128 + 13;
 
-/**
- * The output of a command. It waits for a slow reader, and keeps the order of what goes to stdout and stderr:
- * on a terminal, a progress bar must be cleared before the result is printed. An error is reported by the
- * exit code, not thrown.
- */
+/** The output of a command. It waits for a slow reader. An error is reported by the exit code, not thrown. */
 function createOutput() {
-  let buffered: { readonly descriptor: number; text: string }[] = [];
   let failed = false;
-  function flush(): boolean {
-    const parts = buffered;
-    buffered = [];
-    let complete = true;
-    for (const { descriptor, text } of parts) {
+  return {
+    hasFailed: () => failed,
+    /** @returns whether all of it was written */
+    write(descriptor: number, text: string): boolean {
       try {
         writeFully(descriptor, text);
+        return true;
       } catch (error) {
-        complete = false;
         failed ||= !isReaderGone(error);
+        return false;
       }
-    }
-    return complete;
-  }
-  return {
-    flush,
-    /** @returns whether everything has been written */
-    finish(): boolean {
-      flush();
-      return !failed;
-    },
-    to: (descriptor: number) => (text: string) => {
-      if (buffered.length === 0) setTimeout(flush, BUFFER_MS);
-      const last = buffered.at(-1);
-      if (last?.descriptor === descriptor) last.text += text;
-      else buffered.push({ descriptor, text });
     },
   };
 }
@@ -181,7 +161,7 @@ if (import.meta.main) {
   Bun.env["no_proxy"] = "*";
   const output = createOutput();
   const server = createServerOutput();
-  let stderr = output.to(STDERR);
+  let stderr: (text: string) => void = (text) => output.write(STDERR, text);
   const code = await main(Bun.argv.slice(2), {
     program: programName(),
     environment: Bun.env,
@@ -191,8 +171,7 @@ if (import.meta.main) {
     createArchiveWorker,
     stdoutIsTerminal: isatty(STDOUT),
     now: () => new Date(),
-    stdout: output.to(STDOUT),
-    flush: () => !isNullDevice(STDOUT) && output.flush(),
+    stdout: (text) => output.write(STDOUT, text) && !isNullDevice(STDOUT),
     stderr: (text) => stderr(text),
     openLog() {
       stderr = server.stderr.write;
@@ -206,8 +185,8 @@ if (import.meta.main) {
     onHangup: (listener) => process.on("SIGHUP", listener),
     openFileLimit,
   });
-  const written = output.finish() && (await server.log.finish());
+  const written = (await server.log.finish()) && !output.hasFailed();
   if (!written && code === 0) stderr("Cannot write the output\n");
-  const reported = output.finish() && (await server.stderr.finish());
+  const reported = (await server.stderr.finish()) && !output.hasFailed();
   process.exit(written && reported ? code : 1);
 }

@@ -237,7 +237,7 @@ const commands: Commands = {
     description: "print the version",
     settings: [],
     examples: ["user-api version"],
-    run: (system) => system.stdout(`${versionText(system)}\n`),
+    run: (system) => void system.stdout(`${versionText(system)}\n`),
   },
 };
 

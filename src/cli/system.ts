@@ -46,10 +46,9 @@ export interface System {
   readonly createArchiveWorker: () => Worker;
   readonly stdoutIsTerminal: boolean;
   readonly now: () => Date;
-  readonly stdout: (text: string) => void;
+  /** @returns false if a part could not be written, or stdout is /dev/null */
+  readonly stdout: (text: string) => boolean;
   readonly stderr: (text: string) => void;
-  /** Writes the buffered output. @returns false if a part could not be written, or stdout is /dev/null */
-  readonly flush: () => boolean;
   /**
    * For a server, which must not wait for its readers: opens the log on stdout. From then on, stderr does not
    * block either.

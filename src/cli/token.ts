@@ -46,8 +46,7 @@ export async function createToken(
   const token = newToken();
   const database = await withStore(system, { create: true }, async (store, { databaseUrl }) => {
     await store.tokens.create({ hash: hashToken(token), name, scope, expires_at: expiresAt });
-    system.stdout(`${token}\n`);
-    if (system.flush()) return redactPassword(databaseUrl);
+    if (system.stdout(`${token}\n`)) return redactPassword(databaseUrl);
     await store.tokens.revoke(name);
     return null;
   });

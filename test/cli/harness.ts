@@ -89,9 +89,10 @@ export function makeHarness(options: Options = {}): Harness {
       const output = stdout + stderr;
       for (const { pattern, resolve } of waiting) if (pattern.test(output)) resolve(output);
     }
-    function print(text: string): void {
+    function print(text: string): boolean {
       stdout += text;
       wake();
+      return true;
     }
     const system: System = {
       program: "./user-api",
@@ -111,7 +112,6 @@ export function makeHarness(options: Options = {}): Harness {
         stderr += text;
         wake();
       },
-      flush: () => true,
       terminalColumns,
       openInput(path) {
         if (path !== null) return openInput(path);
@@ -119,12 +119,8 @@ export function makeHarness(options: Options = {}): Harness {
       },
       openOutput(path, force) {
         if (path !== null) return openOutput(path, force);
-        const write = (text: string) => {
-          print(text);
-          return true;
-        };
         const onReaderGone = () => ({ [Symbol.dispose]() {} });
-        return { write, onReaderGone, finish() {}, [Symbol.dispose]() {} };
+        return { write: print, onReaderGone, finish() {}, [Symbol.dispose]() {} };
       },
       untilStopped: () => stopped.promise,
       onHangup() {},

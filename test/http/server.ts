@@ -64,6 +64,7 @@ function runHere(environment: Settings): Running {
   let output = "";
   const write = (text: string) => {
     output += text;
+    return true;
   };
   const stopping = Promise.withResolvers<StopReason>();
   const ended = main(["serve"], {
@@ -78,7 +79,6 @@ function runHere(environment: Settings): Running {
     stdout: write,
     stderr: write,
     openLog: () => ({ write, droppedLines: () => 0, onResume() {} }),
-    flush: () => true,
     terminalColumns: null,
     openInput,
     openOutput,

@@ -12,7 +12,7 @@ import type { Store } from "../store.ts";
 import { hashToken, newToken, type TokenStore } from "../token.ts";
 import { build } from "./build.ts";
 import { localUrl } from "./local-url.ts";
-import type { CommandSystem } from "./system.ts";
+import { type CommandSystem, stopSignal } from "./system.ts";
 
 /** The caller has checked that stdout is a terminal. */
 const applyStyle: ApplyStyle = (style, text) => styleText(style, text, { validateStream: false });
@@ -172,16 +172,15 @@ export async function serve(system: CommandSystem): Promise<void> {
       `the limit of open files is ${openFiles}: raise it to ${MIN_OPEN_FILES} or more`,
     );
   }
-  const opening = new AbortController();
   // A server may wait for its archive, or restore it, for a long time.
-  void stopped.then(() => opening.abort());
+  const opening = stopSignal({ untilStopped: () => stopped });
   const onArchiveLog: ArchiveLog = (level, event, fields) => log[level](event, fields);
-  const archive = archiveOptions(config, system, onArchiveLog, opening.signal);
+  const archive = archiveOptions(config, system, onArchiveLog, opening);
   const use = { exclusive: true, create: !readOnly, now, ...listeners };
   const options = { ...config, ...use, ...(archive && { archive }) };
   const { open } = system.backendOf(databaseUrl);
   const openedStore = await open(options).catch((error) => {
-    if (archive === null || !opening.signal.aborted) throw error;
+    if (archive === null || !opening.aborted) throw error;
     return null;
   });
 

@@ -154,14 +154,10 @@ function requireKey(firstOrder: unknown): void {
 }
 
 /** @param key of the import, if it has a name */
-function createOrderEntryParser(
-  read: (entry: RawRecord) => unknown,
-  key: string | undefined,
-): (entry: RawRecord) => OrderImport {
+function createKeyedOrderParser(key: string | undefined) {
   const parseOrder = createOrderParser();
   let isFirst = true;
-  return (entry) => {
-    const order = read(entry);
+  return (order: unknown, entry: RawRecord): OrderImport => {
     if (isFirst && key === undefined) requireKey(order);
     isFirst = false;
     return parseOrder(order, lineKey(key, entry));
@@ -205,12 +201,13 @@ export async function importRecords(
     if (onUnknown === null) return record;
     return removeUnknownFields(record, importSchemas[table], onUnknown);
   };
-  if (table === "users") {
-    const parseUser = createUserParser();
-    const parse = (entry: RawRecord) => parseUser(read(entry));
-    await importBatches(parts, parse, bulk.users, dryRun, counts, rejected);
-  } else {
-    const parse = createOrderEntryParser(read, key);
-    await importBatches(parts, parse, bulk.orders, dryRun, counts, rejected);
+  async function importInto<Given>(
+    store: Pick<BulkStore<unknown, Given>, "import">,
+    parse: (record: unknown, entry: RawRecord) => Given,
+  ): Promise<void> {
+    const parseEntry = (entry: RawRecord) => parse(read(entry), entry);
+    await importBatches(parts, parseEntry, store, dryRun, counts, rejected);
   }
+  if (table === "users") await importInto(bulk.users, createUserParser());
+  else await importInto(bulk.orders, createKeyedOrderParser(key));
 }

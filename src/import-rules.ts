@@ -1,5 +1,5 @@
 /** The rules of an import for users and for orders: what it accepts, and by what it recognizes a record. */
-import { Type } from "@sinclair/typebox";
+import { type TObject, type TProperties, Type } from "@sinclair/typebox";
 import { failField } from "./error.ts";
 import { hasId, hasMember, type ImportRules } from "./import-plan.ts";
 import {
@@ -58,26 +58,27 @@ export const userImport: ImportRules<User, UserImport> = {
 const IMPORT_KEY = /^[\x21-\x7e]{1,255}$/;
 const ImportKey = Text({ minLength: 1, maxLength: 255 });
 
-/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
-const importFields = {
-  ...OrderInput.properties,
-  status: Type.Optional(OrderStatus),
-  created_at: Type.Optional(Time),
-  updated_at: Type.Optional(Time),
-  import_key: Type.Optional(ImportKey),
-};
 /** Names the user of an order instead of `user_id`. */
 const userEmail = { user_email: Email };
 
-const ExportedOrderByEmail = Type.Object(
-  { ...Type.Omit(Order, ["user_id"]).properties, ...userEmail },
+function byEmail<Fields extends TProperties>({ properties }: TObject<Fields>) {
+  const { user_id: _, ...others } = properties;
+  return Type.Object({ ...others, ...userEmail }, noExtraFields);
+}
+
+const OrderByEmail = byEmail(Order);
+/** What an order without an id can have besides the fields of a POST: it may be part of a shop's history. */
+const NewOrder = Type.Object(
+  {
+    ...OrderInput.properties,
+    status: Type.Optional(OrderStatus),
+    created_at: Type.Optional(Time),
+    updated_at: Type.Optional(Time),
+    import_key: Type.Optional(ImportKey),
+  },
   noExtraFields,
 );
-const NewOrder = Type.Object(importFields, noExtraFields);
-const NewOrderByEmail = Type.Object(
-  { ...Type.Omit(NewOrder, ["user_id"]).properties, ...userEmail },
-  noExtraFields,
-);
+const NewOrderByEmail = byEmail(NewOrder);
 
 /** Every field that an imported order can have. */
 export const importedOrder = Type.Object(
@@ -110,7 +111,7 @@ function requireTimesInOrder({ created_at, updated_at }: Partial<Order>): void {
  */
 export function createOrderParser(): (value: unknown, importKey: string | null) => OrderImport {
   const parseOrder = createValidator(Order);
-  const parseOrderByEmail = createValidator(ExportedOrderByEmail);
+  const parseOrderByEmail = createValidator(OrderByEmail);
   const parseNew = createValidator(NewOrder, Order);
   const parseNewByEmail = createValidator(NewOrderByEmail, Order);
 

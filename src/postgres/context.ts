@@ -1,10 +1,11 @@
 import type { LargePages } from "../large-page.ts";
 import { createOrderedQueue, type RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
-import { createLockedQueue } from "./row-locks.ts";
 
 /** Number of connections that updates which run apart leave to batches: two of them may wait for locked rows. */
 const BATCH_CONNECTIONS = 3;
+/** Maximum number of locked rows that writes wait for at the same time, each on a connection. */
+const MAX_LOCKED = 2;
 
 /** What the stores of a database share. */
 export interface StoreContext {
@@ -21,5 +22,9 @@ export function createContext(
   parts: Pick<StoreContext, "db" | "largePages" | "now">,
 ): StoreContext {
   const maxApart = Math.max(1, parts.db.limiter.writeConnections - BATCH_CONNECTIONS);
-  return { ...parts, runApart: createOrderedQueue(maxApart), runLocked: createLockedQueue() };
+  return {
+    ...parts,
+    runApart: createOrderedQueue(maxApart),
+    runLocked: createOrderedQueue(MAX_LOCKED),
+  };
 }

@@ -4,7 +4,7 @@
  */
 import { type CreateResult, type IdempotencyKey, replay } from "../idempotency.ts";
 import type { Author, RecordText } from "../record.ts";
-import { createBatchQueue, itemAt, type RunInOrder } from "./batch.ts";
+import { createBatchQueue, createOrderedQueue, itemAt, type RunInOrder } from "./batch.ts";
 import type { Database } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { isRowLockTimeout } from "./errors.ts";
@@ -95,19 +95,17 @@ function createQueue<Fields, Row>(
     });
   }
 
-  /** Creates that run alone: only one at a time for each row, because the row may be locked. */
-  const enqueueAlone = createBatchQueue({
-    async run(creates: readonly PendingCreate<Fields>[]) {
-      try {
-        return await runUnlocked(creates);
-      } catch (error) {
-        if (isRowLockTimeout(error)) return creates.map(waitForRow);
-        throw error;
-      }
-    },
-    maxItems: 1,
-    conflictKeysOf: ({ fields }) => [lockOf(fields)],
-  });
+  async function runOrWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
+    try {
+      return itemAt(await runUnlocked([create]), 0);
+    } catch (error) {
+      if (isRowLockTimeout(error)) return waitForRow(create);
+      throw error;
+    }
+  }
+
+  /** Runs a create alone. One at a time runs for each row, because the row may be locked. */
+  const runInOrder = createOrderedQueue(Number.POSITIVE_INFINITY);
   /** Rows of creates that run alone, until the first of these creates has ended. */
   const maybeLocked = new Set<string>();
 
@@ -115,7 +113,7 @@ function createQueue<Fields, Row>(
     const lock = lockOf(create.fields);
     maybeLocked.add(lock);
     try {
-      return await enqueueAlone(create);
+      return await runInOrder(lock, () => runOrWait(create));
     } finally {
       maybeLocked.delete(lock);
     }

@@ -1,15 +1,7 @@
 /** Writes that wait for a row that another transaction has locked. */
-import { createOrderedQueue, type RunInOrder } from "./batch.ts";
 
 /** If a statement waits longer than this for a row, its writes run again, apart from those that need other rows. */
 export const ROW_LOCK_TIMEOUT = "200ms";
-/** Maximum number of locked rows that writes wait for at the same time, each on a connection. */
-const MAX_LOCKED = 2;
-
-/** @returns the queue of writes that wait for locked rows, which all tables share. Its keys identify the rows */
-export function createLockedQueue(): RunInOrder {
-  return createOrderedQueue(MAX_LOCKED);
-}
 
 /**
  * A condition that is true, and sets the lock timeout of the transaction before the statement locks a row.

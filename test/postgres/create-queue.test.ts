@@ -1,5 +1,6 @@
 import { expect, test } from "bun:test";
 import { SQL } from "bun";
+import { createOrderedQueue } from "../../src/postgres/batch.ts";
 import {
   type CreateQueueOptions,
   createCreateQueue,
@@ -7,7 +8,7 @@ import {
   type PendingCreate,
 } from "../../src/postgres/create-queue.ts";
 import { createLimiter } from "../../src/postgres/limiter.ts";
-import { createLockedQueue, ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
+import { ROW_LOCK_TIMEOUT } from "../../src/postgres/row-locks.ts";
 
 /** A record that refers to a row. */
 interface Fields {
@@ -35,7 +36,7 @@ const rowLockTimeout = new SQL.PostgresError("canceling statement due to lock ti
 function makeQueue(options: Partial<CreateQueueOptions<Fields, Fields>> = {}) {
   const runs: Run[] = [];
   const limiter = createLimiter({ connections: 10, maxPendingWrites: 1000 });
-  const context = { db: { limiter }, runLocked: createLockedQueue() };
+  const context = { db: { limiter }, runLocked: createOrderedQueue(2) };
   const create = createCreateQueue<Fields, Fields>(context, {
     conflictKeysOf: () => [],
     lockOf: ({ row }) => row,

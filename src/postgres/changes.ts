@@ -1,4 +1,4 @@
-/** The change feed: reads pages of numbered changes, and deletes expired ones. */
+/** The change feed: reads pages of numbered changes. */
 import {
   type ChangePage,
   type ChangeQuery,
@@ -12,9 +12,10 @@ import { fail } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { type JsonRow, joinSmall, LARGE_PAGE_BYTES } from "../page.ts";
 import { itemAt } from "./batch.ts";
+import { deleteExpired } from "./change-expiry.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
-import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Pass, RETRY_MS } from "./numbering.ts";
+import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Numbering, RETRY_MS } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
 import { createSharing } from "./sharing.ts";
 import { buildInSlices, type Slice } from "./slices.ts";
@@ -22,8 +23,6 @@ import { json as userJson } from "./users.ts";
 
 /** Rows of a slice with records. With records of the largest size, these have a few MiB. */
 const SLICE_ROWS = 100;
-/** Maximum number of changes that one transaction deletes. */
-const DELETE_BATCH_SIZE = 10_000;
 
 /** The types of users are the first ones. */
 const ofUser = "type <= 3";
@@ -88,53 +87,6 @@ const selectOrders = `
   select orders.id::float8 as id, ${orderJson} as json
   from orders
   where id = any($1::bigint[])
-`;
-
-/** Parameters: a time in milliseconds, and the maximum number of changes. Numbering waits meanwhile. */
-const deleteBatch = `
-  with
-    state as materialized (${feedState}),
-    kept as materialized (
-      select least(
-        state.last, coalesce(min(old.id) filter (where old.created_at >= $1::bigint), max(old.id) + 1)
-      ) as first
-      from state
-      cross join lateral (
-        select id, created_at
-        from changes
-        where id >= state.first
-        order by id
-        limit $2::bigint
-      ) as old
-      group by state.last
-    ),
-    locked as materialized (
-      select ctid as place
-      from change_feed
-      where xid = (select xid from state where is_current)
-        and (select first from kept) > (select first from state)
-      for update
-    ),
-    deleted as (
-      delete from changes
-      where exists (select from locked)
-        and id >= (select first from state)
-        and id < (select first from kept)
-    ),
-    replaced as (
-      delete from change_feed
-      where ctid = any(array(select place from locked))
-    ),
-    next as (
-      insert into change_feed (name, first, last, last_xid, origin, next_xid, running)
-      select name, kept.first, last, last_xid, origin, next_xid, running
-      from state
-      cross join kept
-      where exists (select from locked)
-    )
-  select (kept.first - state.first)::integer as expired
-  from state
-  cross join kept
 `;
 
 interface FeedRow extends Feed {
@@ -204,17 +156,10 @@ function isFull({ after, limit }: ChangeQuery, { last }: Feed): boolean {
   return after !== undefined && after + limit < last;
 }
 
-interface Numbering {
-  /** Numbers all changes that have been committed. */
-  readonly number: () => Promise<Feed>;
-  /** Runs one pass. */
-  readonly runPass: () => Promise<Pass>;
-}
-
 /** @param subscribe as in the port */
 export function createChangeStore(
   { db, largePages }: Pick<StoreContext, "db" | "largePages">,
-  { number, runPass }: Numbering,
+  { numberAll, runPass }: Numbering,
   subscribe: ChangeStore["subscribe"],
 ): ChangeStore {
   const share = createSharing<ChangePage | null>();
@@ -339,11 +284,8 @@ export function createChangeStore(
     subscribe,
 
     async deleteExpired(before) {
-      await number();
-      const work = (session: Session) =>
-        session.first<{ expired: number }>(deleteBatch, before.getTime(), DELETE_BATCH_SIZE);
-      // If a pass of numbering has come between, the next transaction deletes what this one could not.
-      while (((await db.run("write", work))?.expired ?? 0) > 0);
+      await numberAll();
+      await deleteExpired(db, before);
     },
   };
 }

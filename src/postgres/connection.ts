@@ -18,7 +18,7 @@ const CLOSE_SECONDS = 5;
  * the locks of a process that hangs in a transaction. `synchronous_commit` overrides the setting of the database
  * or role, so that a commit is on disk before the response.
  */
-const settings = {
+const commonSettings = {
   application_name: "user-api",
   statement_timeout: 5_000,
   lock_timeout: 3_000,
@@ -69,6 +69,8 @@ export interface RunOptions {
   readonly mayRetry?: (error: unknown) => boolean;
 }
 
+export type Settings = Readonly<Record<string, string | number>>;
+
 export interface Database {
   /**
    * Runs work on a connection. It is retried after a serialization failure or deadlock, so it must have no side effects
@@ -77,6 +79,8 @@ export interface Database {
    */
   run<Result>(access: Access, work: Work<Result>, options?: RunOptions): Promise<Result>;
   readonly layout: PostgresLayout;
+  /** Settings that connections should have, without those that parameters of the URL override. */
+  readonly settings: Settings;
   readonly limiter: Limiter;
   /** Number of connections in the pool. */
   readonly connections: number;
@@ -107,16 +111,10 @@ function sessionOf(sql: () => SQL): Session {
   };
 }
 
-export type Settings = Readonly<Record<string, string | number>>;
-
-/** @returns the settings that connections should have, without those that parameters of the URL override */
-export function settingsFor(
-  { searchParams }: URL,
-  layout: PostgresLayout,
-  onlyReads: boolean,
-): Settings {
+function settingsOf(driverUrl: string, layout: PostgresLayout, onlyReads: boolean): Settings {
+  const { searchParams } = new URL(driverUrl);
   const all = Object.entries({
-    ...settings,
+    ...commonSettings,
     ...(layout === "citus" && citusSettings),
     ...(onlyReads && { default_transaction_read_only: "on" }),
   });
@@ -124,20 +122,15 @@ export function settingsFor(
 }
 
 /** @param max number of connections; by default that of the URL */
-function openConnections(
-  serverUrl: string,
-  layout: PostgresLayout,
-  onlyReads: boolean,
-  max?: number,
-): SQL {
-  const url = new URL(serverUrl);
+function openConnections(driverUrl: string, settings: Settings, max?: number): SQL {
+  const { pathname, searchParams } = new URL(driverUrl);
   // A pooler shares connections between clients and rejects settings: they must be set on the role instead.
-  const hasPooler = url.searchParams.get("prepare") === "false";
-  const database = decodeURIComponent(url.pathname.slice(1)) || url.searchParams.get("dbname");
-  return new SQL(serverUrl, {
+  const hasPooler = searchParams.get("prepare") === "false";
+  const database = decodeURIComponent(pathname.slice(1)) || searchParams.get("dbname");
+  return new SQL(driverUrl, {
     adapter: "postgres",
     connectionTimeout: CONNECT_SECONDS,
-    connection: hasPooler ? {} : { ...settingsFor(url, layout, onlyReads) },
+    connection: hasPooler ? {} : { ...settings },
     // Otherwise PGDATABASE in the environment would override the URL.
     ...(database !== null && { database }),
     ...(max !== undefined && { max }),
@@ -161,7 +154,8 @@ export function connect({
   onlyReads = false,
 }: ConnectOptions): Database {
   const { layout, driverUrl } = splitLayout(databaseUrl);
-  const pool = createPool((max) => openConnections(driverUrl, layout, onlyReads, max));
+  const settings = settingsOf(driverUrl, layout, onlyReads);
+  const pool = createPool((max) => openConnections(driverUrl, settings, max));
   const session = sessionOf(pool.sql);
   const connections = pool.sql().options.max ?? 1;
   const limiter = createLimiter({ connections, maxPendingWrites, onTimeout: pool.checkUntil });
@@ -188,6 +182,7 @@ export function connect({
 
   return {
     layout,
+    settings,
     limiter,
     connections,
     run<Result>(

@@ -216,7 +216,7 @@ export async function numberOnce(db: Database, maxRows = MAX_NUMBERED): Promise<
   return pass ?? failEmpty();
 }
 
-/** Numbers all changes that were committed before. @returns the state of the feed afterwards */
+/** @see Numbering.numberAll */
 export async function numberAll(db: Database): Promise<Feed> {
   for (let attempts = 0; attempts < MAX_ATTEMPTS; ) {
     const { isTaken, hasMore, ...feed } = await numberOnce(db);
@@ -228,20 +228,27 @@ export async function numberAll(db: Database): Promise<Feed> {
   return fail("unavailable", "the changes are being numbered");
 }
 
-/**
- * @param collect brings changes to the outbox from elsewhere
- * @param number `numberAll` or `numberOnce`
- * @returns a function that numbers changes committed before its call. Concurrent calls share the passes
- */
-export function createNumberer<Numbered extends Feed>(
-  db: Database,
-  collect: (db: Database) => Promise<void>,
-  number: (db: Database) => Promise<Numbered>,
-): () => Promise<Numbered> {
-  const share = createSharing<Numbered>();
-  return () =>
-    share("", async () => {
-      await collect(db);
-      return number(db);
-    });
+/** Numbers changes of the outbox. Concurrent calls share the passes. */
+export interface Numbering {
+  /** Numbers all changes that were committed before the call. @returns the state of the feed afterwards */
+  readonly numberAll: () => Promise<Feed>;
+  /** Runs one pass. */
+  readonly runPass: () => Promise<Pass>;
+}
+
+/** @param collect brings changes to the outbox from elsewhere */
+export function createNumbering(db: Database, collect: (db: Database) => Promise<void>): Numbering {
+  const shareAll = createSharing<Feed>();
+  const sharePass = createSharing<Pass>();
+  return {
+    numberAll: () => shareAll("", () => collect(db).then(() => numberAll(db))),
+    runPass: () => sharePass("", () => collect(db).then(() => numberOnce(db))),
+  };
+}
+
+/** Of a server that only reads: it shows what others have numbered. */
+export function createReadOnlyNumbering(db: Database): Numbering {
+  const share = createSharing<Pass>();
+  const read = () => share("", () => readFeed(db));
+  return { numberAll: read, runPass: read };
 }

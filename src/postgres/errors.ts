@@ -2,7 +2,7 @@
 import { SQL } from "bun";
 import { AppError, messageOf, systemCode } from "../error.ts";
 
-export const UNIQUE_VIOLATION = "23505";
+const UNIQUE_VIOLATION = "23505";
 const FOREIGN_KEY_VIOLATION = "23503";
 
 /** Serialization failure and deadlock: the transaction was rolled back and can be retried. */
@@ -88,12 +88,16 @@ export function isRolledBack(error: unknown): boolean {
   return ROLLED_BACK.includes(sqlState(error));
 }
 
-export function isConstraintViolation(error: unknown): boolean {
-  return [UNIQUE_VIOLATION, FOREIGN_KEY_VIOLATION].includes(sqlState(error));
+export function isUniqueViolation(error: unknown): boolean {
+  return sqlState(error) === UNIQUE_VIOLATION;
 }
 
 export function isForeignKeyViolation(error: unknown): boolean {
   return sqlState(error) === FOREIGN_KEY_VIOLATION;
+}
+
+export function isConstraintViolation(error: unknown): boolean {
+  return isUniqueViolation(error) || isForeignKeyViolation(error);
 }
 
 /** @returns an `AppError` unavailable if the client can retry the request; otherwise the same error */
@@ -111,7 +115,7 @@ export function toUnavailable(error: unknown): unknown {
 
 /** @returns whether a statement has waited too long for a lock */
 export function isLockTimeout(error: unknown): boolean {
-  return serverError(error)?.errno === LOCK_TIMEOUT;
+  return sqlState(error) === LOCK_TIMEOUT;
 }
 
 /**

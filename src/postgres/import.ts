@@ -98,21 +98,16 @@ function createBulkStore<
   { table, created, columns, fromRow, rules, withKeys }: BulkTableParts<Row, Import, Stored>,
 ): BulkStore<Row, Import> {
   // Qualified, because the name alone means the column alias, which is a double.
+  const pageStatement = (isAfter: ">" | "<=", direction: "asc" | "desc") => `
+    select ${columns}
+    from ${table}
+    where id ${isAfter} $1
+    order by ${table}.id ${direction}
+    limit $2
+  `;
   const pageBySort: Readonly<Record<Sort, string>> = {
-    id: `
-      select ${columns}
-      from ${table}
-      where id > $1
-      order by ${table}.id
-      limit $2
-    `,
-    "-id": `
-      select ${columns}
-      from ${table}
-      where id <= $1
-      order by ${table}.id desc
-      limit $2
-    `,
+    id: pageStatement(">", "asc"),
+    "-id": pageStatement("<=", "desc"),
   };
   const withIds = `
     select ${columns}

@@ -22,7 +22,7 @@ import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
 import { statusCode, statusCodeOf } from "./outbox.ts";
 import { recordName } from "./row-locks.ts";
-import { createUpdateQueue, type RunUpdate, type UpdateParts } from "./update-queue.ts";
+import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
 import { prepareRead, prepareUpdate } from "./updates.ts";
 
 export const columns = `
@@ -60,17 +60,14 @@ export interface OrderLayout {
   readonly prepareList: (filters: readonly ListFilter[], status?: OrderStatus) => ReadPage;
   readonly get: Lookup<number, RecordText<Order>>;
   readonly place: Create<OrderRow, Order>;
-  readonly updates: Omit<UpdateParts<StoredOrder, OrderValues>, "table">;
+  readonly updates: UpdateParts<StoredOrder, OrderValues>;
 }
 
 export function createOrderStore(
   context: StoreContext,
   { prepareList, get, place, updates }: OrderLayout,
 ): OrderStore {
-  const runUpdate: RunUpdate<StoredOrder, OrderValues, Order> = createUpdateQueue(context, {
-    ...updates,
-    table: "orders",
-  });
+  const runUpdate = createUpdateQueue<StoredOrder, OrderValues, Order>(context, updates);
   const listAll = prepareList([]);
   const listInStatus: Record<OrderStatus, ReadPage> = {
     pending: prepareList([], "pending"),
@@ -139,6 +136,7 @@ export function createPlainOrderStore(context: StoreContext): OrderStore {
       newRecord: (id, fields, time) => toRecord(newOrder(id, fields, time)),
     }),
     updates: {
+      table: "orders",
       read: prepareRead({
         table: "orders",
         columns,

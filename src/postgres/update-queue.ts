@@ -14,7 +14,7 @@ const MAX_UPDATES = 64;
 /** Others wait for these and share a statement, because a transaction costs many times as much as a row. */
 const MAX_BATCHES = 3;
 
-interface Change<Values, Row> {
+interface Update<Values, Row> {
   readonly kind: "update";
   readonly values: Values;
   /** The response. */
@@ -36,7 +36,7 @@ interface Removal<Row> {
 type Decide<Stored, Values, Row> = (
   stored: Stored,
   time: Date,
-) => Change<Values, Row> | Removal<Row>;
+) => Update<Values, Row> | Removal<Row>;
 
 /**
  * Runs an update or delete, after the earlier ones of the same record.
@@ -62,7 +62,7 @@ export interface Target<Stored> extends Found<Stored> {
 }
 
 /** A record with its new values. */
-export interface ChangedTarget<Stored, Values> extends Target<Stored> {
+export interface UpdatedTarget<Stored, Values> extends Target<Stored> {
   readonly values: Values;
 }
 
@@ -88,7 +88,7 @@ export interface UpdateParts<Stored, Values> {
     ids: readonly number[],
     maxBytes: number,
   ) => Promise<ReadonlyMap<number, Found<Stored> | null>>;
-  readonly update: WriteTargets<ChangedTarget<Stored, Values>>;
+  readonly update: WriteTargets<UpdatedTarget<Stored, Values>>;
   readonly remove?: WriteTargets<Target<Stored>>;
   /** Whether a read and a write are one transaction. The default is no. */
   readonly transaction?: boolean;
@@ -112,7 +112,7 @@ export function createUpdateQueue<
   { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
 ): RunUpdate<Stored, Values, Row> {
   type Pending = PendingUpdate<Stored, Values, Row>;
-  type Planned = Target<Stored> & (Change<Values, Row> | Removal<Row>);
+  type Planned = Target<Stored> & (Update<Values, Row> | Removal<Row>);
   type Step =
     | Planned
     | { readonly kind: "done"; readonly record: RecordText<Row> | null }
@@ -150,7 +150,7 @@ export function createUpdateQueue<
     steps: readonly Step[],
     wait: LockWait,
   ): Promise<ReadonlySet<number>> {
-    const changes = steps.filter((step) => step.kind === "update");
+    const updates = steps.filter((step) => step.kind === "update");
     const removals = steps.filter((step) => step.kind === "remove");
     const written = new Set<number>();
 
@@ -163,7 +163,7 @@ export function createUpdateQueue<
         if (wait !== "none" || !isStatementError(error)) throw error;
       }
     }
-    if (changes.length > 0) await write(update(session, changes, wait));
+    if (updates.length > 0) await write(update(session, updates, wait));
     if (remove !== undefined && removals.length > 0) await write(remove(session, removals, wait));
     return written;
   }

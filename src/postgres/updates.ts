@@ -2,7 +2,7 @@
 import type { ChangeType } from "../change.ts";
 import { recordStatement } from "./outbox.ts";
 import { type LockWait, ROW_LOCK_TIMEOUT, withLockTimeout } from "./row-locks.ts";
-import type { ChangedTarget, Target, UpdateParts, WriteTargets } from "./update-queue.ts";
+import type { Target, UpdatedTarget, UpdateParts, WriteTargets } from "./update-queue.ts";
 
 interface ReadParts {
   readonly table: "users" | "orders";
@@ -143,7 +143,7 @@ function prepareWrite<Written extends Target<Versioned> & { readonly values?: ob
 /** @returns a function that changes records. It sets the columns of `values` */
 export function prepareUpdate<Stored extends Versioned, Values extends object>(
   parts: Omit<WriteParts, "write" | "lock">,
-): WriteTargets<ChangedTarget<Stored, Values>> {
+): WriteTargets<UpdatedTarget<Stored, Values>> {
   const { table, values } = parts;
   const set = Object.keys(values).map((name) => `${name} = input.${name}`);
   const write = `

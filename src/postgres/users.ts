@@ -19,11 +19,11 @@ import {
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
-import { isForeignKeyViolation, sqlState, UNIQUE_VIOLATION } from "./errors.ts";
+import { isForeignKeyViolation, isUniqueViolation } from "./errors.ts";
 import { prepareList, type ReadPage } from "./lists.ts";
 import { prepareLookup } from "./lookups.ts";
 import { noStatus } from "./outbox.ts";
-import { createUpdateQueue, type RunUpdate, type UpdateParts } from "./update-queue.ts";
+import { createUpdateQueue, type UpdateParts } from "./update-queue.ts";
 import { prepareDelete, prepareRead, prepareUpdate } from "./updates.ts";
 
 /** Integers are read as doubles, which represent every integer of the API exactly. Bun.SQL returns int8 as text. */
@@ -73,8 +73,15 @@ export const existingUsers = `
   from users
   where id = any($1::bigint[])
 `;
+/** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
+function explainViolation(error: unknown): void {
+  if (isUniqueViolation(error)) failEmailTaken();
+  if (isForeignKeyViolation(error)) failUserHasOrders();
+}
+
 /** How users are updated and deleted. */
 export const userUpdates = {
+  table: "users",
   read: prepareRead<ReadUser>({
     table: "users",
     columns: `${columns}, email_key`,
@@ -87,19 +94,14 @@ export const userUpdates = {
     status: noStatus,
   }),
   remove: prepareDelete<ReadUser>({ table: "users", type: "user.deleted", status: noStatus }),
-};
+  explain: explainViolation,
+} as const;
 
 /** What depends on the layout. */
 export interface UserLayout {
   readonly listAll: ReadPage;
   readonly create: Create<UserRow, User>;
-  readonly updates: Omit<UpdateParts<ReadUser, UserValues>, "table" | "explain">;
-}
-
-/** @throws {AppError} email_taken or user_has_orders, if a single write has violated a constraint */
-function explainViolation(error: unknown): void {
-  if (sqlState(error) === UNIQUE_VIOLATION) failEmailTaken();
-  if (isForeignKeyViolation(error)) failUserHasOrders();
+  readonly updates: UpdateParts<ReadUser, UserValues>;
 }
 
 export function createUserStore(
@@ -108,11 +110,7 @@ export function createUserStore(
 ): UserStore {
   const { db } = context;
   const withEmail = prepareLookup(db, { table: "users", key: "email_key", columns }, toRecord);
-  const runUpdate: RunUpdate<ReadUser, UserValues, User> = createUpdateQueue(context, {
-    ...updates,
-    table: "users",
-    explain: explainViolation,
-  });
+  const runUpdate = createUpdateQueue<ReadUser, UserValues, User>(context, updates);
 
   return {
     async list(query: UserQuery, client) {

@@ -168,6 +168,7 @@ export function createCitusOrderStore(context: StoreContext): OrderStore {
     }),
 
     updates: {
+      table: "orders",
       async read(session, ids) {
         const found = new Map<number, { readonly stored: StoredOrder }>();
         for (const id of ids) {

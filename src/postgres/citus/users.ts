@@ -4,7 +4,7 @@
  */
 import { emailKey, newUser, type StoredUser, type UserStore } from "../../user.ts";
 import type { StoreContext } from "../context.ts";
-import { sqlState, UNIQUE_VIOLATION } from "../errors.ts";
+import { isUniqueViolation } from "../errors.ts";
 import { recordCreated } from "../outbox.ts";
 import { createUserStore, json, toRecord, userCreates, userUpdates } from "../users.ts";
 import { prepareCitusCreate } from "./creates.ts";
@@ -77,7 +77,7 @@ export function createCitusUserStore(context: StoreContext): UserStore {
         await recordCreated(session, "user.created", created, time);
       },
       async explainViolation(error) {
-        if (sqlState(error) !== UNIQUE_VIOLATION) throw error;
+        if (!isUniqueViolation(error)) throw error;
         return { kind: "rejected" };
       },
     }),

@@ -72,16 +72,12 @@ async function assignNumbers(
   return rows.map(({ number }) => number);
 }
 
-interface Attempt {
-  readonly time: Date;
-  readonly lockTimeout: string | null;
-}
-
 /** @throws if the record violates a constraint, e.g. because its email was taken since */
 async function createOne<Fields, Stored, Row>(
   session: Session,
   { fields, key, author }: PendingCreate<Fields>,
-  { time, lockTimeout }: Attempt,
+  time: Date,
+  lockTimeout: string | null,
   { table, findRejected, newRecord, toRecord, insertOne }: CitusCreateParts<Fields, Stored, Row>,
 ): Promise<Outcome<Row>> {
   const createdAt = time.toISOString();
@@ -99,23 +95,18 @@ async function createOne<Fields, Stored, Row>(
   return { kind: "created", record };
 }
 
-interface BatchAttempt extends Attempt {
-  /** Whether all keys are looked up. Otherwise one that is stored violates a constraint. */
-  readonly looksUpKeys: boolean;
-  /** Called after the locks that exclude other batches and imports. */
-  readonly onLocked: () => void;
-}
-
-/** Creates all records that can be created. */
-async function createMany<Fields, Stored, Row>(
+/**
+ * Finds which records cannot be created.
+ * @param looksUpKeys whether all keys are looked up. Otherwise one that is stored violates a constraint
+ * @returns an outcome for each create, `null` for one that is accepted; and the keys that have expired
+ */
+async function findOutcomes<Fields, Stored, Row>(
   session: Session,
   creates: readonly PendingCreate<Fields>[],
-  { time, lockTimeout, looksUpKeys, onLocked }: BatchAttempt,
-  parts: CitusCreateParts<Fields, Stored, Row>,
-): Promise<readonly Outcome<Row>[]> {
-  const { table, findRejected, newRecord, toRecord, insertMany } = parts;
-  const createdAt = time.toISOString();
-  const expiry = expiryTime(time);
+  time: Date,
+  looksUpKeys: boolean,
+  { table, findRejected }: CitusCreateParts<Fields, Stored, Row>,
+) {
   // `users` is a reference table, of which every node has a copy. Citus rejects a change of it after keys were written
   // over several connections per server.
   if (table === "users" && creates.some(({ key }) => key !== null)) {
@@ -126,7 +117,7 @@ async function createMany<Fields, Stored, Row>(
   // A request that is rejected may be a repeated one.
   const lookedUp = creates.filter((_create, at) => looksUpKeys || rejected[at] === true);
   const keys = lookedUp.flatMap(({ key }) => key ?? []);
-  const { stored, expired } = await findKeys(session, keys, expiry);
+  const { stored, expired } = await findKeys(session, keys, expiryTime(time));
   const outcomes = creates.map(({ key }, at): Outcome<Row> | null => {
     const found = key === null ? undefined : stored.get(nameOf(key));
     if (found !== undefined) return found;
@@ -135,30 +126,29 @@ async function createMany<Fields, Stored, Row>(
     // To claim the key waits for it.
     return key === null ? { kind: "rejected" } : { kind: "locked" };
   });
+  return { outcomes, expired };
+}
 
-  const accepted = creates.filter((_create, at) => outcomes[at] === null);
-  if (accepted.length === 0) return outcomes as readonly Outcome<Row>[];
-  await session.all(lockBatches, tableNumbers[table]);
-  const numbers = await assignNumbers(session, table, accepted.length, lockTimeout);
-  onLocked();
-  const newRecords = accepted.map(({ fields }, at) =>
-    newRecord(itemAt(numbers, at), fields, createdAt),
-  );
-  const records = newRecords.map(toRecord);
-  const created = accepted.map(({ author }, at) => ({ record: itemAt(newRecords, at), author }));
-  const newKeys = accepted.flatMap(({ key }, at) =>
+/** Creates all of these records. @returns them, in order */
+async function insertAll<Fields, Stored, Row>(
+  session: Session,
+  creates: readonly PendingCreate<Fields>[],
+  numbers: readonly number[],
+  time: Date,
+  { newRecord, toRecord, insertMany }: CitusCreateParts<Fields, Stored, Row>,
+): Promise<readonly RecordText<Row>[]> {
+  const createdAt = time.toISOString();
+  const created = creates.map(({ fields, author }, at) => ({
+    record: newRecord(itemAt(numbers, at), fields, createdAt),
+    author,
+  }));
+  const records = created.map(({ record }) => toRecord(record));
+  const newKeys = creates.flatMap(({ key }, at) =>
     key === null ? [] : { ...key, record: itemAt(records, at).json },
   );
-  await deleteKeys(session, expired, expiry);
   await insertKeys(session, newKeys, createdAt);
   await insertMany(session, created, time);
-  let next = 0;
-  return outcomes.map((outcome) => {
-    if (outcome !== null) return outcome;
-    const record = itemAt(records, next);
-    next += 1;
-    return { kind: "created", record };
-  });
+  return records;
 }
 
 /** @returns a function that creates records of one table */
@@ -174,8 +164,7 @@ export function prepareCitusCreate<Fields, Stored, Row>(
     create: PendingCreate<Fields>,
     lockTimeout: string | null,
   ): Promise<Outcome<Row>> {
-    const work = (session: Session) =>
-      createOne(session, create, { time: now(), lockTimeout }, parts);
+    const work = (session: Session) => createOne(session, create, now(), lockTimeout, parts);
     try {
       return await db.run("write", work, { transaction: true, admitted: 1 });
     } catch (error) {
@@ -193,18 +182,26 @@ export function prepareCitusCreate<Fields, Stored, Row>(
     const work = async (session: Session) => {
       attempts += 1;
       isWriting = false;
-      const attempt = {
-        time: now(),
-        lockTimeout,
-        looksUpKeys: attempts > 1,
-        onLocked() {
-          isWriting = true;
-        },
-      };
-      const outcomes = await createMany(session, creates, attempt, parts);
+      const time = now();
+      const looksUpKeys = attempts > 1;
+      const found = await findOutcomes(session, creates, time, looksUpKeys, parts);
+      const { outcomes, expired } = found;
+      const accepted = creates.filter((_create, at) => outcomes[at] === null);
+      if (accepted.length === 0) return outcomes as readonly Outcome<Row>[];
+      await session.all(lockBatches, tableNumbers[parts.table]);
+      const numbers = await assignNumbers(session, parts.table, accepted.length, lockTimeout);
+      // From here, no other batch and no import runs.
+      isWriting = true;
+      await deleteKeys(session, expired, expiryTime(time));
+      const records = await insertAll(session, accepted, numbers, time, parts);
       // An error of the commit does not tell whether it succeeded.
       isWriting = false;
-      return outcomes;
+      let next = 0;
+      return outcomes.map((outcome): Outcome<Row> => {
+        if (outcome !== null) return outcome;
+        next += 1;
+        return { kind: "created", record: itemAt(records, next - 1) };
+      });
     };
     const mayRetry = (error: unknown) =>
       isRolledBack(error) || (attempts === 1 && isConstraintViolation(error));

@@ -15,10 +15,10 @@ import { itemAt } from "./batch.ts";
 import { deleteExpired } from "./change-expiry.ts";
 import type { Session } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
+import { buildInSlices, type Slice } from "./large-pages.ts";
 import { feedState, hasUnnumbered, MAX_ATTEMPTS, type Numbering, RETRY_MS } from "./numbering.ts";
 import { json as orderJson } from "./orders.ts";
 import { createSharing } from "./sharing.ts";
-import { buildInSlices, type Slice } from "./slices.ts";
 import { json as userJson } from "./users.ts";
 
 /** Rows of a slice with records. With records of the largest size, these have a few MiB. */
@@ -200,11 +200,6 @@ export function createChangeStore(
     return fail("unavailable", "the changes are being numbered");
   }
 
-  /** Reads the state of the feed after all changes were numbered. */
-  function readCurrent(query: ChangeQuery, client?: string): Promise<Feed> {
-    return readNumbered(query, () => db.run("list", readState, { admitted: 1, client }));
-  }
-
   /** Reads the state of the feed within the snapshot of the rows. */
   async function openFeed(session: Session, query: ChangeQuery): Promise<Feed> {
     const { isCurrent, feed, first, last } = await readState(session);
@@ -258,7 +253,7 @@ export function createChangeStore(
 
   /** @returns `null` if the page may exceed 256 KiB */
   async function readWithRecords(query: ChangeQuery, client?: string): Promise<ChangePage | null> {
-    await readCurrent(query, client);
+    await readNumbered(query, () => db.run("list", readState, { admitted: 1, client }));
     if (query.limit > SLICE_ROWS) return null;
     const read = async (session: Session): Promise<ChangePage | null> => {
       const feed = await openFeed(session, query);

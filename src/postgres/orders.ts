@@ -18,7 +18,8 @@ import { type RecordText, recordText, reserveNothing, reserveText } from "../rec
 import type { StoreContext } from "./context.ts";
 import type { Create, CreateRules } from "./create-queue.ts";
 import { prepareCreate } from "./creates.ts";
-import { type ListFilter, prepareList, type ReadPage } from "./lists.ts";
+import type { ListFilter } from "./list-statements.ts";
+import { prepareList, type ReadPage } from "./lists.ts";
 import { type Lookup, prepareLookup } from "./lookups.ts";
 import { statusCode, statusCodeOf } from "./outbox.ts";
 import { recordName } from "./row-locks.ts";

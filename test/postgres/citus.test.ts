@@ -146,16 +146,6 @@ if (cluster !== null) {
       await databases.release(url);
     });
 
-    test("open names the layout when the URL lacks it", async () => {
-      const databaseUrl = await databases.take();
-      await expectRejection(
-        openPostgres({ ...storeOptions, databaseUrl }),
-        "operator",
-        /created with the layout citus: use \?layout=citus in its URL$/,
-      );
-      await databases.release(databaseUrl);
-    });
-
     test("import waits for a create that has an id when it brings the same id", async () => {
       const url = await databases.take();
       const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });

@@ -196,15 +196,6 @@ describe.if(cluster !== null)("totals", () => {
     expect(await foldCounts(folder.db)).toBe(0);
   });
 
-  test("are folded by the store after a write", async () => {
-    await using world = await makeHarness();
-    await world.run(insertUsers(1, 5));
-    const store = await world.open();
-    await newUser(store);
-    while ((await countRows(world)) > 1) await Bun.sleep(5);
-    expect((await store.users.list(firstPage)).total).toBe(6);
-  });
-
   test("are folded again by the store when it writes during a fold", async () => {
     await using world = await makeHarness();
     await world.run(insertUsers(1, 5));

@@ -96,18 +96,6 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
-  test("make one user when they have the same email, and one order when they have the same key", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const fields = userFields();
-    const creates = [1, 2, 3].map(() => store.users.create(fields, null));
-    expect(await outcomesOf(creates)).toEqual(["new", "email_taken", "email_taken"]);
-    const places = [1, 2, 3].map(() => store.orders.place(orderFields(1), keyOf("a")));
-    expect(await outcomesOf(places)).toEqual(["new", "replayed", "replayed"]);
-    const [one, ...others] = await Promise.all(places);
-    expect(others.map(({ record }) => record)).toEqual([1, 2].map(() => one?.record as never));
-  });
-
   test("succeed before a lock is released when only one of them waits for it", async () => {
     await using world = await makeHarness();
     const store = await world.open();

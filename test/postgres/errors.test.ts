@@ -292,14 +292,6 @@ describe.if(cluster !== null)("the store", () => {
     expect(await tries()).toBe(4);
   });
 
-  test("rejects with unavailable when every retry of a write fails", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const tries = await failInserts(world, 99, "40001");
-    await expectRejection(store.users.create(userFields(), null), "unavailable");
-    expect(await tries()).toBe(5);
-  });
-
   test("does not retry a write when it fails with any other error", async () => {
     await using world = await makeHarness();
     const store = await world.open();

@@ -1,12 +1,19 @@
 /**
  * Batches: requests that arrive in one turn of the event loop share one statement. Requests that arrive while it
- * runs wait for it and share the next one, because a transaction costs many times as much as a row.
+ * runs wait for it and share the next one, because a transaction costs many times as much as a row. A batch starts late
+ * enough to have many items, but without a delay that a client would notice.
  */
-import { AppError } from "../error.ts";
 import type { Maybe } from "../maybe.ts";
-import { createTurnQueue } from "../turn-queue.ts";
-import { type BatchTiming, createBatchStarter } from "./batch-start.ts";
-import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
+import { type BatchItem, type BatchItemsOptions, createBatchItems } from "./batch-items.ts";
+
+/**
+ * If the newest batch has run for this long, e.g. because it waits for a lock, the next one does not wait for it. Also
+ * how often a queue with items is checked.
+ */
+const NEXT_BATCH_MS = 5;
+
+/** A batch waits for further turns only for this long, e.g. if each one brings one item and takes 2 ms. */
+const MAX_WAIT_MS = 5;
 
 /**
  * Runs items together. The batch ends when the promise settles.
@@ -14,30 +21,12 @@ import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
  */
 export type RunBatch<Item, Result> = (items: readonly Item[]) => Promise<readonly Maybe<Result>[]>;
 
-export interface BatchOptions<Item, Result> extends Partial<BatchTiming> {
+export interface BatchOptions<Item, Result> extends BatchItemsOptions<Item> {
   readonly run: RunBatch<Item, Result>;
-  /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
-  readonly maxItems: number;
-  /** Maximum size of a batch. A larger item has a batch to itself. */
-  readonly maxSize?: number;
-  /** The default is 0. */
-  readonly sizeOf?: (item: Item) => number;
-  /** Two items with a common key do not run at the same time. The default is no keys. */
-  readonly conflictKeysOf?: (item: Item) => readonly string[];
-  /**
-   * Each client has an item in a batch before another one has two, so that nobody waits for all items of somebody else.
-   * By default, items are taken in the order in which they came.
-   */
-  readonly clientOf?: (item: Item) => string | null;
-  readonly queueTimeoutMs?: number;
-}
-
-interface Waiting<Item, Result> {
-  readonly item: Item;
-  readonly conflictKeys: readonly string[];
-  readonly sinceMs: number;
-  readonly resolve: (result: Maybe<Result>) => void;
-  readonly reject: (error: unknown) => void;
+  /** Maximum number of batches that run at the same time. The default is no maximum. */
+  readonly maxBatches?: number;
+  readonly nextBatchMs?: number;
+  readonly maxWaitMs?: number;
 }
 
 /**
@@ -46,97 +35,93 @@ interface Waiting<Item, Result> {
  */
 export function createBatchQueue<Item, Result>({
   run,
-  maxItems,
-  maxSize = Number.POSITIVE_INFINITY,
-  sizeOf = () => 0,
-  conflictKeysOf = () => [],
-  clientOf,
-  queueTimeoutMs = QUEUE_TIMEOUT_MS,
-  ...timing
+  maxBatches = Number.POSITIVE_INFINITY,
+  nextBatchMs = NEXT_BATCH_MS,
+  maxWaitMs = MAX_WAIT_MS,
+  ...options
 }: BatchOptions<Item, Result>): (item: Item) => Promise<Result> {
-  let queue: Waiting<Item, Result>[] = [];
-  /** Keys of the items that are running. */
-  const busyKeys = new Set<string>();
+  const { maxItems } = options;
+  const items = createBatchItems<Item, Result>(options);
+  /** Number of batches. */
+  let running = 0;
+  let newestMs = 0;
+  let scheduled = false;
+  let timer: ReturnType<typeof setTimeout> | undefined;
 
-  function rejectExpired(): void {
-    const expiredMs = performance.now() - queueTimeoutMs;
-    while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
-      queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
-    }
-  }
-
-  function inTurns(items: readonly Waiting<Item, Result>[]): readonly Waiting<Item, Result>[] {
-    if (clientOf === undefined || items.length <= maxItems) return items;
-    const turns = createTurnQueue<Waiting<Item, Result>>();
-    for (const waiting of items) turns.add(clientOf(waiting.item), waiting);
-    const ordered: Waiting<Item, Result>[] = [];
-    for (let next = turns.take(); next !== null; next = turns.take()) ordered.push(next);
-    return ordered;
-  }
-
-  /** Moves the items of the next batch out of the queue. Those that conflict with a running item stay. */
-  function takeBatch(): Waiting<Item, Result>[] {
-    const batch = new Set<Waiting<Item, Result>>();
-    let size = 0;
-    for (const waiting of inTurns(queue)) {
-      if (batch.size === maxItems) break;
-      const { item, conflictKeys } = waiting;
-      if (conflictKeys.some((key) => busyKeys.has(key))) continue;
-      const newSize = size + sizeOf(item);
-      if (batch.size > 0 && newSize > maxSize) continue;
-      size = newSize;
-      for (const key of conflictKeys) busyKeys.add(key);
-      batch.add(waiting);
-    }
-    queue = queue.filter((waiting) => !batch.has(waiting));
-    return [...batch];
-  }
-
-  function release({ conflictKeys }: Waiting<Item, Result>): void {
-    for (const key of conflictKeys) busyKeys.delete(key);
-  }
-
-  function settle(waiting: Waiting<Item, Result>, result: Maybe<Result>): void {
-    waiting.resolve(result);
+  function settle(ended: BatchItem<Item, Result>, result: Maybe<Result>): void {
+    ended.resolve(result);
     const end = () => {
-      release(waiting);
+      items.release(ended);
       startSoon();
     };
     if (result instanceof Promise) result.then(end, end);
     else end();
   }
 
-  async function runBatch(batch: readonly Waiting<Item, Result>[]): Promise<void> {
+  async function runBatch(batch: readonly BatchItem<Item, Result>[]): Promise<void> {
+    running += 1;
+    newestMs = performance.now();
     try {
       const results = await run(batch.map(({ item }) => item));
       // Before the first is settled, so that a missing result rejects the whole batch.
-      const pairs = batch.map((waiting, at) => [waiting, itemAt(results, at)] as const);
-      for (const [waiting, result] of pairs) settle(waiting, result);
+      const pairs = batch.map((ended, at) => [ended, itemAt(results, at)] as const);
+      for (const [ended, result] of pairs) settle(ended, result);
     } catch (error) {
-      for (const waiting of batch) {
-        waiting.reject(error);
-        release(waiting);
+      for (const ended of batch) {
+        ended.reject(error);
+        items.release(ended);
       }
+    }
+    running -= 1;
+    // After a turn, in which the clients of this batch send their next requests. Otherwise two halves of the clients
+    // would alternate, in batches of half the size.
+    startSoon();
+  }
+
+  function mayStart(): boolean {
+    if (running >= maxBatches) return false;
+    if (running === 0 || items.count() >= maxItems) return true;
+    return performance.now() - newestMs >= nextBatchMs;
+  }
+
+  function startBatches(): void {
+    scheduled = false;
+    clearTimeout(timer);
+    items.rejectExpired();
+    while (items.count() > 0 && mayStart()) {
+      const batch = items.take();
+      // Every item conflicts with a running one.
+      if (batch.length === 0) break;
+      void runBatch(batch);
+    }
+    if (items.count() > 0) timer = setTimeout(startBatches, NEXT_BATCH_MS);
+  }
+
+  /**
+   * Waits one more turn, unless the item is alone, and another one as long as each brings more items: the next requests
+   * of many busy clients arrive over several turns.
+   */
+  function waitForMore(lastCount: number, untilMs: number): void {
+    const count = items.count();
+    const isAloneOrFull = count === 1 || count >= maxItems;
+    if (isAloneOrFull || count === lastCount || performance.now() >= untilMs) {
+      startBatches();
+    } else {
+      setImmediate(waitForMore, count, untilMs);
     }
   }
 
-  const startSoon = createBatchStarter({
-    ...timing,
-    maxItems,
-    countWaiting: () => queue.length,
-    rejectExpired,
-    startBatch() {
-      const batch = takeBatch();
-      return batch.length === 0 ? null : runBatch(batch);
-    },
-  });
+  function startSoon(): void {
+    if (scheduled || items.count() === 0) return;
+    scheduled = true;
+    setImmediate(waitForMore, 0, performance.now() + maxWaitMs);
+  }
 
-  return (item) =>
-    new Promise<Result>((resolve, reject) => {
-      const conflictKeys = conflictKeysOf(item);
-      queue.push({ item, conflictKeys, sinceMs: performance.now(), resolve, reject });
-      startSoon();
-    });
+  return (item) => {
+    const result = items.add(item);
+    startSoon();
+    return result;
+  };
 }
 
 /** Runs work. Work with a common key runs one after the other. */
@@ -183,8 +168,11 @@ export function separateOnError<Item, Result>(
  * @throws if there is none
  */
 export function itemAt<Item>(items: readonly (Item | undefined)[], at: number): Item {
-  if (!Object.hasOwn(items, at)) throw new Error(`the database returned no result ${at}`);
-  return items[at] as Item;
+  const item = items[at];
+  if (item === undefined && !Object.hasOwn(items, at)) {
+    throw new Error(`the database returned no result ${at}`);
+  }
+  return item as Item;
 }
 
 /** @returns the rows in the order of their `position`, which starts at 1; positions without a row stay empty */

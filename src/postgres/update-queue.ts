@@ -96,12 +96,6 @@ export interface UpdateParts<Stored, Values> {
   readonly explain?: (error: unknown) => void;
 }
 
-interface PendingUpdate<Stored, Values, Row> {
-  readonly id: number;
-  readonly author: Author;
-  readonly decide: Decide<Stored, Values, Row>;
-}
-
 /** @returns a function that runs updates and deletes of one table */
 export function createUpdateQueue<
   Stored extends { readonly id: number },
@@ -111,7 +105,11 @@ export function createUpdateQueue<
   { db: { layout, limiter, run }, now, runApart, runLocked }: StoreContext,
   { table, read, update, remove, transaction = false, explain }: UpdateParts<Stored, Values>,
 ): RunUpdate<Stored, Values, Row> {
-  type Pending = PendingUpdate<Stored, Values, Row>;
+  interface Pending {
+    readonly id: number;
+    readonly author: Author;
+    readonly decide: Decide<Stored, Values, Row>;
+  }
   type Planned = Target<Stored> & (Update<Values, Row> | Removal<Row>);
   type Step =
     | Planned

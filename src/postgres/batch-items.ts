@@ -1,0 +1,98 @@
+/** The items that wait for a batch, and which of them the next one has. */
+import { AppError } from "../error.ts";
+import type { Maybe } from "../maybe.ts";
+import { createTurnQueue } from "../turn-queue.ts";
+import { QUEUE_TIMEOUT_MS } from "./limiter.ts";
+
+export interface BatchItemsOptions<Item> {
+  /** Maximum number of items in a batch. The next batch starts as soon as this many items wait. */
+  readonly maxItems: number;
+  /** Maximum size of a batch. A larger item has a batch to itself. */
+  readonly maxSize?: number;
+  /** The default is 0. */
+  readonly sizeOf?: (item: Item) => number;
+  /** Two items with a common key do not run at the same time. The default is no keys. */
+  readonly conflictKeysOf?: (item: Item) => readonly string[];
+  /**
+   * Each client has an item in a batch before another one has two, so that nobody waits for all items of somebody else.
+   * By default, items are taken in the order in which they came.
+   */
+  readonly clientOf?: (item: Item) => string | null;
+  readonly queueTimeoutMs?: number;
+}
+
+export interface BatchItem<Item, Result> {
+  readonly item: Item;
+  readonly conflictKeys: readonly string[];
+  readonly sinceMs: number;
+  readonly resolve: (result: Maybe<Result>) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+interface BatchItems<Item, Result> {
+  /** Number of items that wait. */
+  count(): number;
+  add(item: Item): Promise<Result>;
+  /** Rejects items that have waited for too long. */
+  rejectExpired(): void;
+  /** Takes the items of the next batch. Those that conflict with a running item stay. */
+  take(): readonly BatchItem<Item, Result>[];
+  /** Call when an item that was taken has ended. */
+  release(ended: BatchItem<Item, Result>): void;
+}
+
+export function createBatchItems<Item, Result>({
+  maxItems,
+  maxSize = Number.POSITIVE_INFINITY,
+  sizeOf = () => 0,
+  conflictKeysOf = () => [],
+  clientOf,
+  queueTimeoutMs = QUEUE_TIMEOUT_MS,
+}: BatchItemsOptions<Item>): BatchItems<Item, Result> {
+  let queue: BatchItem<Item, Result>[] = [];
+  /** Keys of the items that are running. */
+  const busyKeys = new Set<string>();
+
+  function inTurns(): readonly BatchItem<Item, Result>[] {
+    if (clientOf === undefined || queue.length <= maxItems) return queue;
+    const turns = createTurnQueue<BatchItem<Item, Result>>();
+    for (const waiting of queue) turns.add(clientOf(waiting.item), waiting);
+    const ordered: BatchItem<Item, Result>[] = [];
+    for (let next = turns.take(); next !== null; next = turns.take()) ordered.push(next);
+    return ordered;
+  }
+
+  return {
+    count: () => queue.length,
+    add: (item) =>
+      new Promise((resolve, reject) => {
+        const conflictKeys = conflictKeysOf(item);
+        queue.push({ item, conflictKeys, sinceMs: performance.now(), resolve, reject });
+      }),
+    rejectExpired() {
+      const expiredMs = performance.now() - queueTimeoutMs;
+      while (queue[0] !== undefined && queue[0].sinceMs <= expiredMs) {
+        queue.shift()?.reject(new AppError("unavailable", "the database is busy"));
+      }
+    },
+    take() {
+      const batch = new Set<BatchItem<Item, Result>>();
+      let size = 0;
+      for (const waiting of inTurns()) {
+        if (batch.size === maxItems) break;
+        const { item, conflictKeys } = waiting;
+        if (conflictKeys.some((key) => busyKeys.has(key))) continue;
+        const newSize = size + sizeOf(item);
+        if (batch.size > 0 && newSize > maxSize) continue;
+        size = newSize;
+        for (const key of conflictKeys) busyKeys.add(key);
+        batch.add(waiting);
+      }
+      queue = queue.filter((waiting) => !batch.has(waiting));
+      return [...batch];
+    },
+    release({ conflictKeys }) {
+      for (const key of conflictKeys) busyKeys.delete(key);
+    },
+  };
+}

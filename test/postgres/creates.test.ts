@@ -96,25 +96,6 @@ describe.if(cluster !== null)("creates in one turn", () => {
     expect(await store.check()).toEqual([]);
   });
 
-  test("succeed before a lock is released when only one of them waits for it", async () => {
-    await using world = await makeHarness();
-    const store = await world.open();
-    const ids = [(await newUser(store)).id, (await newUser(store)).id] as const;
-    const other = await world.hold(`select from users where id = ${ids[0]} for update`);
-    let locked = true;
-    const waiting = store.orders.place(orderFields(ids[0]), null).finally(() => {
-      expect(locked).toBe(false);
-    });
-    const places = Array.from({ length: 20 }, () => store.orders.place(orderFields(ids[1]), null));
-    await Promise.all(places);
-    // Later ones do not wait either.
-    await store.orders.place(orderFields(ids[1]), null);
-    locked = false;
-    await other.commit();
-    expect(parsed((await waiting).record).user_id).toBe(ids[0]);
-    expect((await store.orders.list({ limit: 1, offset: 0 })).total).toBe(22);
-  });
-
   test("succeed before a lock is released when more of them wait for it than there are connections", async () => {
     await using world = await makeHarness();
     const store = await world.open();

@@ -53,20 +53,23 @@ type Find = (session: Session) => Promise<readonly string[]>;
 
 type SourceOf = (session: Session) => CopySource;
 
-async function findMiscounts(session: Session) {
-  const rows = await session.all<{ list: string }>(miscountedLists);
-  return rows.map(({ list }) => `the total of ${list} is wrong`);
+/** @returns a check that reads problems, one row each */
+function findRows<Row>(statement: string, describe: (row: Row) => string): Find {
+  return async (session) => (await session.all<Row>(statement)).map(describe);
 }
 
-async function findWrongTotals(session: Session) {
-  const rows = await session.all<{ id: string }>(miscountedOrders);
-  return rows.map(({ id }) => `the total of order ${id} does not match its items`);
-}
-
-async function findOrphans(session: Session) {
-  const rows = await session.all<{ id: string }>(orphans);
-  return rows.map(({ id }) => `order ${id} refers to a missing user`);
-}
+const findMiscounts = findRows<{ list: string }>(
+  miscountedLists,
+  ({ list }) => `the total of ${list} is wrong`,
+);
+const findWrongTotals = findRows<{ id: string }>(
+  miscountedOrders,
+  ({ id }) => `the total of order ${id} does not match its items`,
+);
+const findOrphans = findRows<{ id: string }>(
+  orphans,
+  ({ id }) => `order ${id} refers to a missing user`,
+);
 
 function findLateSequence(table: "users" | "orders", sourceOf: SourceOf): Find {
   const lastId = `
@@ -126,25 +129,17 @@ const changesBehind = `
   limit ${MAX_FINDINGS}
 `;
 
-export async function findChangeGaps(session: Session) {
-  const rows = await session.all<Record<"kept" | "first" | "last", string>>(changeGaps);
-  return rows.map(
-    ({ kept, first, last }) =>
-      `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
-  );
-}
-
-async function findChangeJumps(session: Session) {
-  const rows = await session.all<Record<"record" | "version" | "before", string>>(changeJumps);
-  return rows.map(
-    ({ record, version, before }) =>
-      `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
-  );
-}
-
-async function findChangesBehind(session: Session) {
-  return (await session.all<LastChange>(changesBehind)).map(describeLastChange);
-}
+export const findChangeGaps: Find = findRows<Record<"kept" | "first" | "last", string>>(
+  changeGaps,
+  ({ kept, first, last }) =>
+    `the changes are not consecutive: ${kept} of them from ${first} to ${last}`,
+);
+const findChangeJumps = findRows<Record<"record" | "version" | "before", string>>(
+  changeJumps,
+  ({ record, version, before }) =>
+    `the changes of ${record} do not ascend by one: version ${version} follows ${before}`,
+);
+const findChangesBehind = findRows<LastChange>(changesBehind, describeLastChange);
 
 /** The name is used in findings. */
 export type Section = readonly [name: string, find: Find];

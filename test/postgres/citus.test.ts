@@ -7,6 +7,7 @@ import { openPostgres } from "../../src/postgres/backend.ts";
 import { nextNumbers } from "../../src/postgres/citus/id-lock.ts";
 import { withPostgresCopyTarget } from "../../src/postgres/copy-target.ts";
 import { migrations } from "../../src/postgres/migrate.ts";
+import type { StoreOptions } from "../../src/store.ts";
 import { newUser, orderFields, outcomesOf } from "../contract/open.ts";
 import { expectRejection } from "../expect-error.ts";
 import { storeOptions } from "../open-store.ts";
@@ -27,6 +28,21 @@ async function createTables(server: Cluster, url: string): Promise<void> {
 if (cluster !== null) {
   const server = cluster;
   const databases = createDatabasePool(server, (url) => createTables(server, url));
+  /** A database with the tables, and a store on it. */
+  const open = async (options: Partial<StoreOptions> = {}, search = "") => {
+    const url = await databases.take();
+    const databaseUrl = `${url}&layout=citus${search}`;
+    const store = await openPostgres({ ...storeOptions, ...options, databaseUrl });
+    return {
+      url,
+      store,
+      async [Symbol.asyncDispose]() {
+        await store.close();
+        await databases.release(url);
+      },
+    };
+  };
+
   describe("on one server", () => {
     storeContract("citus", async (opened = {}) => {
       const url = await databases.take();
@@ -42,9 +58,8 @@ if (cluster !== null) {
     });
 
     test("a change of a locked row fails without another attempt when the lock timeout has passed", async () => {
-      const url = await databases.take();
-      const databaseUrl = `${url}&layout=citus&lock_timeout=200`;
-      const store = await openPostgres({ ...storeOptions, databaseUrl });
+      await using it = await open({}, "&lock_timeout=200");
+      const { url, store } = it;
       const { id } = await newUser(store);
       const { record } = await store.orders.place(orderFields(id), null);
       const sql = new SQL(url, { max: 1 });
@@ -64,13 +79,11 @@ if (cluster !== null) {
       }
       expect(attempts).toBe(2);
       await sql.close();
-      await store.close();
-      await databases.release(url);
     });
 
     test("exportPage returns each order once when ids are dense, sparse and far apart", async () => {
-      const url = await databases.take();
-      const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
+      await using it = await open();
+      const { url, store } = it;
       const { id } = await newUser(store);
       const ids = [
         "select generate_series(1, 2500)",
@@ -93,8 +106,6 @@ if (cluster !== null) {
       }
       const expected = await server.run<{ id: string }>(url, "select id from orders order by id");
       expect(found).toEqual(expected.map((row) => Number(row.id)));
-      await store.close();
-      await databases.release(url);
     });
 
     test("withCopyTarget stores buckets and totals when the orders have ids of their own", async () => {
@@ -126,13 +137,9 @@ if (cluster !== null) {
     });
 
     test("creates in one turn share a commit, also if the key of one is stored", async () => {
-      const url = await databases.take();
       const commits: number[] = [];
-      const store = await openPostgres({
-        ...storeOptions,
-        databaseUrl: `${url}&layout=citus`,
-        onCommit: (writes) => commits.push(writes),
-      });
+      await using it = await open({ onCommit: (writes) => commits.push(writes) });
+      const { store } = it;
       const { id } = await newUser(store);
       const key = (name: string) => ({ owner: "a".repeat(64), key: name, fingerprint: name });
       await store.orders.place(orderFields(id), key("known"));
@@ -142,13 +149,11 @@ if (cluster !== null) {
       );
       expect(await outcomesOf(placing)).toEqual(["new", "replayed", "new", "new"]);
       expect(commits).toEqual([4]);
-      await store.close();
-      await databases.release(url);
     });
 
     test("import waits for a create that has an id when it brings the same id", async () => {
-      const url = await databases.take();
-      const store = await openPostgres({ ...storeOptions, databaseUrl: `${url}&layout=citus` });
+      await using it = await open();
+      const { url, store } = it;
       const user = await newUser(store);
       const creating = new SQL(url, { max: 1 });
       await creating.unsafe("begin");
@@ -169,8 +174,6 @@ if (cluster !== null) {
         { outcome: "rejected", reason: `order ${id} already exists with different values` },
       ]);
       await creating.close();
-      await store.close();
-      await databases.release(url);
     });
   });
 }

@@ -95,8 +95,10 @@ function createQueue<Fields, Row>(
     });
   }
 
+  /** Runs a create, which waits apart from others if its row is locked. */
   async function runOrWait(create: PendingCreate<Fields>): Promise<Outcome<Row>> {
     try {
+      // The outcome is not awaited here: a create whose wait has timed out must not wait again.
       return itemAt(await runUnlocked([create]), 0);
     } catch (error) {
       if (isRowLockTimeout(error)) return waitForRow(create);

@@ -6,13 +6,11 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { trackConfirmations } from "./confirmations.ts";
-import { segmentKey } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
 import { fileState, readMarker, writeMarker } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { createRetention } from "./retention.ts";
-import { measure } from "./sizes.ts";
 import { createTerms, type NewLease } from "./term.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
@@ -135,16 +133,13 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       supersede(beginning.refused);
       return;
     }
-    const { base, damaged } = beginning;
-    if (damaged !== null)
-      log("warn", "archive needs a new base", { reason: `${segmentKey(damaged)} is damaged` });
-    const newest = base === null ? null : await measure(storage, base, number);
+    const { newest, damage } = beginning;
+    if (damage !== null) log("warn", "archive needs a new base", { reason: damage });
     if (isOver()) return;
     writer = createGenerationWriter({
       storage,
       files,
       beginning,
-      newest,
       problems,
       confirmations,
       isHeld: terms.isHeld,
@@ -163,7 +158,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     log("info", "archive opened", {
       storage: storage.url,
       generation: number,
-      continued: base !== null,
+      continued: newest !== null,
     });
     tick();
   }

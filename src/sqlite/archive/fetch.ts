@@ -6,68 +6,25 @@ import type { ObjectStorage } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
+import type { Contents } from "./contents.ts";
 import {
   type Base,
   chunkKey,
   decodeChunk,
   decodeSegment,
   failDamaged,
-  type SegmentId,
+  isDamage,
   type SegmentKey,
   segmentKey,
 } from "./format.ts";
-import { isAtOrBefore, listSegments, newestBase, readBases, readLineages } from "./history.ts";
+import { type ArchivedState, adviceOf } from "./history.ts";
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
 /** Downloads at the same time. Each takes up to 8 MiB. */
 const CONCURRENCY = 4;
 
-type Storage = Pick<ObjectStorage, "get" | "list">;
-
-/** A state of the database that the archive has. */
-export interface ArchivedState {
-  readonly base: Base;
-  readonly segments: readonly SegmentKey[];
-  /** The last segment, which may be that before the first one. */
-  readonly last: SegmentId;
-  /** The state has all commits up to this time. */
-  readonly timeMs: number;
-  /** Whether this is the end of the history. */
-  readonly isNewest: boolean;
-}
-
-/**
- * @param at a time in the past; `null` for the newest state
- * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
- */
-export async function findState(storage: Storage, at: Date | null): Promise<ArchivedState> {
-  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
-  const lineages = await readLineages(storage);
-  const bases = await readBases(storage);
-  if (bases.length === 0) fail("operator", "the archive is empty");
-  for (const [age, lineage] of lineages.entries()) {
-    const base = newestBase(bases, lineage, atMs);
-    if (base === null) continue;
-    const all = await listSegments(storage, lineage, base.first);
-    const end = all.findIndex(
-      (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
-    );
-    // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
-    const segments = end === -1 ? all : all.slice(0, end);
-    const last = segments.at(-1) ?? { ...base.first, number: base.first.number - 1 };
-    if (!isAtOrBefore(base.last, last)) failDamaged("a segment of its newest base", "is missing");
-    return {
-      base,
-      segments,
-      last,
-      timeMs: Math.max(base.timeMs, segments.at(-1)?.timeMs ?? 0),
-      isNewest: age === 0 && segments.length === all.length,
-    };
-  }
-  const oldest = Math.min(...bases.map(({ timeMs }) => timeMs));
-  return fail("operator", `the archive begins at ${new Date(oldest).toISOString()}`);
-}
+type Storage = Pick<ObjectStorage, "get">;
 
 /** Downloads several objects ahead. @throws {AppError} operator if one is missing */
 async function* download(storage: Storage, keys: readonly string[]) {
@@ -196,19 +153,28 @@ async function applySegments(
   storage: Storage,
   segments: readonly SegmentKey[],
   path: string,
+  contents: Contents,
 ): Promise<void> {
   using wal = createWalWriter(path);
   let previous: WalPosition | null = null;
-  for await (const { key, body } of download(storage, segments.map(segmentKey))) {
-    const { header, bytes } = await decodeSegment(key, body);
-    const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-    // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
-    const follows: boolean = previous === null || isSamePosition(header.previous, previous);
-    const end: WalPosition | null = follows ? wal.append(header, buffer) : null;
-    if (end === null) failDamaged(key, "does not continue the one before it");
-    if (header.salt !== end.salt || !isSamePosition(header.end, end))
-      failDamaged(key, "has the header of another segment");
-    previous = end;
+  let applied = 0;
+  try {
+    for await (const { key, body } of download(storage, segments.map(segmentKey))) {
+      const { header, bytes } = await decodeSegment(key, body);
+      const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+      // A part at the beginning of the WAL does not say by itself what was in the WAL before it was restarted.
+      const follows: boolean = previous === null || isSamePosition(header.previous, previous);
+      const end: WalPosition | null = follows ? wal.append(header, buffer) : null;
+      if (end === null) failDamaged(key, "does not continue the one before it");
+      if (header.salt !== end.salt || !isSamePosition(header.end, end))
+        failDamaged(key, "has the header of another segment");
+      previous = end;
+      applied += 1;
+    }
+  } catch (error) {
+    const { timeMs } = segments[applied] ?? {};
+    if (!isDamage(error) || timeMs === undefined) throw error;
+    fail("operator", error.message + adviceOf(timeMs - 1, contents));
   }
   wal.finish();
 }
@@ -219,9 +185,10 @@ async function applySegments(
  */
 export async function fetchDatabase(
   storage: Storage,
+  contents: Contents,
   { base, segments }: ArchivedState,
   path: string,
 ): Promise<void> {
   await fetchBase(storage, base, path);
-  await applySegments(storage, segments, path);
+  await applySegments(storage, segments, path, contents);
 }

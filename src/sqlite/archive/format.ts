@@ -8,7 +8,7 @@
  *
  * A block has 1,000 segments: a server can write a million in a day, and a directory is listed as a whole.
  */
-import { fail } from "../../error.ts";
+import { AppError } from "../../error.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
 /** A segment, by its generation and its number in it. Numbers begin with 1. */
@@ -135,14 +135,18 @@ export function parseBaseKey(key: string): SegmentId | null {
   return { generation, number };
 }
 
+/** Marks an error of what is stored: the storage itself works. */
+const DAMAGED_CAUSE = "damaged";
+
 /** @throws {AppError} operator */
-export function failDamaged(key: string, what: string): never {
-  const segment = parseSegmentKey(key);
-  const advice =
-    segment === null
-      ? ""
-      : `: restore a state before it with --at ${new Date(segment.timeMs - 1).toISOString()}`;
-  fail("operator", `the archive is damaged: ${key} ${what}${advice}`);
+export function failDamaged(what: string, problem: string): never {
+  const error = new AppError("operator", `the archive is damaged: ${what} ${problem}`);
+  throw Object.assign(error, { cause: DAMAGED_CAUSE });
+}
+
+/** @returns whether it was thrown by {@link failDamaged} */
+export function isDamage(error: unknown): error is AppError {
+  return error instanceof AppError && error.cause === DAMAGED_CAUSE;
 }
 
 function hashOf(bytes: Uint8Array): string {
@@ -199,8 +203,8 @@ export async function encodeSegment(
   return new Uint8Array(Buffer.concat([encodeJson(all), compressed]));
 }
 
-/** @throws {AppError} operator if the segment has no header, or that of another one */
-export function decodeSegmentHeader(key: string, body: Uint8Array): SegmentHeader {
+/** @throws {AppError} operator if the segment is damaged, or is another one */
+export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
   const length = body.indexOf(LINE_FEED);
   if (length === -1) failDamaged(key, "cannot be read");
   const header = decodeJson<SegmentHeader>(key, body.subarray(0, length));
@@ -210,12 +214,5 @@ export function decodeSegmentHeader(key: string, body: Uint8Array): SegmentHeade
   // What else a header says is compared with the part of the WAL and the segment before it.
   if (!(header.stored >= 0 && header.stored < header.number) || header.previous === undefined)
     failDamaged(key, "cannot be read");
-  return header;
-}
-
-/** @throws {AppError} operator if the segment is damaged */
-export async function decodeSegment(key: string, body: Uint8Array<ArrayBuffer>) {
-  const header = decodeSegmentHeader(key, body);
-  const compressed = body.subarray(body.indexOf(LINE_FEED) + 1);
-  return { header, bytes: await decodeChunk(key, compressed, header) };
+  return { header, bytes: await decodeChunk(key, body.subarray(length + 1), header) };
 }

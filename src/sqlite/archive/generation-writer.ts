@@ -2,7 +2,7 @@
 import type { ArchiveLog } from "../../archive.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
-import { createBases, type NewestBase } from "./bases.ts";
+import { createBases } from "./bases.ts";
 import type { Confirmations } from "./confirmations.ts";
 import type { Base, SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
@@ -14,8 +14,6 @@ interface GenerationWriterOptions {
   readonly storage: ObjectStorage;
   readonly files: FileDescriptors;
   readonly beginning: Beginning;
-  /** Of what the generation continues; `null` if it begins with a base. */
-  readonly newest: NewestBase | null;
   readonly problems: Problems;
   readonly confirmations: Confirmations;
   /** Whether no other server can write to the archive. */
@@ -47,17 +45,15 @@ export interface GenerationWriter {
 }
 
 export function createGenerationWriter(options: GenerationWriterOptions): GenerationWriter {
-  const { storage, files, beginning, newest, problems, confirmations, isHeld } = options;
+  const { storage, files, beginning, problems, confirmations, isHeld } = options;
   const { nowMs, log, onConfirmed, onBase, onGap, onError } = options;
-  const { generation, position, continued } = beginning;
-  const { number } = generation;
-  const reader = createWalReader(files, position);
+  const { generation } = beginning;
+  const reader = createWalReader(files, beginning.position);
   const segments = createSegmentWriter({
     storage,
     problems,
-    generation: number,
+    beginning,
     reader,
-    continued,
     nowMs,
     onStored: () => (confirmations.isUnread() ? send() : confirm()),
     onGap,
@@ -66,10 +62,10 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   const bases = createBases({
     storage,
     problems,
-    generation: number,
+    generation: generation.number,
     segments,
     database: files.database,
-    newest,
+    newest: beginning.newest,
     nowMs,
     log,
     onWritten() {
@@ -117,8 +113,9 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
     isComplete: () => bases.newest() !== null && bytesBehind() === 0,
     bytesBehind,
     last() {
-      if (segments.stored() > 0) return { generation: number, number: segments.stored() };
-      return generation.parent ?? { generation: number, number: 0 };
+      const number = segments.stored();
+      const own = { generation: generation.number, number };
+      return number > 0 ? own : (generation.parent ?? own);
     },
     end: segments.end,
   };

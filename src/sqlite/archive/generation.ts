@@ -1,32 +1,39 @@
 /** Begins a generation: decides whether it continues the archive, or needs a base. */
 import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
+import type { ObjectStorage, StoredObject } from "../../object-storage.ts";
+import type { NewestBase } from "./bases.ts";
+import { hasBase, readContents } from "./contents.ts";
 import {
-  type Base,
+  chunkPrefix,
   encodeJson,
   type Generation,
   generationKey,
   type SegmentHeader,
-  type SegmentId,
-  type SegmentKey,
+  segmentKey,
 } from "./format.ts";
-import { type ArchiveEnd, type HistoryEnd, hasBase, readEnd, readSound } from "./history.ts";
+import {
+  type ArchivedState,
+  type ArchiveEnd,
+  isAtOrBefore,
+  isSameSegment,
+  nameOf,
+  readEnd,
+  readSound,
+} from "./history.ts";
 import { type ArchiveMarker, fileState, readMarker, writeMarker } from "./marker.ts";
 import { beginningOf, continuesAt, type WalFiles, type WalPosition } from "./wal-reader.ts";
 
 export interface Beginning {
   readonly generation: Generation;
   readonly position: WalPosition;
-  /** The end of what it continues; `null` if it begins with a base. */
-  readonly continued: HistoryEnd | null;
-  /** The newest base of what it continues; `null` if it needs one. */
-  readonly base: Base | null;
-  /** The last segment of the archive, if it is damaged. */
-  readonly damaged: SegmentKey | null;
-}
-
-function isSame(one: SegmentId | null, other: SegmentId | null): boolean {
-  return one?.generation === other?.generation && one?.number === other?.number;
+  /** Where the last segment of what it continues ends; `null` if there is none. */
+  readonly previous: WalPosition | null;
+  /** Everything in what it continues was written at or before this time. */
+  readonly timeMs: number;
+  /** The newest base of what it continues; `null` if it begins with a base. */
+  readonly newest: NewestBase | null;
+  /** What is damaged at the end of the archive; `null` if nothing is. */
+  readonly damage: string | null;
 }
 
 const CONTINUED =
@@ -41,7 +48,9 @@ async function findRefusal(
 ): Promise<string | null> {
   if (end === null) return null;
   const isContinued =
-    marker !== null && marker.restored !== null && !isSame(marker.restored, end.parent);
+    marker !== null &&
+    marker.restored !== null &&
+    !isSameSegment(marker.restored, end.state?.last ?? null);
   if (marker?.names.includes(end.newest.name) && !isContinued) return null;
   // What has no base cannot be restored: a server that began it was killed before it was of use.
   if (!(await hasBase(storage))) return null;
@@ -53,7 +62,8 @@ async function findRefusal(
  * the archive
  */
 export async function refusalOf(storage: ObjectStorage, path: string): Promise<string | null> {
-  return findRefusal(storage, await readEnd(storage), readMarker(path));
+  const end = await readEnd(storage, await readContents(storage));
+  return findRefusal(storage, end, readMarker(path));
 }
 
 /**
@@ -64,16 +74,35 @@ export async function refusalOf(storage: ObjectStorage, path: string): Promise<s
 function findEnd(
   path: string,
   files: WalFiles,
-  end: ArchiveEnd,
+  state: ArchivedState,
   last: SegmentHeader | null,
   marker: ArchiveMarker | null,
 ): WalPosition | null {
-  if (end.base === null) return null;
   if (last !== null && continuesAt(files, last.end)) return last.end;
   const complete = marker?.complete ?? null;
-  if (complete === null || !isSame(complete, end.parent)) return null;
+  if (complete === null || !isSameSegment(complete, state.last)) return null;
   // Then everything since is in the WAL, because nothing has been copied from it.
   return complete.file === fileState(path) ? beginningOf(files) : null;
+}
+
+function findDamage(end: ArchiveEnd | null, last: SegmentHeader | null): string | null {
+  const { state = null, missing = null } = end ?? {};
+  if (missing !== null) return `${nameOf(missing)} is missing`;
+  const key = state?.segments.at(-1);
+  return key === undefined || last !== null ? null : `${segmentKey(key)} is damaged`;
+}
+
+function sumBytes(objects: readonly Pick<StoredObject, "bytes">[]): number {
+  return objects.reduce((sum, { bytes }) => sum + bytes, 0);
+}
+
+async function measure(
+  storage: ObjectStorage,
+  { base, segments }: ArchivedState,
+): Promise<NewestBase> {
+  const bytes = sumBytes(await storage.list(chunkPrefix(base)));
+  const since = segments.filter((segment) => !isAtOrBefore(segment, base.last));
+  return { base, bytes, bytesSince: sumBytes(since) };
 }
 
 /** @returns `null` if it has been changed or deleted at the same time */
@@ -102,7 +131,7 @@ export async function beginGeneration(
   options: BeginOptions,
 ): Promise<Beginning | { readonly refused: string }> {
   const { storage, path, files, isLost, number, name } = options;
-  const end = await readEnd(storage);
+  const end = await readEnd(storage, await readContents(storage));
   const marker = readMarker(path);
   const refused = await findRefusal(storage, end, marker);
   if (refused !== null) return { refused };
@@ -110,20 +139,22 @@ export async function beginGeneration(
   const isCreated = newest?.name === name;
   // This process was suspended after it had got the lease.
   if (newest !== null && newest.number >= number && !isCreated) return { refused: CONTINUED };
-  const last = end?.last ?? null;
+  const state = end?.state ?? null;
+  const last = state?.segments.at(-1) ?? null;
   const header = last === null ? null : await readSound(storage, last);
-  const damaged = header === null ? last : null;
-  // What continues a damaged segment could not be restored.
-  const canContinue = end !== null && !isLost && damaged === null;
-  const found = canContinue ? findEnd(path, files, end, header, marker) : null;
-  const parent = found === null ? null : (end?.parent ?? null);
+  const damage = findDamage(end, header);
+  // What continues something damaged could not be restored.
+  const canContinue = state !== null && !isLost && damage === null;
+  const found = canContinue ? findEnd(path, files, state, header, marker) : null;
+  const continued = found === null ? null : state;
+  const parent = continued?.last ?? null;
   const generation: Generation = { number, name, parent };
   // First, so that this database is known to be the one that continues the archive.
   const names = newest === null || isCreated ? [name] : [name, newest.name];
   const complete = marker?.complete ?? null;
   writeMarker(path, { names, complete, restored: marker?.restored ?? null });
   // An earlier attempt can have stored another parent, before the WAL was let go. Nothing else is in this generation yet.
-  if (!isCreated || !isSame(newest.parent, parent)) {
+  if (!isCreated || !isSameSegment(newest.parent, parent)) {
     const key = generationKey(number);
     const body = encodeJson(generation);
     const stored = await (isCreated ? replace(storage, key, body) : storage.create(key, body));
@@ -131,9 +162,12 @@ export async function beginGeneration(
     if (stored === null) fail("unavailable", "the archive has been changed at the same time");
   }
   writeMarker(path, { names, complete, restored: null });
-  const position = found ?? beginningOf(files);
-  if (end === null || parent === null)
-    return { generation, position, continued: null, base: null, damaged };
-  const continued = { end: header?.end ?? null, timeMs: end.timeMs };
-  return { generation, position, continued, base: end.base, damaged };
+  return {
+    generation,
+    position: found ?? beginningOf(files),
+    previous: continued === null ? null : (header?.end ?? null),
+    timeMs: continued?.timeMs ?? 0,
+    newest: continued === null ? null : await measure(storage, continued),
+    damage,
+  };
 }

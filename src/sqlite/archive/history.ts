@@ -1,120 +1,65 @@
-/** Finds out what an archive has: its bases, and the segments that lead from each to the newest state. */
+/** Finds the states that an archive can restore: bases, and the segments that lead from each to a later state. */
+import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
+import { basesOf, beginningMs, type Contents, type Lineage, requireSound } from "./contents.ts";
 import {
   type Base,
-  decodeJson,
   decodeSegment,
-  decodeSegmentHeader,
   failDamaged,
   type Generation,
   LIST_BLOCK,
-  parseBaseKey,
-  parseGenerationKey,
   parseSegmentKey,
-  prefixes,
   type SegmentHeader,
   type SegmentId,
   type SegmentKey,
   segmentBlock,
   segmentKey,
 } from "./format.ts";
-import type { WalPosition } from "./wal-reader.ts";
 
 type Storage = Pick<ObjectStorage, "get" | "list">;
 
-/** A generation and the ones that it continues, oldest first. Each but the last ends where the next one begins. */
-export type Lineage = readonly Generation[];
-
-async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
-  const body = await storage.get(key);
-  return body === null ? failDamaged(key, "is missing") : decodeJson(key, body);
+export interface StoredSegment extends SegmentKey {
+  /** As stored: compressed. */
+  readonly bytes: number;
 }
 
-/** @returns the number of the newest generation; 0 if nobody has written to the archive */
-export async function newestNumber(storage: Storage): Promise<number> {
-  const objects = await storage.list(prefixes.generations);
-  return Math.max(0, ...objects.map(({ key }) => parseGenerationKey(key) ?? 0));
+/** A state of the database: a base, and all segments up to one. */
+export interface ArchivedState {
+  readonly base: Base;
+  readonly segments: readonly StoredSegment[];
+  /** The last segment, which may be that before the first one. */
+  readonly last: SegmentId;
+  /** The state has all commits up to this time. */
+  readonly timeMs: number;
 }
 
-/** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */
-export async function readLineages(storage: Storage): Promise<Lineage[]> {
-  const objects = await storage.list(prefixes.generations);
-  const generations = new Map<number, Generation>();
-  for (const { key } of objects) {
-    const number = parseGenerationKey(key);
-    if (number === null) continue;
-    generations.set(number, await readJson<Generation>(storage, key));
-  }
-  const lineages: Lineage[] = [];
-  const numbers = [...generations.keys()].sort((a, b) => a - b);
-  for (let next = numbers.pop(); next !== undefined; ) {
-    const lineage: Generation[] = [];
-    let current = generations.get(next);
-    while (current !== undefined) {
-      lineage.unshift(current);
-      current = current.parent === null ? undefined : generations.get(current.parent.generation);
-    }
-    lineages.push(lineage);
-    // What is between the generations of a lineage was abandoned.
-    const oldest = lineage[0]?.number ?? 0;
-    next = numbers.pop();
-    while (next !== undefined && next >= oldest) next = numbers.pop();
-  }
-  return lineages;
+/** What of a lineage can be restored. */
+interface History {
+  /** The newest state; `null` if there is no base. */
+  readonly state: ArchivedState | null;
+  /** The segment behind that state, if it is missing and was in the archive; `null` if the history goes no further. */
+  readonly missing: SegmentId | null;
 }
 
-/** @returns whether the archive has anything that can be restored */
-export async function hasBase(storage: Storage): Promise<boolean> {
-  const objects = await storage.list(prefixes.bases);
-  return objects.some(({ key }) => parseBaseKey(key) !== null);
-}
-
-/** @returns all bases that are complete, oldest first */
-export async function readBases(storage: Storage): Promise<Base[]> {
-  const objects = await storage.list(prefixes.bases);
-  const bases: Base[] = [];
-  for (const { key } of objects) {
-    const id = parseBaseKey(key);
-    if (id !== null) bases.push({ ...(await readJson<Base>(storage, key)), ...id });
-  }
-  return bases;
-}
-
-/** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
-function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean {
-  const at = lineage.findIndex((each) => each.number === generation);
-  if (at === -1) return false;
-  return number <= (lineage[at + 1]?.parent?.number ?? Number.POSITIVE_INFINITY);
-}
-
-/**
- * @param bases oldest first
- * @returns the newest base of a lineage at this time; `null` if there is none
- */
-export function newestBase(bases: readonly Base[], lineage: Lineage, atMs: number): Base | null {
-  // Its first segment may not exist, when nothing was in the WAL: then the lineage may go on before that one.
-  return bases.findLast(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs) ?? null;
+/** The history of the newest lineage. */
+export interface ArchiveEnd extends History {
+  /** The newest generation, which may have nothing that can be restored yet. */
+  readonly newest: Generation;
 }
 
 /** @returns the segments of one generation from this one on, sorted; some may be missing */
-async function listGeneration(storage: Storage, from: SegmentId): Promise<SegmentKey[]> {
-  const segments: SegmentKey[] = [];
+async function listGeneration(storage: Storage, from: SegmentId): Promise<StoredSegment[]> {
+  const segments: StoredSegment[] = [];
   for (let { number } = from; ; number += LIST_BLOCK) {
     const block = await storage.list(segmentBlock({ ...from, number }));
     if (block.length === 0) break;
-    for (const { key } of block) {
+    for (const { key, bytes } of block) {
       const segment = parseSegmentKey(key);
-      if (segment !== null && segment.number >= from.number) segments.push(segment);
+      if (segment !== null && segment.number >= from.number) segments.push({ ...segment, bytes });
     }
   }
   // Not in the order of the list, which a storage may get wrong.
   return segments.sort((a, b) => a.number - b.number);
-}
-
-async function readHeader(storage: Storage, segment: SegmentKey): Promise<SegmentHeader> {
-  const key = segmentKey(segment);
-  const body = await storage.get(key);
-  return body === null ? failDamaged(key, "is missing") : decodeSegmentHeader(key, body);
 }
 
 /** @returns the header of a segment; `null` if the segment is damaged */
@@ -132,50 +77,49 @@ export async function readSound(
 }
 
 /**
- * Cuts the segments at the first one that is missing. Several are sent at the same time, so that after a crash, one may
- * be missing before the last ones, none of which was confirmed then.
- * @throws {AppError} operator if a segment is missing that was in the archive when a later one was written
+ * Several segments are sent at the same time, so that after a crash, one may be missing before the last ones, none of
+ * which was confirmed then.
+ * @param later segments of the same generation
+ * @returns whether a missing segment was in the archive when a later one was written, or that cannot be found out
  */
-async function cutAtGap(
-  storage: Storage,
-  segments: readonly SegmentKey[],
-  from: SegmentId,
-): Promise<SegmentKey[]> {
-  const whole = segments.filter(({ number }, at) => number === from.number + at);
-  const rest = segments.slice(whole.length);
-  const missing = from.number + whole.length;
-  for (const segment of rest) {
-    const { stored } = await readHeader(storage, segment);
-    if (stored >= missing)
-      failDamaged(`segment ${missing} of generation ${from.generation}`, "is missing");
+async function wasStored(storage: Storage, number: number, later: readonly SegmentKey[]) {
+  for (const segment of later) {
+    const header = await readSound(storage, segment);
+    if (header === null || header.stored >= number) return true;
   }
-  return whole;
+  return false;
 }
 
 /**
- * Lists the segments of a lineage.
+ * Lists the segments of a lineage, up to the first one that is missing.
  * @param first the first segment to list. It may not exist yet.
- * @throws {AppError} operator if one is missing in between
  */
-export async function listSegments(
+async function listSegments(
   storage: Storage,
   lineage: Lineage,
   first: SegmentId,
-): Promise<SegmentKey[]> {
-  const segments: SegmentKey[] = [];
+): Promise<{ segments: StoredSegment[]; missing: SegmentId | null }> {
+  const segments: StoredSegment[] = [];
   for (const [at, { number: generation }] of lineage.entries()) {
     if (generation < first.generation) continue;
     const from = generation === first.generation ? first : { generation, number: 1 };
-    const end = lineage[at + 1]?.parent?.number ?? Number.POSITIVE_INFINITY;
+    const end = lineage[at + 1]?.parent?.number ?? null;
     const listed = await listGeneration(storage, from);
-    const own = listed.filter(({ number }) => number <= end);
-    const whole = await cutAtGap(storage, own, from);
-    const last = whole.at(-1)?.number ?? from.number - 1;
-    if (end !== Number.POSITIVE_INFINITY && last < end && from.number <= end)
-      failDamaged(`segment ${last + 1} of generation ${generation}`, "is missing");
+    const own = end === null ? listed : listed.filter(({ number }) => number <= end);
+    const whole = own.filter(({ number }, index) => number === from.number + index);
     segments.push(...whole);
+    const next = { generation, number: from.number + whole.length };
+    const isMissing =
+      end === null
+        ? await wasStored(storage, next.number, own.slice(whole.length))
+        : next.number <= end;
+    if (isMissing) return { segments, missing: next };
   }
-  return segments;
+  return { segments, missing: null };
+}
+
+export function isSameSegment(one: SegmentId | null, other: SegmentId | null): boolean {
+  return one?.generation === other?.generation && one?.number === other?.number;
 }
 
 /** @returns whether the segment is at or before the other one in the same lineage */
@@ -184,41 +128,89 @@ export function isAtOrBefore(segment: SegmentId, other: SegmentId): boolean {
   return segment.number <= other.number;
 }
 
-/** Where a history ends. */
-export interface HistoryEnd {
-  /** The end of its last segment; `null` if there is none. */
-  readonly end: WalPosition | null;
-  /** Everything in it was written at or before this time. */
-  readonly timeMs: number;
+function stateOf(base: Base, segments: readonly StoredSegment[]): ArchivedState {
+  const last = segments.at(-1);
+  // The segment before the first one may not exist.
+  const { generation, number } = base.first;
+  return {
+    base,
+    segments,
+    last: last ?? { generation, number: number - 1 },
+    timeMs: Math.max(base.timeMs, last?.timeMs ?? 0),
+  };
 }
 
-/** The end of the newest history that can be restored. */
-export interface ArchiveEnd {
-  /** The newest generation, which may have nothing that can be restored yet. */
-  readonly newest: Generation;
-  /** Its last segment, or the last one of those that it continues; `null` if there is none. */
-  readonly last: SegmentKey | null;
-  readonly timeMs: number;
-  /** The number of the next segment, and what it continues. */
-  readonly parent: SegmentId | null;
-  /** The newest base of the lineage; `null` if there is none. */
-  readonly base: Base | null;
+/** @param atMs only with bases that were complete at this time */
+async function readHistory(
+  storage: Storage,
+  contents: Contents,
+  lineage: Lineage,
+  atMs?: number,
+): Promise<History> {
+  let missing: SegmentId | null = null;
+  for (const base of basesOf(contents, lineage, atMs)) {
+    const listed = await listSegments(storage, lineage, base.first);
+    const state = stateOf(base, listed.segments);
+    missing = listed.missing ?? missing;
+    if (isAtOrBefore(base.last, state.last)) return { state, missing };
+    // It cannot be restored, but an older one may have what is before the gap.
+    missing ??= base.last;
+  }
+  return { state: null, missing };
 }
 
 /** @returns `null` if the archive is empty */
-export async function readEnd(storage: Storage): Promise<ArchiveEnd | null> {
-  const [lineage] = await readLineages(storage);
+export async function readEnd(storage: Storage, contents: Contents): Promise<ArchiveEnd | null> {
+  const [lineage] = contents.lineages;
   const newest = lineage?.at(-1);
   if (lineage === undefined || newest === undefined) return null;
-  const base = newestBase(await readBases(storage), lineage, Number.POSITIVE_INFINITY);
-  if (base === null) return { newest, last: null, timeMs: 0, parent: null, base };
-  const segments = await listSegments(storage, lineage, base.first);
-  const last = segments.at(-1) ?? null;
-  const timeMs = Math.max(base.timeMs, last?.timeMs ?? 0);
-  return { newest, last, timeMs, parent: last ?? before(base.first), base };
+  return { newest, ...(await readHistory(storage, contents, lineage)) };
 }
 
-/** @returns the id of the segment before this one, which may not exist */
-function before({ generation, number }: SegmentId): SegmentId {
-  return { generation, number: number - 1 };
+export function nameOf({ generation, number }: SegmentId): string {
+  return `segment ${number} of generation ${generation}`;
+}
+
+/** @returns what a message says about a time before some damage; empty if the archive does not reach back to it */
+export function adviceOf(atMs: number, contents: Contents): string {
+  if (!(atMs >= beginningMs(contents))) return "";
+  return `: restore a state before it with --at ${new Date(atMs).toISOString()}`;
+}
+
+/**
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, does not reach back to that time, or what is needed is damaged
+ */
+export async function findState(
+  storage: Storage,
+  contents: Contents,
+  at: Date | null,
+): Promise<ArchivedState> {
+  const atMs = at?.getTime() ?? Number.POSITIVE_INFINITY;
+  for (const lineage of contents.lineages) {
+    const { state, missing } = await readHistory(storage, contents, lineage, atMs);
+    const isBehind = state === null || state.timeMs < atMs;
+    if (missing !== null && isBehind)
+      failDamaged(nameOf(missing), `is missing${adviceOf(state?.timeMs ?? Number.NaN, contents)}`);
+    if (state !== null) {
+      const { base, segments } = state;
+      const end = segments.findIndex(
+        (segment) => !isAtOrBefore(segment, base.last) && segment.timeMs > atMs,
+      );
+      // Nothing behind that one, whatever its time: a part of the WAL needs all parts before it.
+      return end === -1 ? state : stateOf(base, segments.slice(0, end));
+    }
+    // The number of a base is the time at which it was begun, in seconds.
+    const damaged = contents.damagedBases.find(
+      ({ generation, number }) =>
+        number * 1000 <= atMs && lineage.some((each) => each.number === generation),
+    );
+    requireSound(damaged);
+  }
+  const beginning = beginningMs(contents);
+  if (beginning === Number.POSITIVE_INFINITY) {
+    requireSound(contents.damagedBases[0]);
+    fail("operator", "the archive is empty");
+  }
+  return fail("operator", `the archive begins at ${new Date(beginning).toISOString()}`);
 }

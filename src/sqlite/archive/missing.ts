@@ -6,8 +6,15 @@ import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
-import { type ArchivedState, fetchDatabase, findState } from "./fetch.ts";
-import { type ArchiveEnd, hasBase, newestNumber, readEnd } from "./history.ts";
+import { hasBase, newestNumber, readContents } from "./contents.ts";
+import { fetchDatabase } from "./fetch.ts";
+import {
+  type ArchivedState,
+  type ArchiveEnd,
+  findState,
+  isSameSegment,
+  readEnd,
+} from "./history.ts";
 import { fileState, writeMarker } from "./marker.ts";
 
 /** A database that was restored, and the end of the archive before that. */
@@ -27,10 +34,11 @@ export async function restoreTo(
   at: Date | null,
 ): Promise<Restored> {
   const patient = withRetries(storage);
+  const contents = await readContents(patient);
   // First: what is written to the archive from now on must look like the work of another server.
-  const end = await readEnd(patient);
-  const state = await findState(patient, at);
-  await fetchDatabase(patient, state, path);
+  const end = await readEnd(patient, contents);
+  const state = await findState(patient, contents, at);
+  await fetchDatabase(patient, contents, state, path);
   return { state, end };
 }
 
@@ -39,9 +47,11 @@ export async function restoreTo(
  * @param isSame whether the file has exactly this state
  */
 export function markRestored(path: string, { state, end }: Restored, isSame: boolean): void {
-  const complete = isSame && state.isNewest ? { ...state.last, file: fileState(path) } : null;
+  const last = end?.state?.last ?? null;
+  const isNewest = isSame && isSameSegment(state.last, last);
+  const complete = isNewest ? { ...state.last, file: fileState(path) } : null;
   const names = end === null ? [] : [end.newest.name];
-  writeMarker(path, { names, complete, restored: end?.parent ?? null });
+  writeMarker(path, { names, complete, restored: last });
 }
 
 async function restore(storage: ObjectStorage, path: string): Promise<ArchivedState> {

@@ -1,5 +1,6 @@
 /** Deletes what an archive no longer needs. */
 import type { ObjectStorage } from "../../object-storage.ts";
+import { basesOf, type Contents, readContents, requireSound } from "./contents.ts";
 import {
   type Base,
   baseKey,
@@ -13,7 +14,6 @@ import {
   segmentBlock,
   segmentPrefix,
 } from "./format.ts";
-import { newestBase, readBases, readLineages } from "./history.ts";
 import type { Problems } from "./problems.ts";
 
 /** Interval at which expired objects are deleted. */
@@ -83,17 +83,9 @@ async function removeIncomplete(
   }
 }
 
-/** @returns the newest base of the newest lineage that has one at this time; `null` if all of them are newer */
-async function findOldestNeeded(
-  storage: Storage,
-  bases: readonly Base[],
-  atMs: number,
-): Promise<Base | null> {
-  for (const lineage of await readLineages(storage)) {
-    const newest = newestBase(bases, lineage, atMs);
-    if (newest !== null) return newest;
-  }
-  return null;
+/** @returns the newest base of the newest lineage that has one at this time; `undefined` if all of them are newer */
+function findOldestNeeded(contents: Contents, atMs: number): Base | undefined {
+  return contents.lineages.flatMap((lineage) => basesOf(contents, lineage, atMs))[0];
 }
 
 /**
@@ -105,10 +97,13 @@ export async function deleteExpired(
   oldestMs: number,
   nowMs: number,
 ): Promise<void> {
-  const bases = await readBases(storage);
+  const contents = await readContents(storage);
+  const { bases, damagedBases } = contents;
+  // Its chunks look like those of one that was never completed, and may be needed to repair it.
+  requireSound(damagedBases[0]);
   await removeIncomplete(storage, bases, nowMs);
-  const oldest = await findOldestNeeded(storage, bases, oldestMs);
-  if (oldest === null) return;
+  const oldest = findOldestNeeded(contents, oldestMs);
+  if (oldest === undefined) return;
   const isOlder = (base: Base) =>
     base.generation < oldest.generation ||
     (base.generation === oldest.generation && base.number < oldest.number);

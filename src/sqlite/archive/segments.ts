@@ -2,7 +2,7 @@
 import { fail } from "../../error.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { encodeSegment, type SegmentId, segmentKey } from "./format.ts";
-import type { HistoryEnd } from "./history.ts";
+import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import type { WalPart, WalPosition, WalReader } from "./wal-reader.ts";
 
@@ -14,10 +14,8 @@ const MAX_QUEUED_BYTES = 32 * 2 ** 20;
 interface SegmentWriterOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
-  readonly generation: number;
+  readonly beginning: Pick<Beginning, "generation" | "previous" | "timeMs">;
   readonly reader: WalReader;
-  /** The end of what the generation continues; `null` if it begins with a base. */
-  readonly continued: HistoryEnd | null;
   readonly nowMs: () => number;
   /** Called when more segments are in the archive. */
   readonly onStored: () => void;
@@ -59,8 +57,8 @@ export interface SegmentWriter {
 }
 
 export function createSegmentWriter(options: SegmentWriterOptions): SegmentWriter {
-  const { storage, problems, generation, reader, continued, nowMs } = options;
-  const { onStored, onGap, onError } = options;
+  const { storage, problems, beginning, reader, nowMs, onStored, onGap, onError } = options;
+  const generation = beginning.generation.number;
   const queue: Queued[] = [];
   let queuedBytes = 0;
   let pendingBytes = 0;
@@ -68,8 +66,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   let lastRead = 0;
   let stored = 0;
   let storedBytes = 0;
-  let lastTimeMs = continued?.timeMs ?? 0;
-  let previous = continued?.end ?? null;
+  let { previous, timeMs: lastTimeMs } = beginning;
   let firstOfWal = reader.position().offset === 0 ? 1 : null;
   let ended = false;
   /** Segments that the archive has, while an earlier one is being sent. */

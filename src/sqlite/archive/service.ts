@@ -4,7 +4,7 @@ import { AppError, fail, messageOf } from "../../error.ts";
 import { createLease, type Lease, systemClock } from "../../lease.ts";
 import type { ObjectStorage, OpenStorage } from "../../object-storage.ts";
 import { type Archiver, createArchiver } from "./archiver.ts";
-import { newestNumber } from "./history.ts";
+import { newestNumber } from "./contents.ts";
 import { holderName, lockIdentity } from "./identity.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";

@@ -7,8 +7,8 @@ import { createLease, type Lease, systemClock } from "../../../src/lease.ts";
 import { createDirectoryStorage } from "../../../src/object-storage/directory.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
-import { fetchDatabase, findState } from "../../../src/sqlite/archive/fetch.ts";
-import { newestNumber } from "../../../src/sqlite/archive/history.ts";
+import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
+import { restoreTo } from "../../../src/sqlite/archive/missing.ts";
 import { makeDirectory } from "../../directory.ts";
 
 /** Short, so that tests do not wait. */
@@ -43,7 +43,7 @@ export function makeArchive() {
   async function restore(at: Date | null = null): Promise<unknown> {
     restored += 1;
     const target = directory.at(`restored-${restored}.db`);
-    await fetchDatabase(storage, await findState(storage, at), target);
+    await restoreTo(target, storage, at);
     using db = new Database(target);
     expect(db.prepare("pragma integrity_check").get()).toEqual({ integrity_check: "ok" });
     return contentOf(db);

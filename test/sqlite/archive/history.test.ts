@@ -3,6 +3,7 @@ import { describe, expect, test } from "bun:test";
 import { copyFileSync } from "node:fs";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
+import { deleteExpired } from "../../../src/sqlite/archive/retention.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { contentOf, makeArchive, openDatabase, type Server } from "./archived.ts";
 
@@ -20,18 +21,127 @@ async function writeSegments(server: Server, count: number) {
   }
 }
 
+/** @returns the time that the message of a failed restore names */
+async function adviceOf(restore: Promise<unknown>, problem: string): Promise<Date> {
+  const { message } = await expectRejection(restore, "operator", /--at/);
+  const [, what, time = ""] =
+    /^(.+): restore a state before it with --at (\S+)$/.exec(message) ?? [];
+  expect(what).toBe(problem);
+  return new Date(time);
+}
+
+/** @returns a server that has written two bases, and what was stored in between */
+async function startWithBases(archive: ReturnType<typeof makeArchive>) {
+  let nowMs = Date.parse("2026-11-01T00:00:00Z");
+  const server = await archive.start({ nowMs: () => nowMs, keepMs: 1e12 });
+  await writeSegments(server, 3);
+  nowMs += HOUR_MS;
+  await writeSegments(server, 3);
+  const middle = { time: new Date(nowMs), content: contentOf(server.db) };
+  nowMs += 25 * HOUR_MS;
+  server.archiver.checkpoint();
+  await writeSegments(server, 1);
+  while ((await keysOf(archive.storage, "bases/")).length < 2) await Bun.sleep(1);
+  await writeSegments(server, 3);
+  return { ...server, middle };
+}
+
 describe("restore", () => {
-  test("is refused when a segment is missing that was in the archive", async () => {
+  test("names a time before a missing segment, and its server begins with a new base", async () => {
     using archive = makeArchive();
+    let before: unknown;
+    let missing = 0;
+    {
+      await using server = await archive.start();
+      await writeSegments(server, 3);
+      before = contentOf(server.db);
+      missing = (await keysOf(archive.storage, "log/")).length;
+      await Bun.sleep(5);
+      await writeSegments(server, 5);
+    }
+    const removed = (await keysOf(archive.storage, "log/")).slice(missing, missing + 1);
+    await archive.storage.remove(removed);
+    const what = `segment ${missing + 1} of generation 1 is missing`;
+    const time = await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
+    expect(await archive.restore(time)).toEqual(before);
+    const later = new Date(time.getTime() + 1);
+    await expectRejection(archive.restore(later), "operator", / is missing: restore /);
     await using server = await archive.start();
-    await writeSegments(server, 6);
-    const [, , third = ""] = await keysOf(archive.storage, "log/");
-    await archive.storage.remove([third]);
+    expect(server.lines).toEqual([
+      `archive needs a new base {"reason":"${what}"}`,
+      expect.stringContaining('"continued":false'),
+    ]);
+    await writeSegments(server, 3);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    expect(await archive.restore(time)).toEqual(before);
+  });
+
+  test("begins with an older base when the manifest of a newer one is damaged", async () => {
+    using archive = makeArchive();
+    await using server = await startWithBases(archive);
+    const { middle } = server;
+    const [first = "", second = ""] = await keysOf(archive.storage, "bases/");
+    for (const content of ["", '{"first":{}}']) {
+      await archive.storage.put(second, new TextEncoder().encode(content));
+      expect(await archive.restore()).toEqual(contentOf(server.db));
+      expect(await archive.restore(middle.time)).toEqual(middle.content);
+    }
     await expectRejection(
-      archive.restore(),
+      deleteExpired(archive.storage, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY),
       "operator",
-      "the archive is damaged: segment 3 of generation 1 is missing",
+      `the archive is damaged: ${second} cannot be read`,
     );
+    expect(await archive.restore()).toEqual(contentOf(server.db));
+    await archive.storage.put(first, new Uint8Array());
+    for (const at of [null, new Date(0)])
+      await expectRejection(
+        archive.restore(at),
+        "operator",
+        /^the archive is damaged: bases\/\S+ cannot be read$/,
+      );
+  });
+
+  test("of a time before a base with a missing segment begins with an older one", async () => {
+    using archive = makeArchive();
+    await using server = await startWithBases(archive);
+    const { middle } = server;
+    const [, base = ""] = await keysOf(archive.storage, "bases/");
+    const { first } = JSON.parse(new TextDecoder().decode((await archive.storage.get(base))!));
+    const keys = await keysOf(archive.storage, "log/");
+    await archive.storage.remove(keys.slice(first.number - 1, first.number));
+    const what = `the archive is damaged: segment ${first.number} of generation 1 is missing`;
+    const time = await adviceOf(archive.restore(), what);
+    expect(await archive.restore(time)).toEqual(middle.content);
+    expect(await archive.restore(middle.time)).toEqual(middle.content);
+  });
+
+  test("of a time before a lineage whose only base is damaged has the state of an earlier one", async () => {
+    using archive = makeArchive();
+    let nowMs = Date.parse("2026-11-01T00:00:00Z");
+    const options = { nowMs: () => nowMs };
+    let before: unknown;
+    {
+      await using server = await archive.start(options);
+      await writeSegments(server, 3);
+      before = contentOf(server.db);
+    }
+    using other = openDatabase(archive.path);
+    other.run("insert into t (content) values ('other')");
+    other.close();
+    nowMs += HOUR_MS;
+    {
+      await using server = await archive.start(options);
+      await writeSegments(server, 3);
+    }
+    const key = (await keysOf(archive.storage, "bases/")).at(-1) ?? "";
+    await archive.storage.put(key, new Uint8Array());
+    const problem = `the archive is damaged: ${key} cannot be read`;
+    await expectRejection(archive.restore(), "operator", problem);
+    expect(await archive.restore(new Date(nowMs - 1))).toEqual(before);
+    await using server = await archive.start(options);
+    expect(server.lines[0]).toContain('"continued":false');
+    await writeSegments(server, 3);
+    expect(await archive.restore()).toEqual(contentOf(server.db));
   });
 
   test("ends before a segment that was never sent", async () => {
@@ -67,11 +177,9 @@ describe("restore", () => {
     const body = (await archive.storage.get(key)) ?? new Uint8Array();
     body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
     await archive.storage.put(key, body);
-    await expectRejection(
-      archive.restore(),
-      "operator",
-      new RegExp(`^the archive is damaged: ${key} does not match its checksum(: restore .*)?$`),
-    );
+    // Without advice: the archive has no earlier base.
+    const problem = `the archive is damaged: ${key} does not match its checksum`;
+    await expectRejection(archive.restore(), "operator", problem);
   });
 
   test("is refused when the header of a segment is damaged", async () => {
@@ -112,11 +220,9 @@ describe("restore", () => {
     }
     const key = (await keysOf(archive.storage, "log/")).at(-1) ?? "";
     await archive.storage.put(key, new Uint8Array());
-    const advice = / cannot be read: restore a state before it with --at (\S+)$/;
-    const { message } = await expectRejection(archive.restore(), "operator", advice);
-    const time = advice.exec(message)?.[1] ?? "";
+    const time = await adviceOf(archive.restore(), `the archive is damaged: ${key} cannot be read`);
     const path = archive.at("b.db");
-    const restored = await restoreTo(path, archive.storage, new Date(time));
+    const restored = await restoreTo(path, archive.storage, time);
     markRestored(path, restored, true);
     copyFileSync(path, archive.at("c.db"));
     {
@@ -131,7 +237,7 @@ describe("restore", () => {
       ]);
       await writeSegments(server, 3);
       expect(await archive.restore()).toEqual(contentOf(server.db));
-      expect(await archive.restore(new Date(time))).toEqual(before);
+      expect(await archive.restore(time)).toEqual(before);
     }
     const late = archive.start({ path });
     await expectRejection(late, "operator", /^another server has continued the archive: /);

@@ -1,0 +1,131 @@
+/** Finds out what an archive has besides segments: its generations and its bases. */
+import type { ObjectStorage } from "../../object-storage.ts";
+import {
+  type Base,
+  baseKey,
+  decodeJson,
+  failDamaged,
+  type Generation,
+  isDamage,
+  parseBaseKey,
+  parseGenerationKey,
+  prefixes,
+  type SegmentId,
+} from "./format.ts";
+
+type Storage = Pick<ObjectStorage, "get" | "list">;
+
+/** A generation and the ones that it continues, oldest first. Each but the last ends where the next one begins. */
+export type Lineage = readonly Generation[];
+
+/** What an archive has, without its segments. */
+export interface Contents {
+  /** Newest first. */
+  readonly lineages: readonly Lineage[];
+  /** All that are complete, oldest first. */
+  readonly bases: readonly Base[];
+  /** Those whose manifest is damaged. */
+  readonly damagedBases: readonly SegmentId[];
+}
+
+async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
+  const body = await storage.get(key);
+  return body === null ? failDamaged(key, "is missing") : decodeJson(key, body);
+}
+
+/** @returns the number of the newest generation; 0 if nobody has written to the archive */
+export async function newestNumber(storage: Storage): Promise<number> {
+  const objects = await storage.list(prefixes.generations);
+  return Math.max(0, ...objects.map(({ key }) => parseGenerationKey(key) ?? 0));
+}
+
+/** @returns the lineages, newest first. What a generation has written behind the end that the next one saw is no part */
+async function readLineages(storage: Storage): Promise<Lineage[]> {
+  const objects = await storage.list(prefixes.generations);
+  const generations = new Map<number, Generation>();
+  for (const { key } of objects) {
+    const number = parseGenerationKey(key);
+    if (number === null) continue;
+    generations.set(number, await readJson<Generation>(storage, key));
+  }
+  const lineages: Lineage[] = [];
+  const numbers = [...generations.keys()].sort((a, b) => a - b);
+  for (let next = numbers.pop(); next !== undefined; ) {
+    const lineage: Generation[] = [];
+    let current = generations.get(next);
+    while (current !== undefined) {
+      lineage.unshift(current);
+      current = current.parent === null ? undefined : generations.get(current.parent.generation);
+    }
+    lineages.push(lineage);
+    // What is between the generations of a lineage was abandoned.
+    const oldest = lineage[0]?.number ?? 0;
+    next = numbers.pop();
+    while (next !== undefined && next >= oldest) next = numbers.pop();
+  }
+  return lineages;
+}
+
+/** @returns whether the archive has anything that can be restored */
+export async function hasBase(storage: Storage): Promise<boolean> {
+  const objects = await storage.list(prefixes.bases);
+  return objects.some(({ key }) => parseBaseKey(key) !== null);
+}
+
+function isManifest(value: Partial<Base> | null): boolean {
+  const { first, last, timeMs, chunks } = value ?? {};
+  const numbers = [first?.generation, first?.number, last?.generation, last?.number, timeMs];
+  return numbers.every(Number.isFinite) && Array.isArray(chunks);
+}
+
+/** @returns `null` if it is damaged */
+async function readBase(storage: Storage, id: SegmentId): Promise<Base | null> {
+  try {
+    const base = await readJson<Base>(storage, baseKey(id));
+    return isManifest(base) ? { ...base, ...id } : null;
+  } catch (error) {
+    if (isDamage(error)) return null;
+    throw error;
+  }
+}
+
+export async function readContents(storage: Storage): Promise<Contents> {
+  const lineages = await readLineages(storage);
+  const bases: Base[] = [];
+  const damagedBases: SegmentId[] = [];
+  for (const { key } of await storage.list(prefixes.bases)) {
+    const id = parseBaseKey(key);
+    const base = id === null ? null : await readBase(storage, id);
+    if (base !== null) bases.push(base);
+    else if (id !== null) damagedBases.push(id);
+  }
+  return { lineages, bases, damagedBases };
+}
+
+/** @throws {AppError} operator if there is a base, which is damaged */
+export function requireSound(damaged: SegmentId | undefined): void {
+  if (damaged !== undefined) failDamaged(baseKey(damaged), "cannot be read");
+}
+
+/** @returns whether a segment is in the history of a lineage, and not behind the end of its generation */
+function isPartOf({ generation, number }: SegmentId, lineage: Lineage): boolean {
+  const at = lineage.findIndex((each) => each.number === generation);
+  if (at === -1) return false;
+  return number <= (lineage[at + 1]?.parent?.number ?? Number.POSITIVE_INFINITY);
+}
+
+/** @returns the bases of a lineage that were complete at this time, newest first */
+export function basesOf(
+  { bases }: Contents,
+  lineage: Lineage,
+  atMs = Number.POSITIVE_INFINITY,
+): Base[] {
+  // The first segment of one may not exist, when nothing was in the WAL: then the lineage may go on before that one.
+  return bases.filter(({ last, timeMs }) => isPartOf(last, lineage) && timeMs <= atMs).reverse();
+}
+
+/** @returns since when a state can be restored; infinite if none can */
+export function beginningMs(contents: Contents): number {
+  const all = contents.lineages.flatMap((lineage) => basesOf(contents, lineage));
+  return Math.min(...all.map(({ timeMs }) => timeMs));
+}

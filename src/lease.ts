@@ -41,7 +41,7 @@ export interface LeaseOptions {
 
 export interface Lease {
   /**
-   * Waits until this process holds the lease. Call it once.
+   * Waits until this process holds the lease, the first time. It does not take the lease again if it was lost.
    * @returns the number of the lease, higher than that of every earlier holder
    * @throws {AppError} operator if the storage cannot be used, or has no conditional writes
    * @throws the reason of the signal
@@ -130,6 +130,8 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   let sequence = 0;
   /** The newest state of the object that this process knows of; `null` if it is not its own. */
   let own: Found | null = null;
+  /** `null` until the lease was acquired. */
+  let acquired: number | null = null;
   let renewing: Promise<void> = Promise.resolve();
   /** Whether the last attempt has failed. */
   let isFailing = false;
@@ -253,6 +255,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
 
   return {
     async acquire(signal) {
+      if (acquired !== null) return acquired;
       const take = createTaker();
       for (;;) {
         signal.throwIfAborted();
@@ -264,7 +267,8 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
         await clock.sleep(waitMs, signal);
       }
       renewing = keepRenewing();
-      return own.state.number;
+      acquired = own.state.number;
+      return acquired;
     },
     isHeld() {
       if (own === null || stopping.signal.aborted) return false;

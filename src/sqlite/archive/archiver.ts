@@ -3,15 +3,17 @@ import { statfsSync } from "node:fs";
 import { dirname } from "node:path";
 import type { ArchiveLog, ArchiveState } from "../../archive.ts";
 import { AppError, fail, messageOf } from "../../error.ts";
+import type { Lease } from "../../lease.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 import { trackConfirmations } from "./confirmations.ts";
+import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
 import { fileState, readMarker, writeMarker } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { createRetention } from "./retention.ts";
-import { createTerms, type NewLease } from "./term.ts";
+import { createTerms } from "./term.ts";
 import { lockWal } from "./wal-lock.ts";
 import { committedWalBytesOf } from "./wal-reader.ts";
 
@@ -33,7 +35,8 @@ export interface ArchiverOptions {
   readonly path: string;
   readonly files: FileDescriptors;
   readonly storage: ObjectStorage;
-  readonly newLease: NewLease;
+  /** @returns a lease on the archive that nothing else uses */
+  readonly newLease: () => Lease;
   /** @see ArchiveOptions */
   readonly intervalMs: number;
   /** How far back the archive can restore. */
@@ -163,24 +166,32 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     tick();
   }
 
+  /** @param work begins a generation. Only one is begun at a time */
+  function open(work: () => Promise<void>): Promise<void> {
+    isBeginning = true;
+    const begun = work().finally(() => {
+      isBeginning = false;
+    });
+    begun.catch((error) => {
+      if (isStarted && !isOver()) problems.report("opening", error);
+    });
+    return begun;
+  }
+
   /** Begins a generation as soon as the storage responds. */
   function beginSoon(): void {
     if (isBeginning || isOver()) return;
-    isBeginning = true;
-    problems
-      .retry("opening", isOver, begin)
-      .catch((error) => {
-        if (!isOver()) problems.report("opening", error);
-      })
-      .finally(() => {
-        isBeginning = false;
-      });
+    void open(() => problems.retry("opening", isOver, begin));
+  }
+
+  function newestBase(): Base | null {
+    return writer?.bases.newest() ?? null;
   }
 
   function state(): ArchiveState {
     const committedWalBytes = committedWalBytesOf(files);
     const isComplete = writer?.isComplete() === true;
-    const lastBase = writer?.newestBase() ?? null;
+    const lastBase = newestBase();
     return {
       secondsBehind: isComplete ? 0 : Math.max(0, (nowMs() - confirmations.untilMs()) / 1000),
       bytesBehind: writer?.bytesBehind() ?? committedWalBytes,
@@ -194,9 +205,9 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       if (writer === null) beginSoon();
       else {
         writer.send();
-        writer?.writeBaseIfDue();
+        writer?.bases.writeIfDue();
         // The chunks of a base that is being written look like those of one that was never completed.
-        if (writer?.isWritingBase() === false && terms.isHeld()) retention.deleteIfDue();
+        if (writer?.bases.isWriting() === false && terms.isHeld()) retention.deleteIfDue();
       }
     } catch (error) {
       reportUnexpected(error);
@@ -223,15 +234,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   let checkpointTimer: ReturnType<typeof setTimeout> | undefined;
   return {
     async start() {
-      isBeginning = true;
-      const begun = begin().finally(() => {
-        isBeginning = false;
-      });
-      begun.catch((error) => {
-        if (isStarted && !isOver()) problems.report("opening", error);
-      });
       try {
-        await Promise.race([begun, problems.first]);
+        await Promise.race([open(begin), problems.first]);
       } catch (error) {
         if (!(error instanceof AppError) || error.code !== "unavailable") throw error;
         problems.report("opening", error);
@@ -239,7 +243,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       isStarted = true;
     },
     async untilBase() {
-      for (let failingMs = 0; (writer?.newestBase() ?? null) === null; failingMs += POLL_MS) {
+      for (let failingMs = 0; newestBase() === null; failingMs += POLL_MS) {
         const reason = problem();
         if (reason === null) failingMs = 0;
         else if (failingMs > START_TIMEOUT_MS) fail("operator", reason);

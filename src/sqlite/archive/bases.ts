@@ -3,6 +3,7 @@ import { fstatSync, readSync } from "node:fs";
 import type { ArchiveLog } from "../../archive.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import { type Base, baseKey, type Chunk, chunkKey, encodeChunk, encodeJson } from "./format.ts";
+import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import type { SegmentWriter } from "./segments.ts";
 
@@ -26,12 +27,10 @@ export interface NewestBase {
 interface BasesOptions {
   readonly storage: Pick<ObjectStorage, "put">;
   readonly problems: Problems;
-  readonly generation: number;
+  readonly beginning: Pick<Beginning, "generation" | "newest">;
   readonly segments: SegmentWriter;
   /** Descriptor of the database file. Closing one would release SQLite's locks on the file. */
   readonly database: number;
-  /** `null` if the generation begins with a base. */
-  readonly newest: NewestBase | null;
   readonly nowMs: () => number;
   readonly log: ArchiveLog;
   readonly onWritten: () => void;
@@ -46,8 +45,9 @@ export interface Bases {
 }
 
 export function createBases(options: BasesOptions): Bases {
-  const { storage, problems, generation, segments, database, nowMs, log, onWritten } = options;
-  let newest = options.newest;
+  const { storage, problems, beginning, segments, database, nowMs, log, onWritten } = options;
+  const generation = beginning.generation.number;
+  let { newest } = beginning;
   /** `segments.storedBytes()` when the newest base was begun. */
   let startBytes = 0;
   let isWriting = false;
@@ -90,12 +90,8 @@ export function createBases(options: BasesOptions): Bases {
     const id = { generation, number: Math.floor(nowMs() / 1000) };
     const { chunks, storedBytes } = await copyFile(id);
     // What was committed while the file was copied.
-    while (!segments.readAll()) {
-      segments.send();
-      await segments.untilStored(segments.lastRead());
-    }
+    while (!segments.readAll()) await segments.untilStored(segments.lastRead());
     const last = { generation, number: segments.lastRead() };
-    segments.send();
     await segments.untilStored(last.number);
     // Never earlier than what it has, also if the clock goes back.
     const timeMs = Math.max(nowMs(), segments.lastTimeMs());
@@ -121,7 +117,7 @@ export function createBases(options: BasesOptions): Bases {
     newest: () => newest?.base ?? null,
     isWriting: () => isWriting,
     writeIfDue() {
-      if (isWriting || !isDue()) return;
+      if (isWriting || segments.isEnded() || !isDue()) return;
       isWriting = true;
       write()
         .catch((error) => {

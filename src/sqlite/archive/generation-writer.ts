@@ -2,9 +2,9 @@
 import type { ArchiveLog } from "../../archive.ts";
 import type { ObjectStorage } from "../../object-storage.ts";
 import type { FileDescriptors } from "../file-watch.ts";
-import { createBases } from "./bases.ts";
+import { type Bases, createBases } from "./bases.ts";
 import type { Confirmations } from "./confirmations.ts";
-import type { Base, SegmentId } from "./format.ts";
+import type { SegmentId } from "./format.ts";
 import type { Beginning } from "./generation.ts";
 import type { Problems } from "./problems.ts";
 import { createSegmentWriter } from "./segments.ts";
@@ -30,11 +30,9 @@ interface GenerationWriterOptions {
 export interface GenerationWriter {
   /** Sends what is new. It does not wait. */
   send(): void;
-  /** Reads the WAL to its end, and sends what fits. @returns whether it was read to its end */
+  /** @see SegmentWriter.readAll */
   readAll(): boolean;
-  writeBaseIfDue(): void;
-  isWritingBase(): boolean;
-  newestBase(): Base | null;
+  readonly bases: Bases;
   /** Whether the archive can restore all commits. */
   isComplete(): boolean;
   /** Bytes of the WAL that are not in the archive. */
@@ -49,24 +47,18 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
   const { nowMs, log, onConfirmed, onBase, onGap, onError } = options;
   const { generation } = beginning;
   const reader = createWalReader(files, beginning.position);
+  const shared = { storage, problems, beginning, nowMs };
   const segments = createSegmentWriter({
-    storage,
-    problems,
-    beginning,
+    ...shared,
     reader,
-    nowMs,
     onStored: () => (confirmations.isUnread() ? send() : confirm()),
     onGap,
     onError,
   });
   const bases = createBases({
-    storage,
-    problems,
-    generation: generation.number,
+    ...shared,
     segments,
     database: files.database,
-    newest: beginning.newest,
-    nowMs,
     log,
     onWritten() {
       send();
@@ -88,7 +80,6 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
     const timeMs = nowMs();
     // Not before there is room, so that all writes until then share a segment.
     const isRead = segments.hasRoom() ? segments.readAll() : reader.unreadBytes() === 0;
-    segments.send();
     if (segments.isEnded()) return;
     if (isRead) confirmations.read(segments.lastRead(), timeMs);
     confirm();
@@ -100,16 +91,8 @@ export function createGenerationWriter(options: GenerationWriterOptions): Genera
 
   return {
     send,
-    readAll() {
-      const isRead = segments.readAll();
-      segments.send();
-      return isRead;
-    },
-    writeBaseIfDue() {
-      if (!segments.isEnded()) bases.writeIfDue();
-    },
-    isWritingBase: bases.isWriting,
-    newestBase: bases.newest,
+    readAll: segments.readAll,
+    bases,
     isComplete: () => bases.newest() !== null && bytesBehind() === 0,
     bytesBehind,
     last() {

@@ -31,10 +31,11 @@ interface Queued extends SegmentId {
 }
 
 export interface SegmentWriter {
-  /** Reads the WAL to its end. @returns false if the memory for it is used up, or the generation has ended */
+  /**
+   * Reads the WAL to its end, and sends what was read. It does not wait.
+   * @returns false if the memory for it is used up, or the generation has ended
+   */
   readAll(): boolean;
-  /** Sends what was read. It does not wait. */
-  send(): void;
   /** Whether everything that was read is being sent, and another segment could be. */
   hasRoom(): boolean;
   /** Number of the last segment that was read. */
@@ -73,11 +74,6 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
   const early = new Set<number>();
   const waiters = new Set<() => void>();
 
-  /** Others can be stored, or none will be. */
-  function wakeWaiters(): void {
-    for (const wake of waiters) wake();
-  }
-
   function readPart(): boolean {
     const part = reader.read();
     if (part === null) return false;
@@ -114,12 +110,12 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     storedBytes += body.length;
     early.add(number);
     while (early.delete(stored + 1)) stored += 1;
-    send();
-    wakeWaiters();
+    sendQueued();
+    for (const wake of waiters) wake();
     onStored();
   }
 
-  function send(): void {
+  function sendQueued(): void {
     while (!ended && sending < MAX_SENDING) {
       const next = queue.shift();
       if (next === undefined) return;
@@ -133,10 +129,11 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
 
   return {
     readAll() {
-      while (!ended && queuedBytes < MAX_QUEUED_BYTES) if (!readPart()) return !ended;
-      return false;
+      let isRead = false;
+      while (!isRead && !ended && queuedBytes < MAX_QUEUED_BYTES) isRead = !readPart();
+      sendQueued();
+      return isRead && !ended;
     },
-    send,
     hasRoom: () => queue.length === 0 && sending < MAX_SENDING,
     lastRead: () => lastRead,
     lastTimeMs: () => lastTimeMs,
@@ -155,7 +152,7 @@ export function createSegmentWriter(options: SegmentWriterOptions): SegmentWrite
     firstOfWal: () => firstOfWal,
     end() {
       ended = true;
-      wakeWaiters();
+      for (const wake of waiters) wake();
     },
     isEnded: () => ended,
   };

@@ -8,7 +8,6 @@ import { newestNumber } from "./contents.ts";
 import { holderName, lockIdentity } from "./identity.ts";
 import type { ArchiveRequest, ArchiveResponse } from "./messages.ts";
 import { requireDatabase } from "./missing.ts";
-import type { AcquiredLease } from "./term.ts";
 
 const MAX_WAL_BYTES = 2 ** 30;
 
@@ -29,7 +28,7 @@ export function createArchiveService(
 ): (request: ArchiveRequest) => Promise<void> {
   let opened: Opened | null = null;
   /** The lease under which the database was restored. */
-  let restoredUnder: AcquiredLease | null = null;
+  let restoredUnder: Lease | null = null;
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
@@ -90,8 +89,8 @@ export function createArchiveService(
       log,
       async acquireLease() {
         // No process had the lock of this database, because there was none.
-        const lease = newLease(current, crypto.randomUUID());
-        restoredUnder = { lease, number: await lease.acquire(stopping.signal) };
+        restoredUnder = newLease(current, crypto.randomUUID());
+        await restoredUnder.acquire(stopping.signal);
       },
     });
   }
@@ -111,9 +110,9 @@ export function createArchiveService(
       files,
       storage,
       newLease() {
-        const acquired = restoredUnder;
+        const lease = restoredUnder ?? newLease(current, lockIdentity(path));
         restoredUnder = null;
-        return acquired ?? { lease: newLease(current, lockIdentity(path)), number: null };
+        return lease;
       },
       intervalMs,
       keepMs,
@@ -130,7 +129,7 @@ export function createArchiveService(
 
   async function close(): Promise<void> {
     await archiver?.close();
-    await restoredUnder?.lease.release();
+    await restoredUnder?.release();
   }
 
   async function handle(request: ArchiveRequest): Promise<void> {

@@ -1,14 +1,6 @@
 /** The lease under which a generation is written, and the name of that generation. One follows the other. */
 import type { Lease } from "../../lease.ts";
 
-export interface AcquiredLease {
-  readonly lease: Lease;
-  readonly number: number;
-}
-
-/** @returns a lease on the archive that nothing else uses */
-export type NewLease = () => AcquiredLease | { readonly lease: Lease; readonly number: null };
-
 export interface Terms {
   /**
    * Waits for the lease, unless this process has it.
@@ -23,18 +15,19 @@ export interface Terms {
 interface Term {
   readonly lease: Lease;
   readonly name: string;
-  /** `null` until the lease is acquired. */
-  number: number | null;
 }
 
-/** @param onLost called with the reason when the archive is that of another server */
-export function createTerms(newLease: NewLease, onLost: (reason: string) => void): Terms {
+/**
+ * @param newLease returns a lease on the archive that nothing else uses
+ * @param onLost called with the reason when the archive is that of another server
+ */
+export function createTerms(newLease: () => Lease, onLost: (reason: string) => void): Terms {
   let term: Term | null = null;
   /** Of the last lease. */
   let released: Promise<void> = Promise.resolve();
 
   function begin(): Term {
-    const begun: Term = { ...newLease(), name: crypto.randomUUID() };
+    const begun = { lease: newLease(), name: crypto.randomUUID() };
     void begun.lease.whenLost.then((holder) => {
       if (term !== begun) return;
       onLost(
@@ -48,10 +41,8 @@ export function createTerms(newLease: NewLease, onLost: (reason: string) => void
     async acquire(signal) {
       await released;
       term ??= begin();
-      const current = term;
-      const number = current.number ?? (await current.lease.acquire(signal));
-      current.number = number;
-      return { number, name: current.name };
+      const { lease, name } = term;
+      return { number: await lease.acquire(signal), name };
     },
     isHeld: () => term?.lease.isHeld() === true,
     end() {

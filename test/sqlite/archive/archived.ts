@@ -127,7 +127,7 @@ async function startArchived(options: Options) {
     path,
     files: descriptors,
     storage,
-    newLease: () => ({ lease: lease ?? newLease(path, storage, reportLease), number: null }),
+    newLease: () => lease ?? newLease(path, storage, reportLease),
     intervalMs,
     keepMs,
     maxWalBytes,

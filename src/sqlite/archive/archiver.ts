@@ -10,7 +10,7 @@ import { trackConfirmations } from "./confirmations.ts";
 import type { Base } from "./format.ts";
 import { beginGeneration, refusalOf } from "./generation.ts";
 import { createGenerationWriter, type GenerationWriter } from "./generation-writer.ts";
-import { fileState, readMarker, writeMarker } from "./marker.ts";
+import { markComplete } from "./marker.ts";
 import { createProblems } from "./problems.ts";
 import { createRetention } from "./retention.ts";
 import { createTerms } from "./term.ts";
@@ -127,6 +127,14 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     abandon(messageOf(error));
   }
 
+  function guard(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      reportUnexpected(error);
+    }
+  }
+
   async function begin(): Promise<void> {
     const giveUp = AbortSignal.any([closing.signal, refusing.signal]);
     const { number, name } = await terms.acquire(giveUp);
@@ -136,7 +144,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       supersede(beginning.refused);
       return;
     }
-    const { newest, damage } = beginning;
+    const { damage } = beginning;
     if (damage !== null) log("warn", "archive needs a new base", { reason: damage });
     if (isOver()) return;
     writer = createGenerationWriter({
@@ -158,11 +166,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     });
     hasGap = false;
     problems.clearRequired();
-    log("info", "archive opened", {
-      storage: storage.url,
-      generation: number,
-      continued: newest !== null,
-    });
+    const continued = beginning.newest !== null;
+    log("info", "archive opened", { storage: storage.url, generation: number, continued });
     tick();
   }
 
@@ -201,17 +206,13 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   }
 
   function tick(): void {
-    try {
+    guard(() => {
       if (writer === null) beginSoon();
-      else {
-        writer.send();
-        writer?.bases.writeIfDue();
-        // The chunks of a base that is being written look like those of one that was never completed.
-        if (writer?.bases.isWriting() === false && terms.isHeld()) retention.deleteIfDue();
-      }
-    } catch (error) {
-      reportUnexpected(error);
-    }
+      writer?.send();
+      writer?.bases.writeIfDue();
+      // The chunks of a base that is being written look like those of one that was never completed.
+      if (writer?.bases.isWriting() === false && terms.isHeld()) retention.deleteIfDue();
+    });
     onState(state());
   }
 
@@ -220,14 +221,10 @@ export function createArchiver(options: ArchiverOptions): Archiver {
     return committedWalBytesOf(files) > Math.min(maxWalBytes, bavail * bsize);
   }
 
-  /** Copies all of the WAL to the database, and notes that the archive has all of it. @returns whether it has */
+  /** Copies all of the WAL to the database, and notes that the archive has it. @returns whether it has */
   function complete(current: GenerationWriter): boolean {
-    const readRest = () => current.readAll() && current.bytesBehind() === 0;
-    return walLock.complete(readRest, () => {
-      const names = readMarker(path)?.names ?? [];
-      const file = fileState(path);
-      writeMarker(path, { names, restored: null, complete: { ...current.last(), file } });
-    });
+    const readRest = () => current.readAll() && current.isComplete();
+    return walLock.complete(readRest, () => markComplete(path, current.last()));
   }
 
   const timer = setInterval(tick, SENDING_SHARE * intervalMs);
@@ -255,26 +252,20 @@ export function createArchiver(options: ArchiverOptions): Archiver {
       else problems.report(writer === null ? "opening" : "lease", error);
     },
     reportWait() {
-      refusalOf(storage, path).then(
-        (refused) => {
-          if (refused === null || isOver()) return;
-          refusing.abort(new AppError("operator", refused));
-          if (isStarted) supersede(refused);
-        },
-        // The storage is unreachable, which the lease reports.
-        () => {},
-      );
+      // If the storage is unreachable, the lease reports that.
+      const refusal = refusalOf(storage, path).catch(() => null);
+      void refusal.then((refused) => {
+        if (refused === null || isOver()) return;
+        refusing.abort(new AppError("operator", refused));
+        if (isStarted) supersede(refused);
+      });
     },
     committed(commit) {
       confirmations.committed(commit);
-      try {
-        writer?.send();
-      } catch (error) {
-        reportUnexpected(error);
-      }
+      guard(() => writer?.send());
     },
     checkpoint() {
-      try {
+      guard(() => {
         if (walLock.checkpoint(() => writer?.readAll() ?? false)) {
           clearTimeout(checkpointTimer);
           checkpointTimer = setTimeout(tick, AFTER_CHECKPOINT_MS);
@@ -284,9 +275,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         abandon("the storage was unreachable for too long");
         hasGap = true;
         walLock.checkpoint(() => true);
-      } catch (error) {
-        reportUnexpected(error);
-      }
+      });
     },
     async close() {
       clearInterval(timer);
@@ -299,10 +288,8 @@ export function createArchiver(options: ArchiverOptions): Archiver {
         isClosed = writer?.isComplete() === true && complete(writer);
         if (!isClosed) await Bun.sleep(POLL_MS);
       }
-      if (!isClosed && isStarted) {
-        const reason = problem() ?? "a base is being written";
-        log("warn", "archive not complete", { reason });
-      }
+      if (!isClosed && isStarted)
+        log("warn", "archive not complete", { reason: problem() ?? "a base is being written" });
       closing.abort(new AppError("unavailable", "the archive was closed"));
       writer?.end();
       await terms.end();

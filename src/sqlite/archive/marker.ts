@@ -50,3 +50,10 @@ export function writeMarker(databasePath: string, marker: ArchiveMarker): void {
   }
   replaceFile(temporaryPath, path);
 }
+
+/** Notes that the archive has all of the database, up to this segment. */
+export function markComplete(databasePath: string, last: SegmentId): void {
+  const names = readMarker(databasePath)?.names ?? [];
+  const complete = { ...last, file: fileState(databasePath) };
+  writeMarker(databasePath, { names, complete, restored: null });
+}

@@ -141,7 +141,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   }
 
   async function find(): Promise<Found | null> {
-    const object = await storage.getWithTag(key);
+    const object = await storage.get(key);
     if (object === null) return null;
     const state = decodeState(object.body);
     if (state === null) throw unusable(`${key} is not a lease of this program`);

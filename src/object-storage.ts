@@ -24,9 +24,7 @@ export interface ObjectStorage {
   /** For messages: without credentials. */
   readonly url: string;
   /** @returns `null` if the object does not exist */
-  get(key: string): Promise<Uint8Array<ArrayBuffer> | null>;
-  /** @returns `null` if the object does not exist */
-  getWithTag(key: string): Promise<TaggedObject | null>;
+  get(key: string): Promise<TaggedObject | null>;
   /** Creates or replaces an object. */
   put(key: string, body: Uint8Array<ArrayBuffer>): Promise<void>;
   /**
@@ -123,7 +121,6 @@ export function withRetries(
   return {
     ...storage,
     get: (key) => retry(() => storage.get(key)),
-    getWithTag: (key) => retry(() => storage.getWithTag(key)),
     put: (key, body) => retry(() => storage.put(key, body)),
     list: (...args) => retry(() => storage.list(...args)),
     remove: (keys) => retry(() => storage.remove(keys)),

@@ -133,7 +133,6 @@ export async function simulate(seed: number): Promise<Outcome> {
       storage: {
         ...shared,
         get: (key) => send(server, () => shared.get(key)),
-        getWithTag: (key) => send(server, () => shared.getWithTag(key)),
         put: (key, body) => send(server, () => shared.put(key, body)),
         create: (key, body) => send(server, () => shared.create(key, body)),
         replace: (key, body, tag) => send(server, () => shared.replace(key, body, tag)),

@@ -89,7 +89,7 @@ function makeUnreliable(storage: ObjectStorage) {
   }
   const unreliable: ObjectStorage = {
     ...storage,
-    getWithTag: (key) => run(() => storage.getWithTag(key)),
+    get: (key) => run(() => storage.get(key)),
     create: (key, body) => run(() => storage.create(key, body)),
     replace: (key, body, tag) => run(() => storage.replace(key, body, tag)),
   };
@@ -299,7 +299,7 @@ describe("a lease", () => {
     controller.abort(new AppError("unavailable", "closing"));
     await expectRejection(waiting, "unavailable", "closing");
     const failing = createServer("b", {
-      getWithTag: () => Promise.reject(new AppError("operator", "no such bucket")),
+      get: () => Promise.reject(new AppError("operator", "no such bucket")),
     });
     await expectRejection(failing.acquire(signal), "operator", "no such bucket");
   });

@@ -217,19 +217,15 @@ export function createDirectoryStorage({
     return true;
   }
 
-  function getWithTag(key: string): Promise<TaggedObject | null> {
-    return run("read", async () => {
-      const newest = await readNewest(join(root, key));
-      if (newest !== null) return { body: newest.body, tag: newest.tag };
-      await stat(root);
-      return null;
-    });
-  }
-
   return {
     url,
-    get: async (key) => (await getWithTag(key))?.body ?? null,
-    getWithTag,
+    get: (key) =>
+      run("read", async () => {
+        const newest = await readNewest(join(root, key));
+        if (newest !== null) return { body: newest.body, tag: newest.tag };
+        await stat(root);
+        return null;
+      }),
     put: (key, body) =>
       run("write to", async () => {
         const path = join(root, key);

@@ -1,5 +1,5 @@
 /** Errors of S3 as sentences for the operator. They never repeat what the server says, which may name keys. */
-import { AppError, systemCode } from "../error.ts";
+import { systemCode } from "../error.ts";
 
 export interface S3Problem {
   readonly code: "operator" | "unavailable";
@@ -88,9 +88,4 @@ export function describeFailure(error: unknown, host: string): S3Problem {
   }
   const problem = networkProblems[code] ?? (/^\w+$/.test(code) ? code : "unknown error");
   return { code: "unavailable", problem: `cannot reach ${host}: ${problem}` };
-}
-
-/** @param action e.g. `write to` */
-export function s3Error(action: string, url: string, { code, problem }: S3Problem): AppError {
-  return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
 }

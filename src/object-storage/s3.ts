@@ -2,9 +2,14 @@
  * Storage in a bucket of S3, or of a server with the same API. Requests are made with `fetch`: Bun's own client sends
  * no preconditions, and has neither a timeout nor a signal.
  */
-import type { AppError } from "../error.ts";
-import { isKey, type ObjectStorage, type StoredObject } from "../object-storage.ts";
-import { codeOf, describeFailure, describeResponse, type S3Problem, s3Error } from "./s3-errors.ts";
+import { AppError } from "../error.ts";
+import {
+  isKey,
+  type ObjectStorage,
+  type StoredObject,
+  type TaggedObject,
+} from "../object-storage.ts";
+import { codeOf, describeFailure, describeResponse, type S3Problem } from "./s3-errors.ts";
 import { type Credentials, encode, sign } from "./signature.ts";
 
 export interface S3Settings {
@@ -80,8 +85,8 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
   /** Whether `If-Match` has quotes, as RFC 9110 says. Ceph compares its value with a tag that has none. */
   let quotesTags = true;
 
-  function failure(action: S3Request["action"], problem: S3Problem): AppError {
-    return s3Error(action, url, problem);
+  function failure(action: S3Request["action"], { code, problem }: S3Problem): AppError {
+    return new AppError(code, `Cannot ${action} ${url}: ${problem}`);
   }
 
   async function exchange({ method, path, query = [], headers = {}, body = EMPTY }: S3Request) {
@@ -123,6 +128,11 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     throw failure(request.action, describeResponse(status, code, ownRegion));
   }
 
+  function requireTag(action: S3Request["action"], { tag }: S3Response): string {
+    if (tag === null) throw failure(action, NOT_S3);
+    return tag;
+  }
+
   async function write(
     key: string,
     body: Uint8Array<ArrayBuffer>,
@@ -136,13 +146,12 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
       headers: precondition,
       body,
     });
-    if (response === null) return null;
-    if (response.tag !== null) return response.tag;
-    throw failure("write to", NOT_S3);
+    return response === null ? null : requireTag("write to", response);
   }
 
-  async function read(key: string) {
-    return send({ action: "read", method: "GET", path: below + key });
+  async function get(key: string): Promise<TaggedObject | null> {
+    const response = await send({ action: "read", method: "GET", path: below + key });
+    return response === null ? null : { ...response, tag: requireTag("read", response) };
   }
 
   /** @returns the objects of one page, and where the next one begins; `null` on the last page */
@@ -171,14 +180,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
 
   return {
     url,
-    get: async (key) => (await read(key))?.body ?? null,
-    async getWithTag(key) {
-      const response = await read(key);
-      if (response === null) return null;
-      const { body, tag } = response;
-      if (tag !== null) return { body, tag };
-      throw failure("read", NOT_S3);
-    },
+    get,
     async put(key, body) {
       if ((await write(key, body, {})) === null) throw failure("write to", NOT_S3);
     },
@@ -186,7 +188,7 @@ export function createS3Storage(settings: S3Settings): ObjectStorage {
     async replace(key, body, tag) {
       const unquoted = tag.replaceAll('"', "");
       const newTag = await write(key, body, { "if-match": quotesTags ? tag : unquoted });
-      if (newTag !== null || !quotesTags || (await read(key))?.tag !== tag) return newTag;
+      if (newTag !== null || !quotesTags || (await get(key))?.tag !== tag) return newTag;
       // The server has refused the tag that the object has, so it expects one without quotes. Not tried before: a
       // server that ignores such a tag would overwrite the object.
       quotesTags = false;

@@ -32,7 +32,7 @@ describe("a directory", () => {
     expect(readdirSync(directory.at("lease~"))).toEqual(["4"]);
     // It had read the first version, and creates the second one, which has been deleted since.
     writeFileSync(directory.at("lease~/2"), "late");
-    expect(await storage.getWithTag("lease")).toEqual({ body: bytes("four"), tag });
+    expect(await storage.get("lease")).toEqual({ body: bytes("four"), tag });
     expect(text(await storage.get("lease"))).toBe("four");
     expect(await storage.replace("lease", bytes("five"), tag)).toBeString();
     expect(readdirSync(directory.at("lease~"))).toEqual(["5"]);

@@ -12,8 +12,7 @@ export function createMemoryStorage(): ObjectStorage {
 
   return {
     url: "memory",
-    get: async (key) => objects.get(key)?.body ?? null,
-    async getWithTag(key) {
+    async get(key) {
       const found = objects.get(key);
       return found === undefined ? null : { body: found.body, tag: found.tag };
     },

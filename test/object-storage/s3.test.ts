@@ -16,7 +16,6 @@ function open(server: S3Server, environment: Readonly<Record<string, string>> = 
 async function problemsOf(storage: ObjectStorage): Promise<Set<string>> {
   const calls = [
     storage.get("a"),
-    storage.getWithTag("a"),
     storage.put("a", bytes("one")),
     storage.create("b", bytes("one")),
     storage.replace("a", bytes("one"), '"tag"'),
@@ -193,7 +192,7 @@ describe("errors of S3", () => {
     server.misbehave = () => ({ do: "confuse" });
     const problem = /: the server does not respond like S3: check S3_ENDPOINT$/;
     await expectRejection(storage.list(""), "operator", problem);
-    await expectRejection(storage.getWithTag("a"), "operator", problem);
+    await expectRejection(storage.get("a"), "operator", problem);
     await expectRejection(storage.create("a", bytes("one")), "operator", problem);
   });
 
@@ -233,9 +232,9 @@ describe("a server of S3 that misbehaves", () => {
     const storage = open(server);
     server.misbehave = ({ operation }) => (operation === "put" ? { do: "repeat" } : null);
     expect(await storage.create("a", bytes("one"))).toBeNull();
-    const { body, tag } = (await storage.getWithTag("a"))!;
-    expect(text(body)).toBe("one");
-    expect(await storage.replace("a", bytes("two"), tag)).toBeNull();
+    const found = (await storage.get("a"))!;
+    expect(text(found)).toBe("one");
+    expect(await storage.replace("a", bytes("two"), found.tag)).toBeNull();
     expect(text(await storage.get("a"))).toBe("two");
   });
 

@@ -29,8 +29,8 @@ export interface Contents {
 }
 
 async function readJson<Value>(storage: Storage, key: string): Promise<Value> {
-  const body = await storage.get(key);
-  return body === null ? failDamaged(key, "is missing") : decodeJson(key, body);
+  const object = await storage.get(key);
+  return object === null ? failDamaged(key, "is missing") : decodeJson(key, object.body);
 }
 
 /** @returns the number of the newest generation; 0 if nobody has written to the archive */

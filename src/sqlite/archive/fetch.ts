@@ -28,7 +28,7 @@ type Storage = Pick<ObjectStorage, "get">;
 
 /** Downloads several objects ahead. @throws {AppError} operator if one is missing */
 async function* download(storage: Storage, keys: readonly string[]) {
-  const pending: Promise<Uint8Array<ArrayBuffer> | null>[] = [];
+  const pending: ReturnType<Storage["get"]>[] = [];
   let next = 0;
   for (const key of keys) {
     for (; next < keys.length && pending.length < CONCURRENCY; next += 1) {
@@ -37,8 +37,8 @@ async function* download(storage: Storage, keys: readonly string[]) {
       started.catch(() => {});
       pending.push(started);
     }
-    const body = await pending.shift();
-    yield { key, body: body ?? failDamaged(key, "is missing") };
+    const object = await pending.shift();
+    yield { key, body: object?.body ?? failDamaged(key, "is missing") };
   }
 }
 

@@ -107,7 +107,7 @@ async function measure(
 
 /** @returns `null` if it has been changed or deleted at the same time */
 async function replace(storage: ObjectStorage, key: string, body: Uint8Array<ArrayBuffer>) {
-  const current = await storage.getWithTag(key);
+  const current = await storage.get(key);
   return current === null ? null : storage.replace(key, body, current.tag);
 }
 

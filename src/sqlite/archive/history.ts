@@ -68,9 +68,9 @@ export async function readSound(
   segment: SegmentKey,
 ): Promise<SegmentHeader | null> {
   const key = segmentKey(segment);
-  const body = await storage.get(key);
+  const object = await storage.get(key);
   try {
-    return body === null ? null : (await decodeSegment(key, body)).header;
+    return object === null ? null : (await decodeSegment(key, object.body)).header;
   } catch {
     return null;
   }

@@ -25,7 +25,6 @@ function unreliable(storage: ObjectStorage) {
     storage: {
       ...storage,
       get: guard(storage.get),
-      getWithTag: guard(storage.getWithTag),
       put: guard(storage.put),
       create: guard(storage.create),
       list: guard(storage.list),

@@ -13,6 +13,10 @@ async function keysOf(storage: ObjectStorage, prefix: string): Promise<string[]>
   return (await storage.list(prefix)).map(({ key }) => key);
 }
 
+async function bodyOf(storage: ObjectStorage, key: string): Promise<Uint8Array<ArrayBuffer>> {
+  return (await storage.get(key))?.body ?? new Uint8Array();
+}
+
 /** Writes segments one by one. */
 async function writeSegments(server: Server, count: number) {
   for (let at = 0; at < count; at += 1) {
@@ -106,7 +110,7 @@ describe("restore", () => {
     await using server = await startWithBases(archive);
     const { middle } = server;
     const [, base = ""] = await keysOf(archive.storage, "bases/");
-    const { first } = JSON.parse(new TextDecoder().decode((await archive.storage.get(base))!));
+    const { first } = JSON.parse(new TextDecoder().decode(await bodyOf(archive.storage, base)));
     const keys = await keysOf(archive.storage, "log/");
     await archive.storage.remove(keys.slice(first.number - 1, first.number));
     const what = `the archive is damaged: segment ${first.number} of generation 1 is missing`;
@@ -174,7 +178,7 @@ describe("restore", () => {
     await using server = await archive.start();
     await writeSegments(server, 3);
     const [key = ""] = await keysOf(archive.storage, prefix);
-    const body = (await archive.storage.get(key)) ?? new Uint8Array();
+    const body = await bodyOf(archive.storage, key);
     body[body.length - 1] = (body.at(-1) ?? 0) ^ 1;
     await archive.storage.put(key, body);
     // Without advice: the archive has no earlier base.
@@ -187,7 +191,7 @@ describe("restore", () => {
     await using server = await archive.start();
     await writeSegments(server, 3);
     for (const key of (await keysOf(archive.storage, "log/")).slice(0, 2)) {
-      const sound = (await archive.storage.get(key)) ?? new Uint8Array();
+      const sound = await bodyOf(archive.storage, key);
       const length = sound.indexOf(10) + 1;
       const header = new TextDecoder().decode(sound.subarray(0, length));
       let accepted = "";
@@ -270,7 +274,7 @@ describe("restore", () => {
       await writeSegments(server, 3);
     }
     const [key = ""] = (await keysOf(archive.storage, "log/00000001/")).slice(-1);
-    const late = (await archive.storage.get(key)) ?? new Uint8Array();
+    const late = await bodyOf(archive.storage, key);
     await using server = await archive.start();
     await writeSegments(server, 3);
     await archive.storage.put("log/00000001/0000000/0000000099-1795439359468", late);
@@ -312,7 +316,7 @@ describe("restore", () => {
     const { length } = await keysOf(archive.storage, "log/");
     await writeSegments(server, 4);
     const key = (await keysOf(archive.storage, "log/"))[length] ?? "";
-    const body = (await archive.storage.get(key)) ?? new Uint8Array();
+    const body = await bodyOf(archive.storage, key);
     await archive.storage.put(key.replace(`-${nowMs}`, `-${nowMs + 10_000}`), body);
     await archive.storage.remove([key]);
     expect(await archive.restore(new Date(nowMs + 5_000))).toEqual(middle);
@@ -326,7 +330,7 @@ describe("restore", () => {
     }
     const key = "generations/00000002";
     const { parent, ...rest } = JSON.parse(
-      new TextDecoder().decode((await archive.storage.get(key)) ?? new Uint8Array()),
+      new TextDecoder().decode(await bodyOf(archive.storage, key)),
     );
     const changed = { ...rest, parent: { ...parent, number: parent.number - 1 } };
     await archive.storage.put(key, new TextEncoder().encode(JSON.stringify(changed)));

@@ -28,7 +28,10 @@ function makeStorage() {
     allowRemovals(count: number) {
       removals = count;
     },
-    get: async (key: string) => objects.get(key) ?? null,
+    async get(key: string) {
+      const body = objects.get(key);
+      return body === undefined ? null : { body, tag: "" };
+    },
     async list(prefix: string, limit = Number.POSITIVE_INFINITY, after = "") {
       const found = [...objects.keys()].filter((key) => key.startsWith(prefix) && key > after);
       const keys = found.sort();

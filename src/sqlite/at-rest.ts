@@ -19,12 +19,12 @@ export interface Source {
   requireUnchanged(): void;
 }
 
-/** @returns whether there is no log, in which case the file is complete. A server has a log as long as it runs */
+/** @returns whether there is no WAL, in which case the file is complete. A server has one as long as it runs */
 export function isAtRest(path: string): boolean {
   return sidecarsOf(path).every((suffix) => suffix === suffixes.shm);
 }
 
-/** SQLite reads neither a log nor locks, and does not load the CHECK constraints. */
+/** SQLite reads neither a WAL nor locks, and does not load the CHECK constraints. */
 export function connectAtRest(path: string): Database {
   const { SQLITE_OPEN_READONLY, SQLITE_OPEN_URI } = constants;
   // Only flags allow a URI. Without the option `strict`, a missing value is null instead of an error.
@@ -48,9 +48,9 @@ export function sharedSource(path: string): Source {
 }
 
 /**
- * Call it before the first connection. A server may start meanwhile. It first writes to a log, which is not read. When
+ * Call it before the first connection. A server may start meanwhile. It first writes to the WAL, which is not read. When
  * it changes the file itself, which would mix two states, `requireUnchanged` notices.
- * @returns `null` if the database has a log
+ * @returns `null` if the database has a WAL
  */
 export function sourceAtRest(path: string): Source | null {
   // First, or a server that starts in between could have changed a part of the file.

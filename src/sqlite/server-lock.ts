@@ -55,7 +55,7 @@ export function mayBeServedWithoutLock(databasePath: string): boolean {
       `the file has ${nlink} names (hard links), and another process has it open, perhaps a server under another name: stop that process`,
     );
   }
-  // The log is next to the name under which the other process has opened the file.
+  // The WAL is next to the name under which the other process has opened the file.
   if (!existsSync(databasePath + suffixes.wal)) {
     fail(
       "operator",
@@ -140,7 +140,7 @@ export function takeServerLock(
 
 /** @returns whether another process holds the lock of a server that may write */
 export function isServed(databasePath: string): boolean {
-  // A server has a log, and the lock file may be read-only.
+  // A server has a WAL, and the lock file may be read-only.
   // The other files are next to the target of a symbolic link.
   const path = realpathSync(databasePath);
   if (isAtRest(path) || !existsSync(lockPath(path))) return false;

@@ -8,7 +8,7 @@ import { createDirectoryStorage } from "../../../src/object-storage/directory.ts
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
-import { restoreTo } from "../../../src/sqlite/archive/missing.ts";
+import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
 import { makeDirectory } from "../../directory.ts";
 
 /** Short, so that tests do not wait. */
@@ -30,6 +30,8 @@ export function contentOf(db: Database): unknown {
 }
 
 export type Server = Awaited<ReturnType<typeof startArchived>>;
+
+export type Archive = ReturnType<typeof makeArchive>;
 
 /** An archive in a directory of its own, and databases next to it. */
 export function makeArchive() {
@@ -177,4 +179,35 @@ async function startArchived(options: Options) {
       closeFiles();
     },
   };
+}
+
+export async function keysOf(storage: ObjectStorage, prefix: string): Promise<string[]> {
+  return (await storage.list(prefix)).map(({ key }) => key);
+}
+
+export async function bodyOf(
+  storage: ObjectStorage,
+  key: string,
+): Promise<Uint8Array<ArrayBuffer>> {
+  return (await storage.get(key))?.body ?? new Uint8Array();
+}
+
+/** Writes segments one by one. */
+export async function writeSegments(server: Server, count: number) {
+  for (let at = 0; at < count; at += 1) {
+    server.insert(3);
+    await server.untilComplete();
+  }
+}
+
+export async function serve(archive: Archive, segments: number): Promise<void> {
+  await using server = await archive.start();
+  await writeSegments(server, segments);
+}
+
+/** @returns the path of a restored database, with which a server may continue the archive */
+export async function restoreOther({ at, storage }: Archive, time: Date | null, from = storage) {
+  const path = at("b.db");
+  markRestored(path, await restoreTo(path, from, time), true);
+  return path;
 }

@@ -7,20 +7,23 @@ import { makeDirectory } from "../../directory.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { withStore } from "../../open-store.ts";
 
-/** @returns a thread that responds to each request after a moment */
-function makeWorker() {
+type Respond = (response: ArchiveResponse) => void;
+
+/** @returns a thread, and the types of its requests. It says that each is done, unless `handle` handles it */
+function makeWorker(handle: (request: ArchiveRequest, respond: Respond) => boolean = () => false) {
   const requests: string[] = [];
-  const worker = Object.assign(new EventTarget(), {
-    onmessage(_event: { readonly data: unknown }) {},
-    postMessage({ type }: ArchiveRequest) {
-      requests.push(type);
-      setTimeout(() => worker.onmessage({ data: { type: "done" } }), 5);
+  const respond: Respond = (data) => fake.onmessage({ data });
+  const fake = Object.assign(new EventTarget(), {
+    onmessage(_event: { readonly data: ArchiveResponse }) {},
+    postMessage(request: ArchiveRequest) {
+      requests.push(request.type);
+      if (!handle(request, respond)) setTimeout(() => respond({ type: "done" }), 5);
     },
     ref() {},
     unref() {},
     terminate() {},
   });
-  return { requests, worker: worker as unknown as Worker };
+  return { requests, respond, worker: fake as unknown as Worker };
 }
 
 function optionsOf(worker: Worker): ArchiveOptions {
@@ -46,30 +49,22 @@ test("requests to the thread at the same time all have a response", async () => 
 
 test("a server that stops writes nothing after the archive was asked to be complete", async () => {
   using directory = makeDirectory();
-  const requests: string[] = [];
   let committedWalBytes = 2 ** 30;
-  const worker = Object.assign(new EventTarget(), {
-    onmessage(_event: { readonly data: ArchiveResponse }) {},
-    postMessage(request: ArchiveRequest) {
-      requests.push(request.type);
-      if (request.type === "stop") return;
-      const { type } = request;
-      const response: ArchiveResponse =
-        type === "committed" ? { type: "confirmed", commit: request.commit } : { type: "done" };
-      // Longer than the interval at which a server looks at its files.
-      setTimeout(() => worker.onmessage({ data: response }), type === "close" ? 2_500 : 1);
-    },
-    ref() {},
-    unref() {},
-    terminate() {},
+  const { worker, requests, respond } = makeWorker((request) => {
+    const { type } = request;
+    if (type === "committed")
+      setTimeout(() => respond({ type: "confirmed", commit: request.commit }), 1);
+    // Longer than the interval at which a server looks at its files.
+    if (type === "close") setTimeout(() => respond({ type: "done" }), 2_500);
+    return ["committed", "close", "stop"].includes(type);
   });
   // As if other processes wrote all the time.
   const writing = setInterval(() => {
     committedWalBytes += 1;
     const state = { secondsBehind: 0, bytesBehind: 0, committedWalBytes, lastBaseS: null };
-    worker.onmessage({ data: { type: "state", state } });
+    respond({ type: "state", state });
   }, 50);
-  const archive = { ...optionsOf(worker as unknown as Worker), commit: "sync" as const };
+  const archive = { ...optionsOf(worker), commit: "sync" as const };
   const isWritten = () => requests.filter((type) => type === "committed").length > 1;
   const serve = async () => {
     requests.length = 0;
@@ -82,17 +77,11 @@ test("a server that stops writes nothing after the archive was asked to be compl
 
 test("a start names the archive when that does not take the first write", async () => {
   using directory = makeDirectory();
-  const worker = Object.assign(new EventTarget(), {
-    onmessage(_event: { readonly data: ArchiveResponse }) {},
-    postMessage({ type }: ArchiveRequest) {
-      const response = { type: type === "committed" ? "lost" : "done" } as const;
-      setTimeout(() => worker.onmessage({ data: response }), 1);
-    },
-    ref() {},
-    unref() {},
-    terminate() {},
+  const { worker } = makeWorker(({ type }, respond) => {
+    if (type === "committed") setTimeout(() => respond({ type: "lost" }), 1);
+    return type === "committed";
   });
-  const archive = { ...optionsOf(worker as unknown as Worker), commit: "sync" as const };
+  const archive = { ...optionsOf(worker), commit: "sync" as const };
   const opening = withStore(directory.at("a.db"), async () => {}, { exclusive: true, archive });
   await expectRejection(opening, "unavailable", /^ARCHIVE_URL: the archive does not respond, /);
 });

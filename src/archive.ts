@@ -15,20 +15,23 @@ export type ArchiveLog = (
   fields?: Readonly<Record<string, string | number | boolean>>,
 ) => void;
 
-export interface ArchiveOptions {
+export interface ArchiveSettings {
   /** `s3://bucket/prefix` or `file:///directory` */
   readonly url: string;
   /** Has the credentials of the storage. */
   readonly environment: Readonly<Record<string, string | undefined>>;
-  /** Starts the thread of the archive. */
-  readonly createWorker: () => Worker;
   readonly restore: ArchiveRestore;
-  readonly onLog: ArchiveLog;
   /** Maximum age of a commit that the archive lacks, if an upload takes at most a quarter of it. */
   readonly intervalMs: number;
   readonly commit: ArchiveCommit;
   /** How far back the archive can restore. */
   readonly keepMs: number;
+}
+
+export interface ArchiveOptions extends ArchiveSettings {
+  /** Starts the thread of the archive. */
+  readonly createWorker: () => Worker;
+  readonly onLog: ArchiveLog;
   /** Ends the start of a server that waits for the archive, or restores it. */
   readonly signal: AbortSignal;
 }

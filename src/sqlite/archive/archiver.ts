@@ -37,7 +37,7 @@ export interface ArchiverOptions {
   readonly storage: ObjectStorage;
   /** @returns a lease on the archive that nothing else uses */
   readonly newLease: () => Lease;
-  /** @see ArchiveOptions */
+  /** @see ArchiveSettings */
   readonly intervalMs: number;
   /** How far back the archive can restore. */
   readonly keepMs: number;
@@ -138,7 +138,7 @@ export function createArchiver(options: ArchiverOptions): Archiver {
   async function begin(): Promise<void> {
     const giveUp = AbortSignal.any([closing.signal, refusing.signal]);
     const { number, name } = await terms.acquire(giveUp);
-    const beginning = await beginGeneration({ storage, path, files, isLost: hasGap, number, name });
+    const beginning = await beginGeneration({ storage, path, files, hasGap, number, name });
     if ("refused" in beginning) {
       if (!isStarted) fail("operator", beginning.refused);
       supersede(beginning.refused);

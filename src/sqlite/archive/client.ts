@@ -55,8 +55,8 @@ function notConfirmed(): AppError {
  * @throws the reason of the signal
  */
 export async function openArchive(path: string, options: ArchiveOptions): Promise<ArchiveClient> {
-  const { url, environment, createWorker, intervalMs, keepMs, commit, restore, onLog, signal } =
-    options;
+  const { createWorker, onLog, signal, ...settings } = options;
+  const isSync = settings.commit === "sync";
   const worker = createWorker();
   // The listener of the server keeps the process running.
   worker.unref();
@@ -194,13 +194,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
   }
 
   try {
-    await askAtStart({
-      type: "open",
-      path,
-      url,
-      environment,
-      restoreIfMissing: restore === "if-missing",
-    });
+    await askAtStart({ type: "open", path, settings });
   } catch (error) {
     await dispose();
     // The thread may have been terminated while it restored the database.
@@ -208,7 +202,7 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     throw error;
   }
   return {
-    start: (path, files) => askAtStart({ type: "start", path, files, intervalMs, keepMs, commit }),
+    start: (path, files) => askAtStart({ type: "start", path, files }),
     checkpoint: () => ask({ type: "checkpoint" }),
     state() {
       if (broken === null) return state;
@@ -218,11 +212,11 @@ export async function openArchive(path: string, options: ArchiveOptions): Promis
     close,
     requireOpen() {
       if (isLost) throw archiveError("unavailable", "another server has taken over");
-      if (commit === "async" || (rejectedCommit === null && broken === null)) return;
+      if (!isSync || (rejectedCommit === null && broken === null)) return;
       throw archiveError("unavailable", "the archive does not respond");
     },
     confirm() {
-      if (commit === "async") return null;
+      if (!isSync) return null;
       commits += 1;
       if (broken !== null) return Promise.reject(notConfirmed());
       post({ type: "committed", commit: commits });

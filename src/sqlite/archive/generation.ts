@@ -116,7 +116,7 @@ export interface BeginOptions {
   readonly path: string;
   readonly files: WalFiles;
   /** Whether parts of the WAL since the end of the archive are known to be lost. */
-  readonly isLost: boolean;
+  readonly hasGap: boolean;
   /** Of the lease, which is the number of the generation. No earlier one is higher. */
   readonly number: number;
   /** Of the generation: random, and the same in another attempt with this number. */
@@ -130,7 +130,7 @@ export interface BeginOptions {
 export async function beginGeneration(
   options: BeginOptions,
 ): Promise<Beginning | { readonly refused: string }> {
-  const { storage, path, files, isLost, number, name } = options;
+  const { storage, path, files, hasGap, number, name } = options;
   const end = await readEnd(storage, await readContents(storage));
   const marker = readMarker(path);
   const refused = await findRefusal(storage, end, marker);
@@ -144,7 +144,7 @@ export async function beginGeneration(
   const header = last === null ? null : await readSound(storage, last);
   const damage = findDamage(end, header);
   // What continues something damaged could not be restored.
-  const canContinue = state !== null && !isLost && damage === null;
+  const canContinue = state !== null && !hasGap && damage === null;
   const found = canContinue ? findEnd(path, files, state, header, marker) : null;
   const continued = found === null ? null : state;
   const parent = continued?.last ?? null;

@@ -1,6 +1,6 @@
 /** Messages between the thread of a server and that of its archive. */
 
-import type { ArchiveCommit, ArchiveLog, ArchiveState } from "../../archive.ts";
+import type { ArchiveLog, ArchiveSettings, ArchiveState } from "../../archive.ts";
 import type { ErrorCode } from "../../error.ts";
 import type { FileDescriptors } from "../file-watch.ts";
 
@@ -8,19 +8,13 @@ export type ArchiveRequest =
   | {
       readonly type: "open";
       readonly path: string;
-      readonly url: string;
-      /** The variables of the storage. */
-      readonly environment: Readonly<Record<string, string | undefined>>;
-      readonly restoreIfMissing: boolean;
+      readonly settings: ArchiveSettings;
     }
   | {
       readonly type: "start";
       /** Of the file, not of a symbolic link to it: its other files are next to it. */
       readonly path: string;
       readonly files: FileDescriptors;
-      readonly intervalMs: number;
-      readonly keepMs: number;
-      readonly commit: ArchiveCommit;
     }
   | { readonly type: "checkpoint" }
   | { readonly type: "close" }

@@ -32,19 +32,13 @@ export function createArchiveService(
   let archiver: Archiver | null = null;
   const log: ArchiveLog = (...line) => respond({ type: "log", line });
   const stopping = new AbortController();
-  const stopped = Promise.withResolvers<never>();
-  stopped.promise.catch(() => {});
-
-  /** Ends an `open` or `start` that is waiting. */
-  function stop(): void {
-    const error = new AppError("operator", "interrupted");
-    stopping.abort(error);
-    stopped.reject(error);
-  }
+  const { promise: stopped, reject: endWaiting } = Promise.withResolvers<never>();
+  stopped.catch(() => {});
+  stopping.signal.addEventListener("abort", () => endWaiting(stopping.signal.reason));
 
   /** @returns a storage whose methods fail when the server is stopped. What they do may be done all the same */
   function untilStopped(storage: ObjectStorage): ObjectStorage {
-    const orStopped = <Result>(work: Promise<Result>) => Promise.race([work, stopped.promise]);
+    const orStopped = <Result>(work: Promise<Result>) => Promise.race([work, stopped]);
     return {
       ...storage,
       get: (key) => orStopped(storage.get(key)),
@@ -59,7 +53,8 @@ export function createArchiveService(
 
   /** @returns a lease, which is not acquired yet */
   function newLease({ request, storage }: Opened, identity: string): Lease {
-    const { path, url, environment } = request;
+    const { path, settings } = request;
+    const { url, environment } = settings;
     const lease = createLease(openStorage(url, environment, LEASE.timeoutMs), {
       key: "lease",
       holder: holderName(path),
@@ -80,12 +75,12 @@ export function createArchiveService(
   }
 
   async function open(request: Request<"open">): Promise<void> {
-    const storage = openStorage(request.url, request.environment);
-    const { path, restoreIfMissing } = request;
+    const { path, settings } = request;
+    const storage = openStorage(settings.url, settings.environment);
     opened = { request, storage };
     const current = opened;
     await requireDatabase(untilStopped(storage), path, {
-      restoreIfMissing,
+      restoreIfMissing: settings.restore === "if-missing",
       log,
       async acquireLease() {
         // No process had the lock of this database, because there was none.
@@ -95,20 +90,14 @@ export function createArchiveService(
     });
   }
 
-  async function start({
-    path,
-    files,
-    intervalMs,
-    keepMs,
-    commit,
-  }: Request<"start">): Promise<void> {
+  async function start({ path, files }: Request<"start">): Promise<void> {
     if (opened === null) fail("internal", "the archive is not open");
     const current = opened;
-    const { storage } = current;
+    const { intervalMs, keepMs, commit } = current.request.settings;
     archiver = createArchiver({
       path,
       files,
-      storage,
+      storage: current.storage,
       newLease() {
         const lease = restoredUnder ?? newLease(current, lockIdentity(path));
         restoredUnder = null;
@@ -124,7 +113,7 @@ export function createArchiveService(
       onState: (state) => respond({ type: "state", state }),
     });
     await archiver.start();
-    if (commit === "sync") await Promise.race([archiver.untilBase(), stopped.promise]);
+    if (commit === "sync") await Promise.race([archiver.untilBase(), stopped]);
   }
 
   async function close(): Promise<void> {
@@ -145,7 +134,8 @@ export function createArchiveService(
       case "committed":
         return archiver?.committed(request.commit);
       case "stop":
-        return stop();
+        // Ends an `open` or `start` that is waiting.
+        return stopping.abort(new AppError("operator", "interrupted"));
     }
   }
 

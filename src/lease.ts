@@ -40,6 +40,8 @@ export interface LeaseOptions {
 }
 
 export interface Lease {
+  /** Random. */
+  readonly id: string;
   /**
    * Waits until this process holds the lease, the first time. It does not take the lease again if it was lost.
    * @returns the number of the lease, higher than that of every earlier holder
@@ -254,6 +256,7 @@ export function createLease(storage: ObjectStorage, options: LeaseOptions): Leas
   }
 
   return {
+    id,
     async acquire(signal) {
       if (acquired !== null) return acquired;
       const take = createTaker();

@@ -1,4 +1,4 @@
-/** The lease under which a generation is written, and the name of that generation. One follows the other. */
+/** The lease under which a generation is written. Its id is the name of that generation. */
 import type { Lease } from "../../lease.ts";
 
 export interface Terms {
@@ -12,42 +12,37 @@ export interface Terms {
   end(): Promise<void>;
 }
 
-interface Term {
-  readonly lease: Lease;
-  readonly name: string;
-}
-
 /**
  * @param newLease returns a lease on the archive that nothing else uses
  * @param onLost called with the reason when the archive is that of another server
  */
 export function createTerms(newLease: () => Lease, onLost: (reason: string) => void): Terms {
-  let term: Term | null = null;
+  let current: Lease | null = null;
   /** Of the last lease. */
   let released: Promise<void> = Promise.resolve();
 
-  function begin(): Term {
-    const begun = { lease: newLease(), name: crypto.randomUUID() };
-    void begun.lease.whenLost.then((holder) => {
-      if (term !== begun) return;
+  function begin(): Lease {
+    const lease = newLease();
+    void lease.whenLost.then((holder) => {
+      if (lease !== current) return;
       onLost(
         holder === null ? "the object `lease` was deleted" : `${holder} has taken over the archive`,
       );
     });
-    return begun;
+    return lease;
   }
 
   return {
     async acquire(signal) {
       await released;
-      term ??= begin();
-      const { lease, name } = term;
-      return { number: await lease.acquire(signal), name };
+      current ??= begin();
+      const { id: name } = current;
+      return { number: await current.acquire(signal), name };
     },
-    isHeld: () => term?.lease.isHeld() === true,
+    isHeld: () => current?.isHeld() === true,
     end() {
-      if (term !== null) released = term.lease.release();
-      term = null;
+      if (current !== null) released = current.release();
+      current = null;
       return released;
     },
   };

@@ -83,6 +83,7 @@ interface Options {
 /** A lease that no other process wants. */
 export function makeLease(number: number, lease: Partial<Lease> = {}): Lease {
   return {
+    id: crypto.randomUUID(),
     acquire: async () => number,
     isHeld: () => true,
     whenLost: new Promise(() => {}),

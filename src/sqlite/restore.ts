@@ -16,7 +16,7 @@ import { fail } from "../error.ts";
 import type { BackupSummary, CheckArchive, RestoreStore } from "../store.ts";
 import { claimTemporary, fsyncPath } from "../temporary-file.ts";
 import { isActive, type Token } from "../token.ts";
-import { markRestored, restoreTo } from "./archive/missing.ts";
+import { markRestored, restoreTo } from "./archive/fetch.ts";
 import { connectAtRest, isAtRest } from "./at-rest.ts";
 import { verifyDatabase } from "./backup.ts";
 import { connect } from "./connection.ts";

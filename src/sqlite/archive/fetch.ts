@@ -2,11 +2,11 @@
 import { closeSync, openSync, rmSync, writeSync } from "node:fs";
 import { suffixes } from "../../database-url.ts";
 import { fail } from "../../error.ts";
-import type { ObjectStorage } from "../../object-storage.ts";
+import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { connect } from "../connection.ts";
 import { PRIVATE_MODE } from "../files.ts";
 import { FRAME_HEADER_BYTES, isCommit, WAL_HEADER_BYTES } from "../wal-index.ts";
-import type { Contents } from "./contents.ts";
+import { type Contents, readContents } from "./contents.ts";
 import {
   type Base,
   chunkKey,
@@ -17,7 +17,15 @@ import {
   type SegmentKey,
   segmentKey,
 } from "./format.ts";
-import { type ArchivedState, adviceOf } from "./history.ts";
+import {
+  type ArchivedState,
+  type ArchiveEnd,
+  adviceOf,
+  findState,
+  isSameSegment,
+  readEnd,
+} from "./history.ts";
+import { fileState, writeMarker } from "./marker.ts";
 import { copyWal } from "./wal-lock.ts";
 import type { WalPosition } from "./wal-reader.ts";
 
@@ -179,16 +187,40 @@ async function applySegments(
   wal.finish();
 }
 
+/** A database that was restored, and the end of the archive before that. */
+export interface Restored {
+  readonly state: ArchivedState;
+  readonly end: ArchiveEnd | null;
+}
+
 /**
- * Writes the database to a new file, without a WAL. It is not synced, and not verified as a database.
- * @throws {AppError} operator if the archive is damaged
+ * Writes a state of the archive to a new file, without a WAL. It is not synced, and not verified as a database.
+ * @param at a time in the past; `null` for the newest state
+ * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
  */
-export async function fetchDatabase(
-  storage: Storage,
-  contents: Contents,
-  { base, segments }: ArchivedState,
+export async function restoreTo(
   path: string,
-): Promise<void> {
-  await fetchBase(storage, base, path);
-  await applySegments(storage, segments, path, contents);
+  storage: ObjectStorage,
+  at: Date | null,
+): Promise<Restored> {
+  const patient = withRetries(storage);
+  const contents = await readContents(patient);
+  // First: what is written to the archive from now on must look like the work of another server.
+  const end = await readEnd(patient, contents);
+  const state = await findState(patient, contents, at);
+  await fetchBase(patient, state.base, path);
+  await applySegments(patient, state.segments, path, contents);
+  return { state, end };
+}
+
+/**
+ * Marks a database as one that was restored, so that a server can continue the archive with it.
+ * @param isSame whether the file has exactly this state
+ */
+export function markRestored(path: string, { state, end }: Restored, isSame: boolean): void {
+  const last = end?.state?.last ?? null;
+  const isNewest = isSame && isSameSegment(state.last, last);
+  const complete = isNewest ? { ...state.last, file: fileState(path) } : null;
+  const names = end === null ? [] : [end.newest.name];
+  writeMarker(path, { names, complete, restored: last });
 }

@@ -6,53 +6,9 @@ import { type ObjectStorage, withRetries } from "../../object-storage.ts";
 import { claimTemporary } from "../../temporary-file.ts";
 import { verifyDatabase } from "../backup.ts";
 import { discard, makeParents, publish, requireAbsent } from "../files.ts";
-import { hasBase, newestNumber, readContents } from "./contents.ts";
-import { fetchDatabase } from "./fetch.ts";
-import {
-  type ArchivedState,
-  type ArchiveEnd,
-  findState,
-  isSameSegment,
-  readEnd,
-} from "./history.ts";
-import { fileState, writeMarker } from "./marker.ts";
-
-/** A database that was restored, and the end of the archive before that. */
-export interface Restored {
-  readonly state: ArchivedState;
-  readonly end: ArchiveEnd | null;
-}
-
-/**
- * Writes a state of the archive to a new file.
- * @param at a time in the past; `null` for the newest state
- * @throws {AppError} operator if the archive is empty, damaged, or does not reach back to that time
- */
-export async function restoreTo(
-  path: string,
-  storage: ObjectStorage,
-  at: Date | null,
-): Promise<Restored> {
-  const patient = withRetries(storage);
-  const contents = await readContents(patient);
-  // First: what is written to the archive from now on must look like the work of another server.
-  const end = await readEnd(patient, contents);
-  const state = await findState(patient, contents, at);
-  await fetchDatabase(patient, contents, state, path);
-  return { state, end };
-}
-
-/**
- * Marks a database as one that was restored, so that a server can continue the archive with it.
- * @param isSame whether the file has exactly this state
- */
-export function markRestored(path: string, { state, end }: Restored, isSame: boolean): void {
-  const last = end?.state?.last ?? null;
-  const isNewest = isSame && isSameSegment(state.last, last);
-  const complete = isNewest ? { ...state.last, file: fileState(path) } : null;
-  const names = end === null ? [] : [end.newest.name];
-  writeMarker(path, { names, complete, restored: last });
-}
+import { hasBase, newestNumber } from "./contents.ts";
+import { markRestored, restoreTo } from "./fetch.ts";
+import type { ArchivedState } from "./history.ts";
 
 async function restore(storage: ObjectStorage, path: string): Promise<ArchivedState> {
   makeParents(path);

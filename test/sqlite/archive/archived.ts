@@ -8,7 +8,7 @@ import { createDirectoryStorage } from "../../../src/object-storage/directory.ts
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { createArchiver } from "../../../src/sqlite/archive/archiver.ts";
 import { newestNumber } from "../../../src/sqlite/archive/contents.ts";
-import { markRestored, restoreTo } from "../../../src/sqlite/archive/missing.ts";
+import { markRestored, restoreTo } from "../../../src/sqlite/archive/fetch.ts";
 import { makeDirectory } from "../../directory.ts";
 
 /** Short, so that tests do not wait. */

@@ -1,36 +1,12 @@
 import { Database } from "bun:sqlite";
 import { describe, expect, test } from "bun:test";
 import { rmSync } from "node:fs";
-import { AppError } from "../../../src/error.ts";
 import type { ObjectStorage } from "../../../src/object-storage.ts";
 import { expectRejection } from "../../expect-error.ts";
 import { contentOf, makeArchive, makeLease, openDatabase } from "./archived.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 const DAY_MS = 24 * HOUR_MS;
-
-/** The storage, of which operations can fail. */
-function unreliable(storage: ObjectStorage) {
-  let problem: string | null = null;
-  const guard = <Given extends unknown[], Result>(work: (...args: Given) => Promise<Result>) => {
-    return async (...args: Given) => {
-      if (problem !== null) throw new AppError("unavailable", problem);
-      return work(...args);
-    };
-  };
-  return {
-    fail(reason: string | null) {
-      problem = reason;
-    },
-    storage: {
-      ...storage,
-      get: guard(storage.get),
-      put: guard(storage.put),
-      create: guard(storage.create),
-      list: guard(storage.list),
-    },
-  };
-}
 
 const opened = (continued: boolean) => expect.stringContaining(`"continued":${continued}}`);
 
@@ -177,193 +153,6 @@ describe("an archive", () => {
     while (!Bun.deepEquals(await archive.restore(), written)) await Bun.sleep(10);
   });
 
-  test("confirms nothing when a segment is stored after its generation has ended", async () => {
-    using archive = makeArchive();
-    const arrival = Promise.withResolvers<void>();
-    let isLate = false;
-    let late = 0;
-    let arrived = 0;
-    const storage: ObjectStorage = {
-      ...archive.storage,
-      async put(key, body) {
-        if (isLate && key.startsWith("log/")) late += 1;
-        if (isLate && key.startsWith("log/00000001/")) await arrival.promise;
-        if (isLate && key.startsWith("log/00000002/")) await new Promise(() => {});
-        await archive.storage.put(key, body);
-        if (isLate && key.startsWith("log/")) arrived += 1;
-      },
-    };
-    const limit = { maxWalBytes: 2 ** 20 };
-    await using server = await archive.start({ storage, ...limit });
-    // More segments than the next generation has.
-    for (let round = 0; round < 20; round += 1) {
-      server.insert();
-      await server.untilComplete();
-    }
-    const before = server.confirmed();
-    isLate = true;
-    server.insert(5);
-    while (late < 1) await Bun.sleep(1);
-    const isLetGo = () => server.lines.some((line) => line.includes("unreachable for too long"));
-    while (!isLetGo()) {
-      server.insert(100, 100_000);
-      server.archiver.checkpoint();
-    }
-    const isOpened = () => server.lines.at(-1)?.startsWith("archive opened") === true;
-    while (!isOpened()) await Bun.sleep(1);
-    late = 0;
-    server.insert(5);
-    server.archiver.committed(100);
-    while (late < 1) await Bun.sleep(1);
-    arrival.resolve();
-    while (arrived < 1) await Bun.sleep(1);
-    await Bun.sleep(20);
-    expect(server.confirmed()).toBe(before);
-  }, 30_000);
-
-  test("is complete again after the storage was unreachable", async () => {
-    using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
-    await using server = await archive.start({ storage });
-    server.insert(20);
-    await server.untilComplete();
-    const before = contentOf(server.db);
-    fail("the storage is unreachable");
-    for (let round = 0; round < 10; round += 1) {
-      server.insert(50, 5000);
-      server.archiver.checkpoint();
-      await Bun.sleep(20);
-    }
-    expect(server.lines).toContain('archive not written {"reason":"the storage is unreachable"}');
-    expect(server.state().bytesBehind).toBeGreaterThan(1_000_000);
-    expect(server.state().secondsBehind).toBeGreaterThan(0);
-    expect(await archive.restore()).toEqual(before);
-    fail(null);
-    await archive.expectComplete(server);
-    while (server.state().bytesBehind > 0) await Bun.sleep(1);
-    expect(server.state()).toMatchObject({ secondsBehind: 0 });
-    expect(server.lines).toContain("archive written again {}");
-    // The same log: no new base.
-    expect((await archive.storage.list("bases/")).length).toBe(1);
-  });
-
-  test("begins with a new base when the WAL has become too long while the storage was unreachable", async () => {
-    using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
-    await using server = await archive.start({ storage, maxWalBytes: 2 ** 20 });
-    server.insert(20);
-    await server.untilComplete();
-    fail("the storage is unreachable");
-    const isLetGo = () => server.lines.some((line) => line.includes("unreachable for too long"));
-    for (let round = 0; round < 100 && !isLetGo(); round += 1) {
-      server.insert(100, 10_000);
-      server.archiver.checkpoint();
-    }
-    expect(isLetGo()).toBe(true);
-    const { log, checkpointed } = server.db.prepare("pragma wal_checkpoint(noop)").get() as {
-      log: number;
-      checkpointed: number;
-    };
-    expect(checkpointed).toBe(log);
-    // Nothing can be restored that is as new as the WAL.
-    while (server.state().bytesBehind === 0) await Bun.sleep(1);
-    expect(server.state().secondsBehind).toBeGreaterThan(0);
-    server.insert(20);
-    fail(null);
-    await archive.expectComplete(server);
-    expect((await archive.storage.list("bases/")).length).toBe(2);
-  });
-
-  test("begins with a base when the WAL is let go after the response to its generation was lost", async () => {
-    using archive = makeArchive();
-    let before: unknown;
-    {
-      await using server = await archive.start();
-      server.insert(20);
-      await server.untilComplete();
-      before = contentOf(server.db);
-    }
-    const { storage, fail } = unreliable(archive.storage);
-    const isSecond = (key: string) => key === "generations/00000002";
-    const lossy: ObjectStorage = {
-      ...storage,
-      async create(key, body) {
-        const tag = await storage.create(key, body);
-        if (isSecond(key)) fail("the storage is unreachable");
-        return isSecond(key) ? null : tag;
-      },
-    };
-    await using server = await archive.start({ storage: lossy, maxWalBytes: 2 ** 20 });
-    for (let round = 0; round < 10; round += 1) {
-      server.insert(100, 10_000);
-      server.archiver.checkpoint();
-    }
-    server.insert(20);
-    fail(null);
-    await server.untilComplete();
-    expect(server.lines).toContainEqual(opened(false));
-    expect(await archive.restore()).toEqual(contentOf(server.db));
-    // Nothing but the new base has what was in the WAL.
-    const [, base = ""] = (await archive.storage.list("bases/")).map(({ key }) => key);
-    await archive.storage.remove([base]);
-    expect(await archive.restore()).toEqual(before);
-  });
-
-  test("begins when the storage responds, if it is unreachable at the start", async () => {
-    using archive = makeArchive();
-    const { storage, fail } = unreliable(archive.storage);
-    fail("the storage is unreachable");
-    await using server = await archive.start({ storage });
-    server.insert(20);
-    server.archiver.checkpoint();
-    expect(server.lines).toEqual(['archive not opened {"reason":"the storage is unreachable"}']);
-    fail(null);
-    await archive.expectComplete(server);
-  });
-
-  test("is behind while it has no base, although it has the WAL", async () => {
-    using archive = makeArchive();
-    let isFailing = true;
-    const storage: ObjectStorage = {
-      ...archive.storage,
-      async put(key, body) {
-        if (isFailing && key.startsWith("chunks/")) throw new AppError("unavailable", "no chunks");
-        return archive.storage.put(key, body);
-      },
-    };
-    await using server = await archive.start({ storage });
-    for (let round = 0; round < 5; round += 1) {
-      server.insert(5);
-      await Bun.sleep(20);
-    }
-    while ((await archive.storage.list("log/")).length === 0) await Bun.sleep(1);
-    while (server.state().bytesBehind > 0) await Bun.sleep(1);
-    await Bun.sleep(50);
-    expect(server.state().secondsBehind).toBeGreaterThan(0.1);
-    // Segments that are stored say nothing about the base.
-    expect(server.lines.slice(1)).toEqual(['archive base not written {"reason":"no chunks"}']);
-    isFailing = false;
-    await server.untilComplete();
-    while (server.state().secondsBehind > 0) await Bun.sleep(1);
-    expect(server.state()).toMatchObject({ secondsBehind: 0, bytesBehind: 0 });
-  });
-
-  test("keeps the problem of its lease apart from what it stores", async () => {
-    using archive = makeArchive();
-    await using server = await archive.start();
-    await server.untilComplete();
-    server.archiver.reportLease(new AppError("unavailable", "no answer"));
-    server.insert(5);
-    await server.untilComplete();
-    await Bun.sleep(30);
-    expect(server.state()).toMatchObject({ secondsBehind: 0 });
-    server.archiver.reportLease(null);
-    expect(server.lines.slice(2)).toEqual([
-      'archive lease not written {"reason":"no answer"}',
-      "archive lease written again {}",
-    ]);
-  });
-
   test("deletes what has expired, also while nothing is written", async () => {
     using archive = makeArchive();
     let laterMs = 0;
@@ -381,31 +170,6 @@ describe("an archive", () => {
     laterMs = 9 * DAY_MS;
     while ((await bases()) > 1) await Bun.sleep(5);
     expect(await archive.restore()).toEqual(contentOf(server.db));
-  });
-
-  test("says that it cannot delete, and tries again after an hour", async () => {
-    using archive = makeArchive();
-    let laterMs = 0;
-    let isFailing = true;
-    const storage: ObjectStorage = {
-      ...archive.storage,
-      async list(prefix, ...rest) {
-        if (isFailing && prefix === "chunks/") throw new AppError("unavailable", "no list");
-        return archive.storage.list(prefix, ...rest);
-      },
-    };
-    const nowMs = () => Date.now() + laterMs;
-    await using server = await archive.start({ storage, nowMs });
-    await server.untilComplete();
-    while (server.lines.length < 3) await Bun.sleep(5);
-    expect(server.lines[2]).toBe('expired archive objects not deleted {"reason":"no list"}');
-    expect(server.state()).toMatchObject({ secondsBehind: 0 });
-    isFailing = false;
-    await Bun.sleep(50);
-    expect(server.lines.length).toBe(3);
-    laterMs = HOUR_MS;
-    while (server.lines.length < 4) await Bun.sleep(5);
-    expect(server.lines[3]).toBe("expired archive objects deleted again {}");
   });
 
   test("has a base each day, also when its server was started again since", async () => {

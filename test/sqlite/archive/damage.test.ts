@@ -74,6 +74,17 @@ describe("restore", () => {
     expect(await archive.restore(time)).toEqual(before);
   });
 
+  test("names a time before the end of a generation if that is missing", async () => {
+    using archive = makeArchive();
+    await serve(archive, 3);
+    const keys = await keysOf(archive.storage, "log/");
+    await serve(archive, 3);
+    await archive.storage.remove(keys.slice(-1));
+    const what = `segment ${keys.length} of generation 1 is missing`;
+    const time = await adviceOf(archive.restore(), `the archive is damaged: ${what}`);
+    expect(await archive.restore(time)).not.toBeNull();
+  });
+
   test("begins with an older base when the manifest of a newer one is damaged", async () => {
     using archive = makeArchive();
     await using server = await startWithBases(archive);
@@ -99,19 +110,28 @@ describe("restore", () => {
       );
   });
 
-  test("of a time before a base with a missing segment begins with an older one", async () => {
-    using archive = makeArchive();
-    await using server = await startWithBases(archive);
-    const { middle } = server;
-    const [, base = ""] = await keysOf(archive.storage, "bases/");
-    const { first } = JSON.parse(new TextDecoder().decode(await bodyOf(archive.storage, base)));
-    const keys = await keysOf(archive.storage, "log/");
-    await archive.storage.remove(keys.slice(first.number - 1, first.number));
-    const what = `the archive is damaged: segment ${first.number} of generation 1 is missing`;
-    const time = await adviceOf(archive.restore(), what);
-    expect(await archive.restore(time)).toEqual(middle.content);
-    expect(await archive.restore(middle.time)).toEqual(middle.content);
-  });
+  test.each([
+    ["a", 1],
+    ["each", Number.POSITIVE_INFINITY],
+  ])(
+    "of a time before a base that lacks %s segment begins with an older one",
+    async (_all, count) => {
+      using archive = makeArchive();
+      await using server = await startWithBases(archive);
+      const { middle } = server;
+      const [, base = ""] = await keysOf(archive.storage, "bases/");
+      const { first, last } = JSON.parse(
+        new TextDecoder().decode(await bodyOf(archive.storage, base)),
+      );
+      const keys = await keysOf(archive.storage, "log/");
+      await archive.storage.remove(keys.slice(first.number - 1, first.number - 1 + count));
+      const missing = count === 1 ? first.number : last.number;
+      const what = `the archive is damaged: segment ${missing} of generation 1 is missing`;
+      const time = await adviceOf(archive.restore(), what);
+      expect(await archive.restore(time)).toEqual(middle.content);
+      expect(await archive.restore(middle.time)).toEqual(middle.content);
+    },
+  );
 
   test("of a time before a lineage whose only base is damaged has the state of an earlier one", async () => {
     using archive = makeArchive();
@@ -217,6 +237,13 @@ describe("restore", () => {
   test.each([
     ["whose last segment is damaged", (storage, keys) => storage.put(keys.at(-1) ?? "", bytes(""))],
     ["that lacks a segment", (storage, keys) => storage.remove(keys.slice(-2, -1))],
+    [
+      "that lacks a segment before a damaged one",
+      async (storage, keys) => {
+        await storage.remove(keys.slice(-2, -1));
+        await storage.put(keys.at(-1) ?? "", bytes(""));
+      },
+    ],
   ] satisfies [string, (storage: ObjectStorage, keys: string[]) => Promise<void>][])(
     "of an earlier time continues an archive %s",
     async (_title, damage) => {

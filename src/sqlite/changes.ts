@@ -11,7 +11,7 @@ import {
 import { fail } from "../error.ts";
 import { orderStatuses } from "../order.ts";
 import { requireCurrent } from "../schema-version.ts";
-import { pragma } from "./connection.ts";
+import { concatenated, pragma } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import { lazily } from "./lazily.ts";
 import type { ReadRows } from "./lists.ts";
@@ -31,12 +31,10 @@ function nameOf(column: string, names: readonly string[]): string {
 }
 
 const json = `
-  format(
-    '{"id":%d,"type":"%s","record_id":%d,"version":%d,"status":%s,"token":%s,"created_at":"%s"',
-    changes.id, ${nameOf("changes.type", changeTypes)}, changes.record_id, changes.version,
-    json_quote(${nameOf("changes.status", orderStatuses)}), json_quote(changes.token),
-    strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch')
-  )
+  '{"id":' || changes.id || ',"type":"' || ${nameOf("changes.type", changeTypes)} || '","record_id":' ||
+  changes.record_id || ',"version":' || changes.version || ',"status":' ||
+  json_quote(${nameOf("changes.status", orderStatuses)}) || ',"token":' || json_quote(changes.token) ||
+  ',"created_at":"' || strftime('%Y-%m-%dT%H:%M:%fZ', changes.created_at / 1000.0, 'unixepoch') || '"'
 `;
 /** JSON of 100 characters has 400 bytes at most. */
 const MAX_BYTES = 600;
@@ -148,7 +146,8 @@ export function createChangeStore(
 ): ChangeStore {
   const statements = lazily(() => {
     requireCurrent(pragma(db, "user_version"), SCHEMA_VERSION);
-    const withRecord = `${json} || ',"record":' || coalesce(${ofRecord(userJson, orderJson)}, 'null')`;
+    const record = ofRecord(concatenated(db, userJson), concatenated(db, orderJson));
+    const withRecord = `${json} || ',"record":' || coalesce(${record}, 'null')`;
     const recordBytes = `coalesce(${ofRecord(userBytes, orderBytes)}, 0)`;
     const table = { table: "changes", prepareRows };
     return {

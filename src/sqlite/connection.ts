@@ -56,6 +56,19 @@ export function requireSqlite(version: string): void {
   );
 }
 
+/** The first SQLite with `concat`. */
+const CONCAT_SINCE = "3.44.0";
+
+/**
+ * `concat` allocates the text once, and `||` at each operand.
+ * @param texts an expression of texts, none of them null or with a `||` of its own
+ * @returns the same expression, or a cheaper one
+ */
+export function concatenated(db: Database, texts: string): string {
+  if (Bun.semver.order(sqliteVersion(db), CONCAT_SINCE) < 0) return texts;
+  return `concat(${texts.replaceAll("||", ",")})`;
+}
+
 export function countRows(db: Database, table: string): number {
   return db.prepare<{ rows: number }, []>(`select count(*) as rows from ${table}`).get()?.rows ?? 0;
 }

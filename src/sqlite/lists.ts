@@ -14,6 +14,7 @@ import {
   type PageEnd,
   type PageQuery,
 } from "../page.ts";
+import { concatenated } from "./connection.ts";
 import { isStorageError, storageError } from "./errors.ts";
 import type { FileWatch } from "./file-watch.ts";
 import { lazily } from "./lazily.ts";
@@ -57,7 +58,7 @@ interface SizeRow {
 
 export interface List<Query, Meta extends Totals = Totals> {
   readonly table: string;
-  /** A record as JSON, from the columns of the table. */
+  /** A record as JSON, from the columns of the table: texts joined by `||`. */
   readonly json: string;
   /** Upper bound of the size of a record as JSON, in bytes, from the columns of the table, without reading long ones. */
   readonly bytes: string;
@@ -157,7 +158,7 @@ export function createListReader(
       prepareRows,
     }: List<Query, Meta>): (query: Query, client?: string) => Maybe<Page & Omit<Meta, "rows">> {
       const { read } = reader.forTable(table);
-      const columns = `id, ${json} as json`;
+      const columns = `id, ${concatenated(db, json)} as json`;
       const readRows = prepareRows<JsonRow>(db, columns);
       const ownRows = lazily(() => prepareRows<JsonRow>(own, columns));
       const ownSizes = lazily(() => prepareRows<SizeRow>(own, `id, ${bytes} as bytes`));

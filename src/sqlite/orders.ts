@@ -33,11 +33,9 @@ export const columns =
 
 /** An order as JSON. One text per row costs less than a value per column. */
 export const json = `
-  format(
-    '{"id":%d,"user_id":%d,"currency":"%s","items":%s,"total":%d,"status":"%s","metadata":%s,"version":%d,' ||
-    '"created_at":"%s","updated_at":"%s"}',
-    id, user_id, currency, items, total, status, metadata, version, created_at, updated_at
-  )
+  '{"id":' || id || ',"user_id":' || user_id || ',"currency":"' || currency || '","items":' || items || ',"total":' ||
+  total || ',"status":"' || status || '","metadata":' || metadata || ',"version":' || version || ',"created_at":"' ||
+  created_at || '","updated_at":"' || updated_at || '"}'
 `;
 
 export const bytes = "octet_length(items) + octet_length(metadata) + 300";

@@ -3,6 +3,7 @@ import type { IdempotencyKey } from "../idempotency.ts";
 import type { PageQuery } from "../page.ts";
 import { type Preconditions, requirePreconditions } from "../precondition.ts";
 import { type Author, LARGE_RECORD_BYTES, type RecordText, type ReserveMemory } from "../record.ts";
+import { concatenated } from "./connection.ts";
 import type { StoreContext } from "./context.ts";
 import type { List } from "./lists.ts";
 
@@ -17,7 +18,8 @@ export function prepareRecords<
   { db, lists, idempotency, ...context }: StoreContext,
   { columns, ...list }: List<Query> & { readonly columns: string },
 ) {
-  const { table, json, bytes } = list;
+  const { table, bytes } = list;
+  const json = concatenated(db, list.json);
   const { read } = context.reader.forTable(table);
   const { write } = context.writer.forTable(table);
   const textWithId = db.prepare<RecordText<Row>, ById>(`

@@ -26,10 +26,8 @@ export const columns = "id, email, name, metadata, version, created_at, updated_
 
 /** A user as JSON. One text per row costs less than a value per column. `json_quote` makes a missing name `null`. */
 export const json = `
-  format(
-    '{"id":%d,"email":%s,"name":%s,"metadata":%s,"version":%d,"created_at":"%s","updated_at":"%s"}',
-    id, json_quote(email), json_quote(name), metadata, version, created_at, updated_at
-  )
+  '{"id":' || id || ',"email":' || json_quote(email) || ',"name":' || json_quote(name) || ',"metadata":' || metadata ||
+  ',"version":' || version || ',"created_at":"' || created_at || '","updated_at":"' || updated_at || '"}'
 `;
 
 /** JSON writes a control character of a name as 6 bytes. */

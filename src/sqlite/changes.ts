@@ -125,7 +125,7 @@ function prepareRows<Row>(db: Database, listed: string): ReadChanges<Row> {
     requireKept(query, feed);
     const start = startOf(query, feed);
     const rows = start >= feed.last ? [] : page.iterate({ start, limit: query.limit });
-    return { ...feed, total: feed.last - feed.first + 1, rows };
+    return { meta: { ...feed, total: feed.last - feed.first + 1 }, rows };
   };
 }
 

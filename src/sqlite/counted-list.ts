@@ -59,16 +59,17 @@ export function prepareCountedList<Row>(
   return (list, query, filters = {}) => {
     const { offset, after, sort } = query;
     const total = countIndex.total(list);
+    const meta = { total };
     const limit = rowsToRead(query);
-    if (after === undefined && offset >= total) return { total, rows: [] };
+    if (after === undefined && offset >= total) return { meta, rows: [] };
     if (sort === "-id") {
       const last =
         after === undefined
           ? (idAt.get({ ...filters, ...countIndex.pageStart(list, total - 1 - offset) })?.id ?? 0)
           : maxId(query);
-      return { total, rows: pages.down.iterate({ ...filters, last, limit }) };
+      return { meta, rows: pages.down.iterate({ ...filters, last, limit }) };
     }
     const start = after === undefined ? countIndex.pageStart(list, offset) : { after, skip: 0 };
-    return { total, rows: pages.up.iterate({ ...filters, ...start, limit }) };
+    return { meta, rows: pages.up.iterate({ ...filters, ...start, limit }) };
   };
 }

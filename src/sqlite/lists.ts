@@ -30,20 +30,19 @@ const MAX_SLICE_MS = 50;
 
 /** What a page has besides its records. */
 interface Totals {
-  /** Final once the rows have been read. */
   readonly total: number;
 }
 
-interface Rows<Row> {
+/** A list that is being read. */
+export interface ListRows<Row, Meta extends Totals = Totals> {
+  /** Final once the rows have been read. */
+  readonly meta: Meta;
   /**
    * Iterating reads the rows: as many as the page has, and one more if the query has `after`. A `null` is a place to
    * end the turn, in a list that takes long to read.
    */
   readonly rows: Iterable<Row | null>;
 }
-
-/** A list that is being read. */
-export type ListRows<Row, Meta extends Totals = Totals> = Meta & Rows<Row>;
 
 /** Reads a list within a transaction. */
 export type ReadRows<Query, Row, Meta extends Totals = Totals> = (
@@ -88,7 +87,7 @@ function createPacer(): () => Promise<void> {
 
 async function addInSlices(
   page: PageBuilder,
-  rows: Rows<JsonRow>["rows"],
+  rows: ListRows<JsonRow>["rows"],
   limit: number,
 ): Promise<PageEnd> {
   const pace = createPacer();
@@ -118,13 +117,8 @@ async function addInSlices(
   return { lastId, hasMore };
 }
 
-/** Call it when the rows have been read. */
-function pageOf<Meta extends Totals>({ rows: _, ...meta }: ListRows<unknown, Meta>, end: PageEnd) {
-  return { ...meta, nextAfter: nextAfter(end) };
-}
-
 /** @returns the size of the records with their commas */
-async function sumOf(sizes: Rows<SizeRow>["rows"]): Promise<number> {
+async function sumOf(sizes: ListRows<SizeRow>["rows"]): Promise<number> {
   const pace = createPacer();
   let sum = 0;
   for (const row of sizes) {
@@ -156,7 +150,7 @@ export function createListReader(
       json,
       bytes,
       prepareRows,
-    }: List<Query, Meta>): (query: Query, client?: string) => Maybe<Page & Omit<Meta, "rows">> {
+    }: List<Query, Meta>): (query: Query, client?: string) => Maybe<Page & Meta> {
       const { read } = reader.forTable(table);
       const columns = `id, ${concatenated(db, json)} as json`;
       const readRows = prepareRows<JsonRow>(db, columns);
@@ -164,9 +158,10 @@ export function createListReader(
       const ownSizes = lazily(() => prepareRows<SizeRow>(own, `id, ${bytes} as bytes`));
 
       function readSmall(query: Query) {
-        const list = readRows(query);
-        const joined = joinSmall(list.rows, query.limit);
-        return joined === null ? null : { ...pageOf(list, joined), records: joined.records };
+        const { meta, rows } = readRows(query);
+        const joined = joinSmall(rows, query.limit);
+        if (joined === null) return null;
+        return { ...meta, nextAfter: nextAfter(joined), records: joined.records };
       }
 
       async function addAll(query: Query, page: PageBuilder) {
@@ -174,8 +169,9 @@ export function createListReader(
         own.run("begin");
         try {
           page.reserve(await sumOf(ownSizes()(query).rows));
-          const list = ownRows()(query);
-          return pageOf(list, await addInSlices(page, list.rows, query.limit));
+          const { meta, rows } = ownRows()(query);
+          const end = await addInSlices(page, rows, query.limit);
+          return { ...meta, nextAfter: nextAfter(end) };
         } finally {
           // Not `commit`, because SQLite rejects it after a read has met damage.
           if (own.inTransaction) own.run("rollback");

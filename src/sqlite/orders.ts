@@ -114,7 +114,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
     query: OrderQuery,
   ): ListRows<Row> {
     const { offset, sort = "id" } = query;
-    const list = { total: 0, rows: readRows() };
+    const meta = { total: 0 };
 
     function* readRows() {
       const ranges: (Positions & { readonly count: number })[] = [];
@@ -123,7 +123,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
         const range = { start: at, end: at + RANGE };
         const count = countInRange.get({ ...filters, ...range })?.total ?? 0;
         ranges.push({ ...range, count });
-        list.total += count;
+        meta.total += count;
       }
       if (sort === "-id") ranges.reverse();
       let skip = offset;
@@ -144,7 +144,7 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
       }
     }
 
-    return list;
+    return { meta, rows: readRows() };
   }
 
   return (userId: number, query: OrderQuery): ListRows<Row> => {
@@ -156,12 +156,12 @@ function prepareRowsOfUser<Row>(db: Database, listed: string) {
       // Positions are consecutive, so no row is read and skipped.
       const behind = sort === "-id" ? { start, end: end - offset } : { start: start + offset, end };
       const page = { user_id: userId, ...behind, limit, skip: 0 };
-      return { total: last, rows: rows[sort].iterate(page) };
+      return { meta: { total: last }, rows: rows[sort].iterate(page) };
     }
     const filters = { user_id: userId, status };
     if (last > RANGE) return readInRanges(filters, last, { start, end }, query);
     return {
-      total: countInRange.get({ ...filters, start: 0, end: last })?.total ?? 0,
+      meta: { total: countInRange.get({ ...filters, start: 0, end: last })?.total ?? 0 },
       rows: rowsInStatus[sort].iterate({ ...filters, start, end, limit, skip: offset }),
     };
   };

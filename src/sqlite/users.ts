@@ -52,7 +52,7 @@ function prepareRows<Row extends { readonly id: number }>(
     if (email === undefined) return readAll("users", query);
     const found = withEmail.all({ email_key: emailKey(email) });
     const rows = found.filter(({ id }) => isBehind(id, query)).slice(offset);
-    return { total: found.length, rows };
+    return { meta: { total: found.length }, rows };
   };
 }
 

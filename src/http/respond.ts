@@ -8,6 +8,7 @@ import { JSON_TYPE } from "./media-types.ts";
 import type { Metrics } from "./metrics.ts";
 import type { RateLimiter } from "./rate-limit.ts";
 
+const NO_STORE = "no-store";
 const BODILESS_STATUSES: ReadonlySet<number> = new Set([204, 302, 304]);
 
 /** `null` for no body. */
@@ -45,18 +46,27 @@ function roundToMicroseconds(milliseconds: number): number {
 export function createResponder(options: ResponderOptions): Respond {
   const { log, cors, metrics, drain, rateLimiter } = options;
   const hasSharedHeaders = cors === null && rateLimiter === null;
-  /** Reused, because a response copies these faster than it builds them from an object. */
-  const sharedHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
+  // Reused, because a response copies these faster than it builds them from an object.
+  const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
+  const listHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE });
 
-  /** @returns `null` if headers other than those of `recordBody` are set */
+  /** @returns `null` if headers other than those of `recordBody` or `pageBody` are set */
   function sharedHeadersFor({ headers }: ResponseHead, requestId: string): Headers | null {
-    const { etag } = headers;
-    if (etag === undefined || headers["cache-control"] !== REVALIDATE) return null;
-    if (Object.keys(headers).length !== 2) return null;
-    // Always both, so that nothing remains from the previous response.
-    sharedHeaders.set("etag", etag);
-    sharedHeaders.set("x-request-id", requestId);
-    return sharedHeaders;
+    const { etag, link } = headers;
+    const count = Object.keys(headers).length;
+    let shared: Headers;
+    // What differs is always set, so that nothing remains from the previous response.
+    if (etag !== undefined && headers["cache-control"] === REVALIDATE && count === 2) {
+      shared = recordHeaders;
+      shared.set("etag", etag);
+    } else if (link !== undefined && count === 1) {
+      shared = listHeaders;
+      shared.set("link", link);
+    } else {
+      return null;
+    }
+    shared.set("x-request-id", requestId);
+    return shared;
   }
 
   function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
@@ -91,7 +101,7 @@ export function createResponder(options: ResponderOptions): Respond {
       if (shared !== null) return new Response(body, { headers: shared });
     }
     headers["content-type"] ??= JSON_TYPE;
-    headers["cache-control"] ??= "no-store";
+    headers["cache-control"] ??= NO_STORE;
     headers["x-request-id"] = requestId;
     if (cors !== null) {
       const { vary } = headers;

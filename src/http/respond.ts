@@ -45,28 +45,30 @@ function roundToMicroseconds(milliseconds: number): number {
 
 export function createResponder(options: ResponderOptions): Respond {
   const { log, cors, metrics, drain, rateLimiter } = options;
-  const hasSharedHeaders = cors === null && rateLimiter === null;
-  // Reused, because a response copies these faster than it builds them from an object.
+  const mayReuseHeaders = cors === null && rateLimiter === null;
+  // Reused, because a response copies these faster than it builds them from an object. All responses of a kind set the
+  // same fields, so that nothing remains from the previous one.
   const recordHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": REVALIDATE });
-  const listHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE });
+  const createdHeaders = new Headers(recordHeaders);
+  const pageHeaders = new Headers({ "content-type": JSON_TYPE, "cache-control": NO_STORE });
 
-  /** @returns `null` if headers other than those of `recordBody` or `pageBody` are set */
-  function sharedHeadersFor({ headers }: ResponseHead, requestId: string): Headers | null {
-    const { etag, link } = headers;
+  /** @returns `null` if the fields are not those of `recordBody`, `createdBody` or `pageBody` */
+  function reusedHeaders({ headers }: ResponseHead): Headers | null {
+    const { etag, location, link } = headers;
     const count = Object.keys(headers).length;
-    let shared: Headers;
-    // What differs is always set, so that nothing remains from the previous response.
-    if (etag !== undefined && headers["cache-control"] === REVALIDATE && count === 2) {
-      shared = recordHeaders;
-      shared.set("etag", etag);
-    } else if (link !== undefined && count === 1) {
-      shared = listHeaders;
-      shared.set("link", link);
-    } else {
-      return null;
+    if (link !== undefined && count === 1) {
+      pageHeaders.set("link", link);
+      return pageHeaders;
     }
-    shared.set("x-request-id", requestId);
-    return shared;
+    if (etag === undefined || headers["cache-control"] !== REVALIDATE) return null;
+    if (location !== undefined && count === 3) {
+      createdHeaders.set("etag", etag);
+      createdHeaders.set("location", location);
+      return createdHeaders;
+    }
+    if (count !== 2) return null;
+    recordHeaders.set("etag", etag);
+    return recordHeaders;
   }
 
   function observe({ request, requestId, startedMs, route, token, head }: Exchange): void {
@@ -96,9 +98,12 @@ export function createResponder(options: ResponderOptions): Respond {
     const isDraining = drain.isDraining();
     // Bun adds `Date` to all other responses (RFC 9110 §6.6.1).
     if (request.method === "HEAD") headers["date"] = new Date().toUTCString();
-    if (status === 200 && hasSharedHeaders && !isDraining) {
-      const shared = sharedHeadersFor(head, requestId);
-      if (shared !== null) return new Response(body, { headers: shared });
+    if (mayReuseHeaders && !isDraining && (status === 200 || status === 201)) {
+      const reused = reusedHeaders(head);
+      if (reused !== null) {
+        reused.set("x-request-id", requestId);
+        return new Response(body, { status, headers: reused });
+      }
     }
     headers["content-type"] ??= JSON_TYPE;
     headers["cache-control"] ??= NO_STORE;

@@ -106,6 +106,7 @@ test.each(KINDS)(
     const caching = kind === "one" ? "private, no-cache" : "no-store";
     expect(response.headers.get("cache-control")).toBe(caching);
     expect(response.headers.has("etag")).toBe(kind === "one");
+    expect(response.headers.has("location")).toBe(status === 201);
     expect(response.headers.has("idempotent-replayed")).toBe(false);
     expect(response.headers.has("server") || response.headers.has("x-powered-by")).toBe(false);
     if (status === 304) return expect(response.text).toBe("");
@@ -123,6 +124,28 @@ test.each(KINDS)(
     }
   },
 );
+
+test("each of many responses at once has its own headers", async () => {
+  const send = async (at: number) => {
+    const id = `r-${at}`;
+    const created = await server.call(
+      "POST",
+      "/users",
+      withId({ body: { email: newEmail() } }, id),
+    );
+    const path = `/users/${created.json.data.id}`;
+    const read = await server.call("GET", path, withId({}, id));
+    return { id, path, created, read };
+  };
+  for (const { id, path, created, read } of await Promise.all(
+    Array.from({ length: 20 }, (_, at) => send(at)),
+  )) {
+    expect(created.headers.get("location")).toBe(`/api/v1${path}`);
+    expect(created.headers.get("x-request-id")).toBe(id);
+    expect(read.headers.get("location")).toBeNull();
+    expect(read.headers.get("x-request-id")).toBe(id);
+  }
+});
 
 describe("X-Request-Id", () => {
   test.each(["a", "!", "~", '0,1;x="y"', "x".repeat(128), "__proto__", "%0a"])(

@@ -122,7 +122,7 @@ export type ReadBody = (request: Request, write: PendingWrite) => Promise<unknow
 /** @param maxBytes the limit; a larger `Content-Length` is rejected before the body is read */
 export function createBodyReader(maxBytes: number): ReadBody {
   /** A body without a declared length is counted while it is read. */
-  async function readBytes(request: Request, write: PendingWrite): Promise<Uint8Array> {
+  function readBytes(request: Request, write: PendingWrite): Promise<Uint8Array> {
     const declared = request.headers.get("content-length");
     if (declared === null) return readChunks(request, maxBytes, write);
     // Bun joins repeated fields with commas, and rejects those that differ: `2, 2` is 2 (RFC 9110 §8.6).
@@ -134,7 +134,12 @@ export function createBodyReader(maxBytes: number): ReadBody {
 
   return async (request, write) => {
     requireJson(request);
-    const bytes = await readBytes(request, write).catch(failIncomplete);
+    let bytes: Uint8Array;
+    try {
+      bytes = await readBytes(request, write);
+    } catch (error) {
+      failIncomplete(error);
+    }
     return parseJsonBytes(bytes);
   };
 }

@@ -69,6 +69,11 @@ export function createPendingWrites(
     return usage;
   }
 
+  function count(usage: Usage, bytes: number): void {
+    usage.bytes += bytes;
+    totalBytes += bytes;
+  }
+
   return {
     begin(tokenHash) {
       const ofThis = usageByToken.get(tokenHash)?.writes ?? 0;
@@ -77,18 +82,12 @@ export function createPendingWrites(
       const usage = usageOf(tokenHash);
       usage.writes += 1;
       totalWrites += 1;
-      let bodyBytes = 0;
+      /** Of its body and its record. */
+      let ownBytes = 0;
       let recordBytes = 0;
-      let responseBytes = 0;
-
-      function count(bytes: number): void {
-        usage.bytes += bytes;
-        totalBytes += bytes;
-      }
 
       /** Counts a body or a record before it is read. @throws {AppError} unavailable */
       function add(bytes: number): void {
-        const ownBytes = bodyBytes + recordBytes;
         // Only if other writes are the reason.
         if (usage.bytes > ownBytes && usage.bytes + bytes > maxOfToken.bytes) {
           failTooMany(tokenHash, "bytes of writes");
@@ -96,7 +95,8 @@ export function createPendingWrites(
         if (totalBytes > ownBytes && totalBytes + bytes > maxBytes) {
           fail("unavailable", "too many bytes of writes are in progress");
         }
-        count(bytes);
+        count(usage, bytes);
+        ownBytes += bytes;
         if (bytes > LARGE_RECORD_BYTES) collect(bytes);
       }
 
@@ -104,19 +104,8 @@ export function createPendingWrites(
         if (usage.writes + usage.bytes === 0) usageByToken.delete(tokenHash);
       }
 
-      function sent(): void {
-        // Others of the token may have begun since.
-        if (responseBytes === 0) return;
-        count(-responseBytes);
-        responseBytes = 0;
-        forgetIfUnused();
-      }
-
       return {
-        addBytes(bytes) {
-          add(bytes);
-          bodyBytes += bytes;
-        },
+        addBytes: add,
         reserve(bytes) {
           const added = 2 * bytes - recordBytes;
           if (added <= 0) return;
@@ -124,14 +113,20 @@ export function createPendingWrites(
           recordBytes += added;
         },
         hold(bytes) {
-          responseBytes = bytes;
-          count(bytes);
-          return sent;
+          let responseBytes = bytes;
+          count(usage, bytes);
+          return () => {
+            // Others of the token may have begun since.
+            if (responseBytes === 0) return;
+            count(usage, -responseBytes);
+            responseBytes = 0;
+            forgetIfUnused();
+          };
         },
         end() {
           usage.writes -= 1;
           totalWrites -= 1;
-          count(-bodyBytes - recordBytes);
+          count(usage, -ownBytes);
           forgetIfUnused();
         },
       };

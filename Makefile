@@ -1,6 +1,6 @@
 # `make` lists the commands. They need git, make, node and npm. Bun is downloaded.
 
-.PHONY: help run test test-process test-binary test-postgres types lint dead week citus-test build browser-test image image-test openapi-test storage-test \
+.PHONY: help run test test-process test-binary test-postgres postgres-data types lint dead week citus-test build browser-test image image-test openapi-test storage-test \
   postgres-versions failover-test release reproduce bench bench-quick format clean
 .DEFAULT_GOAL := help
 
@@ -19,6 +19,13 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 JOBS := 3
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
+# Tests sync thousands of small files. In memory that costs less, if there is room and programs can run from there; not
+# on CI, where a real disk is part of what is tested.
+memory := $(shell [ "$$TEST_LONG" = true ] || grep -qs ' /dev/shm .*noexec' /proc/mounts || \
+  df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
+test-process test-binary test-postgres: export TMPDIR := $(or $(TMPDIR),$(memory),/tmp)
+test-process test-binary test-postgres: export TEST_POSTGRES_DATA := $(CURDIR)/dist/test/postgres
+
 # Cheapest first. In process, tests are for coverage. On the binary, test/http runs again, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
 # binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
@@ -26,7 +33,7 @@ parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 test: node_modules/.installed ## types, lint, dead code, tests with coverage, tests of the binary
 	@echo 'Types, lint, dead code, build; tests in process, and of the binary with SQLite and PostgreSQL: 3 minutes on 2 cores'
 	@rm -rf dist/test && mkdir -p dist/test
-	@$(MAKE) --no-print-directory --jobs=4 types lint dead build
+	@$(MAKE) --no-print-directory --jobs=5 types lint dead build postgres-data
 	@$(MAKE) --no-print-directory --jobs=3 test-process test-binary test-postgres
 	@if [ -n "$$TEST_CITUS_URL" ]; then $(MAKE) citus-test; \
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
@@ -36,6 +43,9 @@ test-process:
 	@: >dist/test/unit.xml
 	$(bun) test $(parallel) --path-ignore-patterns='test/http/database/**' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
+
+postgres-data: node_modules/.installed
+	@$(bun) scripts/postgres-data.ts dist/test/postgres
 
 # Only one of them can print as it runs.
 test-binary:

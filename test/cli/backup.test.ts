@@ -137,7 +137,10 @@ test("backup with --directory names the file after the time, and --keep deletes 
   writeFileSync(other, "");
   writeFileSync(directory.at("test-notes.db"), "");
   const backUp = (...args: string[]) => world.run("backup", "--directory", directory.path, ...args);
-  const list = () => readdirSync(directory.path).filter((name) => /^test-2/.test(name));
+  const list = () =>
+    readdirSync(directory.path)
+      .filter((name) => /^test-2/.test(name))
+      .sort();
   for (const day of [20, 21, 22]) {
     world.clock.time = new Date(`2026-11-${day}T06:00:00.000Z`);
     expect(await backUp()).toMatchObject({ code: 0, stderr: "" });

@@ -26,7 +26,7 @@ memory := $(shell [ "$$TEST_LONG" = true ] || grep -qs ' /dev/shm .*noexec' /pro
 test-process test-binary test-postgres: export TMPDIR := $(or $(TMPDIR),$(memory),/tmp)
 test-process test-binary test-postgres: export TEST_POSTGRES_DATA := $(CURDIR)/dist/test/postgres
 
-# Cheapest first. In process, tests are for coverage. On the binary, test/http runs again, and test/binary and
+# Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and
 # test/replicas, which are skipped in process. What a database decides about the API, in test/http/database, runs on the
 # binary only: with SQLite and, if there is one, with PostgreSQL. All three run at the same time, because most tests wait
 # for programs.
@@ -39,9 +39,12 @@ test: node_modules/.installed ## types, lint, dead code, tests with coverage, te
 	else echo 'Citus is not tested: TEST_CITUS_URL is not set'; fi
 	@$(bun) scripts/tally.ts
 
+# These files run on the binary only: in process they would execute hardly any line that no other test does.
+on-binary := {auth,bodies,follow-changes,host,integers,list-queries,openapi,order-input,pipelining,tls,user-input,waiting-connection}.test.ts
+
 test-process:
 	@: >dist/test/unit.xml
-	$(bun) test $(parallel) --path-ignore-patterns='test/http/database/**' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
+	$(bun) test $(parallel) --path-ignore-patterns='test/http/{database/**,$(on-binary)}' --coverage --reporter=junit --reporter-outfile=dist/test/unit.xml
 	$(bun) scripts/coverage.ts
 
 postgres-data: node_modules/.installed

@@ -35,7 +35,7 @@ import { inject, skipTraced } from "./strace.ts";
 
 /** How long a client retries after the fault has ended. */
 const TIMEOUT_MS = 20_000;
-const RETRY_AFTER_MS = 20;
+const RETRY_AFTER_MS = 100;
 
 /** The exit code of a process that was ended by SIGKILL. */
 const KILLED = 137;

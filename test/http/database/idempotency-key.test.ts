@@ -158,7 +158,7 @@ describe.each([
     expect(await count(path)).toBe(before + 1);
   });
 
-  test.each(["k", "!~", "k".repeat(255), '"quoted"', "a,b"])(
+  test.each(["k", "K", "k!", "!~", "k".repeat(255), '"quoted"', "a,b"])(
     "a key is accepted when it is %s",
     async (key) => {
       const body = newBody();

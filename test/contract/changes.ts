@@ -262,25 +262,6 @@ export function changesContract(open: Open): void {
     }
   });
 
-  test("changes.list rejects with changes_reset when the client has read another feed or further than the last change", async () => {
-    await using it = await openWithClock(open);
-    await fill(it.store, 2);
-    const { feed } = await list(it.store, {});
-    await list(it.store, { after: 2, feed });
-    await expectRejection(
-      list(it.store, { after: 3, feed }),
-      "changes_reset",
-      "there is no change 3, the last one is 2: synchronize again",
-    );
-    for (const after of [{}, { after: 0 }, { after: 2 }]) {
-      await expectRejection(
-        list(it.store, { ...after, feed: "other" }),
-        "changes_reset",
-        "the feed other has ended: synchronize again",
-      );
-    }
-  });
-
   test("changes.list has the records as they are now when they are included", async () => {
     await using it = await openWithClock(open);
     const user = await newUser(it.store, { name: 'Änne "A" \u0001', metadata: { a: "\u2028" } });

@@ -106,6 +106,14 @@ export async function stored(server: TestServer, ...paths: string[]): Promise<st
   return responses.map((response) => `${response.status} ${response.text}`);
 }
 
+/** The targets of a `Link` header by relation, as paths under `/api/v1`. */
+export function links(response: TestResponse): Record<string, string> {
+  const header = response.headers.get("link") ?? "";
+  const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
+  expect(found.map(([whole]) => whole).join("")).toBe(header); // It has nothing else.
+  return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
+}
+
 /** Expects a JSON error. The first problem of a validation error must be the one in the message. */
 export function expectError(
   response: TestResponse,

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { newOrder, newUser } from "../make.ts";
+import { links, newOrder, newUser } from "../make.ts";
 import { startServer, type TestResponse } from "../server.ts";
 
 const server = await startServer();
@@ -22,13 +22,6 @@ afterAll(() => server[Symbol.asyncDispose]());
 
 const of = (path: string) => (path.startsWith("/users") ? users : orders);
 
-/** The targets of a `Link` header by relation, as paths under `/api/v1`. */
-function links(response: TestResponse): Record<string, string> {
-  const header = response.headers.get("link") ?? "";
-  const found = [...header.matchAll(/<\/api\/v1([^>]*)>; rel="(\w+)"(?:, |$)/g)];
-  expect(found.map(([whole]) => whole).join("")).toBe(header); // It has nothing else.
-  return Object.fromEntries(found.map(([, path, rel]) => [rel, path]));
-}
 /** @returns the offset of each relation. Every target must have the same path, limit and filters. */
 function offsets(response: TestResponse, path: string, kept: Record<string, string>) {
   const pairs = Object.entries(links(response)).map(([rel, target]) => {

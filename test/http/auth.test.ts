@@ -4,7 +4,7 @@ import { isPublic, type RouteEntry } from "../../src/http/route.ts";
 import { hashToken, newToken, type TokenStore } from "../../src/token.ts";
 import { withStore } from "../open-store.ts";
 import { authorizationHeaders } from "./authorization-headers.ts";
-import { newEmail, newOrder, newUser } from "./make.ts";
+import { expectUnauthorised, newEmail, newOrder, newUser } from "./make.ts";
 import { type RawRequest, sendRaw } from "./raw.ts";
 import { type CallOptions, logs, sendRequest, startServer, type TestResponse } from "./server.ts";
 
@@ -48,24 +48,6 @@ const MORE: typeof ROUTES = [
 async function stored(): Promise<string> {
   const lists = [server.call("GET", "/users?limit=1000"), server.call("GET", "/orders?limit=1000")];
   return (await Promise.all(lists)).map((list) => list.text).join("\n");
-}
-
-/** Expects a 401 that reveals nothing else. */
-function expectUnauthorised(
-  response: Pick<TestResponse, "status" | "headers" | "text">,
-  challenges: string[],
-  method = "GET",
-): void {
-  expect(response.status).toBe(401);
-  expect(response.text).toBe(method === "HEAD" ? "" : "unauthorised");
-  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
-  expect(challenges).toContain(response.headers.get("www-authenticate") ?? "(none)");
-  expect(response.headers.get("cache-control")).toBe("no-store");
-  expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
-  const names = [...response.headers.keys()].sort();
-  const usual = ["cache-control", "content-type", "link", "www-authenticate", "x-request-id"];
-  const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
-  expect(names.filter((name) => !carried.includes(name))).toEqual(usual);
 }
 
 const basic = (text: string) => `Basic ${Buffer.from(text).toString("base64")}`;
@@ -238,6 +220,12 @@ const HOSTILE: (CallOptions & { readonly has: string; readonly request: string }
     body: {},
     headers: { "if-match": "x" },
   },
+  {
+    has: "a stale If-Match",
+    request: `PATCH /users/${user.id}`,
+    body: {},
+    headers: { "if-match": '"99"' },
+  },
   { has: "a matching ETag", request: `GET /users/${user.id}`, headers: { "if-none-match": "*" } },
   { has: "a bad key", request: "POST /users", body: {}, headers: { "idempotency-key": "a b" } },
 ];
@@ -256,16 +244,6 @@ test.each(HOSTILE)(
 
 describe("raw requests", () => {
   const get = (target: string, request: RawRequest = {}) => sendRaw(server, "GET", target, request);
-
-  test.each(["", "a b", ..."a user@h a?/api/v1/health x/api/v1/health a# [::1 \xe9".split(" ")])(
-    "Host: %s gives no access when there is no token",
-    async (host) => {
-      for (const path of ["/api/v1/users", `/api/v1/users/${user.id}`, "/api/v1/nope", "/nope"])
-        expectUnauthorised(await get(path, { hosts: [host] }), PLAIN);
-      const known = await get("/api/v1/users?limit=1", { hosts: [host], token: valid });
-      expect(known.status).toBe(host === "a" ? 200 : 400);
-    },
-  );
 
   const targets = [
     "http://x/api/v1/users http://x/api/v1/health/../users",
@@ -326,7 +304,9 @@ describe("a read token", () => {
     ["a stale If-Match", { body: { nope: 1 }, headers: { "if-match": '"99"' } }],
     ["a bad key", { body: {}, headers: { "idempotency-key": "a b" } }],
   ];
-  const badIds = ["PATCH", "PUT", "DELETE"].map((method) => [method, "/users/abc"] as const);
+  const badIds = ["PATCH", "PUT", "DELETE"].flatMap((method) =>
+    ["abc", "abc?a=1", "999999"].map((id) => [method, `/users/${id}`] as const),
+  );
 
   test.each([["a good body", {}] as (typeof bodies)[0], ...bodies])(
     "a read token gets a 403 and changes nothing when a write has %s",
@@ -350,11 +330,6 @@ describe("a read token", () => {
       expect(await stored()).toBe(before);
     },
   );
-
-  test("a read token gets a 404 or 405 when the route does not exist", async () => {
-    expect((await server.call("POST", "/nope", { body: {}, token })).status).toBe(404);
-    expect((await server.call("DELETE", "/users", { token })).status).toBe(405);
-  });
 });
 
 // On PostgreSQL it takes up to 5 s: see test/replicas/contention.test.ts.

@@ -153,3 +153,21 @@ export function expectText(response: TestResponse, status: number, text: string)
   expect(response.headers.get("cache-control")).toBe("no-store");
   expect(response.headers.get("etag")).toBeNull();
 }
+
+/** Expects a 401 that reveals nothing else. */
+export function expectUnauthorised(
+  response: Pick<TestResponse, "status" | "headers" | "text">,
+  challenges: readonly string[],
+  method = "GET",
+): void {
+  expect(response.status).toBe(401);
+  expect(response.text).toBe(method === "HEAD" ? "" : "unauthorised");
+  expect(response.headers.get("content-type")).toBe("text/plain; charset=utf-8");
+  expect(challenges).toContain(response.headers.get("www-authenticate") ?? "(none)");
+  expect(response.headers.get("cache-control")).toBe("no-store");
+  expect(response.headers.get("link")).toBe('</api/v1/docs>; rel="service-doc"');
+  const names = [...response.headers.keys()].sort();
+  const usual = ["cache-control", "content-type", "link", "www-authenticate", "x-request-id"];
+  const carried = ["connection", "content-length", "date", "keep-alive", "vary"];
+  expect(names.filter((name) => !carried.includes(name))).toEqual(usual);
+}

@@ -37,15 +37,15 @@ async function expectRejected(raw: string, error: RegExp): Promise<void> {
 for (const literal of never) {
   test(`an integer is rejected, not rounded, when written ${literal.slice(0, 24)}`, async () => {
     await expectRejected(
-      orderText(userId, ["1", literal]),
+      orderText(userId, `1 × ${literal}`),
       /^Validation failed: items\[0\]\.unit_price must be an integer from 0 to 9007199254740991$/,
     );
     await expectRejected(
-      orderText(userId, [literal, "1"]),
+      orderText(userId, `${literal} × 1`),
       /^Validation failed: items\[0\]\.quantity must be an integer from 1 to 1000000$/,
     );
     await expectRejected(
-      orderText(literal, ["1", "1"]),
+      orderText(literal, "1 × 1"),
       /^Validation failed: user_id must be an integer from 1 to 9007199254740991$/,
     );
   });
@@ -54,7 +54,7 @@ for (const literal of never) {
 test("quantity is rejected when it is not from 1 to 1,000,000", async () => {
   for (const literal of ["0", "-0", "1000001", "1e7", largest]) {
     await expectRejected(
-      orderText(userId, [literal, "0"]),
+      orderText(userId, `${literal} × 0`),
       /^Validation failed: items\[0\]\.quantity must be an integer from 1 to 1000000$/,
     );
   }
@@ -62,19 +62,13 @@ test("quantity is rejected when it is not from 1 to 1,000,000", async () => {
 
 test("POST /orders returns 400 when total exceeds 2^53 − 1", async () => {
   for (const items of [
-    [["2", "4503599627370496"]],
-    [
-      ["1", largest],
-      ["1", "1"],
-    ],
-    [
-      ["1", largest],
-      ["1", "2"],
-    ],
-    [["3", "3002399751580331"]],
-    [["1000000", largest]],
-    Array.from({ length: 100 }, () => ["1000000", largest]),
-  ] as [string, string][][]) {
+    ["2 × 4503599627370496"],
+    [`1 × ${largest}`, "1 × 1"],
+    [`1 × ${largest}`, "1 × 2"],
+    ["3 × 3002399751580331"],
+    [`1000000 × ${largest}`],
+    Array(100).fill(`1000000 × ${largest}`),
+  ]) {
     await expectRejected(orderText(userId, ...items), /^Validation failed: (total|items) must /);
   }
 });

@@ -71,15 +71,14 @@ export async function newOrder(
 
 /**
  * @param user the literal of `user_id`
+ * @param items the literals of `quantity` and `unit_price`, e.g. `2 × 250`
  * @returns the body of an order as text, so that its numbers are not converted to doubles
  */
-export function orderText(
-  user: string | number,
-  ...items: (readonly [quantity: string, unitPrice: string])[]
-): string {
-  const texts = items.map(
-    ([quantity, price]) => `{"sku":"S","quantity":${quantity},"unit_price":${price}}`,
-  );
+export function orderText(user: string | number, ...items: readonly string[]): string {
+  const texts = items.map((item) => {
+    const [quantity, price] = item.split(" × ");
+    return `{"sku":"S","quantity":${quantity},"unit_price":${price}}`;
+  });
   return `{"user_id":${user},"currency":"EUR","items":[${texts.join()}]}`;
 }
 

@@ -1,15 +1,7 @@
 /** Calls every operation of the OpenAPI document, for every status that a client can cause. */
 import { document } from "./documented.ts";
 import { newEmail, newOrder, newUser } from "./make.ts";
-import { type CallOptions, startServer, type TestResponse, type TestServer } from "./server.ts";
-
-export interface RecordedCall {
-  readonly operation: string;
-  readonly method: string;
-  /** Under `/api/v1`. */
-  readonly path: string;
-  readonly response: TestResponse;
-}
+import { type CallOptions, startServer, type TestServer } from "./server.ts";
 
 type Call = readonly [operation: string, path: string, options?: CallOptions];
 
@@ -112,19 +104,15 @@ function common({ operation, path, statuses }: Listed, server: TestServer): Call
   return calls;
 }
 
-/** Makes all calls, on its own servers. */
-export async function exercise(): Promise<RecordedCall[]> {
+/** Makes all calls, on its own servers. @returns each operation with the status of a response */
+export async function exercise(): Promise<string[]> {
   await using server = await startServer();
   await using limited = await startServer({ RATE_LIMIT: "1" });
   const listed = operations();
-  const recordedCalls: RecordedCall[] = [];
+  const seen: string[] = [];
   const send = async (at: TestServer, method: string, ...[operation, path, options]: Call) => {
-    recordedCalls.push({
-      operation,
-      method,
-      path,
-      response: await at.call(method, path, options),
-    });
+    const { status } = await at.call(method, path, options);
+    seen.push(`${operation} ${status}`);
   };
   const methodOf = (name: string) =>
     listed.find(({ operation }) => operation === name)?.method ?? "GET";
@@ -140,5 +128,5 @@ export async function exercise(): Promise<RecordedCall[]> {
       await send(limited, one.method, one.operation, one.path);
     }
   }
-  return recordedCalls;
+  return seen;
 }

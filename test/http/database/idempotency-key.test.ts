@@ -81,16 +81,6 @@ describe.each([
     expect((await server.call("GET", one)).text).toBe(changed.text);
   });
 
-  test("a retry replays the first response when the server was restarted since", async () => {
-    const [key, body] = [newKey(), newBody()];
-    const first = await post(path, key, body);
-    await server.restart();
-    const before = await count(path);
-    expectReplay(await post(path, key, body), first);
-    expect(await count(path)).toBe(before);
-    expectReused(await post(path, key, newBody()));
-  });
-
   test("a retry replays the first response when the JSON is equal but formatted differently", async () => {
     const [key, body] = [newKey(), newBody()];
     const first = await post(path, key, body);

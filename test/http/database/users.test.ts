@@ -166,19 +166,18 @@ test("PUT /users/:id resets omitted optional fields", async () => {
 });
 
 test("DELETE /users/:id returns the deleted user, then 404, and frees the email but not the id", async () => {
-  await using own = await startServer();
-  const user = await newUser(own, full);
-  const response = await own.call("DELETE", `/users/${user.id}`);
+  const user = await newUser(server, full);
+  const response = await server.call("DELETE", `/users/${user.id}`);
   expect(response.status).toBe(200);
   expect(response.json).toEqual({ data: user, error: null });
   for (const method of ["GET", "PATCH", "PUT", "DELETE"]) {
     const body = method === "PATCH" || method === "PUT" ? { email: newEmail() } : undefined;
-    const gone = await own.call(method, `/users/${user.id}`, { body });
+    const gone = await server.call(method, `/users/${user.id}`, { body });
     expectError(gone, 404, "user not found");
   }
-  expect((await own.call("GET", "/users")).json.meta.total).toBe(0);
-  await own.restart();
-  const next = await newUser(own, { email: user.email });
+  const found = await server.call("GET", `/users?email=${encodeURIComponent(user.email)}`);
+  expect(found.json.meta.total).toBe(0);
+  const next = await newUser(server, { email: user.email });
   expect(next.id).toBeGreaterThan(user.id);
 });
 
@@ -196,21 +195,9 @@ test("DELETE /users/:id returns 409 and deletes nothing when the user has orders
 
 const badId = "Validation failed: id must be a positive integer";
 for (const [id, status, error] of [
-  ...[
-    "0",
-    "-1",
-    "+1",
-    "01",
-    "1.0",
-    "0x1",
-    "1e0",
-    "%201",
-    "1%20",
-    "1%00",
-    "abc",
-    "1,2",
-    "%D9%A1",
-  ].map((id) => [id, 400, badId] as const),
+  ..."0 -1 +1 01 1.0 0x1 1e0 %201 1%20 1%00 abc 1,2 %D9%A1"
+    .split(" ")
+    .map((id) => [id, 400, badId] as const),
   ...["9007199254740993", "9223372036854775808", "1".repeat(30)].map(
     (id) => [id, 404, "user not found"] as const,
   ),

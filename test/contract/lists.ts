@@ -53,15 +53,10 @@ async function expectUsersAfter(store: Store, ids: readonly number[], limit: num
 
 async function expectUsers(store: Store, ids: readonly number[], limit: number, offset: number) {
   for (const sort of sorts) {
-    const page = await listed(store.users.list({ limit, offset, sort }));
-    const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-    expect({ limit, offset, sort, ...found }).toEqual({
-      limit,
-      offset,
-      sort,
-      ids: sorted(ids, sort).slice(offset, offset + limit),
-      total: ids.length,
-    });
+    const query = { limit, offset, sort };
+    const { rows, total } = await listed(store.users.list(query));
+    const expected = sorted(ids, sort).slice(offset, offset + limit);
+    expect([query, rows.map(({ id }) => id), total]).toEqual([query, expected, ids.length]);
   }
 }
 
@@ -142,17 +137,11 @@ export function listsContract(open: Open): void {
       const after = random((rows.at(-1)?.id ?? 0) + 2);
       const ids = sorted(matching, sort).map(({ id }) => id);
       const behind = ids.filter((id) => isBehind(id, after, sort));
-      const page = await listed(orders.list({ limit, offset: 0, after, sort, ...filters }));
-      const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-      expect({ limit, after, sort, ...filters, ...found, next: page.nextAfter ?? null }).toEqual({
-        limit,
-        after,
-        sort,
-        ...filters,
-        ids: behind.slice(0, limit),
-        total: matching.length,
-        next: behind.length > limit ? (behind[limit - 1] ?? null) : null,
-      });
+      const query = { limit, offset: 0, after, sort, ...filters };
+      const { rows: found, total, nextAfter = null } = await listed(orders.list(query));
+      const next = behind.length > limit ? (behind[limit - 1] ?? null) : null;
+      const expected = [query, behind.slice(0, limit), matching.length, next];
+      expect([query, found.map(({ id }) => id), total, nextAfter]).toEqual(expected);
     }
 
     async function expectOrders(userId: number | undefined, status: OrderStatus | undefined) {
@@ -166,17 +155,11 @@ export function listsContract(open: Open): void {
       const filters = { ...(userId && { user_id: userId }), ...(status && { status }) };
       for (const sort of sorts) {
         await expectCursor(matching, limit, filters, sort);
-        const page = await listed(orders.list({ limit, offset, sort, ...filters }));
-        const ids = sorted(matching, sort).map(({ id }) => id);
-        const found = { ids: page.rows.map(({ id }) => id), total: page.total };
-        expect({ limit, offset, sort, ...filters, ...found }).toEqual({
-          limit,
-          offset,
-          sort,
-          ...filters,
-          ids: ids.slice(offset, offset + limit),
-          total: matching.length,
-        });
+        const query = { limit, offset, sort, ...filters };
+        const { rows: found, total } = await listed(orders.list(query));
+        const page = sorted(matching, sort).slice(offset, offset + limit);
+        const expected = [query, page.map(({ id }) => id), matching.length];
+        expect([query, found.map(({ id }) => id), total]).toEqual(expected);
       }
     }
 

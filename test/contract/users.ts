@@ -17,29 +17,26 @@ export function usersContract(open: Open): void {
     expect((await it.store.users.list(all)).total).toBe(1);
   });
 
-  test("users.list returns the one user when the email is given in any case", async () => {
+  test("users.list returns the one user with an email, unless the page begins after it", async () => {
     await using it = await openWithClock(open);
     await newUser(it.store);
     const user = await newUser(it.store, { email: "Änne@Example.com" });
-    const found = { rows: [user], total: 1 };
-    for (const email of ["Änne@Example.com", "änne@example.com", "ÄNNE@EXAMPLE.COM"]) {
-      expect(await listed(it.store.users.list({ ...all, email }))).toEqual(found);
-    }
-    const past = await listed(it.store.users.list({ limit: 50, offset: 1, email: user.email }));
-    expect(past).toEqual({ rows: [], total: 1 });
-    const { email } = user;
-    const before = await listed(it.store.users.list({ ...all, email, after: user.id - 1 }));
-    expect(before).toEqual(found);
-    const behind = await listed(it.store.users.list({ ...all, email, after: user.id }));
-    expect(behind).toEqual({ rows: [], total: 1 });
+    const byEmail = (query: object) =>
+      listed(it.store.users.list({ ...all, email: "ÄNNE@example.com", ...query }));
     const sort = "-id";
-    for (const cursor of [{}, { after: 0 }, { after: user.id + 1 }]) {
-      expect(await listed(it.store.users.list({ ...all, email, sort, ...cursor }))).toEqual(found);
+    const [before, behind] = [user.id - 1, user.id + 1];
+    for (const query of [
+      {},
+      { after: before },
+      { sort },
+      { sort, after: 0 },
+      { sort, after: behind },
+    ]) {
+      expect([query, await byEmail(query)]).toEqual([query, { rows: [user], total: 1 }]);
     }
-    const down = await listed(it.store.users.list({ ...all, email, sort, after: user.id }));
-    expect(down).toEqual({ rows: [], total: 1 });
-    const none = await listed(it.store.users.list({ ...all, email: "anne@example.com" }));
-    expect(none).toEqual({ rows: [], total: 0 });
+    for (const query of [{ offset: 1 }, { after: user.id }, { sort, after: user.id }]) {
+      expect([query, await byEmail(query)]).toEqual([query, { rows: [], total: 1 }]);
+    }
   });
 
   test("users.update stores the edited fields and the next version", async () => {

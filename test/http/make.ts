@@ -105,6 +105,12 @@ export async function stored(server: TestServer, ...paths: string[]): Promise<st
   return responses.map((response) => `${response.status} ${response.text}`);
 }
 
+/** @returns the value of a metric without labels; `NaN` if it is missing */
+export async function metricOf(server: TestServer, name: string): Promise<number> {
+  const { text } = await server.call("GET", "/metrics");
+  return Number(new RegExp(`^${name} (\\d+)$`, "m").exec(text)?.[1]);
+}
+
 /** The targets of a `Link` header by relation, as paths under `/api/v1`. */
 export function links(response: TestResponse): Record<string, string> {
   const header = response.headers.get("link") ?? "";

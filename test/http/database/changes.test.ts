@@ -4,7 +4,7 @@ import { connect, type Socket } from "node:net";
 import { hashToken, newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
-import { links, newEmail, newOrder, newUser } from "../make.ts";
+import { links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
 import { rawRequest } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
@@ -17,10 +17,7 @@ const largest = "9007199254740991"; // 2^53 − 1
 const list = (query = "", on: TestServer = server) => on.call("GET", `${path}${query}`);
 const metaOf = async (on: TestServer = server) => (await list("?limit=1", on)).json.meta;
 
-async function waitingClients(on: TestServer = server): Promise<number> {
-  const { text } = await on.call("GET", "/metrics");
-  return Number(/^user_api_waiting_clients (\d+)$/m.exec(text)?.[1]);
-}
+const waitingClients = (on: TestServer = server) => metricOf(on, "user_api_waiting_clients");
 
 /** Polls until so many clients wait, or the test times out. */
 async function untilWaiting(count: number, on: TestServer = server): Promise<void> {

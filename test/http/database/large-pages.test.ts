@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { connect, type Socket } from "node:net";
 import { withStore } from "../../open-store.ts";
-import { newEmail } from "../make.ts";
+import { metricOf, newEmail } from "../make.ts";
 import { rawRequest, readChunked } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
@@ -46,10 +46,7 @@ async function largestLimit(): Promise<number> {
   return Number(pattern.exec(json.error)?.[1]);
 }
 
-async function unsentBytes(on = server): Promise<number> {
-  const { text } = await on.call("GET", "/metrics");
-  return Number(/^user_api_unsent_bytes (\d+)$/m.exec(text)?.[1]);
-}
+const unsentBytes = (on = server) => metricOf(on, "user_api_unsent_bytes");
 
 async function untilSent(): Promise<void> {
   while ((await unsentBytes()) > 0) await Bun.sleep(10);

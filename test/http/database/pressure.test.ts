@@ -1,7 +1,8 @@
 import { expect, test } from "bun:test";
 import { newToken } from "../../../src/token.ts";
 import { againstCitus, againstPostgres, holdTable, holdWrites } from "../backend.ts";
-import { newEmail, newUser } from "../make.ts";
+import { metricOf, newEmail, newUser } from "../make.ts";
+import { chunked, rawRequest } from "../raw.ts";
 import { logs, startServer, type TestResponse, type TestServer } from "../server.ts";
 
 function expectBusy(response: TestResponse | undefined, message: string): void {
@@ -16,8 +17,7 @@ function expectBusy(response: TestResponse | undefined, message: string): void {
  */
 async function untilPending(server: TestServer, count: number): Promise<void> {
   for (;;) {
-    const { text } = await server.call("GET", "/metrics");
-    if (Number(/^user_api_pending_writes (\d+)$/m.exec(text)?.[1]) >= count) return;
+    if ((await metricOf(server, "user_api_pending_writes")) >= count) return;
     await Bun.sleep(10);
   }
 }
@@ -64,18 +64,14 @@ test.if(!againstCitus)(
     const posts = Array.from({ length: 3 }, () => post(server.writeToken, bodyBytes));
     const ofToken = "this token has too many bytes of writes in progress";
     expectBusy(await Promise.race(posts), ofToken);
-    const head = [
-      "POST /api/v1/users HTTP/1.1",
-      "Host: localhost",
-      `Authorization: Bearer ${server.writeToken}`,
-      "Content-Type: application/json",
-    ].join("\r\n");
+    const raw = (framing: string) => {
+      const headers = ["Content-Type: application/json", framing];
+      return rawRequest("POST", "/api/v1/users", { token: server.writeToken, headers });
+    };
     // The body is not sent.
-    const declared = await server.raw(`${head}\r\nContent-Length: 20\r\n\r\n`);
-    const chunked = await server.raw(
-      `${head}\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
-    );
-    for (const response of [declared, chunked]) {
+    const declared = await server.raw(raw("Content-Length: 20"));
+    const inChunks = await server.raw(raw("Transfer-Encoding: chunked") + chunked(["{}"]));
+    for (const response of [declared, inChunks]) {
       expect(response).toStartWith("HTTP/1.1 503");
       expect(response).toContain(ofToken);
     }

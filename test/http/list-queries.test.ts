@@ -68,9 +68,7 @@ for (const path of ["/users", "/orders"]) {
     ["limit=%", /^Validation failed: /],
     ["limit=5%zz", /^Validation failed: /],
     ["%zz=5", /^Validation failed: /],
-    ["limit=%C0%B5", /^Validation failed: /],
     ["limit=%ff", "Validation failed: limit must be percent-encoded UTF-8"],
-    ["limit=%ed%a0%80", "Validation failed: limit must be percent-encoded UTF-8"],
     ["%ff=1", "Validation failed: query must be percent-encoded UTF-8"],
     path === "/users"
       ? ["user_id=1", "Validation failed: user_id is not allowed"]

@@ -106,7 +106,7 @@ test.each(rejectedPatches)(
   async ({ problem, fields }) => {
     const order = await newOrder(server, buyer.id);
     for (const some of fields) {
-      const body = { metadata: { kept: "out" }, ...some };
+      const body = { status: "paid", metadata: { kept: "out" }, ...some };
       expectInvalid(await server.call("PATCH", `/orders/${order.id}`, { body }), problem);
     }
     expect((await server.call("GET", `/orders/${order.id}`)).json.data).toEqual(order);

@@ -1,4 +1,5 @@
 /** Requests and responses as text, for what `fetch` does not send or does not show. */
+import { connect, type Socket } from "node:net";
 import type { TestServer } from "./server.ts";
 
 export interface RawRequest {
@@ -55,6 +56,18 @@ export async function sendRaw(
     text: bytes.slice(end + "\r\n\r\n".length),
     head,
   };
+}
+
+/** Sends bytes on a connection of their own, and reads nothing of the response. */
+export function sendOnly({ url }: Pick<TestServer, "url">, bytes: string): Promise<Socket> {
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  const socket = connect(Number(new URL(url).port), "127.0.0.1", () => {
+    socket.pause();
+    socket.write(bytes);
+    resolve(socket);
+  });
+  socket.on("error", reject);
+  return promise;
 }
 
 /** @returns a body with chunked transfer coding (RFC 9112 §7.1), complete unless `last` is omitted */

@@ -1,11 +1,10 @@
 // The change feed through HTTP: pages, links, and clients that wait.
 import { afterAll, expect, test } from "bun:test";
-import { connect, type Socket } from "node:net";
 import { hashToken, newToken } from "../../../src/token.ts";
 import { withStore } from "../../open-store.ts";
 import { againstCitus, againstPostgres } from "../backend.ts";
 import { links, metricOf, newEmail, newOrder, newUser } from "../make.ts";
-import { rawRequest } from "../raw.ts";
+import { rawRequest, sendOnly } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
 const server = await startServer();
@@ -25,18 +24,9 @@ async function untilWaiting(count: number, on: TestServer = server): Promise<voi
 }
 
 /** Sends requests on connections of their own, and reads nothing. @returns closes them */
-async function openWaiting(count: number, target: string, token: string, on = server) {
-  const port = Number(new URL(on.url).port);
+async function openWaiting(count: number, target: string, token: string) {
   const bytes = rawRequest("GET", `/api/v1${target}`, { token, keepAlive: true });
-  const opened: Promise<Socket>[] = Array.from({ length: count }, () => {
-    const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-    const socket = connect(port, "127.0.0.1", () => {
-      socket.write(bytes);
-      resolve(socket);
-    });
-    socket.on("error", reject);
-    return promise;
-  });
+  const opened = Array.from({ length: count }, () => sendOnly(server, bytes));
   const sockets = await Promise.all(opened);
   return {
     [Symbol.dispose]() {

@@ -1,9 +1,9 @@
 // Pages of more than 256 KiB: how large they may be, what their readers may hold, and that they are exact.
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { withStore } from "../../open-store.ts";
 import { metricOf, newEmail } from "../make.ts";
-import { rawRequest, readChunked } from "../raw.ts";
+import { rawRequest, readChunked, sendOnly } from "../raw.ts";
 import { startServer, type TestServer } from "../server.ts";
 
 /** More users of this size than fit into a page of 16 MiB. */
@@ -52,21 +52,9 @@ async function untilSent(): Promise<void> {
   while ((await unsentBytes()) > 0) await Bun.sleep(10);
 }
 
-/** Sends bytes and reads nothing of the response. */
-function sendOnly(bytes: string, on = server): Promise<Socket> {
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const socket = connect(Number(new URL(on.url).port), "127.0.0.1", () => {
-    socket.pause();
-    socket.write(bytes);
-    resolve(socket);
-  });
-  socket.on("error", reject);
-  return promise;
-}
-
 /** Requests a page and reads nothing of it. */
 function stall(path: string, token = server.writeToken): Promise<Socket> {
-  return sendOnly(rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true }));
+  return sendOnly(server, rawRequest("GET", `/api/v1${path}`, { token, keepAlive: true }));
 }
 
 test("a page returns 400 with the number of records that fit when it exceeds 16 MiB", async () => {
@@ -158,7 +146,7 @@ test("every body of more than 32 KiB is counted when many requests are unfinishe
     return headers.get("transfer-encoding") ?? "none";
   };
   expect(await framing(server.writeToken)).toBe("none");
-  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(post)));
+  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(server, post)));
   while ((await framing(server.writeToken)) === "none") await Bun.sleep(10);
   expect(await framing(server.readToken)).toBe("chunked");
   expect(await framing(server.readToken, "/users/1")).toBe("chunked");
@@ -178,14 +166,14 @@ test("an asset returns 503 when many requests are unfinished and others take the
   const asset = () => other.call("GET", "/docs/swagger-ui.js", { token: null });
   const { text } = await asset();
   const page = rawRequest("GET", "/api/v1/users?limit=100", { token: other.writeToken });
-  const reader = await sendOnly(page, other);
+  const reader = await sendOnly(other, page);
   while ((await unsentBytes(other)) === 0) await Bun.sleep(10);
   expect((await asset()).text).toBe(text);
   const post = rawRequest("POST", "/api/v1/users", {
     token: other.writeToken,
     headers: ["Content-Type: application/json", "Content-Length: 10"],
   });
-  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(post, other)));
+  const unfinished = await Promise.all(Array.from({ length: 65 }, () => sendOnly(other, post)));
   let response = await asset();
   while (response.status === 200) response = await asset();
   expect([response.status, response.headers.get("retry-after")]).toEqual([503, "1"]);

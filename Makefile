@@ -19,11 +19,7 @@ run: node_modules/.production ## start the server, and restart it when a file ch
 JOBS := 3
 parallel := --parallel=$(JOBS) --no-isolate --timeout=30000
 
-# Tests sync thousands of small files. In memory that costs less, if there is room and programs can run from there; not
-# on CI, where a real disk is part of what is tested.
-memory := $(shell [ "$$TEST_LONG" = true ] || grep -qs ' /dev/shm .*noexec' /proc/mounts || \
-  df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
-test-process test-binary test-postgres: export TMPDIR := $(or $(TMPDIR),$(memory),/tmp)
+# One initdb for all servers of tests.
 test-process test-binary test-postgres: export TEST_POSTGRES_DATA := $(CURDIR)/dist/test/postgres
 
 # Cheapest first. In process, tests are for coverage. On the binary, all of test/http runs, and test/binary and

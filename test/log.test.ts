@@ -93,12 +93,6 @@ test("request writes the route, and not the path, when the format is JSON", () =
   ]);
 });
 
-test("request writes the path without its query when the route is unknown", () => {
-  const { log, lines } = makeLog("info");
-  log.request({ ...request, route: "/*", token: undefined }, url);
-  expect(lines.map((line) => JSON.parse(line).path)).toEqual(["/api/v1/users/7"]);
-});
-
 test("request writes one short line when the format is text", () => {
   const { log, lines } = makeLog("info", "text");
   log.request(request, url);

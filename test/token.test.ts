@@ -1,12 +1,5 @@
 import { expect, test } from "bun:test";
-import {
-  hashToken,
-  hasTokenFormat,
-  isActive,
-  newToken,
-  type Token,
-  truncateToMinute,
-} from "../src/token.ts";
+import { hashToken, hasTokenFormat, isActive, newToken, type Token } from "../src/token.ts";
 
 const ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -102,14 +95,3 @@ for (const [what, fields, expected] of states) {
     expect(isActive(token, now)).toBe(expected);
   });
 }
-
-test("truncateToMinute returns the start of the minute", () => {
-  const rows: [string, string][] = [
-    ["2026-11-20T18:57:00.000Z", "2026-11-20T18:57:00.000Z"],
-    ["2026-11-20T18:57:03.120Z", "2026-11-20T18:57:00.000Z"],
-    ["2026-11-20T18:57:59.999Z", "2026-11-20T18:57:00.000Z"],
-    ["2026-11-20T18:58:00.000Z", "2026-11-20T18:58:00.000Z"],
-    ["2026-12-31T23:59:59.999Z", "2026-12-31T23:59:00.000Z"],
-  ];
-  for (const [time, minute] of rows) expect(truncateToMinute(new Date(time))).toBe(minute);
-});

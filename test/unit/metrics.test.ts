@@ -111,6 +111,9 @@ test("render has these metrics, of these types, before the first request", async
     "user_api_archive_bytes_behind gauge",
     "user_api_archive_last_base_timestamp_seconds gauge",
   ]);
+  expect(text).toContain(
+    '\nuser_api_commit_batch_size_bucket{le="+Inf"} 0\nuser_api_commit_batch_size_sum 0\n',
+  );
   expect(text).toContain("\nuser_api_archive_seconds_behind 1.5\n");
   expect(text).toContain("\nuser_api_archive_bytes_behind 4120\n");
   expect(text).toContain(

@@ -31,18 +31,6 @@ function buildOf(pages: LargePages, client: string, buffers: number): Promise<Pa
   }, client);
 }
 
-/** A build that is running until it is finished. */
-function running(pages: LargePages, client = "running") {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const page = pages.build(() => promise.then(() => built), client);
-  return {
-    async finish() {
-      resolve();
-      await page;
-    },
-  };
-}
-
 test("build accepts a page of any size when no other page is unsent", async () => {
   const pages = createLargePages(0);
   await buildOf(pages, "a", 3);
@@ -202,14 +190,6 @@ test("build builds one page at a time, in the order of the requests of a client"
   expect(await orderOf(["a1", "a2", "a3"])).toEqual(["a1", "a1", "a2", "a2", "a3", "a3"]);
 });
 
-test("build builds the next page when one has failed", async () => {
-  const pages = createLargePages(2 ** 22);
-  const failing = pages.build(() => Promise.reject(new AppError("unavailable", "failed")));
-  const next = buildOf(pages, "a", 1);
-  await expectRejection(failing, "unavailable");
-  expect(await next).toMatchObject(built);
-});
-
 test("clients take turns when several have pages waiting", async () => {
   const order = await orderOf(["a1", "a2", "a3", "a4", "b1", "b2", "c1"]);
   expect(order.filter((_name, at) => at % 2 === 0)).toEqual([
@@ -221,46 +201,4 @@ test("clients take turns when several have pages waiting", async () => {
     "a3",
     "a4",
   ]);
-});
-
-test("pages of one client keep their order when more are requested meanwhile", async () => {
-  const pages = createLargePages(2 ** 22);
-  const order: string[] = [];
-  let last: Promise<Page> | null = null;
-  const build = (name: string) =>
-    pages.build(async () => {
-      order.push(name);
-      if (name === "third") last = build("last");
-      return built;
-    }, "a");
-  await Promise.all(["first", "second", "third", "fourth"].map(build));
-  await last;
-  expect(order).toEqual(["first", "second", "third", "fourth", "last"]);
-});
-
-test("build rejects a page when the places are taken, half of which are for one client", async () => {
-  const pages = createLargePages(2 ** 22, { maxWaiting: 4 });
-  const first = running(pages);
-  const waiting = [buildOf(pages, "a", 1), buildOf(pages, "a", 1)];
-  await expectRejection(buildOf(pages, "a", 1), "unavailable");
-  waiting.push(buildOf(pages, "b", 1), buildOf(pages, "c", 1));
-  await expectRejection(buildOf(pages, "d", 1), "unavailable");
-  await first.finish();
-  await Promise.all(waiting);
-  // All places are free again.
-  expect(await buildOf(pages, "a", 1)).toMatchObject(built);
-});
-
-test("build rejects a page and never begins it when it has waited too long", async () => {
-  const pages = createLargePages(2 ** 22, { queueTimeoutMs: 1 });
-  const first = running(pages);
-  let begun = false;
-  const late = pages.build(async () => {
-    begun = true;
-    return built;
-  });
-  await expectRejection(late, "unavailable");
-  await first.finish();
-  expect(await buildOf(pages, "a", 1)).toMatchObject(built);
-  expect(begun).toBe(false);
 });

@@ -87,17 +87,6 @@ test.each(["", "-1", "1.5", "x", "9007199254740992", "99999999999999999"])(
   },
 );
 
-test("changes fails when there is no database", async () => {
-  using world = makeHarness();
-  for (const args of [[], ["--follow"]]) {
-    const { code, stderr } = await world.run("changes", ...args);
-    expect([code, stderr]).toEqual([
-      1,
-      `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
-    ]);
-  }
-});
-
 test("changes --follow prints later changes, beside a server, until a signal arrives", async () => {
   using world = makeHarness();
   const server = await world.serve();

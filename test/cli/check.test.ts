@@ -25,16 +25,6 @@ test("check prints the problem and exits with 1 when a total is wrong", async ()
   });
 });
 
-test("check exits with 1 and creates nothing when there is no database", async () => {
-  using world = makeHarness();
-  const { code, stderr } = await world.run("check");
-  expect([code, stderr]).toEqual([
-    1,
-    `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
-  ]);
-  expect(await Bun.file(world.path).exists()).toBe(false);
-});
-
 test("commands reject an empty file, and leave it empty", async () => {
   using world = makeHarness();
   await Bun.write(world.path, "");

@@ -333,19 +333,14 @@ test("copy copies to another SQLite file", async () => {
 test("copy fails with one line when the target cannot be written", async () => {
   using world = makeHarness();
   const to = `${dirname(world.path)}/copy.db`;
-  const failures: [string[], number, string][] = [
-    [
-      ["--to", to],
-      1,
-      `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
-    ],
-    [["--to", "mysql://a/b"], 2, "Invalid --to: must be a path, e.g. data/user-api.db or "],
-    [["--to", "postgres://a"], 2, "Invalid --to: must be a URL such as postgres://user@"],
-    [["--to", ""], 2, "Invalid --to: must be a path\n"],
-  ];
-  for (const [args, exitCode, line] of failures) {
-    const { code, stdout, stderr } = await world.run("copy", ...args);
-    expect([args, code, stdout]).toEqual([args, exitCode, ""]);
+  const invalid = [
+    ["mysql://a/b", "Invalid --to: must be a path, e.g. data/user-api.db or "],
+    ["postgres://a", "Invalid --to: must be a URL such as postgres://user@"],
+    ["", "Invalid --to: must be a path\n"],
+  ] as const;
+  for (const [target, line] of invalid) {
+    const { code, stdout, stderr } = await world.run("copy", "--to", target);
+    expect([target, code, stdout]).toEqual([target, 2, ""]);
     expect(stderr).toStartWith(line);
   }
   expect((await world.run("copy")).code).toBe(2);
@@ -416,11 +411,4 @@ test("copy does not warn when the server of the source is read-only", async () =
   const serving = await world.serve("--read-only");
   expectCopied(await world.run("copy", "--to", `${dirname(world.path)}/copy.db`));
   await serving.stop();
-});
-
-test("copy draws a progress bar on a terminal", async () => {
-  using world = makeHarness({ terminalColumns: 80 });
-  await fill(world);
-  const { code, stderr } = await world.run("copy", "--to", `${dirname(world.path)}/copy.db`);
-  expect([code, stderr]).toEqual([0, expect.stringMatching(/ 100% \| /)]);
 });

@@ -172,14 +172,6 @@ test("export names the database when it becomes unavailable", async () => {
   });
 });
 
-test("export draws a progress bar on a terminal", async () => {
-  using world = makeHarness({ terminalColumns: 80 });
-  await world.feed(lines([{ email: "a@b.cd" }]), "import", "users");
-  const { stdout, stderr } = await world.run("export", "users");
-  expect(stdout).not.toBe("");
-  expect(stderr).toMatch(/ 100% \| .*Exported 1 user\n$/s);
-});
-
 test("writeFully writes everything when the pipe is full and its reader slow", async () => {
   const [pipe, text] = [directory.at("pipe"), "ä😀".repeat(100_000)];
   Bun.spawnSync(["mkfifo", pipe]);
@@ -228,11 +220,6 @@ const failures: [string, string, string][] = [
   ["export users --output no/such/a", "made", "Cannot write no/such/a: no such file or directory"],
   ["export users --output /tmp --force", "made", "Cannot write /tmp: it is a directory"],
   ["export users --output /dev/full", "made", "Cannot write /dev/full: the disk is full"],
-  [
-    "export users --database-url no/such.db",
-    "",
-    "Cannot open no/such.db: no such file; DATABASE_URL or --database-url selects another one",
-  ],
 ];
 
 for (const [args, made, line] of failures) {

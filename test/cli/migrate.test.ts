@@ -26,13 +26,6 @@ test("migrate brings an older schema up to date, and says so when there is nothi
   expect(await world.run("migrate")).toEqual({ code: 0, stdout, stderr: "" });
 });
 
-test("migrate fails and creates nothing when there is no database", async () => {
-  using world = makeHarness();
-  const stderr = `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`;
-  expect(await world.run("migrate")).toEqual({ code: 1, stdout: "", stderr });
-  expect(existsSync(world.path)).toBe(false);
-});
-
 test("migrate fails when a server is using the database", async () => {
   using world = makeHarness();
   const server = await world.serve();

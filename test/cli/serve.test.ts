@@ -74,13 +74,8 @@ test("serve warns when few files can be open, and not when many can", async () =
   expect(warningsOf((await (await many.serve()).stop()).stdout)).toEqual([]);
 });
 
-test("serve --read-only creates neither a database nor a token", async () => {
+test("serve --read-only creates no token", async () => {
   using world = makeHarness();
-  expect(await world.run("serve", "--read-only")).toEqual({
-    code: 1,
-    stdout: "",
-    stderr: `Cannot open ${world.path}: no such file; DATABASE_URL or --database-url selects another one\n`,
-  });
   await world.run("seed", "--users", "1");
   const serving = await world.serve("--read-only");
   expect((await serving.stop()).stderr).toBe("");
@@ -180,25 +175,15 @@ for (const error of [new Error("a bug"), null, undefined, "a bug"]) {
   });
 }
 
-test("serve names the port and frees the database when the port is in use", async () => {
-  using world = makeHarness();
-  using other = Bun.serve({ hostname: "127.0.0.1", port: 0, fetch: () => new Response("other") });
-  const outcome = await world.run("serve", "--port", String(other.port));
-  expect(outcome).toEqual({
-    code: 1,
-    stdout: "",
-    stderr: `Cannot listen on 127.0.0.1:${other.port}: the port is in use\n`,
-  });
-  expect(await world.isFree()).toBe(true);
-});
-
-test("serve fails when another server listens on the same port", async () => {
+test("serve names the port and frees the database when another server listens on the port", async () => {
   using world = makeHarness();
   using other = makeHarness();
   const serving = await other.serve();
   const { port } = new URL(serving.url);
-  const { code, stderr } = await world.run("serve", "--port", port);
-  expect([code, stderr]).toEqual([1, `Cannot listen on 127.0.0.1:${port}: the port is in use\n`]);
+  const outcome = await world.run("serve", "--port", port);
+  const stderr = `Cannot listen on 127.0.0.1:${port}: the port is in use\n`;
+  expect(outcome).toEqual({ code: 1, stdout: "", stderr });
+  expect(await world.isFree()).toBe(true);
   await serving.stop();
 });
 
@@ -252,14 +237,6 @@ for (const [args, line] of nowhere) {
     expect(await world.isFree()).toBe(true);
   });
 }
-
-test("serve prefers the flag when the variable has another value", async () => {
-  using world = makeHarness({ environment: { PORT: "1", LOG_LEVEL: "silent" } });
-  const serving = await world.serve("--port", "0", "--log-level", "info");
-  expect((await get(serving, "/health")).status).toBe(200);
-  const { stdout } = await serving.stop();
-  expect(stdout).toContain('"event":"request"');
-});
 
 test("health prints ok when the server is healthy", async () => {
   using world = makeHarness();

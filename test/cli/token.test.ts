@@ -42,7 +42,9 @@ test("token create prints only the token on stdout, and stores its hash", async 
   const again = await world.run("token", "create", "b", "--scope", "read");
   expect(again.stderr).toStartWith(`Created token "b" (scope: read) in ${world.path}. It`);
   await world.run("token", "revoke", "b");
-  expect((await stored(world)).slice(0, 1)).toEqual([
+  const [first, second] = await stored(world);
+  expect(second).toMatchObject({ name: "b", scope: "read" });
+  expect([first]).toEqual([
     {
       hash: hashToken(stdout.trim()),
       name: "ci",
@@ -74,19 +76,11 @@ test.each([">&-", ">/dev/null", ">/dev/full"])(
   },
 );
 
-test("token create stores the scope", async () => {
-  using world = makeHarness();
-  await create(world, "r", "--scope", "read");
-  await create(world, "w", "--scope=write");
-  expect((await stored(world)).map(({ scope }) => scope)).toEqual(["read", "write"]);
-});
-
 const durations: [string, string][] = [
   ["1m", "2026-11-20T18:58:03.120Z"],
-  ["30m", "2026-11-20T19:27:03.120Z"],
   ["12h", "2026-11-21T06:57:03.120Z"],
   ["90d", "2027-02-18T18:57:03.120Z"],
-  ["52w", "2027-11-19T18:57:03.120Z"],
+  ["9999w", "2218-07-10T18:57:03.120Z"],
 ];
 
 for (const [duration, expiresAt] of durations) {
@@ -119,18 +113,6 @@ test("token create rejects an invalid duration", async () => {
     const rule = "must be an integer from 1 to 9,999 and m, h, d or w, such as 90d";
     const stderr = `Invalid --expires ${JSON.stringify(text)}: ${rule}\n${hint}`;
     expect(outcome, text).toEqual({ code: 2, stdout: "", stderr });
-  }
-});
-
-test("token create stores the expiry in RFC 3339 for the longest duration", async () => {
-  using world = makeHarness();
-  await create(world, "short", "--expires", "1m");
-  for (const [at, duration] of ["999999m", "999999h", "999999d", "999999w"].entries()) {
-    const { code } = await world.run("token", "create", `a${at}`, "--expires", duration);
-    expect([0, 2]).toContain(code);
-  }
-  for (const { expires_at } of await stored(world)) {
-    expect(expires_at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
   }
 });
 
